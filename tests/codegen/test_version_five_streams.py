@@ -357,7 +357,7 @@ from pgoutput import messages as m
 from pgoutput.columns import encode_inserts
 from pgoutput.jsonlines import from_json
 from pgoutput.recorder.published_tables import PublishedTable
-from pgoutput.recorder.snapshot import _Segment
+from pgoutput.recorder.snapshot_segment import SnapshotSegment
 from pgoutput.recording import Directory, RecordingReader, Source, read_metadata
 
 source = Source(
@@ -368,8 +368,8 @@ column = m.RelationColumn(flags=1, name="id", type_oid=20_000, type_modifier=-1)
 identity = m.ReplicaIdentity.DEFAULT
 relation = m.Relation(oid=7, namespace="public", name="t", replica_identity=identity, columns=(column,))
 mood = m.Type(oid=20_000, namespace="public", name="mood")
-table = PublishedTable(relation, (mood,), "public.t", "", "", None)
-segment = _Segment(Directory(Path({str(tmp_path)!r})), 1, source, 100, 5, table, 1 << 20)
+table = PublishedTable(relation, (mood,), (), True, "", "public.t", "id", (), None)
+segment = SnapshotSegment(Directory(Path({str(tmp_path)!r})), 1, source, 100, 5, table, 1 << 20)
 rows = encode_inserts(7, [pa.array(["a", "b"])], proto_version=5)
 assert segment.add(rows) == 2
 segment.finish()

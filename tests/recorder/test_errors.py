@@ -263,6 +263,8 @@ def test_a_slot_of_another_plugin_or_kind_is_refused(refused: Refused, table: La
         failover=False,
         snapshot=False,
         resync="never",
+        workers=4,
+        max_snapshot_age=None,
         strict=False,
         segment_bytes=1,
         segment_seconds=1.0,

@@ -139,6 +139,8 @@ class Lab:
             failover=False,
             snapshot=False,
             resync="never",
+            workers=4,
+            max_snapshot_age=None,
             strict=False,
             segment_bytes=1 << 20,
             segment_seconds=segment_seconds,

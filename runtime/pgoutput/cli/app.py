@@ -175,6 +175,11 @@ def record(
             help="`on-ddl` copies a table anew after ALTER TABLE has changed its rows without sending them."
         ),
     ] = "never",
+    workers: Annotated[int, typer.Option(min=1, help="Number of connections that copy tables.")] = 4,
+    max_snapshot_age: Annotated[
+        float | None,
+        typer.Option(min=0, help="Age in seconds at which the rest is copied from a new exported snapshot."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse to record if the recording lacks rows of a table.")
     ] = False,
@@ -225,6 +230,8 @@ def record(
         failover=failover,
         snapshot=snapshot,
         resync=resync,
+        workers=workers,
+        max_snapshot_age=max_snapshot_age,
         strict=strict,
         retry_for=retry_for,
     )

@@ -139,6 +139,16 @@ def _progress(event: Progress) -> str:
     )
 
 
+def _snapshotted(event: Snapshotted) -> str:
+    rate = event.bytes_per_second
+    left = f"{max(event.bytes - event.bytes_done, 0) / rate:,.0f} s left" if rate else "time left unknown"
+    return (
+        f"snapshot of {event.snapshot_seconds:,.0f} s ago: {event.tables_done} of {event.tables} tables, "
+        f"{event.rows_of_all:,} rows, {event.bytes_done / 1e6:,.0f} of {event.bytes / 1e6:,.0f} MB, "
+        f"{rate / 1e6:,.0f} MB a second, {left}; {event.table}"
+    )
+
+
 def _stopped(event: Stopped) -> str:
     if event.acknowledged_lsn is None:
         return "stopped before the recording began: nothing is stored"
@@ -179,7 +189,5 @@ _LINES: Final[dict[type[Event], _Line]] = {
         "{0.path}: {0.messages:,} messages, {0.transactions:,} commits, up to {0.end_lsn}".format, "in logs"
     ),
     Progress: _Line(_progress, "no"),
-    Snapshotted: _Line(
-        "snapshot: {0.tables_done} of {0.tables} tables; {0.table}, {0.rows:,} rows".format, "no"
-    ),
+    Snapshotted: _Line(_snapshotted, "no"),
 }

@@ -125,6 +125,17 @@ def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[
     )
 
 
+def tables_to_copy(catalog: Catalog, lsn: int) -> tuple[IncompleteTable, ...]:
+    """Return the published tables as incomplete, because the snapshot of a new recording has just begun.
+
+    Args:
+        catalog: The catalogs.
+        lsn: Consistent point of the slot, and LSN of the snapshot.
+    """
+    reason = f"snapshot unfinished: rows from before {format_lsn(lsn)} are missing"
+    return tuple(incomplete_table(table, lsn, reason) for table in catalog.tables.values())
+
+
 def incomplete_table(table: CatalogTable, lsn: int, reason: str, *, altered: bool = False) -> IncompleteTable:
     """Return why a table is incomplete, for the recording.
 

@@ -61,11 +61,21 @@ class Snapshotted(Event, frozen=True, kw_only=True):
     table: str
     """Name of the table, with its schema."""
     rows: int
-    """Number of rows of this table that were copied so far."""
+    """Number of rows of this table that were copied so far from this snapshot."""
     tables_done: int
     """Number of tables that were copied completely."""
     tables: int
     """Number of all tables that the snapshot copies."""
+    rows_of_all: int
+    """Number of rows of all tables that were copied so far from this snapshot."""
+    bytes_done: int
+    """Size of the ranges that were copied so far, in bytes of the tables; an estimate, like `bytes`."""
+    bytes: int
+    """Size of all tables that the snapshot copies, in bytes (pg_table_size)."""
+    bytes_per_second: float
+    """Bytes of the tables that were copied from this snapshot, divided by the age of the snapshot."""
+    snapshot_seconds: float
+    """Age of the exported snapshot, in seconds."""
 
 
 class Progress(Event, frozen=True, kw_only=True):

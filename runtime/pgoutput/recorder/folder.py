@@ -32,7 +32,6 @@ from pgoutput.recording import (
 )
 
 _CATALOG_FILE: Final = "_published.json"
-_PARTIAL_SNAPSHOT: Final = f".{SNAPSHOT}.partial"
 _COPIES: Final = ".tables.partial"
 
 _T = TypeVar("_T")
@@ -64,7 +63,10 @@ class State(msgspec.Struct, kw_only=True):
     last_segment: int = 0
     """Number of the last stored segment, which may be acknowledged already; 0 for none."""
     snapshot: Literal["none", "running", "complete"] = "none"
-    """State of the snapshot: `none`, `running` (begun and not finished) or `complete`."""
+    """How the recording has begun: `none` without a snapshot, `complete` with one.
+
+    The state is `running` until the slot is created. The tables of an unfinished snapshot are incomplete.
+    """
     incomplete: tuple[IncompleteTable, ...] = ()
     """Incomplete tables of the recording."""
     publication_changes: tuple[PublicationChange, ...] = ()
@@ -265,20 +267,13 @@ class Folder:
 
     @property
     def copies(self) -> Path:
-        """Path of the folder for rows of tables that are copied while the stream is recorded."""
+        """Path of the folder for rows of tables that are copied and not yet part of the recording."""
         return self.path / _COPIES
-
-    def create_partial_snapshot(self) -> Path:
-        """Create an empty folder for the segments of an unfinished snapshot; return the folder's path."""
-        path = self.path / _PARTIAL_SNAPSHOT
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir()
-        return path
 
     def reset(self, state: State) -> State:
         """Remove the snapshot and all state files; return a new recording's state for the slot of `state`."""
         self.check_in_place()
-        for name in (_PARTIAL_SNAPSHOT, SNAPSHOT):
+        for name in (_COPIES, SNAPSHOT):
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in (_CATALOG_FILE, STATE_FILE):
             self.directory.remove(name)
@@ -286,10 +281,10 @@ class Folder:
         return State(slot=state.slot, system_identifier=state.system_identifier, database=state.database)
 
     def publish_snapshot(self) -> None:
-        """Give the folder of the finished snapshot its final name, under which readers find it."""
+        """Give the folder of the copied rows the name under which readers find the snapshot."""
         self.check_in_place()
-        sync_path(self.path / _PARTIAL_SNAPSHOT)
-        self.directory.rename(_PARTIAL_SNAPSHOT, SNAPSHOT)
+        sync_path(self.copies)
+        self.directory.rename(_COPIES, SNAPSHOT)
         sync_path(self.path)
 
     def _take_lock(self) -> None:

@@ -101,6 +101,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to begin a new recording with a snapshot, and to copy the rows of incomplete tables later."""
     resync: Resync
     """When to copy the rows of tables anew, also without `snapshot`."""
+    workers: int
+    """Largest number of ranges of tables that are copied in parallel."""
+    max_snapshot_age: float | None
+    """Age in seconds at which no more ranges are copied from a snapshot; None for no limit."""
     strict: bool
     """Whether an incomplete table ends the recorder with an error."""
     segment_bytes: int

@@ -22,6 +22,17 @@ from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdent
 from pgoutput.recorder.connection import Connection, Row
 
 
+class Leaf(msgspec.Struct, frozen=True):
+    """A table that stores rows: a published table itself, or one of its partitions."""
+
+    oid: int
+    """OID of the table or partition."""
+    place: str
+    """Quoted name for a FROM clause, without tables that inherit from this one."""
+    storage: str | None
+    """relfilenode; changes if the table is rewritten or truncated; older snapshots then see no rows."""
+
+
 class PublishedTable(msgspec.Struct):
     """A published table: the messages that describe it, and the SQL that copies its rows."""
 
@@ -29,14 +40,18 @@ class PublishedTable(msgspec.Struct):
     """Relation message of the table."""
     types: tuple[Type, ...]
     """Type messages of the columns whose types are not built in."""
-    storage: str | None
-    """relfilenode of the table; changes if the table is rewritten; older snapshots then see no rows."""
+    leaves: tuple[Leaf, ...]
+    """The table itself, or the partitions that store its rows."""
+    has_ranges: bool
+    """Whether the role may read each leaf by itself, with its system columns."""
     lock: str
     """SQL that locks the table against changes of its columns."""
-    select: str
-    """SELECT statement that reads the published rows and columns."""
-    query: str
-    """COPY statement for the rows and columns of `select`."""
+    place: str
+    """Quoted name for a FROM clause, without tables that inherit from this one."""
+    values: str
+    """Published columns, as a SQL list of expressions."""
+    filters: tuple[str, ...]
+    """SQL of the row filters, of which one must be true; empty if all rows are published."""
     binary: tuple[bool, ...] | None
     """For each column, whether COPY writes its cells in binary format; None for a COPY in text format."""
 
@@ -44,6 +59,32 @@ class PublishedTable(msgspec.Struct):
     def name(self) -> str:
         """Name of the table with its schema."""
         return qualified_name(self.relation.namespace, self.relation.name)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether each change of a row names the row's key, which is less than the whole row."""
+        flags = [column.flags & ColumnFlag.KEY for column in self.relation.columns]
+        return any(flags) and self.relation.replica_identity != ReplicaIdentity.FULL
+
+    def copy_statement(self, place: str, conditions: Sequence[str] = ()) -> str:
+        """Return the COPY statement that reads the published columns and rows.
+
+        Args:
+            place: The table, or one of its leaves, for the FROM clause.
+            conditions: SQL of further conditions for the rows.
+        """
+        options = "" if self.binary is None else " (FORMAT binary)"
+        return f"COPY ({self._select(place, conditions)}) TO STDOUT{options}"
+
+    @property
+    def select(self) -> str:
+        """SELECT statement that reads the published columns and rows."""
+        return self._select(self.place)
+
+    def _select(self, place: str, conditions: Sequence[str] = ()) -> str:
+        published = " OR ".join(f"({one})" for one in self.filters)
+        where = " AND ".join([*conditions, *([f"({published})"] if published else [])])
+        return f"SELECT {self.values} FROM {place}{f' WHERE {where}' if where else ''}"
 
 
 _PUBLISHED: Final[dict[int, LiteralString]] = {
@@ -61,9 +102,21 @@ published and the server does not list them.
 
 _TABLES: Final = """\
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident, format('%I.%I', n.nspname, c.relname),
-    c.relfilenode, p.attrs, pg_get_expr(p.qual, p.relid)
+    p.attrs, pg_get_expr(p.qual, p.relid)
 FROM ({published}) p JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
 ORDER BY c.relpages DESC, c.oid"""
+
+_LEAVES: Final = """\
+WITH RECURSIVE parts AS (
+    SELECT DISTINCT relid AS root, relid AS part FROM ({published}) p
+    UNION ALL
+    SELECT root, inhrelid FROM parts JOIN pg_class c ON c.oid = part JOIN pg_inherits ON inhparent = part
+    WHERE relkind = 'p'
+)
+SELECT root, c.oid, format('ONLY %I.%I', nspname, relname), relfilenode,
+    relkind = 'r' AND has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)
+FROM parts JOIN pg_class c ON c.oid = part JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind <> 'p'
+ORDER BY 1, 2"""
 
 _COLUMNS: Final = """\
 SELECT a.attname, quote_ident(a.attname), a.atttypid, a.atttypmod, coalesce(a.attnum = ANY ({key}), false),
@@ -110,7 +163,10 @@ def published_tables(
     for row in connection.query(sql.SQL(_TABLES).format(published=published)):
         if oid is None or str(row[0]) == str(oid):
             rows_by_oid.setdefault(str(row[0]), []).append(row)
-    return [_table(connection, rows, binary) for rows in rows_by_oid.values()]
+    leaves: dict[str, list[Row]] = {}
+    for root, *leaf in connection.query(sql.SQL(_LEAVES).format(published=published)):
+        leaves.setdefault(str(root), []).append(tuple(leaf))
+    return [_table(connection, rows, leaves.get(oid, []), binary) for oid, rows in rows_by_oid.items()]
 
 
 def published_relations(connection: Connection, publications: Sequence[str]) -> sql.Composed:
@@ -119,25 +175,28 @@ def published_relations(connection: Connection, publications: Sequence[str]) -> 
     return sql.SQL(_of_version(connection, _PUBLISHED)).format(names=names)
 
 
-def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTable:
-    """Build a `PublishedTable` from its rows in the result of `_TABLES`, one row for each publication."""
+def _table(connection: Connection, rows: list[Row], leaves: list[Row], binary: bool) -> PublishedTable:
+    """Build a `PublishedTable`.
+
+    Args:
+        connection: Connection to the server.
+        rows: The table's rows in the result of `_TABLES`, one row for each publication.
+        leaves: The table's rows in the result of `_LEAVES`, without the first column.
+        binary: Whether to copy values in binary format if their type has a binary format.
+    """
     oid, namespace, name, kind, identity, quoted_name = map(str, rows[0][:6])
-    column_lists = {row[7] for row in rows}
+    column_lists = {row[6] for row in rows}
     if len(column_lists) > 1:
         raise ReplicationError(
             f"the publications have different column lists for the table {namespace}.{name}, "
             "and the server refuses to publish it so: record them separately"
         )
-    filters = {row[8] for row in rows}
+    filters = {row[7] for row in rows}
     only = "ONLY " if kind == "r" else ""  # tables that inherit from this one are published by themselves
-    where = (
-        "" if None in filters else " WHERE " + " OR ".join(f"({one})" for one in sorted(map(str, filters)))
-    )
     columns = _columns(connection, oid, identity, column_lists.pop())
     values = ", ".join(
         _as_text(quoted) if binary and not has_binary else quoted for _, quoted, has_binary in columns
     )
-    select = f"SELECT {values} FROM {only}{quoted_name}{where}"
     relation_columns = tuple(column for column, _, _ in columns)
     return PublishedTable(
         Relation(
@@ -148,10 +207,12 @@ def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTa
             columns=relation_columns,
         ),
         _types(connection, relation_columns),
-        rows[0][6],
+        tuple(Leaf(int(str(leaf)), str(place), storage) for leaf, place, storage, _ in leaves),
+        all(is_readable == "t" for *_, is_readable in leaves),
         f"LOCK TABLE {only}{quoted_name} IN ACCESS SHARE MODE",
-        select,
-        f"COPY ({select}) TO STDOUT{' (FORMAT binary)' if binary else ''}",
+        f"{only}{quoted_name}",
+        values,
+        () if None in filters else tuple(sorted(map(str, filters))),
         tuple(has_binary for _, _, has_binary in columns) if binary else None,
     )
 

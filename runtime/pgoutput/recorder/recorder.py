@@ -50,6 +50,10 @@ class Recorder:
             of tables that are published later.
         resync: When to copy the rows of tables anew, also without `snapshot`: `on-ddl` after ALTER TABLE has
             changed existing rows without sending them.
+        workers: Largest number of ranges of tables that are copied in parallel, each by a connection.
+        max_snapshot_age: Age in seconds at which no more ranges are copied from an exported snapshot; the
+            rest is copied from a new one. Tables without a key are copied from one snapshot of any age. None
+            for no limit.
         strict: Whether an incomplete table ends the recorder with an error.
         segment_bytes: Total size of messages at which a segment ends, in bytes.
         segment_seconds: Age in seconds at which a segment ends; later if it has only unfinished transactions.
@@ -58,8 +62,8 @@ class Recorder:
         on_event: Called with each event, from several threads.
 
     Raises:
-        ValueError: `publications` is empty, the DSN cannot be parsed, the folder is a URI, or a name is not
-            valid UTF-8.
+        ValueError: `publications` is empty, `workers` is less than 1, the DSN cannot be parsed, the folder is
+            a URI, or a name is not valid UTF-8.
     """
 
     def __init__(
@@ -74,6 +78,8 @@ class Recorder:
         failover: bool = False,
         snapshot: bool = False,
         resync: Resync = "never",
+        workers: int = 4,
+        max_snapshot_age: float | None = None,
         strict: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
         segment_seconds: float = 10.0,
@@ -82,6 +88,8 @@ class Recorder:
     ) -> None:
         if isinstance(publications, str) or not publications:
             raise ValueError(f"publications are a list of names, and not {publications!r}")
+        if workers < 1:
+            raise ValueError(f"at least one worker copies tables, and not {workers}")
         for name in publications:
             if shown_text(name) != name:
                 raise ValueError(f"the name of the publication {shown_text(name)} is not valid UTF-8")
@@ -97,6 +105,8 @@ class Recorder:
             failover=failover,
             snapshot=snapshot,
             resync=resync,
+            workers=workers,
+            max_snapshot_age=max_snapshot_age,
             strict=strict,
             segment_bytes=segment_bytes,
             segment_seconds=segment_seconds,

@@ -57,11 +57,19 @@ class LockNotAvailable(ReplicationError):
     """Another transaction held a lock for longer than lock_timeout (SQLSTATE 55P03)."""
 
 
+class PermissionDenied(ReplicationError):
+    """The role lacks a privilege."""
+
+
 class CredentialsRefused(ReplicationError):
     """The password or certificate was refused or is missing; retryable if the server has streamed before."""
 
 
-_CLASSES: Final = {"42704": UndefinedObject, "55P03": LockNotAvailable}
+_CLASSES: Final = {
+    "42704": UndefinedObject,
+    "55P03": LockNotAvailable,
+    _INSUFFICIENT_PRIVILEGE: PermissionDenied,
+}
 """Exception classes for errors that are not retryable, by SQLSTATE; ReplicationError for absent SQLSTATEs."""
 
 

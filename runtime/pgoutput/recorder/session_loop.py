@@ -12,6 +12,7 @@ from pgoutput.recorder.catalog import Catalog, CatalogTable
 from pgoutput.recorder.catalog_changes import CatalogChanges, incomplete_table
 from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.copied_rows import CopiedTables, transactions_of
 from pgoutput.recorder.events import TableComplete, TableNotCopied
 from pgoutput.recorder.folder import Folder
 from pgoutput.recorder.options import Settings
@@ -21,7 +22,7 @@ from pgoutput.recorder.session import Session
 from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recorder.slots import start_command
 from pgoutput.recorder.snapshot_requests import SnapshotRequests
-from pgoutput.recorder.table_snapshots import CopiedTables, TableSnapshots, transactions_of
+from pgoutput.recorder.table_snapshots import TableSnapshots
 from pgoutput.recording import IncompleteTable, Metadata, PublicationChange, Remarks, SchemaVersion
 from pgoutput.wire import format_lsn
 
@@ -62,8 +63,8 @@ class SessionLoop:
             connection.pinned_dsn,
             start.source,
             folder.copies,
+            settings,
             reporter.report,
-            settings.segment_bytes,
         )
         self._requests = SnapshotRequests(folder.directory)
         self._altered: dict[int, int] = {}
@@ -206,8 +207,9 @@ class SessionLoop:
         session.announce()
         self._snapshots.stored()
         self._requests.finish(copied.requested)
-        for name in self._names(copied.oids):
-            self._reporter.report(TableComplete(table=name, lsn=format_lsn(copied.lsn)))
+        for oid, table in copied.tables.items():
+            for name in self._names([oid]):
+                self._reporter.report(TableComplete(table=name, lsn=format_lsn(table.lsn)))
 
     def _note_later_alterations(self, copied: CopiedTables) -> None:
         """Note copied tables as incomplete that were altered after they were copied, if the stream says so.
@@ -223,7 +225,7 @@ class SessionLoop:
         altered = tuple(
             incomplete_table(table, catalog.lsn, "altered while its rows were copied", altered=True)
             for oid, table in catalog.tables.items()
-            if oid in copied.oids and self._altered.get(oid, 0) > copied.lsn
+            if oid in copied.tables and self._altered.get(oid, 0) > copied.tables[oid].lsn
         )
         self._report_changes(catalog, CatalogChanges((), altered))
 
@@ -263,4 +265,6 @@ def _without(
     """Return incomplete tables without the copied tables, unless changes were missing after the copy."""
     if copied is None:
         return tuple(incomplete)
-    return tuple(one for one in incomplete if one.oid not in copied.oids or one.lsn > copied.lsn)
+    return tuple(
+        one for one in incomplete if one.oid not in copied.tables or one.lsn > copied.tables[one.oid].lsn
+    )

@@ -19,9 +19,11 @@ from pgoutput.recorder.catalog import Catalog, read_catalog
 from pgoutput.recorder.catalog_changes import (
     check_publication_oids,
     compare_catalogs,
+    tables_to_copy,
     tables_with_earlier_rows,
 )
-from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.connection import Connection, Interrupted
+from pgoutput.recorder.copy_folder import CopyFolder
 from pgoutput.recorder.events import Event, SnapshotKept
 from pgoutput.recorder.folder import Folder, State
 from pgoutput.recorder.options import Settings
@@ -42,9 +44,6 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn, parse_lsn
 
 _SELECTING_FIELDS: Final = ("publications", "options", "slot_two_phase")
 """Fields of `Source` that decide which transactions the server sends."""
-
-_SNAPSHOT_ATTEMPTS: Final = 5
-"""Largest number of attempts to copy the tables; an attempt fails if a table is altered meanwhile."""
 
 
 class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +182,7 @@ class SessionStarter:
             The slot's confirmed_flush_lsn, and the catalogs as of the slot's consistent point or later.
         """
         connection, folder, settings = self._connection, self._folder, self._settings
-        if state.snapshot == "running":  # an unfinished snapshot: the slot does not fit a new one
+        if state.snapshot == "running":  # the slot may exist, and its LSN is unknown
             slots.drop_slot(connection, settings.slot)
             recording = state.recording
             state = msgspec.structs.replace(folder.reset(state), recording=recording)
@@ -220,14 +219,14 @@ class SessionStarter:
                 "between is lost: record anew in another folder"
             )
         folder.save(state)
-        if settings.snapshot:
+        if settings.snapshot and not any(one.oid in catalog.tables for one in state.incomplete):
             self._report(SnapshotKept(recording=state.recording))
         return confirmed_lsn, catalog
 
     def _create(self, state: State, source: Source, before: Catalog) -> tuple[int, Catalog]:
         """Create the slot, and copy the tables if a snapshot is requested.
 
-        After an error, neither the slot nor a partial snapshot is left.
+        After an error that a retry cannot solve, neither the slot nor a partial snapshot is left.
 
         Args:
             state: State of the new recording.
@@ -239,8 +238,9 @@ class SessionStarter:
 
         Raises:
             Interrupted: The recorder was stopped.
-            ReplicationError: The settings or the server do not allow the slot to be created, or tables are
-                altered again and again while they are copied.
+            ConnectionLost: The connection was lost; the next session copies the rest of the tables.
+            ReplicationError: The settings or the server do not allow the slot to be created, or the tables to
+                be copied.
             RecordingError: The folder was moved or removed.
             OSError: A file cannot be written.
         """
@@ -249,15 +249,9 @@ class SessionStarter:
                 f"there is no slot {self._settings.slot}: have it created (--create-slot), or give the name "
                 "of another"
             )
-        if not self._settings.snapshot:
-            return self._create_without_snapshot(state)
-        for attempts_left in reversed(range(_SNAPSHOT_ATTEMPTS)):
-            try:
-                return self._create_with_snapshot(state, source, before)
-            except SchemaChanged as error:
-                if not attempts_left:
-                    raise ReplicationError(f"the snapshot cannot begin: {error}") from None
-        raise AssertionError
+        if self._settings.snapshot:
+            return self._create_with_snapshot(state, source, before)
+        return self._create_without_snapshot(state)
 
     def _adopt(self, state: State, catalog: Catalog, lsn: int) -> None:
         """Save the state of a recording that begins with an existing slot, without a snapshot.
@@ -293,24 +287,43 @@ class SessionStarter:
             folder.reset(state)
             raise
         try:
-            copy = TableCopy(
-                self._connection.pinned_dsn, source, folder.create_partial_snapshot(), str(snapshot), lsn
+            folder.save(
+                msgspec.structs.replace(
+                    state, acknowledged_lsn=lsn, snapshot="complete", incomplete=tables_to_copy(before, lsn)
+                )
             )
-            copied = copy.run(self._report, self._stop, self._settings.segment_bytes)
+            if (copied := self._copy_tables(source, str(snapshot), lsn)) is None:
+                return lsn, self._read_catalog()  # the tables are copied while the stream is recorded
             folder.publish_snapshot()
             catalog = self._read_catalog()
             now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
             changes = compare_catalogs(before, catalog, now, self._catalog_connection, copied)
             folder.save_catalog(catalog)
-            folder.save(
-                msgspec.structs.replace(
-                    state, acknowledged_lsn=lsn, snapshot="complete", incomplete=changes.incomplete
-                )
-            )
+            folder.update(incomplete=changes.incomplete)
+        except (ConnectionLost, Interrupted):  # the next session copies the rest
+            raise
         except BaseException:  # an unused slot would retain WAL
             self._undo(state)
             raise
         return lsn, catalog
+
+    def _copy_tables(self, source: Source, snapshot: str, lsn: int) -> frozenset[int] | None:
+        """Copy the published tables; return their OIDs, or None if some must be copied from a later snapshot.
+
+        Args:
+            source: Server, slot, publications and options of the stream.
+            snapshot: Name of the exported snapshot.
+            lsn: LSN of the snapshot.
+        """
+        with CopyFolder(self._folder.copies) as copies:
+            copy = TableCopy(self._connection.pinned_dsn, source, copies, snapshot, lsn, self._settings)
+            try:
+                copied = copy.run(self._report, self._stop)
+            except SchemaChanged:
+                return None
+            if copied is not None:
+                copies.publish()
+        return copied
 
     def _create_slot(self) -> tuple[int, str | None]:
         connection = self._connection

@@ -1,46 +1,38 @@
-"""The snapshot: copies of the published tables as of a slot's consistent point, written as segments.
+"""The snapshot: copies of published tables as of a consistent point, written as segments.
 
 The copy follows the server's own initial synchronization (fetch_table_list and copy_table in
-src/backend/replication/logical/tablesync.c).
+src/backend/replication/logical/tablesync.c). Unlike there, tables are copied in ranges, and several workers
+copy ranges of one table.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
-
-from pgoutput._arrays import binary_array, repeated_int64, value_offsets
-from pgoutput._build import build, fitted
 from pgoutput.columns import encode_inserts
 from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.jsonlines import to_json
+from pgoutput.recorder.catalog import query_catalog
 from pgoutput.recorder.connection import Connection, Interrupted
+from pgoutput.recorder.copy_folder import CopiedRange, CopyFolder
 from pgoutput.recorder.copy_format import cell_columns, row_batches
+from pgoutput.recorder.copy_ranges import RangePlan, Task, identity
 from pgoutput.recorder.events import Event, Snapshotted
+from pgoutput.recorder.options import Settings
 from pgoutput.recorder.published_tables import PublishedTable, published_tables
-from pgoutput.recording import (
-    MESSAGE_SCHEMA,
-    Directory,
-    Metadata,
-    SchemaVersion,
-    SegmentFile,
-    Source,
-    segment_name,
-)
-from pgoutput.stream import encode_for
+from pgoutput.recorder.server_errors import PermissionDenied
+from pgoutput.recorder.snapshot_segment import SnapshotSegment
+from pgoutput.recording import Source
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
-_WORKERS: Final = 4
-"""Largest number of tables that are copied in parallel."""
-
-_SEGMENT_MESSAGES: Final = 1 << 20
-"""Largest number of messages in a segment of the snapshot; each segment has this many positions reserved."""
+_SNAPSHOT: Final = """\
+SELECT (extract(epoch FROM now()) * 1000000)::int8,
+    txid_snapshot_xmin(txid_current_snapshot()) % 4294967296"""
+"""Query for the time of a snapshot in microseconds, and for its first transaction that may be missing."""
 
 
 class SchemaChanged(Exception):
@@ -48,14 +40,15 @@ class SchemaChanged(Exception):
 
 
 class TableCopy:
-    """Copies the published tables, as of an exported snapshot, to segments.
+    """Copies the missing ranges of published tables, as of an exported snapshot, to a folder.
 
     Args:
         dsn: DSN of the database, on the server that exports the snapshot.
         source: Server, slot, publications and options of the stream that continues the snapshot.
-        folder: Folder for the segments.
+        folder: Folder for the copied rows.
         snapshot: Name of the exported snapshot.
-        lsn: Consistent point of the slot, where the stream begins.
+        lsn: LSN of the snapshot: the consistent point of a slot.
+        settings: Settings of the recorder.
         oids: OIDs of the tables to copy; None for all published tables.
     """
 
@@ -63,32 +56,39 @@ class TableCopy:
         self,
         dsn: str,
         source: Source,
-        folder: Path,
+        folder: CopyFolder,
         snapshot: str,
         lsn: int,
+        settings: Settings,
         oids: frozenset[int] | None = None,
     ) -> None:
         self._dsn = dsn
         self._source = source
-        self._directory = Directory(folder)
+        self._folder = folder
         self._snapshot = snapshot
         self._lsn = lsn
+        self._settings = settings
         self._oids = oids
+        self._begun = time.monotonic()
         self._lock = threading.Lock()
-        self._segments = 0
-        self._tables_done = 0
-        self._locked: list[PublishedTable] = []
-        """Tables that a worker could not lock; the connection that locked all tables copies these."""
+        self._tables_done = self._ranges_done = self._bytes_done = self._bytes_copied = 0
+        self._rows: Counter[int] = Counter()
+        """Number of rows copied from this snapshot, by OID of the table."""
+        self._locked: list[Task] = []
+        """Ranges of tables that a worker could not lock; the connection with the locks copies these."""
+        self._has_rest = False
+        """Whether ranges were left for a later snapshot, because this one is too old."""
 
-    def run(
-        self, report: Callable[[Event], None], stop: Callable[[], bool], segment_bytes: int
-    ) -> frozenset[int]:
-        """Copy all published tables; return the OIDs of the tables.
+    def run(self, report: Callable[[Event], None], stop: Callable[[], bool]) -> frozenset[int] | None:
+        """Copy the missing ranges of the tables.
 
         Args:
             report: Called with `Snapshotted` events, from several threads.
             stop: Returns whether to stop.
-            segment_bytes: Total size of messages at which a segment ends, in bytes.
+
+        Returns:
+            The OIDs of the tables that are published, and now copied completely; None if ranges were left for
+            a later snapshot, because this one is older than `max_snapshot_age`.
 
         Raises:
             Interrupted: The copy was stopped.
@@ -96,22 +96,54 @@ class TableCopy:
             ReplicationError: The server refuses a statement, or the connection was lost.
             OSError: A segment cannot be written.
         """
-        self._report, self._stop, self._segment_bytes = report, stop, segment_bytes
+        self._report, self._stop = report, stop
         with self._transaction() as connection:
-            now = connection.query("SELECT (extract(epoch FROM now()) * 1000000)::int8")[0][0]
-            self._time = int(str(now)) - EPOCH_UNIX_MICROSECONDS
+            now, xmin = connection.query(_SNAPSHOT)[0]
+            self._time, self._xmin = int(str(now)) - EPOCH_UNIX_MICROSECONDS, int(str(xmin))
             tables = self._lock_tables(connection)
+            self._plan = self._make_plan(connection, tables)
+            copied = self._folder.tables
+            oids = sorted((table.relation.oid for table in tables), key=self._plan.mixable.__contains__)
+            missing = {oid: self._plan.missing(oid, copied[oid]) for oid in oids}
             self._tables = len(tables)
-            pending = iter(tables)
-            with ThreadPoolExecutor(_WORKERS, "pgoutput-snapshot") as pool:
-                workers = [pool.submit(self._work, pending) for _ in range(min(_WORKERS, len(tables)))]
-            errors = [error for worker in workers if (error := worker.exception()) is not None]
-            if errors:
-                # Other workers are interrupted after one has failed: raise the error of that one.
-                raise min(errors, key=lambda error: isinstance(error, Interrupted))
-            for table in self._locked:
-                self._copy(connection, table)
-        return frozenset(table.relation.oid for table in tables)
+            self._tables_done = sum(not tasks for tasks in missing.values())
+            self._bytes_done = sum(self._plan.size(place) for oid in oids for place in copied[oid].last)
+            self._copy_all(connection, [task for tasks in missing.values() for task in tasks])
+            if self._has_rest:
+                return None
+            outdated = [self._plan.outdated(oid, copied[oid], self._lsn) for oid in oids]
+            self._copy_all(connection, [task for tasks in outdated for task in tasks])
+        return frozenset(oids)
+
+    def _make_plan(self, connection: Connection, tables: list[PublishedTable]) -> RangePlan:
+        """Return the ranges of the tables; forget copied ranges that do not fit the tables any more."""
+        catalog = query_catalog(connection, self._source.publications, self._lsn)
+        folder, plan = self._folder, RangePlan(connection, tables, catalog)
+        folder.forget(folder.tables.keys() - catalog.tables.keys())
+        for table in tables:
+            oid, description = table.relation.oid, identity(table, catalog, self._source.timeline)
+            copied = folder.begin(oid, description)
+            lsns = copied.lsns | ({self._lsn} if plan.missing(oid, copied) else set())
+            if len(lsns) > 1 and oid not in plan.mixable:
+                folder.forget([oid])
+                folder.begin(oid, description)
+        return plan
+
+    def _copy_all(self, connection: Connection, tasks: list[Task]) -> None:
+        """Copy ranges with several workers; the given connection copies what the workers cannot lock."""
+        if not tasks:
+            return
+        pending = iter(tasks)
+        self._left = Counter(task.table.relation.oid for task in tasks)
+        count = min(self._settings.workers, len(tasks))
+        with ThreadPoolExecutor(count, "pgoutput-snapshot") as pool:
+            workers = [pool.submit(self._work, pending) for _ in range(count)]
+        errors = [error for worker in workers if (error := worker.exception()) is not None]
+        if errors:
+            # Other workers are interrupted after one has failed: raise the error of that one.
+            raise min(errors, key=lambda error: isinstance(error, Interrupted))
+        while self._locked:
+            self._copy(connection, self._locked.pop())
 
     def _transaction(self) -> Connection:
         """Return a new connection in a transaction that sees the exported snapshot."""
@@ -134,7 +166,7 @@ class TableCopy:
                 # An ALTER TABLE may wait for the locks, and let this connection wait behind it.
                 latest.query("SET lock_timeout = '1s'")
                 now = self._published(latest)
-        except ConnectionLost:
+        except (ConnectionLost, PermissionDenied):
             raise
         except ReplicationError as error:  # a table or column was dropped
             raise SchemaChanged(str(error)) from None
@@ -147,15 +179,19 @@ class TableCopy:
         tables = published_tables(connection, self._source.publications, binary=binary)
         return [one for one in tables if self._oids is None or one.relation.oid in self._oids]
 
-    def _work(self, pending: Iterator[PublishedTable]) -> None:
-        """Copy tables from `pending` until no table is left."""
+    def _work(self, pending: Iterator[Task]) -> None:
+        """Copy ranges from `pending` until none is left, or the snapshot is too old."""
+        locked: dict[int, bool] = {}
         try:
             with self._transaction() as connection:
-                while (table := self._next(pending)) is not None:
-                    if self._lock_table(connection, table):
-                        self._copy(connection, table)
+                while (task := self._next(pending)) is not None:
+                    oid = task.table.relation.oid
+                    if oid not in locked:
+                        locked[oid] = self._lock_table(connection, task.table)
+                    if locked[oid]:
+                        self._copy(connection, task)
                     else:
-                        self._locked.append(table)
+                        self._locked.append(task)
         except BaseException:
             self._failed = True
             raise
@@ -180,35 +216,76 @@ class TableCopy:
             return False
         return True
 
-    def _next(self, pending: Iterator[PublishedTable]) -> PublishedTable | None:
+    def _next(self, pending: Iterator[Task]) -> Task | None:
         self._check()
         with self._lock:
-            return next(pending, None)
+            task = next(pending, None)
+            if task is None or not self._is_too_old_for(task):
+                return task
+            self._has_rest = True
+            return None
 
-    def _copy(self, connection: Connection, table: PublishedTable) -> None:
+    def _is_too_old_for(self, task: Task) -> bool:
+        """Return whether a range is left for a later snapshot. At least one range is copied from each."""
+        limit = self._settings.max_snapshot_age
+        return (
+            limit is not None
+            and self._age > limit
+            and self._ranges_done > 0
+            and task.since is None
+            and task.table.relation.oid in self._plan.mixable
+        )
+
+    @property
+    def _age(self) -> float:
+        return time.monotonic() - self._begun
+
+    def _copy(self, connection: Connection, task: Task) -> None:
+        table, segments = task.table, []
         oid, width = table.relation.oid, len(table.relation.columns)
-        segment = self._segment(table)
-        copied = 0
-        for rows in row_batches(connection.copy_out(table.query), is_binary=table.binary is not None):
+        segment = None
+        if task.since is None:  # also an empty table has a segment, which describes the table
+            segment = self._segment(table)
+            segments.append(segment.number)
+        for rows in row_batches(
+            connection.copy_out(self._plan.statement(task)), is_binary=table.binary is not None
+        ):
             cells = cell_columns(rows, table.binary, width)
             data = encode_inserts(oid, cells, proto_version=self._source.proto_version)
-            while len(data := data.slice(segment.add(data))):
-                segment.finish()
-                segment = self._segment(table)
-            copied += len(rows)
+            while len(data):
+                if segment is None:
+                    segment = self._segment(table)
+                    segments.append(segment.number)
+                data = data.slice(segment.add(data))
+                if len(data):
+                    segment.finish()
+                    segment = None
             self._check()
-            self._report_rows(table, copied)
-        segment.finish()
+            with self._lock:
+                self._rows[oid] += len(rows)
+            self._report_rows(table)
+        if segment is not None:
+            segment.finish()
+        copied = CopiedRange(task.leaf.oid, task.number, self._lsn, self._xmin, tuple(segments))
+        self._folder.add(oid, copied)
         with self._lock:
-            self._tables_done += 1
-        self._report_rows(table, copied)
+            self._left[oid] -= 1
+            self._ranges_done += 1
+            if task.since is None:
+                self._tables_done += not self._left[oid]
+                self._bytes_done += self._plan.size(copied.place)
+                self._bytes_copied += self._plan.size(copied.place)
+        self._report_rows(table)
 
-    def _segment(self, table: PublishedTable) -> _Segment:
-        with self._lock:
-            self._segments += 1
-            number = self._segments
-        return _Segment(
-            self._directory, number, self._source, self._lsn, self._time, table, self._segment_bytes
+    def _segment(self, table: PublishedTable) -> SnapshotSegment:
+        return SnapshotSegment(
+            self._folder.directory,
+            self._folder.next_segment(),
+            self._source,
+            self._lsn,
+            self._time,
+            table,
+            self._settings.segment_bytes,
         )
 
     def _is_over(self) -> bool:
@@ -218,88 +295,18 @@ class TableCopy:
         if self._is_over():
             raise Interrupted
 
-    def _report_rows(self, table: PublishedTable, rows: int) -> None:
+    def _report_rows(self, table: PublishedTable) -> None:
+        age = self._age
         self._report(
-            Snapshotted(table=table.name, rows=rows, tables_done=self._tables_done, tables=self._tables)
-        )
-
-
-class _Segment:
-    """A snapshot segment being written, which contains one transaction that inserts rows of one table.
-
-    Args:
-        directory: Folder of the snapshot.
-        number: Number of the segment.
-        source: Server, slot, publications and options of the stream that continues the snapshot.
-        lsn: Consistent point of the slot, the LSN of all messages.
-        time: Time of the snapshot, in microseconds since 2000-01-01 00:00 UTC.
-        table: Table whose rows the segment contains.
-        segment_bytes: Size of the rows at which the segment is full, in bytes.
-    """
-
-    def __init__(
-        self,
-        directory: Directory,
-        number: int,
-        source: Source,
-        lsn: int,
-        time: int,
-        table: PublishedTable,
-        segment_bytes: int,
-    ) -> None:
-        self._bytes_left = self._messages = 0
-        self._number, self._source, self._lsn, self._time = number, source, lsn, time
-        # Several segments are written in parallel: each has a range of positions reserved.
-        self._first = (number - 1) * _SEGMENT_MESSAGES
-        self._file = SegmentFile(directory.path / segment_name(number), directory)
-        version = source.proto_version
-        self._types = [fitted(type_, version) for type_ in table.types]
-        self._relation = fitted(table.relation, version)
-        begin = build("begin", version, lsn=lsn, time=time)
-        first = (begin, *self._types, self._relation)
-        self._write(binary_array([encode_for(message, version) for message in first]))
-        self._bytes_left = segment_bytes
-        commit = build("commit", version, lsn=lsn, end_lsn=lsn, time=time)
-        self._commit = binary_array([encode_for(commit, version)])
-
-    def add(self, data: pa.BinaryArray) -> int:
-        """Write as many messages as fit into the segment; return the number of written messages."""
-        ends = value_offsets(data)[1:] - value_offsets(data)[:1]
-        room = int(np.searchsorted(ends, self._bytes_left)) + 1 if self._bytes_left > 0 else 0
-        room = min(room, len(data), _SEGMENT_MESSAGES - 1 - self._messages)  # without the Commit
-        if room:
-            self._write(data.slice(0, room))
-        return room
-
-    def finish(self) -> None:
-        """Write the last messages and the Commit of the snapshot's rows, and rename the file."""
-        self._write(self._commit)
-        types, relation = tuple(map(to_json, self._types)), to_json(self._relation)
-        version = SchemaVersion(self._first + 1 + len(types), self._lsn, relation, types)
-        self._file.finish(
-            Metadata(
-                kind="snapshot",
-                number=self._number,
-                session=0,
-                source=self._source,
-                first_position=self._first,
-                messages=self._messages,
-                keyframe=0,
-                start_lsn=self._lsn,
-                end_lsn=self._lsn,
-                transactions=1,
-                last_commit_time=self._time,
-                relations=(version,),
+            Snapshotted(
+                table=table.name,
+                rows=self._rows[table.relation.oid],
+                tables_done=self._tables_done,
+                tables=self._tables,
+                rows_of_all=self._rows.total(),
+                bytes_done=self._bytes_done,
+                bytes=self._plan.bytes,
+                bytes_per_second=self._bytes_copied / age,
+                snapshot_seconds=age,
             )
         )
-
-    def _write(self, data: pa.BinaryArray) -> None:
-        numbers = (self._lsn, self._time + EPOCH_UNIX_MICROSECONDS)
-        columns = [
-            repeated_int64(one, len(data), field.type)
-            for one, field in zip(numbers, MESSAGE_SCHEMA, strict=False)
-        ]
-        rows = pa.record_batch([*columns, data], schema=MESSAGE_SCHEMA)
-        self._file.add(self._first + self._messages, [rows])
-        self._messages += len(data)
-        self._bytes_left -= int(value_offsets(data)[-1] - value_offsets(data)[0])

@@ -1,0 +1,166 @@
+"""The folder of copied rows: segments, and a file that names the ranges of tables that they contain.
+
+The folder outlives the recorder: a copy that was killed goes on with the ranges that are missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Final, TypeAlias
+
+import msgspec
+
+from pgoutput.recording import Directory, segment_name
+
+_FILE: Final = "_copied.json"
+
+_SAVE_SECONDS: Final = 1.0
+"""Least number of seconds between two writings of the file while ranges are copied."""
+
+Place: TypeAlias = tuple[int, int]
+"""OID of the table or partition that stores a range, and number of the range in it, from 0."""
+
+
+class CopiedRange(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of a range that were copied from one snapshot.
+
+    The first copy of a range has all its rows; a later copy of the range has only rows that are newer than
+    the snapshot of the copy before, and maybe some older rows.
+    """
+
+    leaf: int
+    """OID of the table or partition that stores the range."""
+    number: int
+    """Number of the range in its table or partition, from 0."""
+    lsn: int
+    """LSN of the snapshot."""
+    xmin: int
+    """Transaction ID of the snapshot: it contains all rows that earlier transactions have committed."""
+    segments: tuple[int, ...]
+    """Numbers of the segments with the rows; empty if there are no newer rows."""
+
+    @property
+    def place(self) -> Place:
+        """Where the range is."""
+        return self.leaf, self.number
+
+
+class CopiedTable(msgspec.Struct):
+    """The copied ranges of one table."""
+
+    identity: str
+    """Digest of the table's description; ranges of different descriptions do not belong together."""
+    ranges: list[CopiedRange] = msgspec.field(default_factory=list)
+    """The copied ranges, those of earlier snapshots first."""
+
+    @property
+    def last(self) -> dict[Place, CopiedRange]:
+        """The last copy of each range."""
+        return {one.place: one for one in self.ranges}
+
+    @property
+    def lsns(self) -> set[int]:
+        """LSNs of the snapshots that the last copies of the ranges were copied from."""
+        return {one.lsn for one in self.last.values()}
+
+    @property
+    def lsn(self) -> int:
+        """LSN of the last snapshot that rows were copied from."""
+        return max(one.lsn for one in self.ranges)
+
+
+class CopyFolder:
+    """The folder of copied rows; a context manager, at whose end a folder without tables is removed.
+
+    The methods may be called from several threads.
+
+    Attributes:
+        directory: The opened folder.
+        tables: The copied tables, by OID.
+
+    Args:
+        path: Path of the folder, which is created if it does not exist.
+
+    Raises:
+        OSError: The folder cannot be created, or a file in it cannot be read or removed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(exist_ok=True)
+        self.directory: Directory = Directory(path)
+        self.tables: dict[int, CopiedTable] = {}
+        try:
+            content = (path / _FILE).read_bytes()
+            self.tables = msgspec.json.decode(content, type=dict[int, CopiedTable])
+        except (FileNotFoundError, msgspec.DecodeError):
+            pass  # all tables are copied from their first row
+        self._lock = Lock()
+        self._saved = 0.0
+        kept = {number for table in self.tables.values() for one in table.ranges for number in one.segments}
+        self._last_segment = max(kept, default=0)
+        self._remove_files({_FILE, *map(segment_name, kept)})
+
+    def __enter__(self) -> CopyFolder:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            if self.tables:
+                self.save()
+            else:
+                self.directory.remove(_FILE)
+                with suppress(OSError):  # it has segments to be published
+                    self.directory.path.rmdir()
+        finally:
+            self.directory.close()
+
+    def next_segment(self) -> int:
+        """Return the number of a new segment."""
+        with self._lock:
+            self._last_segment += 1
+            return self._last_segment
+
+    def add(self, oid: int, copied: CopiedRange) -> None:
+        """Note that a range of a table is copied. At most a second later, the file names the range."""
+        with self._lock:
+            self.tables[oid].ranges.append(copied)
+            if time.monotonic() - self._saved >= _SAVE_SECONDS:
+                self._save()
+
+    def begin(self, oid: int, identity: str) -> CopiedTable:
+        """Return the copied ranges of a table: none if the table's description differs from theirs."""
+        if oid not in self.tables or self.tables[oid].identity != identity:
+            self.forget([oid])
+            self.tables[oid] = CopiedTable(identity)
+        return self.tables[oid]
+
+    def forget(self, oids: Iterable[int]) -> None:
+        """Remove the copied rows of tables."""
+        removed = [self.tables.pop(oid) for oid in oids if oid in self.tables]
+        if removed:
+            self.save()  # before segments are removed that the file names
+        for number in (number for table in removed for one in table.ranges for number in one.segments):
+            self.directory.remove(segment_name(number))
+
+    def save(self) -> None:
+        """Write the file that names the copied ranges."""
+        with self._lock:
+            self._save()
+
+    def publish(self) -> None:
+        """Make the folder one of segments only, when the copy is complete; the folder is then renamed."""
+        self.tables = {}
+
+    def _save(self) -> None:
+        self.directory.replace(_FILE, msgspec.json.encode(self.tables) + b"\n")
+        self._saved = time.monotonic()
+
+    def _remove_files(self, kept: set[str]) -> None:
+        """Remove the files of ranges that were not finished."""
+        for name in self.directory.names():
+            if name not in kept:
+                self.directory.remove(name)
