@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +279,7 @@ def test_replicas_follow_described_alterations(identity: str, described: Replica
 
 
 def test_described_alterations_between_changes_of_one_batch(described: Replica, lab: Lab) -> None:
+    lab.run("CREATE TABLE u (id int PRIMARY KEY, v int)")
     lab.record()
     lab.run(
         "INSERT INTO t VALUES (1, 'a', 'b')",
@@ -286,16 +288,35 @@ def test_described_alterations_between_changes_of_one_batch(described: Replica, 
         "ALTER TABLE t RENAME d TO a; UPDATE t SET a = a + 1 WHERE id = 2; COMMIT",
         "BEGIN; SAVEPOINT s; ALTER TABLE t DROP a; ROLLBACK TO s; ALTER TABLE t ADD e int DEFAULT 8; COMMIT",
         "BEGIN; ALTER TABLE t ADD f int DEFAULT 9; ROLLBACK",
-        "CREATE TABLE u (id int PRIMARY KEY, v int)",
         "ALTER TABLE u ADD w int DEFAULT 1",
         "INSERT INTO u VALUES (1, 2)",
         "ALTER TABLE u ADD x int DEFAULT 1",
+        "BEGIN; INSERT INTO u VALUES (2, 2); TRUNCATE u; INSERT INTO u VALUES (3, 2); "
+        "ALTER TABLE u ADD y int DEFAULT 3; INSERT INTO u VALUES (4, 2, 3, 4, 5); COMMIT",
     )
     lab.record(strict=True)
     for _ in range(2):  # again, with nothing new
         described.follow()
         for name in "tu":
             described.assert_equal(name)
+    assert described.may_differ() == []
+
+
+def test_two_sessions_alter_a_table_at_the_same_time(described: Replica, lab: Lab) -> None:
+    """The second session has a snapshot from before the commit of the first session, and waits for it."""
+    lab.record()
+    lab.run("INSERT INTO t VALUES (1, 'a', 'b')")
+    lab.run("BEGIN", "ALTER TABLE t ADD c int DEFAULT 5", "ALTER TABLE t RENAME b TO d", "UPDATE t SET c = 6")
+    with lab.connect() as other, lab.connect() as observer:
+        thread = threading.Thread(target=other.execute, args=(b"ALTER TABLE t ADD e int DEFAULT 7",))
+        thread.start()
+        waiting = "SELECT 1 FROM pg_locks WHERE relation = 't'::regclass AND NOT granted"
+        wait_until(lambda: bool(observer.execute(waiting).fetchall()))
+        lab.run("COMMIT")
+        thread.join()
+    lab.record(strict=True)
+    described.follow()
+    described.assert_equal()
     assert described.may_differ() == []
 
 

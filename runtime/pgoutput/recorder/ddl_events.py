@@ -1,8 +1,9 @@
 """The event trigger that describes each ALTER TABLE in the stream, as a logical message.
 
 A message with the prefix `pgoutput.ddl` stands in the stream before the altered table's next change. Its
-content is JSON (`pgoutput.views.Alteration`). The trigger's function is STABLE, so its own queries see the
-catalogs as they were before the command; a VOLATILE function that it calls sees them after the command.
+content is JSON, which `pgoutput.views.alterations` reads. The trigger's function is STABLE, so its own
+queries see the catalogs as they were before the command; a VOLATILE function that it calls sees them after
+the command.
 """
 
 from __future__ import annotations

@@ -81,17 +81,18 @@ def _classes(context: CatalogContext) -> Iterator[Sequence[SqlValue]]:
 
 
 def _attributes(context: CatalogContext) -> Iterator[Sequence[SqlValue]]:
+    none = False, False, "", ""
     for table in context.server.source.tables:
         for number, column in enumerate(table.columns, 1):
             key = bool(column.flags & ColumnFlag.KEY)
-            yield table.oid, column.name, column.type_oid, number, column.type_modifier, key, False, 3
+            yield table.oid, column.name, column.type_oid, number, column.type_modifier, key, False, 3, *none
 
 
 def _types(context: CatalogContext) -> Iterator[Sequence[SqlValue]]:
     for builtin in TYPES:
-        yield builtin.oid, builtin.name, 11, builtin.array_oid, 0, "b", 0
+        yield builtin.oid, builtin.name, 11, builtin.array_oid, 0, "b", 0, None
         if builtin.array_oid:
-            yield builtin.array_oid, f"_{builtin.name}", 11, 0, builtin.oid, "b", 0
+            yield builtin.array_oid, f"_{builtin.name}", 11, 0, builtin.oid, "b", 0, None
 
 
 def _namespace(table: Relation) -> str:
@@ -160,6 +161,10 @@ _ATTRIBUTE: Final = {
     "attnotnull": BOOL,
     "attisdropped": BOOL,
     "xmin": XID,
+    "atthasdef": BOOL,
+    "atthasmissing": BOOL,
+    "attidentity": 18,
+    "attgenerated": 18,
 }
 _CLASS: Final = {
     "oid": OID,
@@ -177,6 +182,7 @@ _TYPE: Final = {
     "typelem": OID,
     "typtype": 18,
     "typbasetype": OID,
+    "typdefault": TEXT,
 }
 
 CATALOGS: Final[
@@ -192,6 +198,7 @@ CATALOGS: Final[
     "pg_publication_namespace": ({"oid": OID, "pnpubid": OID, "pnnspid": OID}, lambda context: ()),
     "pg_inherits": ({"xmin": XID, "inhrelid": OID, "inhparent": OID}, lambda context: ()),
     "pg_enum": ({"oid": OID, "enumtypid": OID, "enumlabel": NAME}, lambda context: ()),
+    "pg_event_trigger": ({"oid": OID, "xmin": XID, "evtname": NAME, "evtenabled": 18}, lambda context: ()),
     "pg_stat_replication": (_WALSENDER, _walsenders),
     "pg_settings": (
         {"name": TEXT, "setting": TEXT},
