@@ -96,7 +96,7 @@ def apply_changes(
     for oid, chunks in groupby(split_changes(batches, max_rows, max_bytes), lambda chunk: chunk.oid):
         error = failed.get(oid, "")
         result = _apply_chunks(chunks, location, query, batch, recording, history=history, error=error)
-        if result.error or result.changes:
+        if result.error or result.changes or result.may_differ:
             yield result
 
 
@@ -143,9 +143,10 @@ def _apply_chunks(
 
 
 def _count_changes(chunks: Iterable[Chunk], counts: Counter[str]) -> Iterator[Chunk]:
-    """Yield the chunks; add the number of their changes to `counts`, by operation."""
+    """Yield the chunks; add the number of their changes to `counts`, by operation, without alterations."""
     for chunk in chunks:
-        for count in pc.value_counts(chunk.changes["operation"]).to_pylist():
+        operations = [] if chunk.is_alteration else pc.value_counts(chunk.changes["operation"]).to_pylist()
+        for count in operations:
             counts[count["values"]] += count["counts"]
         yield chunk
 
