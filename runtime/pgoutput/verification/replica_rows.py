@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import msgspec
@@ -16,6 +18,9 @@ from pgoutput.verification.key_ranges import KeyRanges
 from pgoutput.verification.row_texts import ColumnTexts, column_texts, record_texts
 from pgoutput.verification.source_rows import BUCKETS, Sums
 from pgoutput.verification.text_hash import Hashes
+
+_THREADS: Final = 2
+"""Number of threads that hash rows."""
 
 _BYTES: Final = 64 << 20
 """Largest size of the rows that are converted to text at once, in bytes; a larger row is converted alone."""
@@ -106,15 +111,24 @@ class ReplicaRows:
         return self._hash_texts(record_texts(columns, len(rows.hashes)))
 
     def _read(self) -> Iterator[_HashedRows]:
-        for whole in self._table.read():
-            for batch in _split(whole):
-                columns = column_texts(batch, self._table)
-                hashes = self._hash_texts(record_texts(columns, batch.num_rows))
-                if self._ranges.bounds:
-                    ranges = self._ranges.find(columns[self._ranges.column].texts)
-                else:
-                    ranges = np.zeros(len(hashes), np.int64)
-                yield _HashedRows(columns, ranges, hashes)
+        with ThreadPoolExecutor(_THREADS, "pgoutput-replica") as pool:
+            pending: deque[Future[_HashedRows]] = deque()
+            for whole in self._table.read():
+                for batch in _split(whole):
+                    pending.append(pool.submit(self._hash, batch))
+                    if len(pending) > _THREADS:
+                        yield pending.popleft().result()
+            for future in pending:
+                yield future.result()
+
+    def _hash(self, batch: pa.RecordBatch) -> _HashedRows:
+        columns = column_texts(batch, self._table)
+        hashes = self._hash_texts(record_texts(columns, batch.num_rows))
+        if self._ranges.bounds:
+            ranges = self._ranges.find(columns[self._ranges.column].texts)
+        else:
+            ranges = np.zeros(len(hashes), np.int64)
+        return _HashedRows(columns, ranges, hashes)
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
