@@ -130,7 +130,12 @@ def test_ranges_of_tables_and_partitions_have_every_row_once(
 
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
 @pytest.mark.parametrize("seed", range(3))
-def test_an_interrupted_copy_goes_on_after_changes(table: Lab, seed: int, identity: str) -> None:
+def test_an_interrupted_copy_goes_on_after_changes(
+    table: Lab, monkeypatch: pytest.MonkeyPatch, seed: int, identity: str
+) -> None:
+    if seed == 2:  # as with an old open transaction: the last pass copies also rows that are not newer
+        time_only = "SELECT (extract(epoch FROM now()) * 1000000)::int8, 3"
+        monkeypatch.setattr("pgoutput.recorder.snapshot._SNAPSHOT", time_only)
     table.run(f"ALTER TABLE t REPLICA IDENTITY {identity}")
     oldest = []
     for round_ in range(3):
