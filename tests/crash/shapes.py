@@ -75,6 +75,9 @@ SHAPES: Final = (
 )
 """Shapes of the tables; a table's number decides its shape."""
 
+QUIET: Final = tuple(f"t{number:03}" for number in range(len(SHAPES)))
+"""Names of the tables that no writer changes, one of each shape."""
+
 VALUES: Final = {
     "text": "'text ' || id",
     "integer": "id % 1000",
@@ -106,7 +109,7 @@ class Tables(Writers):
 
     Args:
         dsn: DSN of the server.
-        count: Number of tables.
+        count: Number of tables, at least twice as many as there are shapes.
         seed: Seed of the writers' decisions. The time of each decision depends on the speed of the machine.
         unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
     """
@@ -138,7 +141,7 @@ class Tables(Writers):
         _run(connection, f"CREATE PUBLICATION {PUBLICATION} FOR TABLE {tables} {via_root}")
 
     def touch(self, connection: Connection) -> None:
-        """Insert into each table, so that the stream describes the latest columns of each table."""
+        """Insert into each table but the quiet ones, so that the stream describes its latest columns."""
         for writer in self._own:
             writer.touch(connection)
 
@@ -150,7 +153,7 @@ class Writer:
         self.steps = 0
         self._number = number
         self._shapes = shapes
-        self._names = list(shapes)
+        self._names = [name for name in shapes if name not in QUIET]
         self._random = Random(seed)
         self._last = ROWS
         self._actions: dict[Callable[[Connection, str], None], int] = {
@@ -193,7 +196,7 @@ class Writer:
             self._finish(connection, gid)
 
     def touch(self, connection: Connection) -> None:
-        """Insert into each of the writer's tables."""
+        """Insert into each of the writer's tables but the quiet ones."""
         for name in self._names:
             self._insert(connection, name)
 

@@ -12,5 +12,5 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_a_replica_equals_its_source_after_kills_of_recorder_and_spark(tmp_path: Path) -> None:
-    outcome = replicate(tmp_path, tables=10, seconds=25, seed=5)
+    outcome = replicate(tmp_path, tables=20, seconds=25, seed=5)
     assert outcome.different == ()

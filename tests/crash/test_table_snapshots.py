@@ -11,5 +11,5 @@ from tests.crash.replication import replicate
 
 @pytest.mark.slow
 def test_tables_that_join_and_leave_the_publication_equal_their_source(tmp_path: Path) -> None:
-    outcome = replicate(tmp_path, tables=16, seconds=15, seed=1, engine="direct")
+    outcome = replicate(tmp_path, tables=20, seconds=15, seed=1, engine="direct")
     assert outcome.different == ()
