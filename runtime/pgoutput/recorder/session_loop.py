@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pgoutput._text import qualified_name
 from pgoutput.errors import ReplicationError
+from pgoutput.jsonlines import from_json
 from pgoutput.recorder.catalog import Catalog, CatalogTable
 from pgoutput.recorder.catalog_changes import CatalogChanges, incomplete_table
 from pgoutput.recorder.catalog_watch import CatalogWatch
@@ -252,10 +253,11 @@ class SessionLoop:
 
 def _is_described(table: CatalogTable | None, version: SchemaVersion) -> bool:
     """Return whether a table, as the catalogs were last read, has the columns of a schema version."""
+    relation: Any = from_json(version.relation)
     return table is not None and all(
-        (column := table.columns.get(sent["name"])) is not None
-        and (column.type_oid, column.type_modifier) == (sent["type_oid"], sent["type_modifier"])
-        for sent in version.relation["columns"]
+        (column := table.columns.get(sent.name)) is not None
+        and (column.type_oid, column.type_modifier) == (sent.type_oid, sent.type_modifier)
+        for sent in relation.columns
     )
 
 
