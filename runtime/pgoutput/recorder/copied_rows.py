@@ -172,6 +172,8 @@ class _RecordedChanges:
         if not since:
             return
         for transaction in _later_transactions(Recording(recording, may_be_empty=True), min(since.values())):
+            if not transaction.xid:  # copied rows; the stream has all later changes
+                continue
             lsn = transaction.commit_lsn
             for change in transaction.changes:
                 for relation in change.relations:

@@ -18,32 +18,28 @@ from pgoutput.recorder.slots import create_temporary_slot
 from pgoutput.recording import STATE_FILE, Recording
 
 
-class ExportedSnapshot:
-    """A snapshot of the database that connections can use as long as the context manager is open.
+class ExportedSnapshot(msgspec.Struct, frozen=True):
+    """A snapshot of the database that connections can use as long as the exporting transaction is open."""
 
-    Attributes:
-        lsn: The snapshot contains the transactions with lower commit LSNs.
+    dsn: str
+    """DSN of the server that exports the snapshot."""
+    lsn: int
+    """The snapshot contains the transactions with lower commit LSNs."""
+    name: str
+    """Name of the exported snapshot."""
 
-    Args:
-        dsn: DSN of one server.
-        lsn: The LSN.
-        name: Name of the exported snapshot.
-    """
-
-    def __init__(self, dsn: str, lsn: int, name: str) -> None:
-        self._dsn = dsn
-        self.lsn: int = lsn
-        self._name = name
-
-    def connect(self, stop: Callable[[], bool]) -> Connection:
+    def connect(
+        self, stop: Callable[[], bool], on_notice: Callable[[Event], None] = lambda event: None
+    ) -> Connection:
         """Return a new connection in a transaction that sees the snapshot.
 
         Args:
             stop: Called while the connection waits for the server; returns whether to stop waiting.
+            on_notice: Called with each notice of the server.
         """
-        connection = Connection(self._dsn, stop=stop)
+        connection = Connection(self.dsn, stop=stop, on_notice=on_notice)
         connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        connection.query(f"SET TRANSACTION SNAPSHOT '{self._name}'")
+        connection.query(f"SET TRANSACTION SNAPSHOT '{self.name}'")
         return connection
 
 

@@ -25,6 +25,7 @@ from pgoutput.recorder.catalog_changes import (
 from pgoutput.recorder.connection import Connection, Interrupted
 from pgoutput.recorder.copy_folder import CopyFolder
 from pgoutput.recorder.events import Event, SnapshotKept
+from pgoutput.recorder.exported_snapshot import ExportedSnapshot
 from pgoutput.recorder.folder import Folder, State
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.server import Server, check_publications
@@ -292,7 +293,7 @@ class SessionStarter:
                     state, acknowledged_lsn=lsn, snapshot="complete", incomplete=tables_to_copy(before, lsn)
                 )
             )
-            if (copied := self._copy_tables(source, str(snapshot), lsn)) is None:
+            if (copied := self._copy_tables(source, lsn, str(snapshot))) is None:
                 return lsn, self._read_catalog()  # the tables are copied while the stream is recorded
             folder.publish_snapshot()
             catalog = self._read_catalog()
@@ -307,16 +308,17 @@ class SessionStarter:
             raise
         return lsn, catalog
 
-    def _copy_tables(self, source: Source, snapshot: str, lsn: int) -> frozenset[int] | None:
+    def _copy_tables(self, source: Source, lsn: int, name: str) -> frozenset[int] | None:
         """Copy the published tables; return their OIDs, or None if some must be copied from a later snapshot.
 
         Args:
             source: Server, slot, publications and options of the stream.
-            snapshot: Name of the exported snapshot.
             lsn: LSN of the snapshot.
+            name: Name of the exported snapshot.
         """
+        snapshot = ExportedSnapshot(self._connection.pinned_dsn, lsn, name)
         with CopyFolder(self._folder.copies) as copies:
-            copy = TableCopy(self._connection.pinned_dsn, source, copies, snapshot, lsn, self._settings)
+            copy = TableCopy(snapshot, source, copies, self._settings)
             try:
                 copied = copy.run(self._report, self._stop)
             except SchemaChanged:

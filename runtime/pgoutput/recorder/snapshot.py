@@ -22,6 +22,7 @@ from pgoutput.recorder.copy_folder import CopiedRange, CopyFolder
 from pgoutput.recorder.copy_format import cell_columns, row_batches
 from pgoutput.recorder.copy_ranges import RangePlan, Task, identity
 from pgoutput.recorder.events import Event, Snapshotted
+from pgoutput.recorder.exported_snapshot import ExportedSnapshot
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.published_tables import PublishedTable, published_tables
 from pgoutput.recorder.server_errors import PermissionDenied
@@ -43,30 +44,24 @@ class TableCopy:
     """Copies the missing ranges of published tables, as of an exported snapshot, to a folder.
 
     Args:
-        dsn: DSN of the database, on the server that exports the snapshot.
+        snapshot: The snapshot.
         source: Server, slot, publications and options of the stream that continues the snapshot.
         folder: Folder for the copied rows.
-        snapshot: Name of the exported snapshot.
-        lsn: LSN of the snapshot: the consistent point of a slot.
         settings: Settings of the recorder.
         oids: OIDs of the tables to copy; None for all published tables.
     """
 
     def __init__(
         self,
-        dsn: str,
+        snapshot: ExportedSnapshot,
         source: Source,
         folder: CopyFolder,
-        snapshot: str,
-        lsn: int,
         settings: Settings,
         oids: frozenset[int] | None = None,
     ) -> None:
-        self._dsn = dsn
+        self._snapshot = snapshot
         self._source = source
         self._folder = folder
-        self._snapshot = snapshot
-        self._lsn = lsn
         self._settings = settings
         self._oids = oids
         self._begun = time.monotonic()
@@ -97,7 +92,7 @@ class TableCopy:
             OSError: A segment cannot be written.
         """
         self._report, self._stop = report, stop
-        with self._transaction() as connection:
+        with self._snapshot.connect(self._is_over, self._report) as connection:
             now, xmin = connection.query(_SNAPSHOT)[0]
             self._time, self._xmin = int(str(now)) - EPOCH_UNIX_MICROSECONDS, int(str(xmin))
             tables = self._lock_tables(connection)
@@ -111,19 +106,19 @@ class TableCopy:
             self._copy_all(connection, [task for tasks in missing.values() for task in tasks])
             if self._has_rest:
                 return None
-            outdated = [self._plan.outdated(oid, copied[oid], self._lsn) for oid in oids]
+            outdated = [self._plan.outdated(oid, copied[oid], self._snapshot.lsn) for oid in oids]
             self._copy_all(connection, [task for tasks in outdated for task in tasks])
         return frozenset(oids)
 
     def _make_plan(self, connection: Connection, tables: list[PublishedTable]) -> RangePlan:
         """Return the ranges of the tables; forget copied ranges that do not fit the tables any more."""
-        catalog = query_catalog(connection, self._source.publications, self._lsn)
+        catalog = query_catalog(connection, self._source.publications, self._snapshot.lsn)
         folder, plan = self._folder, RangePlan(connection, tables, catalog)
         folder.forget(folder.tables.keys() - catalog.tables.keys())
         for table in tables:
             oid, description = table.relation.oid, identity(table, catalog, self._source.timeline)
             copied = folder.begin(oid, description)
-            lsns = copied.lsns | ({self._lsn} if plan.missing(oid, copied) else set())
+            lsns = copied.lsns | ({self._snapshot.lsn} if plan.missing(oid, copied) else set())
             if len(lsns) > 1 and oid not in plan.mixable:
                 folder.forget([oid])
                 folder.begin(oid, description)
@@ -145,13 +140,6 @@ class TableCopy:
         while self._locked:
             self._copy(connection, self._locked.pop())
 
-    def _transaction(self) -> Connection:
-        """Return a new connection in a transaction that sees the exported snapshot."""
-        connection = Connection(self._dsn, stop=self._is_over, on_notice=self._report)
-        connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        connection.query(f"SET TRANSACTION SNAPSHOT '{self._snapshot}'")
-        return connection
-
     def _lock_tables(self, connection: Connection) -> list[PublishedTable]:
         """Lock the published tables against changes of their columns; return the tables as of the snapshot.
 
@@ -162,7 +150,7 @@ class TableCopy:
         try:
             for table in tables:
                 connection.query(table.lock)
-            with Connection(self._dsn, stop=self._is_over) as latest:
+            with Connection(self._snapshot.dsn, stop=self._is_over) as latest:
                 # An ALTER TABLE may wait for the locks, and let this connection wait behind it.
                 latest.query("SET lock_timeout = '1s'")
                 now = self._published(latest)
@@ -183,7 +171,7 @@ class TableCopy:
         """Copy ranges from `pending` until none is left, or the snapshot is too old."""
         locked: dict[int, bool] = {}
         try:
-            with self._transaction() as connection:
+            with self._snapshot.connect(self._is_over, self._report) as connection:
                 while (task := self._next(pending)) is not None:
                     oid = task.table.relation.oid
                     if oid not in locked:
@@ -266,7 +254,7 @@ class TableCopy:
             self._report_rows(table)
         if segment is not None:
             segment.finish()
-        copied = CopiedRange(task.leaf.oid, task.number, self._lsn, self._xmin, tuple(segments))
+        copied = CopiedRange(task.leaf.oid, task.number, self._snapshot.lsn, self._xmin, tuple(segments))
         self._folder.add(oid, copied)
         with self._lock:
             self._left[oid] -= 1
@@ -282,7 +270,7 @@ class TableCopy:
             self._folder.directory,
             self._folder.next_segment(),
             self._source,
-            self._lsn,
+            self._snapshot.lsn,
             self._time,
             table,
             self._settings.segment_bytes,

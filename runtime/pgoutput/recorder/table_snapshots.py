@@ -18,13 +18,12 @@ from typing import Final
 
 from pgoutput._text import one_line
 from pgoutput.errors import ConnectionLost, PgoutputError, ReplicationError
-from pgoutput.recorder.connection import Connection, Interrupted
+from pgoutput.recorder.connection import Interrupted
 from pgoutput.recorder.copied_rows import CopiedTables
 from pgoutput.recorder.copy_folder import CopyFolder
 from pgoutput.recorder.events import Event
+from pgoutput.recorder.exported_snapshot import export_snapshot
 from pgoutput.recorder.options import Settings
-from pgoutput.recorder.slot_wait import SlotWait
-from pgoutput.recorder.slots import create_temporary_slot
 from pgoutput.recorder.snapshot import SchemaChanged, TableCopy
 from pgoutput.recording import Source
 
@@ -150,13 +149,6 @@ class TableSnapshots:
 
     def _copy_from_snapshot(self, folder: CopyFolder, oids: frozenset[int]) -> frozenset[int] | None:
         """Copy missing ranges from a new snapshot; return as `TableCopy.run` does."""
-        with Connection(self._dsn, stop=self._stop.is_set) as holder:
-            with Connection(self._dsn, replication=True, stop=self._stop.is_set) as slot_connection:
-                with SlotWait(self._dsn, slot_connection.backend_pid, self._report):
-                    lsn, snapshot = create_temporary_slot(slot_connection, self._stop.is_set)
-                holder.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                holder.query(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-                snapshot = str(holder.query("SELECT pg_export_snapshot()")[0][0])
-            # The connection has ended, and with it the slot, which would retain WAL while tables are copied.
-            copy = TableCopy(self._dsn, self._source, folder, snapshot, lsn, self._settings, oids)
+        with export_snapshot(self._dsn, self._report, self._stop.is_set) as snapshot:
+            copy = TableCopy(snapshot, self._source, folder, self._settings, oids)
             return copy.run(self._report, self._stop.is_set)
