@@ -29,6 +29,6 @@ def lab(postgres: Server, tmp_path: Path) -> Iterator[Lab]:
 @pytest.fixture
 def replica(lab: Lab, tmp_path: Path) -> Iterator[Replica]:
     """A replica of the test database, which a recorder in a thread records."""
-    with lab.recording(snapshot=True) as recording:
+    with lab.recording() as recording:
         recording.wait(Connected)
         yield Replica(lab, tmp_path / "lake")
