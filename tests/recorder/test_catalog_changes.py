@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from pgoutput.errors import RecordingError
 from pgoutput.recorder import Connected, PublicationAltered, SnapshotKept, Stored, TableIncomplete
-from pgoutput.recorder.catalog import query_catalog, read_catalog
+from pgoutput.recorder.catalog import Catalog, query_catalog, read_catalog
 from pgoutput.recorder.catalog_changes import compare_catalogs
+from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.connection import Connection
 from pgoutput.recording import Metadata
 from tests.recorder.conftest import Command
@@ -308,3 +311,11 @@ def test_a_locked_table_does_not_block_reading_the_catalogs_silently(table: Lab,
         assert code == (3 if table.version >= 16 else 0)
         assert table.version < 16 or "a transaction holds a published table exclusively" in err
     assert record_cli("--until=now")[0] == 0
+
+
+def test_segments_do_not_wait_for_a_server_that_refuses_connections() -> None:
+    """While a server shuts down, it refuses connections and waits until the recorder has the whole stream."""
+    with CatalogWatch("host=127.0.0.1 port=1", ["p"], Catalog(1, 1, (), {}, {}), None) as watch:
+        begin = time.monotonic()
+        watch.read_now(60)
+        assert time.monotonic() - begin < 30

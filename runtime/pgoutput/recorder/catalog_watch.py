@@ -97,7 +97,7 @@ class CatalogWatch:
             return updates
 
     def read_now(self, timeout: float) -> None:
-        """Make the thread read the catalogs now, and wait until the catalogs were read.
+        """Make the thread read the catalogs now, and wait until the catalogs were read, or cannot be read.
 
         Args:
             timeout: Largest number of seconds to wait.
@@ -122,6 +122,9 @@ class CatalogWatch:
                 return
             except ReplicationError:  # a permanent error too: the next session begins with a reading
                 self.wal_lsn = None
+                with self._condition:  # a server that shuts down refuses connections, until all is streamed
+                    self._answered = self._requested
+                    self._condition.notify_all()
                 self._pause(_MIN_PAUSE)
 
     def _read(self, connection: Connection) -> None:
