@@ -6,7 +6,6 @@ import struct
 from collections.abc import Sequence
 from typing import TypeAlias
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -61,10 +60,13 @@ def inserts(rows: Sequence[Row], binary_columns: Sequence[bool]) -> list[bytes]:
     ]
 
 
-def read(data: Sequence[bytes], binary_columns: Sequence[bool] | None, width: int) -> list[bytes]:
+def read(
+    data: Sequence[bytes], binary_columns: Sequence[bool] | None, width: int, size: int = 2
+) -> list[bytes]:
+    batches = [list(data[first : first + size]) for first in range(0, len(data), size)]
     return [
         message
-        for rows in copy_format.row_batches(data, is_binary=binary_columns is not None)
+        for rows in (batches if binary_columns is None else copy_format.without_framing(batches))
         for message in encode_inserts(7, copy_format.cell_columns(rows, binary_columns, width)).to_pylist()
     ]
 
@@ -81,26 +83,17 @@ def test_rows_in_text_format(found: tuple[int, list[Row]]) -> None:
 @given(
     st.lists(st.booleans(), max_size=4).flatmap(lambda stay: st.tuples(st.just(stay), tables(len(stay)))),
     st.booleans(),
+    st.integers(1, 5),
 )
-def test_rows_in_binary_format(found: tuple[list[bool], list[Row]], together: bool) -> None:
+def test_rows_in_binary_format(found: tuple[list[bool], list[Row]], together: bool, size: int) -> None:
     """The header of COPY's binary format arrives together with the first row, or alone."""
     stay, rows = found
     sent = [as_binary(row) for row in rows]
     sent = [HEADER + sent[0], *sent[1:]] if together else [HEADER, *sent]
-    assert read([*sent, b"\xff\xff"], stay, len(stay)) == inserts(rows, stay)
+    assert read([*sent, b"\xff\xff"], stay, len(stay), size) == inserts(rows, stay)
 
 
 def test_an_empty_table() -> None:
     assert read([], None, 2) == []
     assert read([HEADER, b"\xff\xff"], [True], 1) == []
     assert read([HEADER + b"\xff\xff"], [True], 1) == []
-
-
-@pytest.mark.parametrize("size", [0, 200_000])
-def test_batches_end_by_rows_or_by_bytes(size: int) -> None:
-    rows: list[Row] = [
-        (str(number).encode(), b"\n" + b"x" * size) for number in range(60 if size else 40_000)
-    ]
-    batches = list(copy_format.row_batches(map(as_text, rows), is_binary=False))
-    assert [len(one) for one in batches] == ([6] * 10 if size else [16_384, 16_384, 7_232])
-    assert read([as_text(row) for row in rows], None, 2) == inserts(rows, [False] * 2)

@@ -216,7 +216,7 @@ def test_an_old_snapshot_is_replaced(table: Lab, monkeypatch: pytest.MonkeyPatch
                 table.run("UPDATE t SET v = v || 'x' WHERE b % 100 = 1", "DELETE FROM t WHERE b % 100 = 2")
             lsns.update(found)
 
-    table.recorder(snapshot=True, max_snapshot_age=0.1, on_event=look).run(until="now")
+    table.recorder(snapshot=True, max_snapshot_age=0.0, on_event=look).run(until="now")
     assert len(lsns) > 2 if identity == "DEFAULT" else len(lsns) == 1
     table.record(snapshot=True)
     table.assert_equal()

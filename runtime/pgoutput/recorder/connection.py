@@ -193,8 +193,8 @@ class Connection:
             for row in range(result.ntuples)
         ]
 
-    def copy_out(self, statement: str) -> Iterator[bytes]:
-        """Run COPY … TO STDOUT, and yield the rows as bytes in the format that the statement requests.
+    def copy_out(self, statement: str) -> Iterator[list[bytes]]:
+        """Run COPY … TO STDOUT; yield lists of rows, each list of about 1 MiB, as the statement formats rows.
 
         Raises:
             ConnectionLost: The connection was lost.
@@ -202,13 +202,17 @@ class Connection:
             Interrupted: The copy was stopped.
         """
         self._execute(statement)
+        self.ended = False
+        rows: list[bytes] = []
+        room = _RECEIVE_BYTES
         try:
             while True:
-                size, data = self._libpq.get_copy_data(1)
-                if size > 0:
-                    yield bytes(data)
-                elif size < 0:
+                room = self._take_buffered(rows, room)
+                if self.ended:
                     break
+                if room <= 0:
+                    yield rows
+                    rows, room = [], _RECEIVE_BYTES
                 elif self._stop():  # closing the connection ends the copy
                     raise Interrupted
                 else:
@@ -216,7 +220,8 @@ class Connection:
                     self._libpq.consume_input()
         except psycopg.OperationalError as error:
             raise ConnectionLost(one_line(str(error))) from None
-        self._end_of_copy()
+        if rows:
+            yield rows
 
     def start_replication(self, command: str) -> None:
         """Run a START_REPLICATION command, after which the server streams.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -15,27 +14,25 @@ import pyarrow.compute as pc
 from pgoutput._arrays import Mask, Numbers, binary_array, boolean_array, from_buffers, mask_bits
 from pgoutput.columns import Cells, Columns
 
-_BATCH_BYTES: Final = 1 << 20
-_BATCH_ROWS: Final = 16_384
 
-
-def row_batches(data: Iterable[bytes], *, is_binary: bool) -> Iterator[list[bytes]]:
-    """Yield the rows of a COPY in lists of limited size, without the header and trailer of binary format.
+def without_framing(batches: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
+    """Yield the rows of a COPY in binary format without the header and trailer of the format.
 
     Args:
-        data: Output of COPY, one row per element.
-        is_binary: Whether the output is in binary format, with a header and a trailer.
+        batches: Output of COPY, one row per element of the lists.
     """
-    rows: list[bytes] = []
-    size = 0
-    for row in _without_header_and_trailer(data) if is_binary else data:
-        rows.append(row)
-        size += len(row)
-        if size >= _BATCH_BYTES or len(rows) >= _BATCH_ROWS:
+    start = len(_SIGNATURE) + 4
+    is_first = True
+    for rows in batches:
+        if is_first:  # the header ends with the size of its extension in four bytes; a row may follow
+            rows[0] = rows[0][start + 4 + int.from_bytes(rows[0][start:][:4]) :]
+            is_first = False
+        if rows[-1] == _TRAILER:
+            rows.pop()
+        if rows and not rows[0]:
+            del rows[0]
+        if rows:
             yield rows
-            rows, size = [], 0
-    if rows:
-        yield rows
 
 
 def cell_columns(rows: Sequence[bytes], binary_columns: Sequence[bool] | None, width: int) -> Columns:
@@ -89,14 +86,6 @@ def _binary_cells(rows: Sequence[bytes], width: int) -> pa.BinaryArray:
         ends[:, column] = at = at + 4 + np.maximum(sizes, 0)
     # Without `stop`, pyarrow 26 computes a negative size of the result.
     return pc.binary_slice(_cells(data, ends.ravel(), is_valid.ravel()), 4, stop=4 + len(data))
-
-
-def _without_header_and_trailer(data: Iterable[bytes]) -> Iterator[bytes]:
-    """Return the rows from COPY's output in binary format, without header and trailer."""
-    rows = iter(data)
-    first = next(rows)  # the header, which ends with the size of its extension in four bytes, and maybe a row
-    start = len(_SIGNATURE) + 8 + int.from_bytes(first[len(_SIGNATURE) + 4 :][:4])
-    return (row for row in chain([first[start:]], rows) if row and row != _TRAILER)
 
 
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"

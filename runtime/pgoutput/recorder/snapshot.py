@@ -19,7 +19,7 @@ from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder.catalog import query_catalog
 from pgoutput.recorder.connection import Connection, Interrupted
 from pgoutput.recorder.copy_folder import CopiedRange, CopyFolder
-from pgoutput.recorder.copy_format import cell_columns, row_batches
+from pgoutput.recorder.copy_format import cell_columns, without_framing
 from pgoutput.recorder.copy_ranges import RangePlan, Task, identity
 from pgoutput.recorder.events import Event, Snapshotted
 from pgoutput.recorder.exported_snapshot import ExportedSnapshot
@@ -235,9 +235,8 @@ class TableCopy:
         if task.since is None:  # also an empty table has a segment, which describes the table
             segment = self._segment(table)
             segments.append(segment.number)
-        for rows in row_batches(
-            connection.copy_out(self._plan.statement(task)), is_binary=table.binary is not None
-        ):
+        batches = connection.copy_out(self._plan.statement(task))
+        for rows in batches if table.binary is None else without_framing(batches):
             cells = cell_columns(rows, table.binary, width)
             data = encode_inserts(oid, cells, proto_version=self._source.proto_version)
             while len(data):
