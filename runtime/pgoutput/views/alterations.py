@@ -13,7 +13,7 @@ import msgspec
 
 from pgoutput._arrays import Numbers
 from pgoutput._index import MessageIndex, tag_mask
-from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
+from pgoutput.messages import ColumnFlag, LogicalMessage, Message, Relation, RelationColumn, ReplicaIdentity
 from pgoutput.views.relation_schemas import RelationSchema, schema_of
 from pgoutput.wire import shown_text
 
@@ -89,9 +89,9 @@ def read_alterations(index: MessageIndex, rows: Numbers) -> list[tuple[int, Alte
     return [(row, one) for row, one in read if one is not None]
 
 
-def _parse(message: Any) -> Alteration | None:
-    """Return the alteration that a logical message describes; None for a message of another program."""
-    if message.prefix != PREFIX:
+def _parse(message: Message) -> Alteration | None:
+    """Return the alteration that a logical message describes; None for any other message."""
+    if not isinstance(message, LogicalMessage) or message.prefix != PREFIX:
         return None
     try:
         text = message.content.decode("utf-8", "surrogateescape")  # names in SQL_ASCII need not be UTF-8
