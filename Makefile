@@ -25,6 +25,10 @@ LOCKED := .venv/stamp-locked-$(call key,requirements.lock)
 BUILT_OF := requirements.lock pyproject.toml hatch_build.py generated/pgoutput/_kernel.pyx
 READY := .venv/stamp-ready-$(call key,$(BUILT_OF),$(shell command -v cc gcc) $(PGOUTPUT_PURE))
 BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
+DEBEZIUM := .venv/stamp-debezium-$(call key,requirements.lock benchmarks/debezium.txt)
+CONFORMANCE := .venv/stamp-conformance-$(call key,requirements.lock conformance/requirements.txt conformance/package.json)
+EXPLORER := .venv/stamp-explorer-$(call key,requirements.lock tests/explorer/package.json)
+CLIENTS := .venv/stamp-clients-$(call key,requirements.lock tests/standin/fetched/requirements.txt)
 DOCS := .venv/stamp-docs-$(call key,requirements.lock docs/requirements.txt)
 FUZZ := .venv/stamp-fuzz-$(call key,requirements.lock tests/fuzz/requirements.txt)
 
@@ -41,6 +45,9 @@ QUICK_TESTS := $(addprefix tests/,check/test_faults.py check/test_rules.py colum
     codegen/test_generated_files.py codegen/test_spec_readme.py recording/test_sessions.py standin/test_protocol.py \
     synth/test_text_format.py values/test_arbitrary_input.py values/test_to_binary.py views/test_changes.py)
 
+# The tests that use a server of the version in PGOUTPUT_TEST_VERSION.
+MATRIX_TESTS := $(addprefix tests/,recorder crash verification replica/test_alterations.py)
+
 CRASH = .venv/bin/python -m tests.crash.run --kills 50 --restarts 10 --seed $(or $(SEED),0)
 
 # Nor is a .venv of use whose Python has gone, or is not the one that PYTHON= names.
@@ -49,10 +56,10 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo quick test nightly clients matrix crash torture replica oracle check format generate bench docs sanitize fuzz release lock clean remake
+.PHONY: help setup demo quick test nightly clients matrix crash torture replica oracle check conformance explorer format generate bench docs sanitize fuzz release typescript lock clean remake
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv, or bring it up to date; the targets below do so by themselves
 	@:
@@ -74,15 +81,15 @@ test: $(READY) $(SPARK_CLASSES) ## Run the tests; WORKERS=1 takes longest and is
 nightly: $(READY) $(SPARK_CLASSES) ## Run all tests: ten times the examples of `make test`, and what is too long for it
 	@$(PYTEST) -m "" --hypothesis-profile=nightly
 
-clients: $(READY) ## Have npm's client, which it fetches, read from the stand-in server; needs node and npm
-	@.venv/bin/python -m tests.standin.node_client
+clients: $(READY) $(CLIENTS) ## Have Debezium, pgjdbc, asyncpg and npm's client, which it fetches, use the stand-in server; needs Java, node and npm
+	@PYTHONPATH=.venv/clients .venv/bin/python -m tests.standin.fetched $(MESSAGES)
 
-matrix: $(READY) ## Record servers of PostgreSQL 10 to 18, which it fetches into .servers; SERVERS="14 15" for some
+matrix: $(READY) ## Record and verify servers of PostgreSQL 10 to 18, which it fetches into .servers; SERVERS="14 15" for some
 	@.venv/bin/python -m tests.fetch_servers .servers
 	@for server in $(or $(SERVERS),10 11 12 13 14 15 16 17 18); do \
 	    export PGOUTPUT_SERVERS=$(CURDIR)/.servers PGOUTPUT_TEST_VERSION=$$server; \
 	    echo "==> PostgreSQL $$server"; \
-	    .venv/bin/python -m pytest -q tests/recorder tests/crash && $(CRASH) --version $$server || exit; \
+	    .venv/bin/python -m pytest -q $(MATRIX_TESTS) && $(CRASH) --version $$server || exit; \
 	done
 
 crash: $(READY) ## Kill a recorder 50 times, restart and replace its server, alter publications, lose nothing; SEED=1
@@ -113,11 +120,18 @@ format: $(READY) ## Format, and mend what lint can mend
 generate: $(READY) ## Write generated/ anew from spec/
 	.venv/bin/python -m codegen
 
-bench: $(READY) $(BENCH) ## Measure codec, recording, views and synth, each beside another that does the same
-	@failed=0; for one in codec recording memory views synth; do \
+bench: $(READY) $(BENCH) $(DEBEZIUM) ## Measure codecs, recording, views, synth and replicas, each beside another that does the same
+	@failed=0; for one in codec typescript recording memory views synth replica; do \
 	    echo "==> $$one"; \
 	    .venv/bin/python -m benchmarks.$$one || failed=1; \
 	done; exit $$failed
+
+explorer: $(READY) $(EXPLORER) ## Use the protocol explorer in a headless Chromium, which it fetches; needs node and npm
+	@cd .venv/explorer && node $(CURDIR)/tests/explorer/browser.mjs $(CURDIR)/generated/explorer/index.html \
+	    $(CURDIR)/tests/captures/pg18_p1.jsonl.gz
+
+conformance: $(READY) $(CONFORMANCE) ## Run decoders from PyPI and npm on the test vectors, and write docs/conformance.md; DECODER= VECTOR= for one
+	@.venv/bin/python -m conformance $(if $(DECODER),--decoder $(DECODER)) $(if $(VECTOR),--vector '$(VECTOR)')
 
 docs: $(READY) $(DOCS) ## Build the documentation site into site/, and check that its search finds every public name
 	@PYTHONPATH=.venv/docs NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --quiet
@@ -132,6 +146,9 @@ fuzz: $(READY) $(FUZZ) ## Feed a million damaged inputs to every codec, then FUZ
 
 release: $(READY) $(UV) ## Build sdist and wheels into dist/ and try each in an empty environment; PYTHONS="python3.12 …"
 	@.venv/bin/python -m tests.release $(PYTHONS)
+
+typescript: $(READY) ## Build the npm package into dist/, check its types, and try it in an empty folder; npm fetches the compiler
+	@.venv/bin/python -m tests.typescript.package
 
 lock: $(READY) $(UV) ## Pin the dependencies of pyproject.toml anew; UPGRADE=1 takes the newest
 	.venv/uv/bin/uv pip compile pyproject.toml --all-extras --group dev \
@@ -163,7 +180,7 @@ elif [[ -z "$$pip_from" ]]; then
     echo "$$found has no ensurepip and no pip. Install them (Debian, Ubuntu: apt install python3-venv)" >&2
     exit 1
 fi
-echo "Installing requirements.lock into .venv with $$python (1.1 GB, once; a minute or two)" >&2
+echo "Installing requirements.lock into .venv with $$python (1.3 GB, once; a minute or two)" >&2
 rm -rf .venv
 if [[ $$pip_from == ensurepip ]]; then
     "$$python" -m venv .venv
@@ -196,6 +213,28 @@ $(SPARK_CLASSES): | $(READY)
 $(BENCH): $(LOCKED)
 	@rm -rf .venv/bench .venv/stamp-bench-*
 	@$(PIP_INSTALL) --no-deps --target .venv/bench -r benchmarks/requirements.txt
+	@touch $@
+
+# Without it `make bench` does the rest.
+$(DEBEZIUM): $(LOCKED)
+	@rm -rf .venv/debezium .venv/stamp-debezium-*
+	@! $(PIP_INSTALL) --no-deps --target .venv/debezium -r benchmarks/debezium.txt || touch $@
+
+$(CONFORMANCE): $(LOCKED)
+	@rm -rf .venv/conformance .venv/stamp-conformance-*
+	@$(PIP_INSTALL) --no-deps --target .venv/conformance/python -r conformance/requirements.txt
+	@cp conformance/package.json .venv/conformance
+	@npm --prefix .venv/conformance --cache .venv/conformance/cache install --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
+
+$(EXPLORER): $(LOCKED)
+	@rm -rf .venv/explorer .venv/stamp-explorer-* && mkdir .venv/explorer && cp tests/explorer/package.json .venv/explorer
+	@npm --prefix .venv/explorer --cache .venv/explorer/cache install --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
+
+$(CLIENTS): $(LOCKED)
+	@rm -rf .venv/clients .venv/stamp-clients-*
+	@$(PIP_INSTALL) --no-deps --target .venv/clients -r tests/standin/fetched/requirements.txt
 	@touch $@
 
 $(UV): $(LOCKED)

@@ -24,7 +24,7 @@ from pgoutput.compiled import HOW
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Limit of the ratio of two implementations' times, for messages with six columns in text format."""
+    """Limit of the ratio of two implementations' times, for six columns in text format."""
 
     numerator: str
     """Name of the implementation whose time is the numerator of the ratio."""
@@ -32,6 +32,8 @@ class Target(msgspec.Struct, frozen=True):
     """Name of the implementation whose time is the denominator of the ratio."""
     at_most: float = inf
     at_least: float = 0
+    irregular: bool = False
+    """Whether the limit is for the irregular stream."""
 
     @property
     def limit(self) -> str:
@@ -41,6 +43,7 @@ class Target(msgspec.Struct, frozen=True):
 
 TARGETS: Final = (
     Target("to cells", "C", at_most=3),
+    Target("to cells", "C", at_most=3, irregular=True),
     Target("to types", "C", at_most=6),
     Target("pypgoutput", "to objects", at_least=30),
     Target("Node", "to objects", at_least=6),
@@ -55,7 +58,8 @@ MAX_MEMORY_GROWTH: Final = 1.25
 
 HEADLINE: Final = Shape(6, "text")
 FORMATS: Final[tuple[Format, ...]] = ("text", "binary")
-SHAPES: Final = tuple(Shape(columns, name) for name in FORMATS for columns in (2, 6, 20, 200))
+IRREGULAR: Final = Shape(6, "text", irregular=True)
+SHAPES: Final = (*(Shape(columns, name) for name in FORMATS for columns in (2, 6, 20, 200)), IRREGULAR)
 
 LENGTHS: Final = {10_000: 10, 100_000: 4, 1_000_000: 2, 10_000_000: 1}
 """Number of times that a stream is read in each round, by number of messages in the stream."""
@@ -136,7 +140,7 @@ def measure_shape(shape: Shape, others: OtherImplementations) -> Measured:
         prepared = list(prepare(implementations, batches[:count]))
         measured = medians([run_in_turns(prepared, first) for first in range(ROUNDS[name])])
         times |= per_message(measured, sum(len(one.data) for one in batches[:count]))
-    return Measured(shape.columns, shape.format, batches[0].message_size, times)
+    return Measured(shape, batches[0].message_size, times)
 
 
 def measure_lengths(others: OtherImplementations) -> dict[int, Times]:
@@ -158,9 +162,11 @@ def per_message(times: Times, messages: int) -> Times:
 
 def check_targets(results: Results) -> Iterator[tuple[str, bool]]:
     """Yield for each target a text with the measured ratio, and True if it is met or was not measured."""
-    times = results.times(HEADLINE.columns, HEADLINE.format)
     for target in TARGETS:
+        times = results.times(IRREGULAR if target.irregular else HEADLINE)
         text = f"{target.numerator} / {target.denominator}: {target.limit}"
+        if target.irregular:
+            text = f"irregular, {text}"
         if target.numerator in times and target.denominator in times:
             ratio = times[target.numerator] / times[target.denominator]
             yield f"{text}; {ratio:.2f}", target.at_least <= ratio <= target.at_most

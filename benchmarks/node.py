@@ -23,7 +23,7 @@ from benchmarks.streams import Batch, Row
 from benchmarks.timing import Implementation, Run
 from pgoutput import messages as m
 from pgoutput import v4
-from tests.standin.node_client import INSTALL
+from tests.standin.fetched.node_client import INSTALL
 
 PACKAGE: Final = "pg-logical-replication"
 SCRIPT: Final = Path(__file__).with_suffix(".js")
@@ -92,7 +92,7 @@ class Node:
 
     def _load(self, batch: Batch, strings: bool) -> None:
         relation = batch.shape.relation
-        messages = [_all_text(relation) if strings else relation, *batch.data.to_pylist()]
+        messages = [all_text(relation) if strings else relation, *batch.data.to_pylist()]
         self._path.write_bytes(b"".join(len(one).to_bytes(4, "big") + one for one in messages))
         self._ask(f"load\t{self._path}")
 
@@ -107,7 +107,7 @@ class Node:
         return msgspec.json.decode(answer)
 
 
-def _all_text(relation: bytes) -> bytes:
+def all_text(relation: bytes) -> bytes:
     """Return a copy of an encoded Relation message in which all columns have the type text."""
     message = v4.decode(relation)
     assert isinstance(message, m.Relation)

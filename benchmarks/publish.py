@@ -21,7 +21,7 @@ BLOCK: Final = re.compile("(?<=<!-- codec -->\n).*(?=<!-- end -->)", re.DOTALL)
 
 def main() -> None:
     results = Results.load(PATH)
-    PICTURE.write_text(draw(results.times(HEADLINE.columns, HEADLINE.format), results))
+    PICTURE.write_text(draw(results.times(HEADLINE), results))
     tables = "\n".join(["```", *report_lines(results), "```", ""])
     README.write_text(BLOCK.sub(lambda _: tables, README.read_text()))
 

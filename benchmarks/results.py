@@ -8,17 +8,16 @@ from typing import TypeAlias
 
 import msgspec
 
-from benchmarks.streams import Format
+from benchmarks.streams import Shape
 
 Times: TypeAlias = dict[str, float]
 """Nanoseconds per message, by name of the implementation."""
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Times of all implementations for messages with `columns` columns in the format `format`."""
+    """Times of all implementations for streams of one shape."""
 
-    columns: int
-    format: Format
+    shape: Shape
     size: float
     """Average size of a message, in bytes."""
     times: Times
@@ -43,22 +42,26 @@ class Results(msgspec.Struct, frozen=True):
         """Read results from a JSON file."""
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
-    def times(self, columns: int, format_: Format) -> Times:
-        """Return all implementations' times for messages with this number of columns and format."""
-        (times,) = (one.times for one in self.shapes if (one.columns, one.format) == (columns, format_))
+    def times(self, shape: Shape) -> Times:
+        """Return all implementations' times for streams of this shape."""
+        (times,) = (one.times for one in self.shapes if one.shape == shape)
         return times
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the text tables with the results."""
         yield f"{self.machine}. Nanoseconds per message:"
         yield ""
-        shapes = [([one.format, str(one.columns), f"{one.size:.0f}"], one.times) for one in self.shapes]
+        shapes = [([*_described(one.shape), f"{one.size:.0f}"], one.times) for one in self.shapes]
         yield from _table(["format", "columns", "bytes"], shapes)
         yield ""
         yield from _table(["messages"], [([f"{length:,}"], times) for length, times in self.lengths.items()])
         yield ""
         for messages, peak in self.memory.items():
             yield f"Reading {messages:,} messages takes {peak / (1 << 20):.0f} MB of resident memory."
+
+
+def _described(shape: Shape) -> tuple[str, str]:
+    return ("irregular" if shape.irregular else shape.format), str(shape.columns)
 
 
 def _table(heads: list[str], rows: list[tuple[list[str], Times]]) -> Iterator[str]:

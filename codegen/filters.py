@@ -216,20 +216,25 @@ def attribute(field: Field, spec: Spec) -> str:
     """Return the code of a field in a message class: annotation, default and docstring."""
     optional = "" if field.required else " | None"
     default = "" if field.required else " = None"
+    lines = doc(description(field, spec, "None"), 4)
+    return f'    {field.name}: {annotation(field)}{optional}{default}\n    """{lines}"""'
+
+
+def description(field: Field, spec: Spec, absent: str) -> str:
+    """Return the documentation of a field in a message class; `absent` is its value where it is not sent."""
     notes = [field.doc]
     if field.when:
-        notes.append(f"Only {when_in_words(spec, field.when)}; None elsewhere.")
+        notes.append(f"Only {when_in_words(spec, field.when)}; {absent} elsewhere.")
     elif not field.required and field.since > 1:
-        notes.append(f"Since protocol version {field.since}; None before.")
+        notes.append(f"Since protocol version {field.since}; {absent} before.")
     elif not field.required:
-        notes.append("None if the message does not contain it.")
+        notes.append(f"{absent[0].upper()}{absent[1:]} if the message does not contain it.")
     if field.kind == "flags":
         notes.append(f"Bits of `{field.type}`.")
     elif field.kind not in ("list", "tuple", "enum"):
         notes.append(field.type_doc)
     notes.append(f"`{field.notation}`.")
-    lines = doc(" ".join(notes), 4)
-    return f'    {field.name}: {annotation(field)}{optional}{default}\n    """{lines}"""'
+    return " ".join(notes)
 
 
 def when_in_words(spec: Spec, when: str) -> str:

@@ -66,8 +66,10 @@ def load(directory: Path) -> model.Spec:
     places = Places()
     sections: dict[str, dict[Any, Any]] = {section: {} for section in SECTIONS}
     protocols: dict[str, model.Protocol] = {}
+    files: list[YamlFile] = []
     for path in paths:
         file = YamlFile(path)
+        files.append(file)
         records = _records(file, places)
         for section, entries in records.items():
             sections[section] |= entries
@@ -79,7 +81,7 @@ def load(directory: Path) -> model.Spec:
         elif "protocol" in file.data:
             raise file.error(("protocol",), "a protocol without messages")
     del sections["messages"]
-    spec = model.Spec(protocols=protocols, **sections)
+    spec = model.Spec(protocols=protocols, files=tuple(files), **sections)
     rules.check(spec, places)
     return spec
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from codegen.roles import Meaning, Role
+from codegen.yamlfile import YamlFile
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -233,3 +234,5 @@ class Spec(msgspec.Struct, frozen=True):
     tuples: dict[str, Tuple]
     structs: dict[str, Structure]
     types: dict[str, BuiltinType]
+    files: tuple[YamlFile, ...]
+    """The files of the spec, from which the protocol explorer shows lines."""

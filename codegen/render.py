@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 import msgspec
 
-from codegen import evolution, filters, json_schema, layout, states
+from codegen import evolution, explorer, filters, json_schema, layout, states, typescript
 from codegen.model import PROTOCOLS, Gate, Spec
 from codegen.resolve import Field, MessageView, View, resolve, scalar_notation, snake
 from codegen.tables import PYARROW_OF_ARROW, SPARK_OF_ARROW
@@ -112,7 +112,20 @@ def render(spec: Spec) -> dict[str, str]:
     for name in ("options", "types"):
         files[f"reference/{name}.md"] = env.get_template(f"{name}.md.jinja").render()
     files[json_schema.NAME] = json_schema.text()
-    return files
+    files[explorer.NAME] = env.get_template("explorer/index.html.jinja").render(
+        explorer=explorer, sources=explorer.sources(), tables=explorer.tables(spec, versions, envelope)
+    )
+    return files | _typescript(env, typescript.Layouts([*versions.values(), union, envelope], whole))
+
+
+def _typescript(env: jinja2.Environment, layouts: typescript.Layouts) -> dict[str, str]:
+    """Return the text of each file of the npm package, by path below the output folder."""
+    templates = [name for name in env.list_templates() if name.startswith("typescript/")]
+    files = {
+        name.removesuffix(".jinja"): env.get_template(name).render(ts=typescript, layouts_=layouts)
+        for name in templates
+    }
+    return files | {"typescript/LICENSE": (typescript.ROOT / "LICENSE").read_text(encoding="utf-8")}
 
 
 def _codec(env: jinja2.Environment, title: str, view: View, union: View, layout_name: str) -> str:

@@ -51,6 +51,7 @@ class YamlFile:
         self._lines: dict[Place, int] = {(): 1}
         try:
             text = path.read_bytes().decode("utf-8")
+            self.text = text
             self._text = re.split(r"\r\n|[\n\r\x85\u2028\u2029]", text)
             node = yaml.compose(text, Loader=_Loader)
             self.data: Any = None if node is None else self._value(node, ())
@@ -71,9 +72,13 @@ class YamlFile:
 
     def error(self, place: Place, text: str) -> SpecError:
         """Return an error with the line of `place`, or of the nearest enclosing value with a known line."""
+        return SpecError(f"{self.path}:{self.line(place)}: {' '.join(text.split())}")
+
+    def line(self, place: Place) -> int:
+        """Return the line of `place`, or of the nearest enclosing value with a known line; the first is 1."""
         while place not in self._lines:
             place = place[:-1]
-        return SpecError(f"{self.path}:{self._lines[place]}: {' '.join(text.split())}")
+        return self._lines[place]
 
     def _yaml_error(self, error: yaml.MarkedYAMLError) -> SpecError:
         last = error.problem_mark.line if error.problem_mark else 0

@@ -102,8 +102,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Fill in the tables that are made from the code, and turn links into links of the site."""
-    markdown = re.sub(r"<!-- options of ([\w-]+) -->", lambda found: options_table(found[1]), markdown)
+    markdown = re.sub(r"<!-- options of ([\w -]+?) -->", lambda found: options_table(found[1]), markdown)
     markdown = markdown.replace("<!-- public modules -->", modules_table())
+    markdown = re.sub(r"<!-- metrics of (\w+) -->", lambda found: metrics_table(found[1]), markdown)
     source = page.file.src_uri
     folder = posixpath.dirname(f"docs/{source}" if (ROOT / "docs" / source).exists() else source)
 
@@ -161,14 +162,27 @@ def options_table(command: str) -> str:
     return "\n".join(rows)
 
 
+def metrics_table(program: str) -> str:
+    """Return a Markdown table of the metrics of a recorder or replica."""
+    from pgoutput.cli.metrics import RECORDER, REPLICA
+
+    rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for one in {"recorder": RECORDER, "replica": REPLICA}[program]:
+        labels = ", ".join(f"`{label}`" for label in one.labels)
+        rows.append(f"| `{one.name}` | {one.kind} | {labels} | {one.help} |")
+    return "\n".join(rows)
+
+
 def parameters(command: str) -> list[Any]:
-    """Return the arguments and options of a command, without `--help`."""
+    """Return the arguments and options of a command, such as `decode` or `vectors run`, without `--help`."""
     import typer
 
     from pgoutput.cli.app import app
 
     group: Any = typer.main.get_command(app)
-    return [one for one in group.commands[command].params if "--help" not in one.opts]
+    for name in command.split():
+        group = group.commands[name]
+    return [one for one in group.params if "--help" not in one.opts]
 
 
 def _value(option: Any) -> str:

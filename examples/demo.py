@@ -1,10 +1,10 @@
-"""A tour of pgoutput in a minute: record a running PostgreSQL 18, replicate it with Spark, and compare.
+"""A tour of pgoutput in a minute: record a running PostgreSQL 18, replicate it, and compare.
 
 The demo starts a server with the database of a small shop, and records it while SQL statements change it:
 first a snapshot of the tables, then the stream of changes, with streamed and prepared transactions. Spark
-reads the recording and keeps one Delta table per table of the shop. In the end the demo compares each Delta
-table with the server's table: as `pgoutput verify` does, and row by row. Exit code 0 means that all tables
-are equal.
+reads the recording and keeps one Delta table per table of the shop; then the same is done without Spark. In
+the end the demo compares each Delta table with the server's table: as `pgoutput verify` does, and row by row.
+Exit code 0 means that all tables are equal.
 
 The output is plain ASCII and fits into 60 columns.
 """
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ from examples import shop
 from pgoutput.recorder import Connected, Event, Recorder, RecorderOptions
 from pgoutput.recording import find_inconsistencies, list_segments, read_metadata
 from pgoutput.replica import TableResult
+from pgoutput.replica import replicate as replicate_without_spark
 from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate
 from pgoutput.verification import verify_tables
 from pgoutput.wire import format_lsn
@@ -52,6 +54,7 @@ def main() -> int:
     """Run the demo; return its exit code: 0 if all tables are equal, otherwise 1."""
     with tempfile.TemporaryDirectory(prefix="pgoutput-demo-") as folder:
         recording, target = Path(folder, "recording"), Path(folder, "tables")
+        same = Path(folder, "same")
         step(1, "A PostgreSQL 18 server starts, with the database of a small shop.")
         with Server() as server:
             shop.open_shop(server)
@@ -65,13 +68,15 @@ def main() -> int:
                 count_messages(session, recording)
                 step(4, "Spark applies the committed changes to Delta tables. Changes applied to each table:")
                 apply_changes(session, recording, target)
+            step(5, "The same changes are applied to other Delta tables without Spark, in this process:")
+            apply_without_spark(recording, same)
             step(
-                5,
+                6,
                 "The Delta tables are compared with those of the server as pgoutput verify does, by hashes:",
             )
             unequal = verify(server, recording, target)
-        step(6, "Each Delta table is also compared row by row, without the code of pgoutput verify:")
-        unequal += compare_tables(target, server_tables)
+        step(7, "Each Delta table is also compared row by row, without the code of pgoutput verify:")
+        unequal += compare_tables([target, same], server_tables)
     console.print()
     if unequal:
         say(f"These differ from the server's own tables: {', '.join(unequal)}.", indent="", style="bold red")
@@ -168,10 +173,22 @@ def apply_changes(session: SparkSession, recording: Path, target: Path) -> None:
         for result in results:
             counts.setdefault(result.name, Counter()).update(result.changes)
 
-    changes = session.readStream.format("pgoutput").load(str(recording))
+    changes = session.readStream.format("pgoutput").option("view", "batches").load(str(recording))
     replicate(changes, target, trigger={"availableNow": True}, report=report).awaitTermination()
     rows = [(name, *(f"{counts[name][operation]:,}" for operation in OPERATIONS)) for name in sorted(counts)]
     say_table(("table", *OPERATIONS), rows)
+
+
+def apply_without_spark(recording: Path, target: Path) -> None:
+    """Apply a recording's changes to Delta tables in this process; print their number and the time."""
+    began, counts = time.monotonic(), Counter[str]()
+
+    def report(batch: int, results: Sequence[TableResult]) -> None:
+        for result in results:
+            counts.update(result.changes)
+
+    replicate_without_spark(recording, target, report=report)
+    say(f"{counts.total():,} changes were applied in {time.monotonic() - began:.1f} seconds.")
 
 
 def verify(server: Server, recording: Path, target: Path) -> list[str]:
@@ -188,20 +205,21 @@ def verify(server: Server, recording: Path, target: Path) -> list[str]:
     return [one.table for one in verdicts if not one.is_equal]
 
 
-def compare_tables(target: Path, server_tables: list[TrueTable]) -> list[str]:
-    """Print whether each Delta table equals the server's table; return the names of unequal tables."""
-    replicas = replica_tables(target)
+def compare_tables(targets: Sequence[Path], server_tables: list[TrueTable]) -> list[str]:
+    """Print whether the Delta tables equal the server's tables; return the names of unequal tables."""
+    replicas = [replica_tables(target) for target in targets]
     rows, unequal = [], []
     sample: list[tuple[str, str, str]] = []
     for table in sorted(server_tables, key=lambda table: table.name):
-        replica = replicas.get(table.oid)
-        if replica is None or replica.error:
-            rows.append((table.name, "", "missing" if replica is None else "failed"))
+        found = [tables[table.oid] for tables in replicas if table.oid in tables]
+        if len(found) < len(targets) or any(replica.error for replica in found):
+            rows.append((table.name, "", "missing" if len(found) < len(targets) else "failed"))
             unequal.append(table.name)
             continue
-        delta_table = DeltaTable(replica.place)
+        delta_tables = [DeltaTable(replica.place) for replica in found]
+        delta_table = delta_tables[0]
         contents = pa.table(delta_table.scan())
-        is_equal = equals_typed(table, contents)
+        is_equal = all(equals_typed(table, pa.table(one.scan())) for one in delta_tables)
         rows.append((table.name, f"{contents.num_rows:,}", "yes" if is_equal else "no"))
         if not is_equal:
             unequal.append(table.name)
@@ -213,7 +231,7 @@ def compare_tables(target: Path, server_tables: list[TrueTable]) -> list[str]:
             ]
     say_table(("table", "rows", "equal"), rows)
     if sample:
-        step(7, f"This is a row of the Delta table of {SAMPLE_TABLE}:")
+        step(8, f"This is a row of the Delta table of {SAMPLE_TABLE}:")
         for name, type_, value in sample:
             console.print(f"   {name:<15}{type_:<15}{value}", markup=False, soft_wrap=True)
     return unequal

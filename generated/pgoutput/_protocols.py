@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput._layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "754fa937bed5624f"
+KERNEL: Final = "d7f4f286cda05f7d"
 """Digest of the kernel's source. A compiled kernel with another digest refuses to be imported."""
 
 _TUPLE_DATA = (
@@ -142,7 +142,7 @@ _LOGICAL_MESSAGE: Final = Message(
             kind="integer",
             type="lsn",
             notation="Int64 (XLogRecPtr)",
-            doc="The LSN of the logical decoding message.",
+            doc="The end LSN of the message's WAL record (logicalmsg_decode).",
             since=1,
             server="14+",
             source="logicalrep_write_message",
@@ -786,7 +786,7 @@ _LOGICAL_MESSAGE_2: Final = Message(
             kind="integer",
             type="lsn",
             notation="Int64 (XLogRecPtr)",
-            doc="The LSN of the logical decoding message.",
+            doc="The end LSN of the message's WAL record (logicalmsg_decode).",
             since=1,
             server="14+",
             source="logicalrep_write_message",

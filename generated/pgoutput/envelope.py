@@ -82,7 +82,7 @@ def _decode_xlog_data(data: bytes) -> messages.XLogData:
     wal_start, wal_end, send_time = _RUN_LSN_LSN_TIMESTAMP.unpack_from(data, pos)
     pos += 24
     data_ = data[pos:]
-    pos = len(data)
+    pos += len(data_)
     if pos != len(data):
         raise ValueError
     return messages.XLogData(wal_start, wal_end, send_time, data_)

@@ -143,7 +143,7 @@ class LogicalMessage(Message, frozen=True, gc=False, repr_omit_defaults=True):
     """Whether the message is transactional. Bits of `MessageFlag`. `Int8`."""
 
     lsn: int
-    """The LSN of the logical decoding message.
+    """The end LSN of the message's WAL record (logicalmsg_decode).
 
     Position in the write-ahead log, a byte offset, unsigned 64 bits. `Int64 (XLogRecPtr)`.
     """

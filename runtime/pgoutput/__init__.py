@@ -21,6 +21,7 @@ module                       contents
 `pgoutput.synth`             `Scenario`: synthetic streams, and the expected rows of their tables
 `pgoutput.synth.workload`    large synthetic streams for load tests
 `pgoutput.standin`           a stand-in server for real replication clients
+`pgoutput.vectors`           test vectors for decoders in any language
 `pgoutput.testing`           Hypothesis strategies and pytest fixtures
 `pgoutput.schemas`           Spark and Arrow schemas of the messages
 `pgoutput.errors`            all errors, also exported here
@@ -37,11 +38,13 @@ public. Everything else may change in any release.
 from pkgutil import extend_path
 
 from pgoutput.errors import (
+    ChangesLost,
     ConnectionLost,
     DecodeError,
     EncodeError,
     PgoutputError,
     RecordingError,
+    RecordingInUse,
     ReplicaError,
     ReplicationError,
     ScenarioError,
@@ -54,11 +57,13 @@ __path__ = extend_path(__path__, __name__)
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChangesLost",
     "ConnectionLost",
     "DecodeError",
     "EncodeError",
     "PgoutputError",
     "RecordingError",
+    "RecordingInUse",
     "ReplicaError",
     "ReplicationError",
     "ScenarioError",

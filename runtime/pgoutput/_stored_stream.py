@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 import msgspec
@@ -48,14 +47,14 @@ class StoredStream(ABC):
     """An opened capture file or recording; a context manager.
 
     Attributes:
-        path: Path of the file or folder.
+        path: Path of the file or folder, or location of a recording; its text is for errors.
         decoder: Decoder of the messages, with the state after the last yielded message. A new decoder
             replaces it where the messages of a new connection begin.
         numbered_by: What `Record.number` is: "line" or "position".
     """
 
     numbered_by: ClassVar[str]
-    path: Path
+    path: object
     decoder: StreamDecoder
 
     def __init__(self, on_error: Callable[[RecordingError], None] | None) -> None:

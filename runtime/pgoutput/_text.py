@@ -1,4 +1,4 @@
-"""Texts for errors: an error on one line, and the name of a relation."""
+"""Parts of texts: an error on one line, the name of a relation, and a number with its noun."""
 
 from __future__ import annotations
 
@@ -17,3 +17,9 @@ def one_line(error: Exception | str) -> str:
 def qualified_name(namespace: str, name: str) -> str:
     """Return the name of a relation as `public.orders`; an empty namespace means pg_catalog."""
     return f"{shown_text(namespace) or 'pg_catalog'}.{shown_text(name)}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with the singular or plural of a regular noun, such as `1 file` or `1,000 files`."""
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending}"

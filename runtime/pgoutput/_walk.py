@@ -56,11 +56,11 @@ def walk(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> It
     yield Piece(0, 1, "tag", "", tag, message.tag, f"{message.title}. {message.doc}")
     reader = _Reader(message, data)
     for field in message.fields:
-        if _applies(field, in_stream, streaming):
+        if applies(field, in_stream, streaming):
             yield from _READERS[field.kind](reader, field, field.name)
     if reader.pos != len(data):
         text = f"the message ends here, {len(data) - reader.pos} more bytes follow"
-        absent = [field for field in message.fields if not _applies(field, in_stream, streaming)]
+        absent = [field for field in message.fields if not applies(field, in_stream, streaming)]
         if absent:
             names = " and ".join(field.name for field in absent)
             text += f" ({names} come only with {absent[0].when})"
@@ -100,7 +100,8 @@ def _message(protocol: Protocol, data: bytes) -> Message:
     raise DecodeError(text)
 
 
-def _applies(field: Field, in_stream: bool, streaming: str) -> bool:
+def applies(field: Field, in_stream: bool, streaming: str) -> bool:
+    """Return whether a message has a field, inside or outside a stream block, with an option `streaming`."""
     if field.when is None:
         return True
     return in_stream if field.when == "in_stream" else field.when == f"streaming = {streaming}"

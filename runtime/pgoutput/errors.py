@@ -7,9 +7,11 @@
     │   └── StreamError       a message is out of place in the stream
     ├── EncodeError           a message cannot be encoded in the protocol version
     ├── ScenarioError         a synthetic database was asked for an impossible operation
-    ├── RecordingError        a recording or capture file is damaged, in use, or not the expected one
+    ├── RecordingError        a recording or capture file is damaged or not the expected one
+    │   └── RecordingInUse    another recorder writes the recording; retryable
     ├── ReplicaError          a replica cannot be continued
     └── ReplicationError      a server does not send the requested stream
+        ├── ChangesLost       the server cannot continue a recording any more
         └── ConnectionLost    connection lost or refused; retryable
 
 The text of an exception says what is wrong, where it is, and what was expected. Misuse of a function (a wrong
@@ -19,11 +21,13 @@ argument type, an impossible option) raises TypeError or ValueError.
 from __future__ import annotations
 
 __all__ = [
+    "ChangesLost",
     "ConnectionLost",
     "DecodeError",
     "EncodeError",
     "PgoutputError",
     "RecordingError",
+    "RecordingInUse",
     "ReplicaError",
     "ReplicationError",
     "ScenarioError",
@@ -82,7 +86,11 @@ class ScenarioError(PgoutputError):
 
 
 class RecordingError(PgoutputError):
-    """A recording or capture file is damaged, in use, or not the expected one; the text has its path."""
+    """A recording or capture file is damaged or not the expected one; the text has its path."""
+
+
+class RecordingInUse(RecordingError):
+    """Another recorder writes the recording; retryable, because that recorder may end."""
 
 
 class ReplicaError(PgoutputError):
@@ -91,6 +99,13 @@ class ReplicaError(PgoutputError):
 
 class ReplicationError(PgoutputError):
     """A server does not send the requested stream; the text says what to do."""
+
+
+class ChangesLost(ReplicationError):
+    """The server cannot continue a recording any more, because one of the two lacks changes of the other.
+
+    Record anew, in another folder.
+    """
 
 
 class ConnectionLost(ReplicationError):

@@ -36,7 +36,7 @@ def test_captures_of_real_servers_are_legal(run: Run) -> None:
     assert (result.code, result.err) == (0, "")
     counts = [sum(line.record.channel != "sent" for line in read(name)[1]) for name in CAPTURES]
     expected = [
-        f"{path(name)}: legal, {count} messages" for name, count in zip(CAPTURES, counts, strict=True)
+        f"{path(name)}: legal, {count:,} messages" for name, count in zip(CAPTURES, counts, strict=True)
     ]
     assert result.out.splitlines() == expected
 

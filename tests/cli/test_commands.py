@@ -279,7 +279,7 @@ def test_a_full_disk_is_one_line() -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "No space left on device" in done.stderr.splitlines()[0]
     assert "Traceback" not in done.stderr
 

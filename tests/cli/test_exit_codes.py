@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from pgoutput.recording import record_capture_file
 from tests.conftest import Run
+from tests.store import settings
 from tests.truth import CAPTURES
 
 CAPTURE = CAPTURES / "pg10_p1.jsonl.gz"
@@ -43,6 +47,21 @@ def test_3_the_server_refuses(run: Run, tmp_path: Path) -> None:
         *("--out", tmp_path / "out"),
     )
     assert (done.code, done.err.count("\n")) == (3, 1)
+
+
+@pytest.mark.nightly  # the store's client tries for a minute
+def test_3_the_object_store_does_not_answer(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in settings(1).items():
+        monkeypatch.setenv(name, value)
+    record_capture_file(CAPTURE, tmp_path / "recording")
+    for arguments in (
+        ("segments", "s3://bucket/recording"),
+        ("replicate", "--segments", "s3://bucket/recording", "--target", tmp_path / "lake"),
+        ("replicate", "--segments", tmp_path / "recording", "--target", "s3://bucket/lake"),
+    ):
+        assert run(*arguments).code == 3, arguments
 
 
 def test_130_ended_by_ctrl_c() -> None:

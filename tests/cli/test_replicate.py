@@ -16,15 +16,17 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput import messages as m
-from pgoutput.cli import replication
-from pgoutput.recording import record_capture_file
+from pgoutput.cli import spark_replication
+from pgoutput.recording import locate, prune, read_readers, record_capture_file
 from pgoutput.spark import replica_tables
+from pgoutput.spark.session import launcher_environment
 from tests.cli.one_process import CommandProcess
 from tests.recording.recordings import PARALLEL, record, wrapped, write
 from tests.recording.test_damage import rewrite
+from tests.replica.tables import different_tables
+from tests.spark.cluster import Cluster
+from tests.store import BUCKET, moto, settings
 from tests.truth import CAPTURES, equals_typed, true_tables
-
-pytestmark = pytest.mark.spark
 
 PATIENCE = 300
 
@@ -42,11 +44,17 @@ def replicate_alone(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.fixture(scope="module", params=["direct", pytest.param("spark", marks=pytest.mark.spark)])
+def engine(request: pytest.FixtureRequest) -> list[str]:
+    """The option of `pgoutput replicate` that starts Spark, or no option."""
+    return ["--spark"] if request.param == "spark" else []
+
+
 @pytest.fixture(scope="module")
-def replicate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicate]:
+def replicate(tmp_path_factory: pytest.TempPathFactory, engine: list[str]) -> Iterator[Replicate]:
     """A function that runs `pgoutput replicate` in a process (with Java) that this module's tests share."""
     with CommandProcess(tmp_path_factory.mktemp("output"), PATIENCE) as process:
-        yield lambda *arguments: process.run("replicate", *map(str, arguments))
+        yield lambda *arguments: process.run("replicate", *engine, *map(str, arguments))
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +65,9 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_replicate_writes_the_tables_and_prints_totals(
-    replicate: Replicate, recording: Path, tmp_path: Path
+    replicate: Replicate, engine: list[str], recording: Path, tmp_path: Path
 ) -> None:
-    done = replicate_alone("--segments", recording, "--target", tmp_path / "lake")
+    done = replicate_alone(*engine, "--segments", recording, "--target", tmp_path / "lake")
     assert done.returncode == 0
     altered = [line.partition(" since LSN ")[0] for line in done.stderr.splitlines()]
     assert altered == [f"app.{name} may differ from its source" for name in ("strm", "evo")]
@@ -80,6 +88,35 @@ def test_replicate_writes_the_tables_and_prints_totals(
     assert (other.returncode, other.stdout) == (2, "")
     said = f"pgoutput: {tmp_path}/lake: the target holds tables. Write history to another target\n"
     assert other.stderr == said
+
+
+def test_the_checkpoint_can_be_in_another_folder(
+    replicate: Replicate, recording: Path, tmp_path: Path
+) -> None:
+    target, checkpoint = tmp_path / "lake", tmp_path / "checkpoint"
+    for expected in ("Insert", "Nothing new was recorded"):
+        ended = replicate("--segments", recording, "--target", target, "--checkpoint", checkpoint)
+        assert ended.returncode == 0, ended.stderr
+        assert expected in ended.stdout + ended.stderr
+    assert (checkpoint / "commits").is_dir()
+    assert not (target / "_checkpoint").exists()
+
+
+def test_follow_waits_for_the_folder_of_a_new_recording(tmp_path: Path) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    arguments = ["--segments", folder, "--target", target, "--follow"]
+    command = [sys.executable, "-m", "pgoutput.cli", "replicate", *map(str, arguments)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"waiting for a recorder to begin the recording {folder}\n"
+        record_capture_file(CAPTURES / "pg18_p1.jsonl.gz", folder)
+        deadline = time.monotonic() + PATIENCE
+        while not (target / "_checkpoint" / "commits" / "0").exists():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(PATIENCE) == 130
 
 
 def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Path) -> None:
@@ -191,9 +228,72 @@ def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_p
     assert (difference.lsn, difference.reason) == (100, lacks["reason"])
 
 
-def test_a_filesystem_that_spark_lacks(replicate: Replicate, recording: Path) -> None:
-    done = replicate_alone("--segments", recording, "--target", "mock://bucket/lake")
+@pytest.mark.spark
+def test_a_spark_master(recording: Path, tmp_path: Path) -> None:
+    done = replicate_alone("--master", "local[1]", "--segments", recording, "--target", tmp_path / "lake")
+    assert done.returncode == 0, done.stderr
+    assert different_tables(tmp_path / "lake", list(true_tables("pg18"))) == []
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_a_spark_cluster(recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    target = tmp_path / "lake"
+    with Cluster(tmp_path, workers=2) as cluster:
+        done = replicate_alone("--master", cluster.url, "--segments", recording, "--target", target)
+    assert done.returncode == 0, done.stderr
+    assert different_tables(target, list(true_tables("pg18"))) == []
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_a_spark_cluster_and_an_object_store(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recording and Delta tables are in the store; the checkpoint is in a folder, because Spark writes it."""
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    options = "--target", f"s3://{BUCKET}/lake", "--checkpoint", tmp_path / "checkpoint"
+    with moto() as port:
+        for name, value in settings(port).items():
+            monkeypatch.setenv(name, value)
+        place = locate(f"s3://{BUCKET}/recording")
+        with Cluster(tmp_path, workers=2) as cluster:
+            for paths in (sorted(recording.iterdir())[:3], sorted(recording.iterdir())):
+                for path in paths:
+                    with place.filesystem.open_output_stream((place / path.name).path) as file:
+                        file.write(path.read_bytes())
+                done = replicate_alone("--master", cluster.url, "--segments", str(place), *options)
+                assert done.returncode == 0, done.stderr
+        assert different_tables(f"s3://{BUCKET}/lake", list(true_tables("pg18"))) == []
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_a_spark_server(recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the URL `local`, pyspark starts a Spark Connect server; the numbers of changes are not known."""
+    target = tmp_path / "lake"
+    for name, value in launcher_environment().items():
+        monkeypatch.setenv(name, value)
+    done = replicate_alone("--remote", "local[2]", "--segments", recording, "--target", target)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert different_tables(target, list(true_tables("pg18"))) == []
+
+
+def test_a_master_and_a_server(recording: Path, tmp_path: Path) -> None:
+    options = "--master", "local", "--remote", "sc://127.0.0.1"
+    done = replicate_alone(*options, "--segments", recording, "--target", tmp_path / "lake")
+    assert done.returncode == 2
+    assert "give one of --master and --remote" in done.stderr
+
+
+@pytest.mark.spark
+def test_a_filesystem_that_spark_lacks(recording: Path) -> None:
+    done = replicate_alone("--spark", "--segments", recording, "--target", "mock://bucket/lake")
     assert (done.returncode, done.stderr) == (2, 'pgoutput: No FileSystem for scheme "mock"\n')
+
+
+def test_a_filesystem_that_arrow_lacks(replicate: Replicate, recording: Path) -> None:
     unknown = replicate("--segments", recording, "--target", "nosuch://bucket/lake")
     assert unknown.returncode == 2
     (line,) = unknown.stderr.splitlines()
@@ -233,17 +333,17 @@ def test_a_filesystem_that_spark_lacks(replicate: Replicate, recording: Path) ->
     ],
 )
 def test_the_cause_of_a_spark_error_is_found(text: str, cause: str) -> None:
-    assert replication._cause(Exception(text)) == cause
+    assert spark_replication._cause(Exception(text)) == cause
 
 
-def test_follow_runs_until_a_signal(recording: Path, tmp_path: Path) -> None:
+def test_follow_runs_until_a_signal(engine: list[str], recording: Path, tmp_path: Path) -> None:
     growing = tmp_path / "growing"
     growing.mkdir()
     first, *rest = sorted(recording.iterdir())
     (growing / first.name).write_bytes(first.read_bytes())
     command = [sys.executable, "-m", "pgoutput.cli", "replicate", "--follow"]
     arguments = ["--segments", str(growing), "--target", str(tmp_path / "lake")]
-    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*command, *engine, *arguments], stdout=subprocess.PIPE, text=True) as process:
         try:
             wait_for(tmp_path / "lake" / "_checkpoint" / "commits" / "0")
             for path in rest:
@@ -260,8 +360,52 @@ def test_follow_runs_until_a_signal(recording: Path, tmp_path: Path) -> None:
     assert not [entry for entry in os.listdir(tmp_path / "lake") if entry.endswith(".part")]
 
 
+def test_a_recording_is_pruned_between_runs(replicate: Replicate, engine: list[str], tmp_path: Path) -> None:
+    """The replica registers, and the recording keeps what the next run needs; a new replica is refused."""
+    folder = tmp_path / "growing"
+    folder.mkdir()
+    relation = m.Relation(1, "public", "t", m.ReplicaIdentity("d"), (m.RelationColumn(1, "id", 23, -1),))
+    arguments = ["--segments", folder, "--target", tmp_path / "lake"]
+    beginnings = []
+    for numbers in (range(1, 4), range(4, 8)):
+        for n in numbers:
+            change = m.Begin(n * 100, n, n), m.Insert(1, (str(n),)), m.Commit(n * 100, n * 100 + 10, n)
+            record(folder, relation, *change)
+        (folder / "_recording.json").write_text(f'{{"last_segment": {n}}}')
+        assert replicate(*arguments).returncode == 0
+        beginnings.append(prune(folder, keep=0).first_segment)
+    (reader,) = read_readers(locate(folder))
+    assert (reader.kind, reader.target) == ("tables", str(tmp_path / "lake"))
+    assert beginnings == ([1, 3] if engine else [3, 7])
+    (table,) = replica_tables(tmp_path / "lake").values()
+    assert sorted(DeltaTable(table.place).to_pyarrow_table()["id"].to_pylist()) == list(range(1, 8))
+    new = replicate("--segments", folder, "--target", tmp_path / "new")
+    assert (new.returncode, "segment 1 was pruned" in new.stderr) == (2, True)
+
+
+def test_tables_are_maintained(engine: list[str], recording: Path, tmp_path: Path) -> None:
+    places = ["--segments", recording, "--target", tmp_path / "lake"]
+    assert replicate_alone(*places).returncode == 0
+    unused = Path(next(iter(replica_tables(tmp_path / "lake").values())).place) / "part-old.parquet"
+    unused.write_bytes(b"not committed")
+    os.utime(unused, (0, 0))
+    command = [sys.executable, "-m", "pgoutput.cli", "replicate", "--follow", "--maintain", *engine]
+    with subprocess.Popen([*command, *map(str, places)]) as process:
+        try:
+            wait_until(lambda: not unused.exists())
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE) == 130
+        finally:
+            process.kill()
+    assert replicate_alone(*places, "--maintain").returncode == 2
+
+
 def wait_for(path: Path) -> None:
+    wait_until(path.exists)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} does not come"
+    while not condition():
+        assert time.monotonic() < end
         time.sleep(0.1)

@@ -29,6 +29,8 @@ ALLOWED = {
     "standin/replication/executor.py": "CopyDone",
     "standin/replication/walsender.py": "CopyData, CopyDone and Terminate",
     "standin/sql/extended_query.py": "messages of the frontend/backend protocol",
+    "columns/envelopes.py": "CopyData",
+    "recorder/copy_data.py": "messages of COPY, and NoticeResponse",
     # Formats of values and of COPY, which messages contain as opaque bytes.
     "recorder/copy_format.py": "COPY's text and binary format",
     "standin/values.py": "text format of values",
@@ -36,6 +38,8 @@ ALLOWED = {
     "synth/text_format.py": "rounds a number to the precision of float4",
     "values": "text and binary format of values",
     # The offset comes from pgoutput._offsets.
+    "recording/packs.py": "records of ZIP files",
+    "vectors/illegal.py": "damages values at the places that pgoutput._walk returns",
     "standin/replication/source_reader.py": "reads 8 bytes at the offset of the end LSN; CopyData",
 }
 """Files and folders of the runtime that may contain tags, offsets or formats, and what these are for."""

@@ -427,6 +427,42 @@ def test_messages_with_all_kinds_of_fields_round_trip(every_kind: Path) -> None:
     run_python(every_kind, ROUND_TRIP)
 
 
+def test_typescript_decodes_and_encodes_all_kinds_of_fields_as_python(every_kind: Path) -> None:
+    run_python(
+        every_kind,
+        f"""
+        import sys
+        sys.path.append({str(ROOT)!r})
+        from pathlib import Path
+        from random import Random
+        from hypothesis import given, settings, strategies as st
+        from pgoutput import strategies
+        from tests.typescript.compare import NAMES, compare
+        from tests.typescript.peer import Peer
+
+        random, inputs = Random(0), []
+        groups = [("envelope", strategies.envelope(), False, "off")]
+        for version, made in strategies.VERSIONS.items():
+            for in_stream, streaming in ((False, "off"), (True, "on"), (True, "parallel"))[: version]:
+                groups.append((f"v{{version}}", made(in_stream, streaming), in_stream, streaming))
+        for name, made, in_stream, streaming in groups[:2] + groups[-6:]:
+            @settings(deadline=None, database=None, derandomize=True, max_examples=100)
+            @given(st.one_of(*made.values()))
+            def collect(message):
+                data = NAMES[name].encode(message)
+                damaged = bytearray(data)
+                damaged[random.randrange(len(data))] ^= 1 << random.randrange(8)
+                for one in (data, data[: random.randrange(len(data))], bytes(damaged)):
+                    inputs.append((name, one, in_stream, streaming))
+
+            collect()
+        with Peer(Path({str(every_kind)!r}) / "typescript/src/index.ts") as peer:
+            outcomes = compare(peer, inputs)
+        assert min(outcomes["accepted"], outcomes["refused"]) > 500, outcomes
+        """,
+    )
+
+
 def test_a_version_can_drop_fields_and_messages(every_kind: Path) -> None:
     run_python(
         every_kind,

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from pgoutput import envelope, v1
 from pgoutput import messages as m
-from pgoutput.columns import encode_begins, encode_commits, encode_copy_data, encode_xlog_data
+from pgoutput.columns import (
+    decode_copy_data,
+    decode_xlog_data,
+    encode_begins,
+    encode_commits,
+    encode_copy_data,
+    encode_xlog_data,
+)
 from pgoutput.errors import EncodeError
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
@@ -77,3 +84,26 @@ def test_a_null_message_is_refused_with_the_codecs_error() -> None:
 def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="different lengths: 1, 2"):
         encode_begins(np.ones(1, np.int64), np.ones(2, np.int64), np.ones(2, np.int64))
+
+
+@given(
+    rows=st.lists(
+        st.one_of(
+            st.binary(max_size=9).map(lambda data: m.XLogData(1, 1, 1, data)),
+            st.booleans().map(lambda requested: m.PrimaryKeepalive(1, 1, requested)),
+        ),
+        max_size=6,
+    )
+)
+def test_copy_data_decodes_to_its_envelopes(rows: list[m.XLogData | m.PrimaryKeepalive]) -> None:
+    encoded = pa.array(map(envelope.encode, rows), pa.binary())
+    data = b"".join(encode_copy_data(encoded).to_pylist())
+    found, wanted = decode_copy_data(data), decode_xlog_data(encoded.to_pylist())
+    assert (found.lsns, found.data, found.others) == (wanted.lsns, wanted.data, wanted.others)
+
+
+@pytest.mark.parametrize("data", [b"d", b"c\0\0\0\4", b"d\0\0\0\3", b"d\xff\xff\xff\xff", b"d\0\0\0\6w"])
+def test_copy_data_that_is_not_whole_is_refused(data: bytes) -> None:
+    whole = encode_copy_data(pa.array([envelope.encode(m.XLogData(1, 1, 1, b"x"))], pa.binary()))[0].as_py()
+    with pytest.raises(ValueError, match=f"^byte {len(whole)} is not the start of a whole CopyData message$"):
+        decode_copy_data(whole + data)

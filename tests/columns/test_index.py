@@ -43,6 +43,7 @@ def contents(index: MessageIndex) -> dict[str, Any]:
     """Return the contents of an index, except typed values, in a form that can be compared."""
     everything = np.arange(len(index.kinds))
     texts = index.texts(everything)
+    rows = np.array([-1, *everything[2:] - 2])  # rows of three columns
     return {
         "tags": index.tags.tolist(),
         "kinds": index.kinds.tolist(),
@@ -54,6 +55,8 @@ def contents(index: MessageIndex) -> dict[str, Any]:
         "cells": index.cells(everything),
         "raw": index.raw(everything).to_pylist(),
         "texts": comparable(texts),
+        "raw columns": [column.to_pylist() for column in index.raw_columns(rows, 3)],
+        "text columns": [comparable(column) for column in index.text_columns(rows, 3)],
     }
 
 
@@ -261,11 +264,37 @@ def test_invalid_offsets_are_refused() -> None:
                 )
 
 
+def test_texts_are_checked_by_cell_not_by_column() -> None:
+    """A character that is divided between two cells is valid in neither."""
+    halves = [half.decode("utf-8", "surrogateescape") for half in (b"a\xc3", b"\xb6b", b"\xb6", b"a\xc3")]
+    for cells in (halves[:2], halves[2:], ["ö", *halves], ["ö" * 40, None, "x" * 33, ""]):
+        pure, fast = index_of(cells)
+        for index in pure, fast:
+            array, left = index.texts(np.arange(len(cells)))
+            expected = [None if cell in halves else cell for cell in cells]
+            assert array.to_pylist() == expected
+            assert left.tolist() == [row for row, cell in enumerate(cells) if cell in halves]
+
+
+@pytest.mark.nightly
+def test_columns_of_more_than_2_gb_are_refused() -> None:
+    """The size of the cells makes the buffer grow just before it has 2 GB, so that it could pass them."""
+    size = next(size for size in range(1_000_000, 2_000_000) if 1 <= 2**31 % size < 36)
+    _, fast = index_of(["x" * size])
+    for read in fast.raw, fast.texts:
+        with pytest.raises(OverflowError, match="a column of these messages has more than 2 GB"):
+            read(np.zeros(2**31 // size + 3, np.int64))
+
+
 def test_out_of_range_cell_numbers_are_refused() -> None:
     _, fast = index_of(["a", "b"])
     for read in fast.raw, fast.texts:
         with pytest.raises(IndexError, match="there is no cell 2: there are 2"):
             read(np.array([0, 2]))
+    for columns in fast.raw_columns, fast.text_columns:
+        assert len(columns(np.array([0]), 2)) == 2
+        with pytest.raises(IndexError, match="there is no cell 2: there are 2"):
+            columns(np.array([0, 1]), 2)
     with pytest.raises(IndexError, match="there is no cell 7"):
         fast.column(np.array([7]), pa.int32(), None)
 

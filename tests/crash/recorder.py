@@ -2,7 +2,8 @@
 
 `python -m tests.crash.recorder DSN FOLDER OPTIONS PUBLICATIONS FAILOVER UNTIL DIE_AT BYTES SECONDS`
 
-DIE_AT is the number of the file operation in FOLDER at which the process kills itself, or 0 for never.
+FOLDER may be a URL of an object store; the working folder is then in the folder that TMPDIR names. DIE_AT is
+the number of the file operation in FOLDER, or in TMPDIR, at which the process kills itself, or 0 for never.
 BYTES and SECONDS are the size and age at which the recorder ends a segment. The process exits when its
 standard input, a pipe from its parent, is closed.
 """
@@ -17,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.recorder import Event, Recorder, RecorderOptions
+from pgoutput.recorder import Event, Recorder, RecorderOptions, lease
 
 SLOT: Final = "crash"
 PUBLICATION: Final = "crash"
@@ -26,6 +27,8 @@ PUBLICATION: Final = "crash"
 def main() -> None:
     dsn, folder, options, publications, failover, until, die_at, size, seconds = sys.argv[1:]
     threading.Thread(target=exit_with_parent, daemon=True).start()
+    if "://" in folder:
+        lease.LEASE_SECONDS = 2.0  # the next recorder waits this long for the lease of a killed one
     recorder = Recorder(
         dsn,
         SLOT,
@@ -40,7 +43,7 @@ def main() -> None:
     )
     signal.signal(signal.SIGTERM, lambda number, frame: recorder.stop())
     if int(die_at):
-        die_at_file_operation(folder, int(die_at))
+        die_at_file_operation(os.environ["TMPDIR"] if "://" in folder else folder, int(die_at))
     recorder.run(until="now" if until == "now" else None)
 
 

@@ -19,8 +19,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -32,29 +33,30 @@ from deltalake import DeltaTable
 
 from pgoutput.errors import RecordingError
 from pgoutput.recorder import is_requested, request_snapshot
-from pgoutput.recording import Recording
+from pgoutput.recording import Location, Recording
 from pgoutput.replica import replica_tables
 from tests.crash.recorder import PUBLICATION
 from tests.crash.run import draw_options
 from tests.crash.shapes import QUIET, Tables
-from tests.crash.verification import change_rows, found_ids, read_verdicts
+from tests.crash.verification import change_rows, found_ids, read_verdicts, row_keys
 from tests.server import WHEEL_VERSION, Server
 from tests.truth import TrueTable, equals_typed
 
 ROOT: Final = Path(__file__).parents[2]
 
-Engine: TypeAlias = Literal["spark", "direct"]
+Engine: TypeAlias = Literal["spark", "direct", "mixed"]
 
 ENGINES: Final[dict[Engine, tuple[str, ...]]] = {
-    "spark": ("pgoutput.cli", "replicate"),
-    "direct": ("tests.crash.apply",),
+    "spark": ("--spark",),
+    "direct": ("",),
+    "mixed": ("--spark", ""),
 }
-"""Module and first arguments of the program that keeps the replica."""
+"""Options of `pgoutput replicate`, used in turns by its runs."""
 
-SEGMENT_BYTES: Final = 1 << 15, 1 << 20
+SEGMENT_BYTES: Final = 1 << 17, 1 << 20
 """Sizes at which the recorder ends a segment, one of which is chosen at random."""
 
-PATIENCE: Final = 900
+PATIENCE: Final = 1800
 """Seconds that the recorder, and then the replica, may take to catch up after the workload has ended."""
 
 CATALOG_SECONDS: Final = 30
@@ -171,7 +173,7 @@ class Program:
 class Request(msgspec.Struct, frozen=True):
     """A request for snapshots of tables that may be unfinished."""
 
-    path: Path
+    path: Location
     tables: list[str]
     began: float
     """Time of the request, by time.monotonic()."""
@@ -205,7 +207,7 @@ class Run:
         folder: Folder for recording, replica and logs.
         tables: Number of tables. Half of them are published at first.
         seed: Seed of all random decisions. The time of each decision depends on the speed of the machine.
-        engine: The program that keeps the replica.
+        engine: Whether the replica is kept with Spark, without, or by both in turns.
         unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
     """
 
@@ -225,6 +227,9 @@ class Run:
         """The last comparison, if it was interrupted."""
         self._comparisons = 0
         self._unsent = unsent
+        self._engines = cycle(ENGINES[engine])
+        self._repaired: dict[str, int] = {}
+        """Versions of the Delta tables of the replica before their last repair, by qualified table name."""
         self._changed: dict[str, set[str]] = {}
         """Ids of the rows of the replica that were changed and are not repaired, by qualified table name."""
         self._first = self.random.sample(list(ACTIONS), len(ACTIONS))
@@ -241,7 +246,7 @@ class Run:
         places = [f"--segments={self.recording}", f"--target={self.target}"]
         self.recorder = self._stack.enter_context(Program("recorder", recorder, folder))
         self.replica = self._stack.enter_context(
-            Program("replica", [*ENGINES[engine], *places, *history], folder)
+            Program("replica", ["pgoutput.cli", "replicate", *places, *history], folder)
         )
 
     def __enter__(self) -> Self:
@@ -258,7 +263,7 @@ class Run:
         self.recorder.finish("now", "0", *self._segments)
         with self.work:
             self.start_recorder()
-            self.replica.start("--follow")
+            self.start_replica()
             end = time.monotonic() + seconds
             while self._first or time.monotonic() < end:
                 time.sleep(self.random.uniform(0, 2))
@@ -273,12 +278,22 @@ class Run:
         self._prove()
         self._check_requests()
         assert not self._requests, f"the recorder has not stored {self._requests}: {self.recorder.output}"
-        self.replica.finish()
+        self.replica.finish(*self._engine())
 
     def start_recorder(self) -> None:
         """Start the recorder, which may kill itself later."""
         die_at = self.random.randint(1, 400) if self.random.random() < 0.3 else 0
         self.recorder.start("", str(die_at), *self._segments)
+
+    def start_replica(self) -> None:
+        """Start `pgoutput replicate`."""
+        self.replica.start("--follow", *self._engine())
+
+    def _engine(self) -> list[str]:
+        """Return the option of `pgoutput replicate` that chooses the engine of its next run, if any."""
+        option = next(self._engines)
+        self.log(f"replica: {option or 'without Spark'}")
+        return [option] if option else []
 
     def publish(self, clause: str, name: str) -> None:
         """Add a table to the publication, or drop a table from it; `clause` is ADD or DROP."""
@@ -293,9 +308,9 @@ class Run:
             self.published.remove(name)
             self._left[name] = time.monotonic()
 
-    def request(self, tables: list[str]) -> None:
-        """Request snapshots of tables."""
-        path = request_snapshot(self.recording, [f"public.{name}" for name in tables])
+    def request(self, tables: list[str], keys: Mapping[str, list[tuple[str, ...]]] = {}) -> None:
+        """Request snapshots of tables; `keys` has the keys of the only wanted rows, by qualified name."""
+        path = request_snapshot(self.recording, [f"public.{name}" for name in tables], keys)
         self._requests.append(Request(path, tables, time.monotonic()))
 
     def compare(self) -> None:
@@ -303,6 +318,9 @@ class Run:
         requested = {name for one in self._requests for name in one.tables}
         if self._comparison is not None or not (self.target / "_owner.json").exists() or requested & {*QUIET}:
             return
+        pending = (name for name, version in self._repaired.items() if self._version(name) <= version)
+        if not self._changed and any(pending):
+            return  # a repair would also replace rows that are changed now
         # A comparison that was interrupted goes on, and does not read rows again that it has compared.
         interrupted = self._interrupted
         if not self._changed and interrupted is None:
@@ -359,11 +377,20 @@ class Run:
             assert moved > comparison.began - CATALOG_SECONDS, f"{name}: {verdicts[name]}"
         # Tables that cannot be compared, because of values in binary format, are repaired too.
         if code == 1 and (repaired := verdicts.keys() & self._changed.keys()):
-            self.request([name.removeprefix("public.") for name in sorted(repaired)])
+            keys = {name: row_keys(verdicts[name]) for name in repaired if self.random.random() < 0.7}
+            self.log(f"repairs {sorted(repaired)}, of {sorted(keys)} only the rows that differ")
+            self._repaired = {name: self._version(name) for name in repaired}
+            self.request([name.removeprefix("public.") for name in sorted(repaired)], keys)
             self._changed = {name: ids for name, ids in self._changed.items() if name not in repaired}
+
+    def _version(self, name: str) -> int:
+        """Return the version of a Delta table of the replica, from the qualified name of the table."""
+        return DeltaTable(self.target / name).version()
 
     def _prove(self) -> None:
         """Have all differences repaired, then have all tables compared; all must be equal."""
+        self._changed = self._changed or change_rows(self.target, self.random)
+        self.log(f"{sum(map(len, self._changed.values()))} rows of the replica are changed")
         self.recorder.start("", "0", *self._segments)
         while (first := self._verify("--repair")).wait() == 2:  # the recorder has not begun yet
             assert self.recorder.check()
@@ -373,6 +400,7 @@ class Run:
         assert self._changed.keys() <= found, f"{self._changed.keys() - found} were changed, and not found"
         if failed := [one["table"].removeprefix("public.") for one in verdicts if one["error"]]:
             self.request(failed)
+        self.log(f"repaired: {[line for line in first.log.splitlines() if ' copies ' in line]}")
         second = self._verify()
         second.wait()
         different = [one for one in read_verdicts(second.log) if one["different_rows"]]
@@ -439,7 +467,7 @@ def kill_replica(run: Run) -> None:
         run.replica.kill_java()
         time.sleep(1)  # the process may try to continue without Java
     run.replica.kill()
-    run.replica.start("--follow")
+    run.start_replica()
 
 
 def crash_server(run: Run) -> None:
@@ -572,7 +600,7 @@ def replicate(
         tables: Number of tables.
         seconds: Duration of the random actions, in seconds.
         seed: Seed of all random decisions. The time of each decision depends on the speed of the machine.
-        engine: The program that keeps the replica.
+        engine: Whether the replica is kept with Spark, without, or by both in turns.
         unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
     """
     began = time.monotonic()
@@ -624,7 +652,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--engine", choices=ENGINES, default="spark")
+    parser.add_argument("--engine", choices=ENGINES, default="mixed")
     parser.add_argument("--unsent", action="store_true", help="alter columns so that values are not sent")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended

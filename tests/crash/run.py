@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from threading import Timer
@@ -23,6 +25,8 @@ from typing import Self
 import msgspec
 
 from pgoutput.recorder import RecorderOptions
+from pgoutput.recording import STATE_FILE, locate
+from tests import store
 from tests.crash import publisher
 from tests.crash.recorder import PUBLICATION, SLOT
 from tests.crash.replay import Comparison, compare
@@ -75,10 +79,12 @@ class Crash:
 
     Args:
         version: Major version of the server.
-        folder: Folder of the recording.
+        folder: Folder for the recording and other files.
         seed: Seed of all random decisions, including the options of the recorder.
         rows: Number of rows in the table `ledger` before the recording begins.
         longest: Longest time from a start of the recorder to its kill, in seconds.
+        url: URL of the recording in an object store; empty for a folder. The recorders then have two working
+            folders alternately, as on two machines.
 
     Attributes:
         server: The primary server; after a failover, the promoted standby.
@@ -87,11 +93,15 @@ class Crash:
         kills: Number of kills, by phase of the recorder at the kill.
     """
 
-    def __init__(self, version: int, folder: Path, seed: int, *, rows: int, longest: float) -> None:
+    def __init__(
+        self, version: int, folder: Path, seed: int, *, rows: int, longest: float, url: str = ""
+    ) -> None:
         self.kills: Counter[str] = Counter()
         self.restarts = self.crashes = self.failovers = 0
         self.options = draw_options(version, Random(f"{seed} options"))
         self.folder = folder
+        self.place: str = url or str(folder)
+        self._machines = itertools.cycle(folder.with_name(f"machine{number}") for number in (1, 2))
         self._longest = longest
         self._random = Random(seed)
         self._log = folder.with_name("events")
@@ -171,7 +181,9 @@ class Crash:
         options = msgspec.json.encode(self.options).decode()
         publications = ",".join([PUBLICATION, *publisher.PUBLICATIONS])
         failover = "failover" if self.server.version == WHEEL_VERSION else ""
-        arguments = [dsn, str(self.folder), options, publications, failover, until, str(die_at)]
+        machine = next(self._machines)
+        machine.mkdir(exist_ok=True)
+        arguments = [dsn, self.place, options, publications, failover, until, str(die_at)]
         with (
             self._log.open("wb") as log,
             subprocess.Popen(
@@ -180,6 +192,7 @@ class Crash:
                 stdout=log,
                 stderr=log,
                 cwd=Path(__file__).parents[2],
+                env={**os.environ, "TMPDIR": str(machine)},
             ) as recorder,
         ):
             try:
@@ -232,9 +245,9 @@ class Crash:
     @property
     def phase(self) -> str:
         """Phase that the last started recorder has reached: snapshotting, connecting or recording."""
-        with suppress(FileNotFoundError):
-            if json.loads((self.folder / "_recording.json").read_bytes())["snapshot"] == "complete":
-                return "recording" if b'"connected"' in self._log.read_bytes() else "connecting"
+        state = (locate(self.place) / STATE_FILE).content()
+        if state is not None and json.loads(state).get("snapshot") == "complete":
+            return "recording" if b'"connected"' in self._log.read_bytes() else "connecting"
         return "snapshotting"
 
     def _output(self) -> str:
@@ -261,11 +274,12 @@ def crash(
     *,
     rows: int = 200_000,
     longest: float = 3.0,
+    url: str = "",
 ) -> Outcome:
     """Run the crash test of the recorder on a new server; leave the recording in the folder."""
     began = time.monotonic()
     early = kills // 5
-    with Crash(version, folder / "recording", seed, rows=rows, longest=longest) as run:
+    with Crash(version, folder / "recording", seed, rows=rows, longest=longest, url=url) as run:
         print(f"PostgreSQL {version}, seed {seed}, {run.options}", flush=True)
         failing = run._random.sample(range(early, kills), failovers)
         restarting = run._random.sample([n for n in range(kills) if n not in failing], restarts)
@@ -286,7 +300,7 @@ def crash(
             steps=workload.steps,
             reconnects=workload.reconnects,
             seconds=time.monotonic() - began,
-            comparison=compare(run.folder, run.server, workload.altered),
+            comparison=compare(run.place, run.server, workload.altered),
         )
 
 
@@ -300,13 +314,17 @@ def main() -> None:
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="an empty folder to keep the recording in"
     )
+    parser.add_argument("--store", action="store_true", help="record to moto's S3 server, on two machines")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and folders are removed
     failovers = arguments.failovers if arguments.version == WHEEL_VERSION else 0
-    with tempfile.TemporaryDirectory(prefix="pgoutput-crash-") as temporary:
-        folder = arguments.keep or Path(temporary)
+    with tempfile.TemporaryDirectory(prefix="pgoutput-crash-") as temporary, ExitStack() as servers:
+        folder, url = arguments.keep or Path(temporary), ""
+        if arguments.store:
+            url = f"s3://{store.BUCKET}/recording"
+            os.environ.update(store.settings(servers.enter_context(store.moto())))
         outcome = crash(
-            folder, arguments.version, arguments.kills, arguments.restarts, failovers, arguments.seed
+            folder, arguments.version, arguments.kills, arguments.restarts, failovers, arguments.seed, url=url
         )
     print(outcome)
     found = outcome.comparison

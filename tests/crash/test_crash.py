@@ -5,7 +5,6 @@ The environment variable PGOUTPUT_TEST_VERSION, which `make matrix` sets, choose
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,13 +12,14 @@ import time
 from pathlib import Path
 from threading import Timer
 
+import pytest
+
+from tests import store
 from tests.crash.recorder import PUBLICATION
 from tests.crash.replay import compare
 from tests.crash.run import crash
 from tests.crash.workload import Workload, prepare
-from tests.server import WHEEL_VERSION, Server
-
-VERSION = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
+from tests.server import VERSION, WHEEL_VERSION, Server
 
 
 def test_kills_and_restarts_lose_and_duplicate_nothing(tmp_path: Path) -> None:
@@ -27,6 +27,18 @@ def test_kills_and_restarts_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     outcome = crash(tmp_path, VERSION, 6, 2, failovers, seed=1, rows=20_000, longest=1.5)
     print(outcome)
     assert (sum(outcome.kills.values()), outcome.restarts, outcome.failovers) == (6, 2, failovers)
+    assert outcome.comparison.sessions > 1
+    assert outcome.comparison.equal, outcome.comparison
+
+
+@pytest.mark.nightly
+def test_kills_on_two_machines_with_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"s3://{store.BUCKET}/recording"
+    with store.moto() as port:
+        for name, value in store.settings(port).items():
+            monkeypatch.setenv(name, value)
+        outcome = crash(tmp_path, VERSION, 6, 2, 0, seed=1, rows=20_000, longest=4, url=url)
+    assert sum(outcome.kills.values()) == 6
     assert outcome.comparison.sessions > 1
     assert outcome.comparison.equal, outcome.comparison
 

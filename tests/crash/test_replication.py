@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.replication import replicate
+from tests.crash.replication import Engine, replicate
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def test_a_replica_equals_its_source_after_kills_of_recorder_and_spark(tmp_path: Path) -> None:
-    outcome = replicate(tmp_path, tables=20, seconds=25, seed=5)
+@pytest.mark.parametrize("engine", ["spark", pytest.param("mixed", marks=pytest.mark.nightly)])
+def test_a_replica_equals_its_source_after_kills_of_recorder_and_spark(
+    tmp_path: Path, engine: Engine
+) -> None:
+    outcome = replicate(tmp_path, tables=20, seconds=25, seed=5, engine=engine)
     assert outcome.different == ()

@@ -61,7 +61,7 @@ def crash_round(random: Random, folder: Path) -> str:
 def replica_round(random: Random, folder: Path) -> str:
     """Run the crash test of a replica, in which recorder, replica and server are killed."""
     seconds, tables = random.choice([25, 60]), random.randint(20, 40)
-    engine: Engine = random.choice(["spark", "direct"])
+    engine: Engine = random.choice(["spark", "direct", "mixed"])
     outcome = replicate(folder, tables, seconds, random.randrange(1 << 30), engine=engine)
     assert not outcome.different, outcome
     return str(outcome)

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from pgoutput.replica import replica_tables
 from tests.crash.shapes import QUIET
@@ -31,13 +32,23 @@ def change_rows(target: Path, random: Random) -> dict[str, set[str]]:
     ids = [(name, number) for name in QUIET for number in _ids(places[name])]
     changed: dict[str, set[str]] = {}
     for name, number in random.sample(ids, min(CHANGED_ROWS, len(ids))):
-        table, condition = DeltaTable(places[name]), f"id = {number}"
-        if random.random() < 0.4:
-            table.delete(condition)
-        else:
-            table.update({"big": random.choice(["'changed'", "''"])}, predicate=condition)
+        value = None if random.random() < 0.4 else random.choice(["'changed'", "''"])
+        while not _change_row(places[name], f"id = {number}", value):
+            pass
         changed.setdefault(f"public.{name}", set()).add(str(number))
     return changed
+
+
+def _change_row(place: str, condition: str, value: str | None) -> bool:
+    """Set the column `big` of a row, or delete the row; return False after a conflict with another commit."""
+    try:
+        if value is None:
+            DeltaTable(place).delete(condition)
+        else:
+            DeltaTable(place).update({"big": value}, predicate=condition)
+    except CommitFailedError:
+        return False
+    return True
 
 
 def _ids(place: str) -> list[int]:
@@ -52,3 +63,11 @@ def read_verdicts(output: str) -> list[Verdict]:
 def found_ids(verdict: Verdict) -> set[str]:
     """Return the ids of the rows that a verdict reports as different."""
     return {row["key"]["id"] for row in verdict["differences"]}
+
+
+def row_keys(verdict: Verdict) -> list[tuple[str, ...]]:
+    """Return the keys of the rows that a verdict reports as different.
+
+    Of tables without a key they have NULL and all values of the rows; the recorder then copies all rows.
+    """
+    return [tuple(str(value) for value in row["key"].values()) for row in verdict["differences"]]

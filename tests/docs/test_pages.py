@@ -16,10 +16,11 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from docs.hooks import OTHER_PAGES, options_table, parameters, public_modules
+from docs.hooks import OTHER_PAGES, metrics_table, options_table, parameters, public_modules
 from pgoutput import PgoutputError, errors, messages, v4
+from pgoutput.cli.metrics import RECORDER, REPLICA
 from pgoutput.standin import Faults
-from pgoutput.views import CHANGES, MESSAGES, SCHEMA
+from pgoutput.views import BATCHES, CHANGES, MESSAGES, SCHEMA
 from pgoutput.wire import format_lsn
 from tests.conftest import Run
 from tests.server import Server
@@ -37,10 +38,12 @@ RUN_BELOW = {
     "docs/howto/record.md": 1,
     "docs/howto/spark.md": 5,
     "docs/howto/testing.md": 3,
+    "docs/howto/vectors.md": 1,
     "docs/reference/errors.md": 1,
     "docs/tutorial.md": 2,
 }
-"""Number of Python blocks of each page, by path. The tests of this module run all of these blocks."""
+"""Number of Python blocks of each page, by path. The tests of this module run all of these blocks, but that
+of `docs/howto/vectors.md`, which `tests/vectors` runs."""
 
 
 def blocks(page: Path | str) -> Iterator[tuple[str, str]]:
@@ -202,8 +205,6 @@ def new_database(server: Server, name: str, table: str) -> str:
     return dsn
 
 
-@pytest.mark.spark
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_the_tutorial(server: Server, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     with server.connect() as connection:
@@ -286,6 +287,8 @@ def test_commands_have_the_options_shown(page: Path) -> None:
     for command, *arguments in command_lines(page):
         if command == "--version":
             continue
+        if [command, *arguments[:1]] == ["vectors", "run"]:
+            command, arguments = "vectors run", arguments[: arguments.index("--")]
         known = {name for one in parameters(command) for name in one.opts}
         shown = {one for one in arguments if one.startswith("-") and one != "-"}
         assert shown <= known, command
@@ -299,12 +302,12 @@ def test_the_command_line_page_has_every_command(run: Run) -> None:
     assert re.findall(r"^\| \[`([\w-]+)`\]\(#\1\)", page, re.MULTILINE) == COMMANDS
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "vectors run"])
 def test_the_table_of_options_has_what_help_prints(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "250")
-    printed = run(command, "--help").out
+    printed = run(*command.split(), "--help").out
     table = options_table(command)
     options = re.compile("--[a-z][a-z-]*")
     assert set(options.findall(printed)) - {"--help"} == set(options.findall(table))
@@ -312,9 +315,21 @@ def test_the_table_of_options_has_what_help_prints(
         assert meaning.replace("&#124;", "|") in printed
 
 
+def test_the_pages_name_metrics_that_are_served() -> None:
+    """`tests/cli/test_metrics.py` scrapes these metrics."""
+    defined = {one.name for one in RECORDER + REPLICA}
+    shown = re.compile(r"\bpgoutput_(?:recorder|replica|slot)_\w+")
+    for page in MANUAL:
+        assert set(shown.findall(page.read_text())) <= defined, page
+    text = (DOCS / "howto/watch.md").read_text()
+    programs = re.findall(r"<!-- metrics of (\w+) -->", text)
+    tables = "".join(metrics_table(program) for program in programs)
+    assert set(shown.findall(tables)) == defined
+
+
 def test_the_error_page(capsys: pytest.CaptureFixture[str]) -> None:
     tree, output = examples("docs/reference/errors.md", "text")
-    assert re.findall(r"\w*(?:Error|Lost)\b", tree) == tree_of(PgoutputError)
+    assert re.findall(r"\w*(?:Error|Lost|InUse)\b", tree) == tree_of(PgoutputError)
     exec(ERROR, {})
     assert capsys.readouterr().out == output
 
@@ -334,6 +349,7 @@ def test_the_data_source_page_names_every_column() -> None:
         return re.findall(r"`(\w+)`", " ".join(rows))
 
     assert columns("View `changes`") == CHANGES.names
+    assert columns("View `batches`") == BATCHES.names
     assert columns("View `schema`") == SCHEMA.names
     assert set(columns("View `messages`")) <= set(MESSAGES.names)
 
@@ -357,6 +373,6 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", MANUAL, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_files_that_are_named_exist(page: Path) -> None:
-    folders = "spec|codegen|generated|runtime|tests|docs|benchmarks|examples"
+    folders = "spec|codegen|generated|runtime|tests|deploy|docs|benchmarks|examples"
     for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", page.read_text(encoding="utf-8")):
         assert (ROOT / path).exists() or "v5" in path, path

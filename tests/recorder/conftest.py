@@ -1,19 +1,18 @@
-"""Fixtures: one server for all tests, and a new database for each test."""
+"""Fixtures: one server and one object store for all tests, and a new database for each test."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from pgoutput.recorder.store_folder import StoreFolder
+from tests import store
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
-from tests.server import WHEEL_VERSION, Server
-
-VERSION = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
-"""Major version of the tested server."""
+from tests.server import VERSION, Server
 
 
 @pytest.fixture(scope="session")
@@ -62,3 +61,49 @@ def record_cli(lab: Lab, run: Run) -> Command:
         return done.code, done.out, done.err
 
     return record_cli
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[int]:
+    with store.moto() as port:
+        yield port
+
+
+@pytest.fixture
+def proxy(moto: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Proxy]:
+    working_folder(monkeypatch, tmp_path / "machine")
+    with store.Proxy(moto) as proxy:
+        for name, value in store.settings(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        yield proxy
+
+
+@pytest.fixture
+def url(lab: Lab) -> str:
+    return f"s3://{store.BUCKET}/{lab.name}/recording"
+
+
+def working_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let the next recorders use another working folder, as on another machine."""
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(StoreFolder, "save_seconds", 0.2)
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+
+
+@pytest.fixture
+def direct(moto: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the server without a proxy: pyarrow may hold the GIL, which the proxy needs, while it waits."""
+    working_folder(monkeypatch, tmp_path / "machine")
+    monkeypatch.setattr(StoreFolder, "search_seconds", 0.5)
+    for name, value in store.settings(moto).items():
+        monkeypatch.setenv(name, value)
+
+
+def some(share: float, fault: store.Fault, *methods: str) -> Callable[[str, str], store.Fault]:
+    """Return a function that injects a fault into a share of the requests with one of the methods."""
+    random = Random(1)
+
+    def inject(method: str, path: str) -> store.Fault:
+        return fault if (not methods or method in methods) and random.random() < share else ""
+
+    return inject

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
+import pytest
 
+from pgoutput import recording as recorded
 from pgoutput.recorder import Event, Recorder
-from pgoutput.recording import Metadata, RecordingReader, find_inconsistencies, list_segments, read_metadata
+from pgoutput.recording import Metadata, RecordingReader, find_inconsistencies
 from pgoutput.stream import Tables
 from pgoutput.wire import UNCHANGED, parse_lsn
 from tests.server import Server
@@ -63,6 +65,11 @@ class Recording:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the recorder has not ended."""
+        return self._thread.is_alive()
 
     def wait(self, kind: type[E], count: int = 1) -> E:
         """Wait until the recorder has reported `count` events of a class; return the last event."""
@@ -135,6 +142,11 @@ class Lab:
     def dsn(self) -> str:
         return self.server.dsn.replace("dbname=postgres", f"dbname={self.name}")
 
+    def require(self, version: int, feature: str) -> None:
+        """Skip the test if the server is older than the first major version with a feature."""
+        if self.version < version:
+            pytest.skip(f"{feature}: since PostgreSQL {version}")
+
     def connect(self) -> psycopg.Connection:
         """Return a new connection in autocommit mode."""
         return psycopg.connect(self.dsn, autocommit=True, options=_SETTINGS)
@@ -204,13 +216,14 @@ class Lab:
             raise
         recording.stop()
 
-    def segments(self, folder: Path | None = None) -> list[Metadata]:
+    def segments(self, folder: Path | str | None = None) -> list[Metadata]:
         """Return the metadata of all segments of the recording; check that no segment is missing."""
-        metadata = [read_metadata(path) for path in list_segments(folder or self.folder)]
+        recording = recorded.Recording(folder or self.folder)
+        metadata = recording.metadata(recording.numbers)
         assert list(find_inconsistencies(metadata)) == []
         return metadata
 
-    def replay(self, folder: Path | None = None) -> Tables:
+    def replay(self, folder: Path | str | None = None) -> Tables:
         """Return the tables that result from the transactions of the recording."""
         self.segments(folder)
         tables = Tables()
@@ -229,7 +242,7 @@ class Lab:
     def assert_equal(
         self,
         *,
-        folder: Path | None = None,
+        folder: Path | str | None = None,
         publication: str = "p",
         where: dict[str, str] | None = None,
         columns: dict[str, list[str]] | None = None,
@@ -237,7 +250,7 @@ class Lab:
         """Check that the tables of the recording equal the server's tables; return the recorded tables.
 
         Args:
-            folder: Folder of the recording; None for `Lab.folder`.
+            folder: Folder or URL of the recording; None for `Lab.folder`.
             publication: Publication of the tables.
             where: Row filters as SQL conditions, by quoted name of the table.
             columns: Column lists, by quoted name of the table. Tables without a list are compared without

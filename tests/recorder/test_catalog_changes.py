@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
+from psycopg import sql
 
 from pgoutput.errors import RecordingError
-from pgoutput.recorder import Connected, PublicationAltered, SnapshotKept, Stored, TableIncomplete
+from pgoutput.recorder import Connected, PublicationAltered, Stored, TableIncomplete
 from pgoutput.recorder.catalog import Catalog, query_catalog, read_catalog
 from pgoutput.recorder.catalog_changes import compare_catalogs
 from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.published_tables import published_relations
 from pgoutput.recording import Metadata
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab, wait_until
@@ -113,6 +116,27 @@ def test_a_table_added_again_while_the_catalogs_are_read_is_incomplete(table: La
         connection.query("COMMIT")
         assert during.tables.keys() == before.tables.keys()
         assert [one.name for one in compare_catalogs(before, during, 0, connection).incomplete] == ["t"]
+
+
+def test_a_table_added_while_the_catalogs_are_read_was_not_published_before(
+    table: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.run("CREATE TABLE late (id int)")
+    alterations = ["ALTER PUBLICATION p ADD TABLE late"]
+
+    def add_table(*arguments: Any) -> sql.Composable:
+        table.run(*alterations)
+        alterations.clear()
+        return published_relations(*arguments)
+
+    with Connection(table.dsn) as connection:
+        before = read_catalog(connection, ["p"])
+        monkeypatch.setattr("pgoutput.recorder.catalog.published_relations", add_table)
+        during, after = (read_catalog(connection, ["p"]) for _ in range(2))
+        assert [len(one.tables) for one in (before, during, after)] == [1, 2, 2]
+        assert during.tables == after.tables
+        texts = [change.changes for change in compare_catalogs(before, during, 0, connection).publications]
+        assert texts == [("publishes public.late",)]
 
 
 def incomplete(lab: Lab, *publications: str) -> list[str]:
@@ -296,12 +320,6 @@ def test_other_alterations_of_tables_leave_them_complete(table: Lab) -> None:
     assert not [one for one in table.record() if isinstance(one, TableIncomplete)]
 
 
-def test_an_existing_snapshot_is_reported_when_another_is_requested(table: Lab) -> None:
-    table.record(snapshot=True)
-    assert [one for one in table.record(snapshot=True) if isinstance(one, SnapshotKept)]
-    assert not [one for one in table.record() if isinstance(one, SnapshotKept)]
-
-
 def test_a_locked_table_does_not_block_reading_the_catalogs_silently(table: Lab, record_cli: Command) -> None:
     """Since PostgreSQL 16, listing the published tables waits for locks on each of these tables."""
     table.record()
@@ -315,7 +333,7 @@ def test_a_locked_table_does_not_block_reading_the_catalogs_silently(table: Lab,
 
 def test_segments_do_not_wait_for_a_server_that_refuses_connections() -> None:
     """While a server shuts down, it refuses connections and waits until the recorder has the whole stream."""
-    with CatalogWatch("host=127.0.0.1 port=1", ["p"], Catalog(1, 1, (), {}, {}), None) as watch:
+    with CatalogWatch("host=127.0.0.1 port=1", "s", ["p"], Catalog(1, 1, (), {}, {}), None) as watch:
         begin = time.monotonic()
         watch.read_now(60)
         assert time.monotonic() - begin < 30

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from pgoutput.cli.recording import _LINES
-from pgoutput.recorder import Connected, Stored, Waiting
+from pgoutput.recorder import Connected, Stored, Waiting, event_text
 from pgoutput.recorder.connection import Connection
-from tests.recorder.conftest import VERSION, Command
+from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
-from tests.server import Server, Standby
+from tests.server import VERSION, Server, Standby
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +108,7 @@ def test_a_slot_on_a_standby_waits_for_the_primary(tmp_path: Path) -> None:
             with lab.recording(dsn=dsn, snapshot=True) as recording:
                 waiting = recording.wait(Waiting)
                 assert (waiting.xid, waiting.gid, waiting.pid) == (None, None, None)
-                assert "run SELECT pg_log_standby_snapshot() there" in _LINES[Waiting].format(waiting)
+                assert "run SELECT pg_log_standby_snapshot() there" in event_text(waiting)
                 assert recording.events_of(Connected) == []
                 connection.execute("SELECT pg_wal_replay_resume()")
                 lab.run("SELECT pg_log_standby_snapshot()")

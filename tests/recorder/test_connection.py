@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pgoutput import envelope
+from pgoutput import compiled
+from pgoutput.columns import XLogDataBatch
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate, XLogData
 from pgoutput.recorder.connection import Connection
@@ -38,10 +39,12 @@ def streaming(server: StandIn) -> Iterator[Connection]:
         yield connection
 
 
-def payloads(received: list[bytes]) -> list[bytes]:
-    return [one.data for data in received if isinstance(one := envelope.decode(data), XLogData)]
+def payloads(received: XLogDataBatch) -> list[bytes]:
+    found: list[bytes] = received.data.to_pylist()
+    return found
 
 
+@pytest.mark.parametrize("kernel", [compiled.kernel, None], ids=["socket", "libpq"])
 @pytest.mark.parametrize(
     ("stream", "faults", "error", "text"),
     [
@@ -50,8 +53,14 @@ def payloads(received: list[bytes]) -> list[bytes]:
     ],
 )
 def test_messages_before_an_error_are_received_first(
-    stream: Repeated, faults: Faults, error: type[ReplicationError], text: str
+    stream: Repeated,
+    faults: Faults,
+    error: type[ReplicationError],
+    text: str,
+    kernel: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(compiled, "kernel", kernel)
     with StandIn(stream, faults=faults) as server, streaming(server) as connection:
         received = payloads(connection.receive())
         while len(received) < 50:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import accumulate
 from typing import TypeAlias
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pgoutput import v1
+from pgoutput import compiled, v1
 from pgoutput.columns import encode_inserts
 from pgoutput.messages import Insert
-from pgoutput.recorder import copy_format
+from pgoutput.recorder.copy_data import CopiedRows
+from pgoutput.recorder.copy_format import copied_cells
 
 Value: TypeAlias = bytes | None
 Row: TypeAlias = tuple[Value, ...]
@@ -23,7 +27,7 @@ HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(4) + struct.pack(">I", 3) + b"abc"  # wit
 
 VALUES = (
     st.none()
-    | st.binary(max_size=6)
+    | st.binary(max_size=40)
     | st.sampled_from([b"\\N", b"N", b"\\", b"a\tb\n", "é€".encode(), b"\xff"])
 )
 
@@ -63,11 +67,12 @@ def inserts(rows: Sequence[Row], binary_columns: Sequence[bool]) -> list[bytes]:
 def read(
     data: Sequence[bytes], binary_columns: Sequence[bool] | None, width: int, size: int = 2
 ) -> list[bytes]:
-    batches = [list(data[first : first + size]) for first in range(0, len(data), size)]
+    parts = [data[first : first + size] for first in range(0, len(data), size)]
+    batches = [CopiedRows(len(part), b"".join(part)) for part in parts]
     return [
         message
-        for rows in (batches if binary_columns is None else copy_format.without_framing(batches))
-        for message in encode_inserts(7, copy_format.cell_columns(rows, binary_columns, width)).to_pylist()
+        for cells in copied_cells(batches, binary_columns, width)
+        for message in encode_inserts(7, [cells]).to_pylist()
     ]
 
 
@@ -97,3 +102,55 @@ def test_an_empty_table() -> None:
     assert read([], None, 2) == []
     assert read([HEADER, b"\xff\xff"], [True], 1) == []
     assert read([HEADER + b"\xff\xff"], [True], 1) == []
+
+
+needs_kernel = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+
+
+@needs_kernel
+@given(
+    st.integers(1, 4).flatmap(lambda width: st.tuples(st.just(width), tables(width))),
+    st.data(),
+)
+def test_the_kernel_refuses_truncated_and_miscounted_rows(
+    found: tuple[int, list[Row]], choice: st.DataObject
+) -> None:
+    assert compiled.kernel is not None
+    width, rows = found
+    n = len(rows)
+    text, binary = (b"".join(map(encode, rows)) for encode in (as_text, as_binary))
+    cut = text[: choice.draw(st.integers(0, len(text) - 1))]
+    for case in (cut, n, width), (text, n - 1, width), (text, n + 1, width), (text, n, width + 1):
+        with pytest.raises(ValueError, match="bytes are not"):
+            compiled.kernel.encode_text_rows(*case)
+    ends = set(accumulate(len(as_binary(row)) for row in rows))
+    size = choice.draw(st.integers(1, len(binary) - 1))
+    for data, tags in (binary[:size], b"b" * width), (binary, b"b" * (width + 1)):
+        if size not in ends or data is binary:
+            with pytest.raises(ValueError, match="does not have"):
+                compiled.kernel.encode_binary_rows(data, tags)
+
+
+@needs_kernel
+@given(st.binary(max_size=40), st.integers(-1, 5) | st.just(1 << 62), st.integers(0, 3))
+def test_the_kernel_survives_any_bytes(data: bytes, rows: int, width: int) -> None:
+    assert compiled.kernel is not None
+    with suppress(ValueError):
+        compiled.kernel.encode_text_rows(data, rows, width)
+    with suppress(ValueError):
+        compiled.kernel.encode_binary_rows(data, b"b" * width)
+
+
+@needs_kernel
+@given(st.lists(st.binary(max_size=20), max_size=4), st.binary(max_size=12), st.integers(0, 12))
+def test_the_kernel_finds_whole_copy_data_messages(contents: list[bytes], rest: bytes, size: int) -> None:
+    kernel = compiled.kernel
+    assert kernel is not None
+    whole = b"".join(b"d" + struct.pack(">i", 4 + len(one)) + one for one in contents)
+    for cut in b"c" + rest, (b"d" + struct.pack(">i", 4 + size) + rest)[: 4 + size], b"d\0\0\0\3" + rest, b"":
+        assert kernel.copy_data_end(whole + cut, 0) == (len(whole), len(contents))
+        assert kernel.copy_data_end(whole + cut, len(whole)) == (len(whole), 0)
+        if cut:
+            with pytest.raises(ValueError, match=f"byte {len(whole)} is not the start"):
+                kernel.copy_data_contents(whole + cut)
+    assert bytes(kernel.copy_data_contents(whole)) == b"".join(contents)

@@ -10,17 +10,13 @@ import pytest
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import LogicalMessage
 from pgoutput.recorder import Connected, ddl_events_sql, install_ddl_events
+from pgoutput.recorder.ddl_events import DDL_EVENTS_SINCE
 from pgoutput.recording import RecordingReader
 from tests.conftest import Run
 from tests.recorder.lab import Lab
+from tests.server import VERSION, Server
 
 INSTALLED = "SELECT count(*) FROM pg_event_trigger WHERE evtname = 'pgoutput_ddl_events' AND evtenabled = 'A'"
-
-
-@pytest.fixture(autouse=True)
-def _needs_messages(lab: Lab) -> None:
-    if lab.version < 14:
-        pytest.skip("logical messages are sent since PostgreSQL 14")
 
 
 def described(lab: Lab) -> list[dict[str, Any]]:
@@ -28,6 +24,19 @@ def described(lab: Lab) -> list[dict[str, Any]]:
     with RecordingReader(lab.folder) as recording:
         messages = [change.message for one in recording.transactions() for change in one.changes]
     return [json.loads(one.content) for one in messages if isinstance(one, LogicalMessage)]
+
+
+@pytest.fixture
+def lab(lab: Lab) -> Lab:
+    lab.require(DDL_EVENTS_SINCE, "the event trigger")
+    return lab
+
+
+@pytest.mark.skipif(DDL_EVENTS_SINCE <= VERSION, reason="the server supports the event trigger")
+def test_an_older_server_is_refused(server: Server, run: Run) -> None:
+    done = run("install-ddl-events", "--dsn", server.dsn)
+    assert done.code == 3
+    assert f"the event trigger needs PostgreSQL 14, the server is {VERSION}: record without it" in done.err
 
 
 def test_install_and_remove(lab: Lab, run: Run) -> None:

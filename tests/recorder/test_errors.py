@@ -20,9 +20,9 @@ from pgoutput.recorder.options import Settings
 from pgoutput.recorder.server import identify
 from pgoutput.recorder.slots import Slot, check_slot
 from pgoutput.versions import OPTIONS, SERVERS
-from tests.recorder.conftest import VERSION, Command
+from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
-from tests.server import Server
+from tests.server import VERSION, Server
 
 Refused = Callable[..., str]
 DROP = "drop it with SELECT pg_drop_replication_slot('{0}')"
@@ -36,7 +36,7 @@ def refused(record_cli: Command) -> Refused:
         code, out, err = record_cli("--until=now", *arguments, **options)
         assert (code, out) == (exit_code, "")
         *before, line = err.removesuffix("\n").split("\n")
-        assert all(re.match("pgoutput: (recording|WARNING) ", one) for one in before), err
+        assert all(re.match(r"pgoutput: (recording|WARNING|\S+\.parquet:) ", one) for one in before), err
         assert line.startswith("pgoutput: ")
         return line.removeprefix("pgoutput: ")
 
@@ -98,7 +98,9 @@ def test_a_server_whose_wal_ends_before_the_recording_is_refused(refused: Refuse
     with Folder(table.folder) as folder:
         assert folder.state is not None
         folder.save(replace(folder.state, acknowledged_lsn=1 << 40))
-    assert re.match(r"the server stands at [0-9A-F/]+, before the end of the recording, 100/0: ", refused())
+    assert re.match(
+        r"the server stands at [0-9A-F/]+, before the end of the recording, 100/0: ", refused(exit_code=2)
+    )
 
 
 def test_a_role_without_replication_privilege_is_refused(refused: Refused, table: Lab) -> None:
@@ -178,9 +180,9 @@ def test_a_publication_created_after_the_slot_is_refused(refused: Refused, table
     table.record()
     table.run("INSERT INTO t VALUES (1)", "CREATE PUBLICATION q FOR TABLE t", "INSERT INTO t VALUES (2)")
     if table.version >= 18:
-        assert 'skipped loading publication "q"' in refused("--publication=q")
+        assert 'skipped loading publication "q"' in refused("--publication=q", exit_code=2)
     else:
-        assert refused("--publication=q") == (
+        assert refused("--publication=q", exit_code=2) == (
             f'publication "q" does not exist where the slot {table.slot} stands: '
             "do without it, or record anew from a new slot and in another folder"
         )
@@ -204,7 +206,7 @@ def test_a_dropped_slot_is_not_created_again(refused: Refused, table: Lab) -> No
     stored = table.segments()[-1].end_lsn
     table.run(f"SELECT pg_drop_replication_slot('{table.slot}')", "INSERT INTO t VALUES (2)")
     for how in ("--create-slot", "--snapshot"):
-        line = refused(how)
+        line = refused(how, exit_code=2)
         if how == "--create-slot":
             place = re.fullmatch(
                 f"the slot {table.slot} is gone, and with it what came after ([0-9A-F]+)/([0-9A-F]+): "
@@ -216,7 +218,7 @@ def test_a_dropped_slot_is_not_created_again(refused: Refused, table: Lab) -> No
     assert table.slots() == []
     # A new slot of the same name has a gap.
     table.run(f"SELECT pg_create_logical_replication_slot('{table.slot}', 'pgoutput')")
-    line = refused("--create-slot")
+    line = refused("--create-slot", exit_code=2)
     assert line.startswith(f"somebody else has read from the slot {table.slot}, or created it anew: ")
     assert line.endswith("and what is between is lost: record anew in another folder")
 
@@ -225,7 +227,8 @@ def test_a_slot_that_another_client_has_advanced_is_refused(refused: Refused, ta
     table.record()
     table.run("INSERT INTO t VALUES (1)")
     table.record(folder=table.folder.with_name("other"))
-    assert refused().startswith(f"somebody else has read from the slot {table.slot}, or created it anew: ")
+    line = refused(exit_code=2)
+    assert line.startswith(f"somebody else has read from the slot {table.slot}, or created it anew: ")
 
 
 def test_an_invalidated_slot_is_refused(refused: Refused, other_server: Server, tmp_path: Path) -> None:
@@ -240,7 +243,7 @@ def test_an_invalidated_slot_is_refused(refused: Refused, other_server: Server, 
         for _ in range(4):
             lab.run("INSERT INTO t SELECT count(*) FROM t", "SELECT pg_switch_wal()")
         lab.run("CHECKPOINT")
-        line = refused(dsn=lab.dsn, slot=lab.slot, out=lab.folder)
+        line = refused(dsn=lab.dsn, slot=lab.slot, out=lab.folder, exit_code=2)
         assert line == (
             f"the server has given up the slot {lab.slot} (wal_removed), and changes are lost: "
             f"{DROP.format(lab.slot)}, and record anew in another folder"
@@ -323,7 +326,7 @@ def test_a_server_without_free_slots_is_reported(refused: Refused, table: Lab) -
 def test_a_second_recorder_is_refused(refused: Refused, table: Lab) -> None:
     with table.recording() as recording:
         recording.wait(Connected)
-        assert refused(exit_code=2) == (
+        assert refused() == (
             f"{table.folder}: another recorder is at work here; let it go on, or use another folder"
         )
         line = refused("--retry-for=0", out=table.folder.with_name("other"))
@@ -382,7 +385,7 @@ def test_a_full_disk_loses_nothing(table: Lab) -> None:
     table.run("COMMIT", "INSERT INTO t VALUES (0)")
     result = record_with_file_limit(table, 20_000)
     connected, line = result.stderr.splitlines()
-    assert (result.returncode, result.stdout) == (2, "")
+    assert (result.returncode, result.stdout) == (3, "")
     assert connected.startswith("pgoutput: recording ")
     assert line == (
         "pgoutput: [Errno 27] File too large; what was acknowledged is stored: "
@@ -399,15 +402,16 @@ def test_a_folder_that_cannot_be_created_leaves_no_slot(refused: Refused, table:
     assert table.slots() == []
 
 
-def test_a_uri_instead_of_a_folder_is_refused(
+def test_uris_of_other_kinds_are_refused(
     refused: Refused, table: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for uri in ("s3://key:SECRET@bucket/recording", "s3:/bucket", "file:///tmp/recording"):
+    for uri in ("s3://key:SECRET@bucket/recording", "s3:/bucket", "hdfs://host/recording"):
         line = refused("--create-slot", out=uri, exit_code=2)
         scheme = uri.partition(":")[0]
         assert line == (
-            f"a recording is made in a local folder, and {scheme}://… is a URI: give the path of a folder"
+            "a recording is made in a folder, or at a URL as s3://BUCKET/PATH, gs://BUCKET/PATH or "
+            f"az://CONTAINER/PATH without credentials, and not at {scheme}://…"
         )
     assert list(tmp_path.iterdir()) == []
     assert table.slots() == []
@@ -432,7 +436,7 @@ def test_a_disk_that_is_full_at_the_start_leaves_no_slot(table: Lab, option: str
     table.run("INSERT INTO t VALUES (1)")
     for limit in (0, 300):  # the write that fails comes before or after the slot is created
         result = record_with_file_limit(table, limit, option)
-        assert result.returncode == 2, result.stderr
+        assert result.returncode == 3, result.stderr
         assert "File too large" in result.stderr
         assert table.slots() == []
     assert table.record(snapshot=option == "--snapshot", create_slot=True)

@@ -96,18 +96,21 @@ def change(lab: Lab, seed: int) -> None:
 def test_ranges_of_tables_and_partitions_have_every_row_once(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tid_scans: bool
 ) -> None:
+    roots = lab.version >= 13
+    published = "parts, without WITH (publish_via_partition_root)" if roots else "low, higher"
+    key = "PRIMARY KEY" if lab.version >= 11 else "NOT NULL"
     lab.run(
         "CREATE TABLE a (id int, t text)",
         "INSERT INTO a SELECT g, repeat('x', g % 500) FROM generate_series(1, 2000) g",
         "DELETE FROM a WHERE id > 500 AND id < 1200",
         "CREATE TABLE empty (id int)",
-        "CREATE TABLE parts (id int PRIMARY KEY, t text) PARTITION BY RANGE (id)",
+        f"CREATE TABLE parts (id int {key}, t text) PARTITION BY RANGE (id)",
         "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (1000)",
         "CREATE TABLE high PARTITION OF parts FOR VALUES FROM (1000) TO (9000) PARTITION BY RANGE (id)",
         "CREATE TABLE higher PARTITION OF high FOR VALUES FROM (1000) TO (5000)",
         "CREATE TABLE without (id int) PARTITION BY RANGE (id)",
         "INSERT INTO parts SELECT g, repeat('y', 300) FROM generate_series(1, 2000) g",
-        "CREATE PUBLICATION p FOR TABLE a, empty, parts, without WITH (publish_via_partition_root)",
+        f"CREATE PUBLICATION p FOR TABLE a, empty, {published}",
     )
     if tid_scans:  # as before PostgreSQL 14
         init = RangePlan.__init__
@@ -119,7 +122,7 @@ def test_ranges_of_tables_and_partitions_have_every_row_once(
         monkeypatch.setattr(RangePlan, "__init__", older)
     events = lab.record(snapshot=True)
     tables = lab.assert_equal()
-    assert len(tables) == 2  # the empty tables have no rows, but segments
+    assert len(tables) == (2 if roots else 3)  # the empty tables have no rows, but segments
     last = [event for event in events if isinstance(event, Snapshotted)][-1]
     assert (last.tables_done, last.tables) == (4, 4)
     assert last.rows_of_all == sum(map(len, tables.values()))
@@ -250,6 +253,7 @@ def test_a_killed_first_snapshot_goes_on_with_its_slot(table: Lab) -> None:
 
 
 def test_a_role_without_privileges_on_partitions_copies_through_the_root(lab: Lab) -> None:
+    lab.require(13, "publications of partitioned tables")
     role = f"{lab.name}_reader"
     lab.run(
         "CREATE TABLE parts (id int PRIMARY KEY, t text) PARTITION BY RANGE (id)",

@@ -6,8 +6,8 @@ import pytest
 
 from pgoutput.recorder import Connected, RecorderOptions
 from tests.recorder import workload
-from tests.recorder.conftest import VERSION
 from tests.recorder.lab import Lab
+from tests.server import VERSION
 
 OPTIONS = {
     10: {"default": RecorderOptions(), "1": RecorderOptions(proto_version=1)},

@@ -155,6 +155,21 @@ def test_a_transaction_in_progress_is_not_acknowledged(lab: Lab) -> None:
 # Ends
 
 
+def test_a_transaction_that_commits_right_after_an_acknowledged_message_is_recorded(table: Lab) -> None:
+    """The commit's WAL record begins at the message's LSN, which is the end of the message's record."""
+    table.require(14, "logical messages")
+    options = RecorderOptions(messages=True)
+    table.record(options=options)
+    with table.connect() as writer, writer.transaction():
+        writer.execute("INSERT INTO t VALUES (1)")
+        lsn = parse_lsn(table.value("SELECT pg_logical_emit_message(false, '', '')"))
+        with table.recording(options=options) as recording:
+            recording.wait(Stored)
+        assert lsn <= table.confirmed_lsn()
+    table.record(options=options)
+    table.assert_equal()
+
+
 def test_the_recorder_reconnects_after_outages(lab: Lab) -> None:
     workload.create(lab)
     with lab.recording(segment_seconds=0.3) as recording:

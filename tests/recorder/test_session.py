@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from pgoutput import envelope, v2
+from pgoutput.columns import XLogDataBatch, decode_xlog_data
 from pgoutput.errors import ConnectionLost
 from pgoutput.messages import (
     Begin,
@@ -77,12 +78,12 @@ class FakeConnection:
         """Whether messages of the server are left that the session has not received."""
         return bool(self._said)
 
-    def receive(self) -> list[bytes]:
+    def receive(self) -> XLogDataBatch:
         if self.broken:
             raise ConnectionLost("broken")
         self._here.recv(100)
         said, self._said = self._said, []
-        return list(map(envelope.encode, said))
+        return decode_xlog_data(list(map(envelope.encode, said)))
 
     def send(self, message: StandbyStatusUpdate) -> None:
         if self.broken:

@@ -11,7 +11,7 @@ import pytest
 from pgoutput import messages
 from pgoutput.errors import RecordingError, ReplicationError
 from pgoutput.messages import Message
-from pgoutput.recorder import Connected, Event, RecorderOptions, Snapshotted
+from pgoutput.recorder import Connected, Event, RecorderOptions, Snapshotted, TableComplete
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.published_tables import PublishedTable, published_tables
 from pgoutput.recorder.snapshot import TableCopy
@@ -236,6 +236,17 @@ def test_a_partitioned_table_is_one_table_or_its_partitions(lab: Lab) -> None:
     assert {table.relation.name for table in tables.values()} == wanted
 
 
+def test_a_publication_without_tables_has_a_snapshot_without_rows(lab: Lab) -> None:
+    """The rows of a table that is added later are copied then."""
+    lab.run("CREATE PUBLICATION p", "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    with lab.recording(snapshot=True) as recording:
+        recording.wait(Connected)
+        lab.run("ALTER PUBLICATION p ADD TABLE t", "INSERT INTO t VALUES (2)")
+        recording.wait(TableComplete)
+    lab.assert_equal()
+    assert not (lab.folder / "snapshot").exists()
+
+
 def test_a_snapshot_that_was_stopped_goes_on_with_its_slot(lab: Lab) -> None:
     lab.run(
         "CREATE TABLE a (id int PRIMARY KEY, t text)",
@@ -299,7 +310,7 @@ def test_rows_hidden_by_a_policy_are_an_error(lab: Lab) -> None:
 def test_a_snapshot_needs_a_new_slot_and_a_new_folder(lab: Lab) -> None:
     lab.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE a")
     lab.record()
-    with pytest.raises(ReplicationError, match="has begun without a snapshot: use another folder"):
+    with pytest.raises(RecordingError, match="has begun without a snapshot: use another folder"):
         lab.record(snapshot=True)
     with pytest.raises(ReplicationError, match="is there already, and a snapshot needs a new one: drop it"):
         lab.record(snapshot=True, folder=lab.folder.with_name("other"))

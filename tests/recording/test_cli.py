@@ -74,7 +74,7 @@ def test_segments_lists_segments_and_schema_versions(run: Run, folder: Path) -> 
         words("public.t 1 2 2 5 id, v"),
         words(r"public.\x1b[2Ju 2 1 3 9 \x1b[31m"),
     ]
-    assert end == ["3 segments, which join without a gap."]
+    assert end == ["3 segments, without a gap."]
 
 
 def test_segments_json_prints_the_metadata(run: Run, folder: Path) -> None:

@@ -112,18 +112,17 @@ def test_resent_transactions_are_not_stored_again(tmp_path: Path) -> None:
     record(tmp_path, *everything)
     said = record(tmp_path, T, *WHOLE, MESSAGE)
     assert recordings.stored(tmp_path) == encoded(*everything, T)
-    assert [(one.transactions, one.end_lsn) for one in said] == [(2, 501), (0, 501)]
+    assert [(one.transactions, one.end_lsn) for one in said] == [(2, 500), (0, 500)]
     assert rows(tmp_path) == [(5, ["whole"]), (9, ["prepared"])]
     is_sound(tmp_path, said)
 
 
-def test_a_logical_message_at_the_last_commits_end_is_stored_once(tmp_path: Path) -> None:
-    """A logical message's LSN is the start of its WAL record, which can be the end LSN of a commit."""
-    record(tmp_path, T, *WHOLE)
-    message = m.LogicalMessage(0, COMMIT.end_lsn, "prefix", b"content")
-    for _ in range(2):
-        said = record(tmp_path, message)
-    assert recordings.stored(tmp_path) == encoded(T, *WHOLE, message)
+def test_a_transaction_that_commits_right_after_a_logical_message_is_stored(tmp_path: Path) -> None:
+    """A logical message's LSN is the end of its WAL record, at which the record of a commit can begin."""
+    message = m.LogicalMessage(0, COMMIT.commit_lsn, "prefix", b"content")
+    record(tmp_path, message)
+    said = record(tmp_path, message, T, *WHOLE)
+    assert recordings.stored(tmp_path) == encoded(message, T, *WHOLE)
     is_sound(tmp_path, said)
 
 
@@ -145,7 +144,7 @@ def test_resent_transactions_alone_make_no_segment(tmp_path: Path, again: tuple[
     writer.write(recordings.wrapped(*again), 0)
     writer.rotate()
     assert [path.name for path in tmp_path.iterdir()] == ["0000000001.parquet"]
-    later = (T, m.Begin(508, 9, 11), m.Insert(1, ("new",)), m.Commit(508, 518, 9))
+    later = (T, m.Begin(500, 9, 11), m.Insert(1, ("new",)), m.Commit(500, 510, 9))
     writer.write(recordings.wrapped(*later), 0)
     writer.rotate()
     assert recordings.stored(tmp_path / "0000000002.parquet") == encoded(*later)

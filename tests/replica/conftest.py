@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.recorder.lab import Lab
-from tests.server import Server
+from tests.server import VERSION, Server
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    with Server() as server:
+    with Server(VERSION) as server:
         yield server
 
 

@@ -31,7 +31,7 @@ from pgoutput.replica import (
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.failed_tables import read_missed_batches, remove_missed_batch
 from pgoutput.replica.rows import chunk_writer
-from pgoutput.replica.rows.merge import merge_changes
+from pgoutput.replica.rows.lookup import look_up_rows
 from tests.recording.recordings import PARALLEL, record
 from tests.replica.changes import recorded_changes, sorted_changes
 from tests.replica.simulator import SimulatedServer
@@ -148,15 +148,16 @@ def test_a_retry_resumes_a_partly_applied_batch(
 
 
 def test_an_unexpected_error_affects_one_table_only(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing_merge(keys: Any, *changes: Any, **options: Any) -> Any:
-        if ("7",) in keys:
+    def failing_look_up(*arguments: Any, **options: Any) -> Any:
+        keys = arguments[3]
+        if keys[0].to_pylist() == ["7"]:
             raise ArithmeticError("unexpected")
-        return merge_changes(keys, *changes, **options)
+        return look_up_rows(*arguments, **options)
 
     setup.apply(setup.send(m.Insert(1, ("7", "v"))))
     batch = setup.send(m.Update(1, ("7", "w")), m.Update(2, ("1", "w")))
     with monkeypatch.context() as patch:
-        patch.setattr(chunk_writer, "merge_changes", failing_merge)
+        patch.setattr(chunk_writer, "look_up_rows", failing_look_up)
         applied = setup.apply(batch)
     assert applied["a"].error == "public.a: ArithmeticError: unexpected"
     assert applied["b"].changes == {"Update": 1}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.errors import ReplicaError
+from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import locate
 from pgoutput.replica import Owner, TableResult, claim_target, replica_tables
-from pgoutput.replica.batch import CHUNK_BITS, TableWriter
-from pgoutput.replica.chunks import split_changes
+from pgoutput.replica.batch import CHUNK_BITS, TableWriter, apply_repeatedly
+from pgoutput.replica.chunks import Chunk, split_changes
+from pgoutput.replica.data_files import DataFile, PendingFiles
+from pgoutput.replica.pending_chunks import PendingChunks
 from tests.replica.changes import captured_changes
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, different_tables, rescued_last, row_texts
@@ -294,9 +298,10 @@ def test_history_keeps_all_versions(tmp_path: Path) -> None:
 def test_concurrent_writers_apply_changes_once(server: SimulatedServer, tmp_path: Path) -> None:
     """A task of a killed Spark session still applies changes; another program compacts the table."""
     server.insert("1", "a", "b")
-    (first,) = split_changes(server.take().to_batches())
+    taken = server.take().to_batches()
+    (first,) = split_changes(taken)
     late = TableWriter(locate(tmp_path), first, "query", history=False)
-    apply(first.changes.to_batches(), tmp_path, "query", 0)
+    apply(taken, tmp_path, "query", 0)
     late.apply(iter([first]), 0)
     assert table_of(tmp_path).to_pyarrow_table().num_rows == 1
     server.insert("2", "a", "b")
@@ -308,6 +313,91 @@ def test_concurrent_writers_apply_changes_once(server: SimulatedServer, tmp_path
     late.apply(iter([third]), 2 << CHUNK_BITS)
     found = table_of(tmp_path).to_pyarrow_table()
     assert equals_typed(server.truth, rescued_last(found))
+
+
+@pytest.fixture
+def combined(server: SimulatedServer, tmp_path: Path) -> Iterator[DeltaTable]:
+    """Make a table with ten rows, and changes of it that are several chunks and one micro-batch."""
+    for key in range(10):
+        server.insert(str(key), "a", "b")
+    assert follows(tmp_path, server, 0)
+    for row in (1, 5, 1, 6):
+        server.update(row, ("w",), v="c")
+        server.delete(2)
+    table = table_of(tmp_path)
+    yield table
+    table.update_incremental()
+    assert equals_typed(server.truth, rescued_last(table.to_pyarrow_table()))
+
+
+def unused_files(table: DeltaTable) -> set[str]:
+    """Return the names of the data files in a table's folder that no version of the table has."""
+    versions = [commit["version"] for commit in table.history()]
+    used = {path for version in versions for path in DeltaTable(table.table_uri, version).file_uris()}
+    return {path.name for path in Path(table.table_uri).glob("*.parquet")} - {Path(one).name for one in used}
+
+
+def test_several_chunks_are_one_commit(combined: DeltaTable, server: SimulatedServer, tmp_path: Path) -> None:
+    changes, version = server.take().to_batches(), combined.version()
+    for _ in range(2):  # the second time, nothing is left to do
+        apply(changes, tmp_path, "query", 1, max_rows=1)
+        combined.update_incremental()
+        assert combined.version() == version + 1
+    assert combined.transaction_version("query") == (1 << CHUNK_BITS) + 7
+    assert not unused_files(combined)
+
+
+def test_chunks_are_applied_again_after_a_conflict(
+    combined: DeltaTable, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge = PendingFiles.merge
+    conflicts = iter(range(3))
+
+    def conflicting(files: PendingFiles) -> tuple[list[DataFile], ...]:
+        if next(conflicts, None) is not None:
+            table = table_of(tmp_path)
+            table.update({"w": "'x'"}, predicate="k = 0")
+        return merge(files)
+
+    monkeypatch.setattr(PendingFiles, "merge", conflicting)
+    apply(server.take().to_batches(), tmp_path, "query", 1, max_rows=1)
+    table_of(tmp_path).update({"w": "'b'"}, predicate="k = 0")
+
+
+def test_unread_changes_leave_no_files(combined: DeltaTable, server: SimulatedServer, tmp_path: Path) -> None:
+    changes = server.take().to_batches()
+
+    def unreadable() -> Iterator[pa.RecordBatch]:
+        yield changes[0].slice(0, 4)
+        raise RecordingError("the segment is damaged")
+
+    with pytest.raises(RecordingError, match="damaged"):
+        apply_repeatedly(
+            lambda: split_changes(unreadable(), 1), locate(tmp_path), "query", 1, "", history=False
+        )
+    assert not unused_files(combined)
+    apply(changes, tmp_path, "query", 1)
+
+
+def test_chunks_before_an_error_are_committed(
+    combined: DeltaTable, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, version = server.take().to_batches(), combined.version()
+    fold, left = PendingChunks.fold, iter(range(3))
+
+    def failing(pending: PendingChunks, chunk: Chunk, version: int) -> None:
+        if next(left, None) is None:
+            raise OSError("no space is left")
+        fold(pending, chunk, version)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PendingChunks, "fold", failing)
+        with pytest.raises(ReplicaError, match="no space is left"):
+            apply(changes, tmp_path, "query", 1, max_rows=1)
+    combined.update_incremental()
+    assert combined.version() == version + 1
+    assert combined.transaction_version("query") == (1 << CHUNK_BITS) + 2
+    apply(changes, tmp_path, "query", 1, max_rows=1)
 
 
 def test_a_result_counts_the_applied_changes(server: SimulatedServer, tmp_path: Path) -> None:
@@ -392,7 +482,7 @@ def test_the_number_of_commits_in_a_batch_is_limited(
     server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More Delta commits than the limit would use txnVersions that belong to the next micro-batch."""
-    monkeypatch.setattr("pgoutput.replica.batch.CHUNK_BITS", 2)
+    monkeypatch.setattr("pgoutput.replica.batch.MAX_COMMITS", 4)
     for key in range(5):
         server.insert(str(key), None, None)
     with pytest.raises(ReplicaError, match=r"public\.t: a batch has more than 4 commits"):

@@ -26,7 +26,7 @@ def check_output(text: str, width: int) -> None:
     for header in HEADERS:
         assert re.search(rf"^ +{header}$", text, re.MULTILINE), header
     steps = re.findall(r"^(\d)\. ([A-Z][^\n]*(?:\n {3}\S[^\n]*)*?[.:])$", text, re.MULTILINE)
-    assert [int(number) for number, _ in steps] == list(range(1, 8))
+    assert [int(number) for number, _ in steps] == list(range(1, 9))
 
 
 def test_the_demo_compares_every_table(

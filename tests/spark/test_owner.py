@@ -14,11 +14,8 @@ from pgoutput.spark import replication
 _EMPTY = '{"segment": 0, "recording": ""}'
 
 
-def test_a_second_recording_that_begins_later_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_recording_that_begins_later_is_refused(tmp_path: Path) -> None:
     """The query reads a union of two recordings, one of which has no segments in the first micro-batch."""
-    monkeypatch.setattr(replication, "_read_text", lambda session, path: Path(path).read_text())
     checkpoint, done = tmp_path / "checkpoint", []
     (checkpoint / "offsets").mkdir(parents=True)
     (checkpoint / "metadata").write_text('{"id":"query"}')

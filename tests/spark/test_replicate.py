@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pgoutput.replica import TableResult
+from pgoutput.replica.batch import CHUNK_BITS, MAX_COMMITS
 from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate, write_feed
 from pgoutput.views import CHANGES
 from tests.recording.recordings import sent, source, write
@@ -95,16 +96,17 @@ def stream(session: SparkSession, tmp_path: Path) -> Stream:
     return Stream(session, tmp_path)
 
 
-def recording(session: SparkSession, folder: Path, name: str) -> DataFrame:
+def recording(session: SparkSession, folder: Path, name: str, view: str) -> DataFrame:
     folder.mkdir()
     write(folder, source(name), sent(name), 150)
-    reader = session.readStream.format("pgoutput").option("path", str(folder)).option("view", "changes")
+    reader = session.readStream.format("pgoutput").option("path", str(folder)).option("view", view)
     return reader.option("maxFilesPerTrigger", "2").load()
 
 
-def test_tables_equal_a_real_servers_tables(session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("view", ["batches", "changes"])
+def test_tables_equal_a_real_servers_tables(session: SparkSession, tmp_path: Path, view: str) -> None:
     """The recording has interleaved streamed and prepared transactions and is read in many micro-batches."""
-    changes = recording(session, tmp_path / "recording", "pg18_p4_par_2pc")
+    changes = recording(session, tmp_path / "recording", "pg18_p4_par_2pc", view)
     batches: list[int] = []
     target = tmp_path / "target"
     query = replicate(changes, target, trigger=NOW, report=lambda number, results: batches.append(number))
@@ -177,6 +179,43 @@ def test_a_repeated_batch_changes_nothing(stream: Stream) -> None:
     assert stream.different_tables == []
 
 
+def test_a_relation_with_many_changes_is_divided(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table then has one commit for each micro-batch, except one with an update that moves a row."""
+    monkeypatch.setattr("pgoutput.spark.tables.MAX_ROWS", 50)
+    a, b = stream.servers
+    for round in range(6):
+        for key in range(60):
+            a.insert(str(100 * round + key), "old", "toast")
+            b.insert("2020-01-01", str(key))
+        for at in range(0, len(a.rows), 3):
+            a.update(at, ("w",), v=f"new {round}")
+        for _ in range(10):
+            a.delete(0)
+        if round == 3:
+            a.update(0, k="-1")
+        stream.send()
+    stream.run()
+    assert stream.different_tables == []
+    counts = [{one.oid: sum(one.changes.values()) for one in results} for results in stream.batches]
+    assert [one[2] for one in counts] == [60] * 6
+    assert commits_in_parts(stream, 1) == [1, 2, 5]
+    assert commits_in_parts(stream, 2) == []
+    stream.forget_last_batch()
+    before = stream.versions
+    stream.run()
+    assert stream.versions == before
+    assert stream.batches[-1] == stream.batches[-2]
+
+
+def commits_in_parts(stream: Stream, oid: int) -> list[int]:
+    """Return the micro-batches that a table has applied in parts, in one commit each."""
+    table = DeltaTable(replica_tables(stream.target)[oid].place)
+    log = Path(table.table_uri.removeprefix("file://"), "_delta_log")
+    lines = [line for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()]
+    versions = [msgspec.json.decode(line)["txn"]["version"] for line in lines if line.startswith('{"txn"')]
+    return [version >> CHUNK_BITS for version in versions if version % (1 << CHUNK_BITS) == MAX_COMMITS]
+
+
 def test_history_keeps_all_versions(stream: Stream) -> None:
     a, _ = stream.servers
     a.insert("1", "one", "toast")
@@ -205,7 +244,7 @@ def test_another_query_is_refused(stream: Stream, tmp_path: Path) -> None:
 def test_a_target_belongs_to_one_recording(session: SparkSession, tmp_path: Path) -> None:
     """Targets of `replicate` and `write_feed` refuse another recording, with the old or a new checkpoint."""
     folder = tmp_path / "recording"
-    changes = recording(session, folder, "pg10_p1")
+    changes = recording(session, folder, "pg10_p1", "changes")
     targets = {replicate: tmp_path / "tables", write_feed: tmp_path / "feed"}
     for start, target in targets.items():
         start(changes, target, trigger=NOW).awaitTermination()
@@ -231,7 +270,7 @@ def contents(target: Path) -> dict[str, bytes]:
 
 def test_a_query_whose_target_is_gone_is_refused(session: SparkSession, tmp_path: Path) -> None:
     """A new, empty target would lack the rows of earlier micro-batches."""
-    changes = recording(session, tmp_path / "recording", "pg10_p1")
+    changes = recording(session, tmp_path / "recording", "pg10_p1", "batches")
     target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"
     replicate(changes, target, checkpoint=checkpoint, trigger=NOW).awaitTermination()
     shutil.rmtree(target)
@@ -282,7 +321,7 @@ spark.stop()
 def test_replicate_works_with_spark_connect(session: SparkSession, tmp_path: Path) -> None:
     """`replicate` runs in another process, which inherits this session's environment to find Java."""
     folder, target = tmp_path / "recording", tmp_path / "target"
-    recording(session, folder, "pg10_p1")
+    recording(session, folder, "pg10_p1", "batches")
     done = subprocess.run(
         [sys.executable, "-c", CONNECT, folder, target], capture_output=True, text=True, timeout=300
     )

@@ -7,6 +7,7 @@ Spark Connect, and with a local cluster, whose executors are separate processes.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pgoutput import messages as m
 from pgoutput.messages import ReplicaIdentity
-from pgoutput.recording import list_segments, segment_name
+from pgoutput.recording import list_segments, pack_name, segment_name, write_pack
 from pgoutput.spark import PgoutputDataSource, local_session
 from pgoutput.views import CHANGES, RESCUED
 from tests.codec.test_replay import truth
@@ -123,6 +124,33 @@ def test_tables_are_typed_and_equal_the_servers_tables(session: SparkSession, fo
         assert equals_typed(true, there), name
 
 
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"view": "table", "table": "app.t_toast"}, ["after", "operation", "position"]),
+        ({"view": "table", "table": "app.strm"}, ["before", "unchanged", "commit_time"]),
+        ({"view": "changes"}, ["position", "relation"]),
+        ({"view": "messages"}, ["type", "position"]),
+        ({"view": "schema"}, ["relation", "position"]),
+    ],
+)
+def test_only_the_wanted_columns_are_read(
+    session: SparkSession, folder: Path, options: dict[str, str], names: list[str]
+) -> None:
+    whole = load(session, folder, **options)
+    wanted = load(session, folder, **options, columns=", ".join(names))
+    assert wanted.schema == whole.select(*names).schema
+    assert sorted(map(str, found(wanted))) == sorted(map(str, found(whole.select(*names))))
+
+
+def test_segments_in_packs_are_read(session: SparkSession, folder: Path, tmp_path: Path) -> None:
+    paths = list_segments(folder)
+    with open(tmp_path / pack_name(1, 5), "wb") as file:
+        write_pack(file, [(path.name, io.BytesIO(path.read_bytes())) for path in paths[:5]])
+    shutil.copy(paths[5], tmp_path)
+    assert in_order(found(load(session, tmp_path))) == in_order(rows.changes(folder))
+
+
 def test_values_in_binary_format_are_read(session: SparkSession, tmp_path: Path) -> None:
     recordings.write(tmp_path, recordings.source(BINARY), recordings.sent(BINARY), 400)
     assert in_order(found(load(session, tmp_path))) == in_order(rows.changes(tmp_path))
@@ -194,13 +222,18 @@ def test_invalid_options_and_recordings_are_refused(
         (
             folder,
             {"view": "tables"},
-            "the option view is one of messages, changes, table, schema, not 'tables'",
+            "the option view is one of messages, changes, batches, table, schema, not 'tables'",
         ),
         (folder, {"view": "table"}, "the view table needs the option table"),
         (
             folder,
             {"view": "table", "table": "strm"},
             r"the recording has no table strm; it has app\..*, app\.strm, app\.",
+        ),
+        (
+            folder,
+            {"view": "table", "table": "app.strm", "columns": "after,relation_oid"},
+            "the option columns names relation_oid: the columns of the view table are operation, relation,",
         ),
         (
             folder,

@@ -55,12 +55,13 @@ class Repeated:
             if commit_lsn < after_lsn:
                 continue
             begin = v1.encode(messages.Begin(commit_lsn, number, number))
-            yield XLogData(commit_lsn, commit_lsn, 0, begin)
+            first_lsn = end_lsn - STEP + COMMIT
+            yield XLogData(first_lsn, first_lsn, 0, begin)
             if not described:
                 yield XLogData(0, 0, 0, v1.encode(RELATION))
                 described = True
-            for row in inserts(number):
-                yield XLogData(commit_lsn, commit_lsn, 0, row)
+            for lsn, row in enumerate(inserts(number), first_lsn):  # Debezium tells rows apart by their LSN
+                yield XLogData(lsn, lsn, 0, row)
             commit = v1.encode(messages.Commit(commit_lsn, end_lsn, number))
             yield XLogData(end_lsn, end_lsn, 0, commit)
 

@@ -7,6 +7,7 @@ in the end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -136,3 +137,24 @@ def test_pg_recvlogical_resumes_by_itself(tmp_path: Path) -> None:
     acknowledged = 600 * STEP  # position of the last reply request
     assert stream.started[1:] == [acknowledged]
     assert received == lines(PAYLOADS[:65_050]) + lines(stream.payloads(acknowledged))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("client", [*CLIENTS, read_with_pg_recvlogical])
+def test_a_client_loses_nothing_of_200_000_messages_over_two_drops(
+    client: Callable[[str, int, Path], list[bytes] | bytes], tmp_path: Path
+) -> None:
+    stream = ReplyRequesting(2_000)
+    payloads = stream.payloads()
+    assert len(payloads) > 200_000
+    ended: list[int] = []
+    with StandIn(stream, faults=Faults(drop_after=70_050)) as server:
+        create_slot(server.dsn)
+        while confirmed(server) < stream.end_lsn:
+            received = client(server.dsn, stream.end_lsn, tmp_path)
+            if isinstance(received, list):
+                ended += commit_end_lsns(received)
+            else:  # pg_recvlogical reconnects by itself, and appends what it receives to the file
+                ended = [lsn for lsn in commit_end_lsns(payloads) if lsn.to_bytes(8) in received]
+    assert sorted(set(ended)) == commit_end_lsns(payloads)
+    assert len(stream.started) >= 3

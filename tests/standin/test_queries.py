@@ -34,7 +34,7 @@ def server() -> Iterator[StandIn]:
         ("SHOW wal_level", ["wal_level"], [("logical",)]),
         ("SHOW wal_sender_timeout", ["wal_sender_timeout"], [("60s",)]),
         ("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'", ["setting"], [("60000",)]),
-        ("SELECT current_setting('server_version_num')::int", ["current_setting"], [("180004",)]),
+        ("SELECT current_setting('server_version_num')::int", ["current_setting"], [(180004,)]),
         ("SELECT pubname FROM pg_publication", ["pubname"], [("p",)]),
         (
             "SELECT s.slot_name, plugin, active, two_phase, active_pid FROM pg_replication_slots s",
@@ -57,6 +57,17 @@ def server() -> Iterator[StandIn]:
         ),
         ("SELECT pg_wal_lsn_diff('0/10', '0/1') AS diff", ["diff"], [(15,)]),
         ("SELECT EXISTS (SELECT 1 FROM pg_roles)", ["exists"], [(True,)]),
+        (
+            "SELECT proargtypes[0]::int4 AS first FROM pg_proc WHERE proname = 'array_in'",
+            ["first"],
+            [(2275,)],
+        ),
+        (
+            "SELECT relname, pg_table_is_visible(oid), oid::regclass::text FROM pg_class t"
+            " WHERE relname = 'pg_am'",
+            ["relname", "pg_table_is_visible", "oid"],
+            [("pg_am", True, "pg_am")],
+        ),
     ],
 )
 def test_catalog_queries(server: StandIn, query: str, names: list[str], rows: list[tuple[Any, ...]]) -> None:
@@ -97,7 +108,7 @@ def test_slots_are_managed_by_sql_functions(server: StandIn) -> None:
         assert advanced is not None
         end = connection.execute("SELECT pg_current_wal_lsn()").fetchone()
         assert end is not None
-        assert advanced[0] == f"(b,{end[0]})"
+        assert advanced[0] == ("b", end[0])
         query = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = 'b'"
         assert len(connection.execute(query).fetchall()) == 1
         with pytest.raises(psycopg.errors.UndefinedObject, match='slot "b" does not exist'):
@@ -120,18 +131,19 @@ def test_describing_a_query_has_no_side_effects(server: StandIn) -> None:
     "query",
     [
         "ATTACH DATABASE '/tmp/x' AS x",
-        "SELECT load_extension('x')",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM duckdb_settings()",
+        "SELECT repeat('x', 1000000000)",
         "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r",
         "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT n FROM r",
-        "SELECT hex(zeroblob(1000000000))",
-        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r LIMIT 9999)"
-        " SELECT hex(zeroblob(30000)) FROM r",
-        "WITH RECURSIVE r AS (SELECT 1 AS n, zeroblob(60000) AS b UNION"
-        " SELECT n + 1, zeroblob(60000) || n FROM r) SELECT max(b) FROM r",
-        "SELECT count(*) FROM pg_type, pg_type AS t"
-        " WHERE instr(hex(zeroblob(9000)), substr(hex(zeroblob(9000)), 1, 9000) || typname)",
+        "WITH RECURSIVE r AS (SELECT 'x' AS x UNION ALL SELECT x || x FROM r) SELECT max(x) FROM r",
+        "SELECT count(*) FROM pg_attribute a, pg_attribute b, pg_attribute c, pg_attribute d"
+        " WHERE a.attname || b.attname || c.attname || d.attname LIKE '%x%'",
+        "SELECT max(n) FROM generate_series(1, 100000000000) AS r(n)",
+        "SELECT array_agg(a.attname || b.attname) FROM pg_attribute a, pg_attribute b",
         "SELECT * " + "FROM pg_create_logical_replication_slot((SELECT 1 " * 40 + "))" * 40,
-        "SELECT * FROM sqlite_master, pg_type, pg_type, pg_type, pg_type",
+        "SELECT * FROM sqlite_master",
         "WITH x AS (SELECT 1) DELETE FROM pg_publication",
         "SELECT FROM WHERE",
         "SELECT 'abc",
@@ -142,7 +154,8 @@ def test_describing_a_query_has_no_side_effects(server: StandIn) -> None:
 def test_unsupported_and_expensive_statements_are_rejected(server: StandIn, query: str) -> None:
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         began = time.monotonic()
-        with pytest.raises(psycopg.errors.FeatureNotSupported, match="a stand-in server executes only"):
+        refused = (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFunction)
+        with pytest.raises(refused, match="a stand-in server"):
             connection.execute(query.encode())
         assert time.monotonic() - began < 5
         assert connection.execute("SELECT 1").fetchone() == (1,)

@@ -313,7 +313,7 @@ COMMAND: Final = [sys.executable, "-m", "pgoutput.cli", "synth"]
 def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
     limited = ["sh", "-c", 'ulimit -f 64; exec "$@"', "sh", *COMMAND]
     done = subprocess.run([*limited, "-o", "out"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (3, "")
     assert re.fullmatch(r"pgoutput: \[Errno \d+\] .*partial output was deleted.*'out'\n", done.stderr)
     assert os.listdir(tmp_path) == []
 

@@ -9,13 +9,13 @@ import pytest
 
 from pgoutput.recorder import Connected
 from tests.recorder.lab import Lab
-from tests.server import Server
+from tests.server import VERSION, Server
 from tests.verification.replica import Replica
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    with Server() as server:
+    with Server(VERSION) as server:
         yield server
 
 

@@ -102,7 +102,12 @@ BY_MESSAGE: Final[Mapping[str, StructType]] = {
                 },
             ),
             StructField("flags", ShortType(), False, {"comment": "Whether the message is transactional."}),
-            StructField("lsn", LongType(), False, {"comment": "The LSN of the logical decoding message."}),
+            StructField(
+                "lsn",
+                LongType(),
+                False,
+                {"comment": "The end LSN of the message's WAL record (logicalmsg_decode)."},
+            ),
             StructField("prefix", StringType(), False, {"comment": "The prefix of the message."}),
             StructField(
                 "content",

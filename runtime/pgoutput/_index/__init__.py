@@ -2,9 +2,9 @@
 
 `pgoutput.columns` and `pgoutput.views` are based on this index.
 
-`index_messages` indexes a batch. `read_texts` and `read_column` read cells as Arrow arrays,
-`message_columns` reads messages as rows. `SchemaTracker` and `SchemaVersions` find the schema version that a
-change belongs to.
+`index_messages` indexes a batch. `read_texts`, `read_text_columns` and `read_column` read cells as Arrow
+arrays, `message_columns` reads messages as rows. `SchemaTracker` and `SchemaVersions` find the schema version
+that a change belongs to.
 """
 
 from pgoutput._index.base import (
@@ -18,7 +18,7 @@ from pgoutput._index.base import (
 from pgoutput._index.kernel import KernelIndex
 from pgoutput._index.message_columns import letters, message_columns, scatter
 from pgoutput._index.pure import PureIndex
-from pgoutput._index.read import index_messages, read_column, read_texts
+from pgoutput._index.read import index_messages, read_column, read_text_columns, read_texts
 from pgoutput._index.schema_versions import (
     BatchVersions,
     SchemaTracker,
@@ -42,6 +42,7 @@ __all__ = [
     "misfits",
     "ordinals",
     "read_column",
+    "read_text_columns",
     "read_texts",
     "scatter",
     "tag_mask",

@@ -189,6 +189,20 @@ class MessageIndex(ABC):
     def texts(self, numbers: Numbers) -> PartialArray:
         """Return text cells as strings, NULL cells and the number -1 as NULL; `unread` lists all others."""
 
+    def raw_columns(self, first: Numbers, columns: int) -> list[pa.Array]:
+        """Return the cells of several columns, each as `raw` does.
+
+        Args:
+            first: For each row the number of its cell in the first column; the numbers of its other cells
+                follow. -1 gives NULL in all columns.
+            columns: Number of columns.
+        """
+        return [self.raw(_shift(first, column)) for column in range(columns)]
+
+    def text_columns(self, first: Numbers, columns: int) -> list[PartialArray]:
+        """Return the cells of several columns, each as `texts` does; arguments as of `raw_columns`."""
+        return [self.texts(_shift(first, column)) for column in range(columns)]
+
     @abstractmethod
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
         """Return cells as values of an Arrow type, equal to the results of `pgoutput.values.to_arrow`.
@@ -202,6 +216,11 @@ class MessageIndex(ABC):
         Returns:
             The values, or None if this method would not be faster than `to_arrow`.
         """
+
+
+def _shift(numbers: Numbers, by: int) -> Numbers:
+    """Return the numbers plus `by`, but -1 for -1."""
+    return mask_out(numbers + by, numbers < 0)
 
 
 @cache

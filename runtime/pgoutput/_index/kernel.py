@@ -140,16 +140,24 @@ class KernelIndex(MessageIndex):
 
     def raw(self, numbers: Numbers) -> pa.Array:
         """Return the bytes of the cells with these numbers; NULL for a NULL or UNCHANGED cell and for -1."""
-        return self._variable_width(numbers, pa.binary(), "raw", "raw").array
+        return self.raw_columns(numbers, 1)[0]
+
+    def raw_columns(self, first: Numbers, columns: int) -> list[pa.Array]:
+        """Return the cells of several columns, each as `raw` does."""
+        return [read.array for read in self._variable_width(first, pa.binary(), "raw", ["raw"] * columns)]
 
     def texts(self, numbers: Numbers) -> PartialArray:
         """Return text cells as strings, NULL cells and the number -1 as NULL; `unread` lists all others."""
-        return self._variable_width(numbers, pa.string(), "text", None)
+        return self.text_columns(numbers, 1)[0]
+
+    def text_columns(self, first: Numbers, columns: int) -> list[PartialArray]:
+        """Return the cells of several columns, each as `texts` does."""
+        return self._variable_width(first, pa.string(), "text", [None] * columns)
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
         """Return cells as values of an Arrow type; None if the kernel would not be faster than `to_arrow`."""
         if type_ in _VARIABLE:
-            return self._variable_width(numbers, type_, _VARIABLE[type_], send)
+            return self._variable_width(numbers, type_, _VARIABLE[type_], [send])[0]
         if pa.types.is_decimal128(type_) and 0 <= type_.scale <= _MAX_SCALE:
             reader = _FixedReader("decimal", 16, precision=type_.precision, scale=type_.scale)
         elif type_ in _FIXED:
@@ -166,9 +174,10 @@ class KernelIndex(MessageIndex):
         return PartialArray(array, _numbers(unread))
 
     def _variable_width(
-        self, numbers: Numbers, type_: pa.DataType, kind: str, send: str | None
-    ) -> PartialArray:
-        return _partial_array(_kernel.read_any(self._index, numbers, kind, send), len(numbers), type_)
+        self, first: Numbers, type_: pa.DataType, kind: str, sends: Sequence[str | None]
+    ) -> list[PartialArray]:
+        columns = _kernel.read_any(self._index, first, kind, sends)
+        return [_partial_array(read, len(first), type_) for read in columns]
 
 
 class _FixedReader(NamedTuple):

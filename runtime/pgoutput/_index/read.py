@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pgoutput import catalog, compiled
 from pgoutput._arrays import Mask, Numbers
-from pgoutput._index.base import MessageIndex
+from pgoutput._index.base import MessageIndex, PartialArray
 from pgoutput._index.kernel import KernelIndex
 from pgoutput._index.pure import PureIndex
 from pgoutput.stream import StreamDecoder
@@ -42,7 +42,28 @@ def read_texts(index: MessageIndex, numbers: Numbers, type_oids: Numbers | int) 
         numbers: Numbers of the cells; -1 gives NULL.
         type_oids: OID of each cell's type, or one OID for all cells.
     """
-    array, unread = index.texts(numbers)
+    return _with_binary(index, index.texts(numbers), numbers, type_oids)
+
+
+def read_text_columns(index: MessageIndex, first: Numbers, type_oids: Sequence[int]) -> list[pa.StringArray]:
+    """Return the cells of several columns, each as `read_texts` does.
+
+    Args:
+        index: Index of the batch.
+        first: For each row the number of its cell in the first column; the other cells of the row follow.
+        type_oids: OID of the type of each column.
+    """
+    columns = zip(index.text_columns(first, len(type_oids)), type_oids, strict=True)
+    return [
+        _with_binary(index, read, first + column, type_oid) for column, (read, type_oid) in enumerate(columns)
+    ]
+
+
+def _with_binary(
+    index: MessageIndex, read: PartialArray, numbers: Numbers, type_oids: Numbers | int
+) -> pa.StringArray:
+    """Return the texts of cells, with those of the cells in binary format."""
+    array, unread = read
     if not len(unread):
         return array
     texts = np.empty(len(unread), object)

@@ -7,19 +7,32 @@ import io
 import os
 import signal
 import sys
+from importlib.abc import MetaPathFinder
+from typing import Final
 
 from pgoutput._extras import MissingExtraError, install_line, require
 from pgoutput.cli.printing import complain, version_line
-from pgoutput.errors import PgoutputError, ReplicationError
+from pgoutput.errors import ChangesLost, PgoutputError, RecordingInUse, ReplicationError
+
+_PASSING: Final = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),  # a full disk
+    *(errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    errno.EADDRINUSE,  # the process before may still be ending
+)
+"""Values of errno for conditions that may pass without a change of the command."""
 
 
 def main() -> None:
     """Run the command `pgoutput` with the arguments in `sys.argv`.
 
-    An error is printed as one line on standard error. The exit code is 3 for an error of the replication
-    connection or its server, 2 for any other error, and 130 after SIGINT or SIGTERM.
+    An error is printed as one line on standard error. The exit code is 3 for an error that may pass, such as
+    a lost connection or a full disk, 2 for any other error, and 130 after SIGINT or SIGTERM.
     """
     _open_standard_streams()
+    if "replicate" in sys.argv[1:2]:
+        # Arrow's own allocator returns freed memory at once, which takes a replica a seventh more CPU time. A
+        # recorder would take no less time, and more memory.
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if not os.environ.get("COLUMNS", "1").strip("0"):
         del os.environ["COLUMNS"]  # Rich would print nothing in a terminal of width 0
     for stream in (sys.stdout, sys.stderr):
@@ -49,17 +62,46 @@ def _run() -> None:
         _flush_stdout()
         closed = isinstance(error, OSError) and error.errno == errno.EBADF
         complain("standard output is closed" if closed else str(error))
-        sys.exit(3 if isinstance(error, ReplicationError) else 2)
+        sys.exit(3 if _may_pass(error) else 2)
+
+
+def _may_pass(error: PgoutputError | OSError) -> bool:
+    """Return whether the same command may succeed later: then `pgoutput run` restarts it."""
+    if isinstance(error, ReplicationError | RecordingInUse):
+        return not isinstance(error, ChangesLost)
+    # Arrow's errors of object stores have no errno. A damaged object looks the same, and is tried again too.
+    passing = (*_PASSING, None) if "://" in str(error) else _PASSING
+    reason: BaseException | None = error
+    while reason is not None:
+        if isinstance(reason, OSError) and reason.errno in passing:
+            return True
+        reason = reason.__cause__ or reason.__context__
+    return False
 
 
 def _run_command() -> None:
     if sys.argv[1:] == ["--version"]:  # works without the extra `cli`
         print(version_line())
         return
+    needs_pandas = any(one.startswith(("--spark", "--master", "--remote")) for one in sys.argv)
+    if not needs_pandas and _WITHOUT_PANDAS not in sys.meta_path:
+        sys.meta_path.insert(0, _WITHOUT_PANDAS)
     require("cli", "typer", "rich")
     from pgoutput.cli.app import app
 
     app()
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Hides pandas, which pyarrow imports for its first array where it is installed: 0.3 s and 45 MB."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        """Raise ModuleNotFoundError for pandas; leave other modules to other finders."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+_WITHOUT_PANDAS: Final = _WithoutPandas()
 
 
 def _open_standard_streams() -> None:

@@ -6,40 +6,72 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from pgoutput._extras import require
 from pgoutput._stored_stream import StoredStream
+from pgoutput._text import counted
 from pgoutput.capturefile import CaptureFile
 from pgoutput.cli import encoding, inspection, specification, tabular
-from pgoutput.cli.printing import complain, version_line
+from pgoutput.cli.configuration import ConfigurableGroup, check_processes, read_configuration
+from pgoutput.cli.printing import complain, refused_values, version_line
+from pgoutput.cli.vectors import vectors_app
 from pgoutput.errors import RecordingError
 from pgoutput.versions import LATEST, LATEST_RELEASED
 
 app = typer.Typer(
+    cls=ConfigurableGroup,
     help="Read, write and inspect PostgreSQL's logical replication stream.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
+config_app = typer.Typer(name="config", help="Check configuration files.", no_args_is_help=True)
+
 if TYPE_CHECKING:
     from pgoutput.recording import RecordingReader
 
 Files = Annotated[
-    list[Path],
+    list[str],
     typer.Argument(
-        help="Capture files (.jsonl, .jsonl.gz; - is standard input), segments, or folders of segments.",
+        help="Capture files (.jsonl, .jsonl.gz; - is standard input), segments, or folders or URLs of "
+        "segments.",
         show_default=False,
     ),
 ]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Skip lines and messages that cannot be read, and count them.")
 ]
+Dsn = Annotated[
+    str,
+    typer.Option(
+        help="Connection string of libpq; the default is its environment variables (PGHOST, …).",
+        show_default=False,  # a help page must not have the password of a configuration file
+    ),
+]
 Proto = Annotated[int, typer.Option(min=1, max=LATEST, help="Protocol version of the stream.")]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Serve metrics to Prometheus at HOST:PORT, such as 127.0.0.1:9187, and /healthz and /readyz.",
+        show_default=False,
+    ),
+]
+Log = Annotated[
+    Literal["text", "json"],
+    typer.Option(help="`json` prints a JSON object per event on standard output."),
+]
+LogSeconds = Annotated[
+    float | None,
+    typer.Option(
+        min=0, help="Seconds between two lines about progress. By default, only `record --log json` has some."
+    ),
+]
 Streaming = Annotated[
     Literal["off", "on", "parallel"], typer.Option(help="Option `streaming` of the stream.")
 ]
@@ -123,14 +155,12 @@ def record(
         typer.Option(help="A publication to record; repeat the option for several.", show_default=False),
     ],
     out: Annotated[
-        Path, typer.Option(help="The folder of the recording; an existing recording is continued.")
-    ],
-    dsn: Annotated[
         str,
         typer.Option(
-            help="Connection string of libpq; the default is its environment variables (PGHOST, …)."
+            help="The folder or URL (s3://, gs://, az://) of the recording; an existing one is continued."
         ),
-    ] = "",
+    ],
+    dsn: Dsn = "",
     proto: Annotated[
         int | None,
         typer.Option(
@@ -183,6 +213,10 @@ def record(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse to record if the recording lacks rows of a table.")
     ] = False,
+    segment_seconds: Annotated[
+        float,
+        typer.Option(min=0, help="Age in seconds at which a segment ends, so that readers see its changes."),
+    ] = 10.0,
     until: Annotated[
         str | None,
         typer.Option(help="End when all up to this LSN is stored; `now` is the current end of the WAL."),
@@ -197,10 +231,9 @@ def record(
             help="Time to reconnect, in seconds; then give up with exit code 3. 0: never reconnect.",
         ),
     ] = 300.0,
-    log: Annotated[
-        Literal["text", "json"],
-        typer.Option(help="`json` prints a JSON object per event on standard output."),
-    ] = "text",
+    log: Log = "text",
+    log_seconds: LogSeconds = None,
+    metrics: Metrics = None,
 ) -> None:
     """Record a replication slot into a folder of segments.
 
@@ -225,6 +258,8 @@ def record(
         until=recording.parse_until(until),
         seconds=for_,
         log=log,
+        interval=log_seconds,
+        metrics=metrics,
         options=options,
         create_slot=create_slot,
         failover=failover,
@@ -233,15 +268,19 @@ def record(
         workers=workers,
         max_snapshot_age=max_snapshot_age,
         strict=strict,
+        segment_seconds=segment_seconds,
         retry_for=retry_for,
     )
 
 
 @app.command()
 def segments(
-    folder: Annotated[Path, typer.Argument(help="The folder of the recording.", show_default=False)],
+    folder: Annotated[str, typer.Argument(help="The folder or URL of the recording.", show_default=False)],
     json: Annotated[
-        bool, typer.Option("--json", help="Print the metadata of each segment as a JSON object.")
+        bool,
+        typer.Option(
+            "--json", help="Print each segment, and each verified table of a replica, as a JSON object."
+        ),
     ] = False,
 ) -> None:
     """List the segments of a recording, and verify that none is missing."""
@@ -271,23 +310,156 @@ def replicate(
         bool,
         typer.Option("--strict", help="Refuse a recording that lacks rows of a table, with exit code 2."),
     ] = False,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark", help="Start Spark on this machine, which applies tables in parallel."),
+    ] = False,
+    master: Annotated[
+        str,
+        typer.Option(help="Use the executors of a Spark cluster, such as spark://host:7077 or yarn."),
+    ] = "",
+    remote: Annotated[str, typer.Option(help="Use a Spark Connect server, such as sc://host:15002.")] = "",
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder or URI of the checkpoint, always the same for a target; by default in the target.",
+            show_default=False,
+        ),
+    ] = None,
+    log: Log = "text",
+    log_seconds: LogSeconds = None,
+    metrics: Metrics = None,
+    maintain: Annotated[
+        bool,
+        typer.Option("--maintain", help="With --follow: remove unused files of all tables each hour."),
+    ] = False,
 ) -> None:
-    """Keep a Delta table for each relation equal to its source.
+    """Keep a Delta table for each relation equal to its source, in one process or with Spark.
 
-    Ctrl-C ends the command after the current batch. Exit code 1: changes of some tables could not be applied;
-    the next run retries them.
+    Either can resume what the other has begun. Ctrl-C ends the command after the current commit. Exit code 1:
+    changes of some tables could not be applied; the next run retries them.
     """
-    require("spark", "deltalake", "pyspark")
+    require("replica", "deltalake", "pyarrow")
+    if master and remote:
+        raise typer.BadParameter("give one of --master and --remote")
+    if maintain and not follow:
+        raise typer.BadParameter("--maintain needs --follow")
+    if spark := spark or bool(master or remote):
+        require("spark", "pyspark")
     from pgoutput.cli import replication
 
-    replication.replicate(segments, target, follow=follow, history=history, strict=strict)
+    output = replication.Output(log, log_seconds)
+    run = replication.Run(
+        segments,
+        target,
+        follow=follow,
+        history=history,
+        strict=strict,
+        checkpoint=checkpoint,
+        output=output,
+    )
+    if spark:
+        from pgoutput.cli.spark_replication import SparkEngine
+
+        replication.replicate(run, SparkEngine(master, remote), metrics, maintain=maintain)
+    else:
+        replication.replicate(run, replication.apply_directly, metrics, maintain=maintain)
+
+
+@app.command()
+def sync(
+    publication: Annotated[
+        list[str],
+        typer.Option(help="A publication to replicate; repeat the option for several.", show_default=False),
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            help="The folder or URI of the Delta tables; existing tables are continued.", show_default=False
+        ),
+    ],
+    dsn: Dsn = "",
+    slot: Annotated[
+        str | None,
+        typer.Option(
+            help="The replication slot, created for a new recording; the default is pgoutput_PUBLICATION."
+        ),
+    ] = None,
+    recording: Annotated[
+        str | None,
+        typer.Option(help="The folder or URL of the recording; the default is _recording in the target."),
+    ] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Keep all versions of a row, with __START_AT and __END_AT.")
+    ] = False,
+    segment_seconds: Annotated[
+        float,
+        typer.Option(min=0, help="Age in seconds at which a segment ends, so that readers see its changes."),
+    ] = 1.0,
+    log: Log = "text",
+    log_seconds: LogSeconds = None,
+    metrics: Metrics = None,
+) -> None:
+    """Record publications and keep a Delta table for each relation, in one command.
+
+    It begins with a copy of the published tables. Ctrl-C ends the command after everything received is stored
+    and applied; the next run continues.
+    """
+    require("recorder", "psycopg")
+    require("replica", "deltalake", "pyarrow")
+    from pgoutput.cli import replication, synchronization
+
+    output = replication.Output(log, log_seconds)
+    synchronization.synchronize(
+        target,
+        recording,
+        publication,
+        dsn,
+        slot,
+        segment_seconds,
+        history=history,
+        output=output,
+        metrics=metrics,
+    )
+
+
+@app.command()
+def status(
+    recording: Annotated[
+        str,
+        typer.Option("--recording", help="The recording: a folder, or a URI.", show_default=False),
+    ],
+    dsn: Annotated[
+        str | None,
+        typer.Option(
+            help="Connection string of libpq, to ask about the slot; '' for its environment variables.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            help="The folder or URI of a replica of the recording; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show a recording, its slot and recorder, its replicas, and their lag."""
+    require("arrow", "pyarrow")
+    from pgoutput.cli import status as command
+
+    command.show(recording, dsn, target or (), json=json)
 
 
 @app.command()
 def snapshot(
     recording: Annotated[
-        Path,
-        typer.Option("--recording", help="The folder that `pgoutput record` writes.", show_default=False),
+        str,
+        typer.Option(
+            "--recording", help="The folder or URL that `pgoutput record` writes.", show_default=False
+        ),
     ],
     table: Annotated[
         list[str],
@@ -306,14 +478,36 @@ def snapshot(
     snapshots.snapshot(recording, table)
 
 
-@app.command("install-ddl-events")
-def install_ddl_events(
-    dsn: Annotated[
+@app.command()
+def prune(
+    recording: Annotated[
         str,
         typer.Option(
-            help="Connection string of libpq; the default is its environment variables (PGHOST, …)."
+            "--recording", help="The folder or URI that `pgoutput record` writes.", show_default=False
         ),
-    ] = "",
+    ],
+    keep: Annotated[
+        str, typer.Option(help="Keep segments that were stored in this time, such as 90m, 12h or 7d.")
+    ] = "7d",
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(help="ID of a registered reader that is gone; repeatable.", show_default=False),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """Remove the segments at the beginning of a recording that all registered readers have read.
+
+    Replicas register by themselves. Recorder and replicas may run at the same time.
+    """
+    from pgoutput.cli import pruning
+
+    pruning.prune(recording, keep, forget or (), dry_run=dry_run, json=json)
+
+
+@app.command("install-ddl-events")
+def install_ddl_events(
+    dsn: Dsn = "",
     remove: Annotated[bool, typer.Option("--remove", help="Remove the event trigger.")] = False,
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the SQL statements instead of running them.")
@@ -330,24 +524,22 @@ def install_ddl_events(
     if sql:
         print(*recorder.ddl_events_sql(remove=remove), sep=";\n", end=";\n")
     else:
-        recorder.install_ddl_events(dsn, remove=remove)
+        with refused_values():
+            recorder.install_ddl_events(dsn, remove=remove)
 
 
 @app.command()
 def verify(
     recording: Annotated[
-        Path,
-        typer.Option("--recording", help="The folder that `pgoutput record` writes.", show_default=False),
+        str,
+        typer.Option(
+            "--recording", help="The folder or URL that `pgoutput record` writes.", show_default=False
+        ),
     ],
     target: Annotated[
         str, typer.Option(help="The folder of the Delta tables of the recording.", show_default=False)
     ],
-    dsn: Annotated[
-        str,
-        typer.Option(
-            help="Connection string of libpq; the default is its environment variables (PGHOST, …)."
-        ),
-    ] = "",
+    dsn: Dsn = "",
     table: Annotated[
         list[str] | None,
         typer.Option(
@@ -361,26 +553,25 @@ def verify(
     ] = None,
     repair: Annotated[
         bool,
-        typer.Option(
-            "--repair", help="Have the recorder add the rows of tables that differ to the recording."
-        ),
+        typer.Option("--repair", help="Have the recorder copy the rows that differ again."),
     ] = False,
 ) -> None:
     """Prove that the tables of a replica equal the source, as of one LSN.
 
     Exit code 1: tables differ, or could not be compared. Ctrl-C ends the command; the next run goes on.
     """
-    require("spark", "deltalake", "pyarrow")
+    require("replica", "deltalake", "pyarrow")
     from pgoutput.cli import verification
 
-    verification.verify(recording, target, dsn, table or (), json=json, rate=rate, repair=repair)
+    with refused_values():
+        verification.verify(recording, target, dsn, table or (), json=json, rate=rate, repair=repair)
 
 
 @app.command()
 def check(
     files: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Capture files, segments, or folders of segments.", show_default=False),
+        list[str] | None,
+        typer.Argument(help="Capture files, segments, or folders or URLs of segments.", show_default=False),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object per violation, or per rule.")
@@ -408,9 +599,11 @@ def check(
 @app.command()
 def serve(
     from_: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--from", help="A recording: a folder of segments, or a capture file.", show_default=False
+            "--from",
+            help="A recording: a folder or URL of segments, or a capture file.",
+            show_default=False,
         ),
     ] = None,
     scenario: Annotated[
@@ -514,8 +707,47 @@ def synth(
     synthesis.synthesize(workload, out)
 
 
+@app.command()
+def run(
+    context: typer.Context,
+    config: Annotated[
+        Path,
+        typer.Option(
+            envvar="PGOUTPUT_CONFIG", help="A TOML file that describes processes.", show_default=False
+        ),
+    ],
+) -> None:
+    """Run the processes of a configuration file, and restart those that crash, until Ctrl-C or SIGTERM.
+
+    Exit code 2: a process has ended with an error that a restart cannot solve.
+    """
+    from pgoutput.cli.supervision import Supervisor
+
+    assert context.parent is not None
+    group: Any = context.parent.command
+    configuration = read_configuration(config, group.configurable)
+    sys.exit(Supervisor(configuration, group.configurable).run())
+
+
+@config_app.command("check")
+def check_config(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The configuration file.", show_default=False)],
+) -> None:
+    """Check a configuration file, without starting anything and without reading secrets."""
+    group: Any = context.find_root().command
+    configuration = read_configuration(file, group.configurable)
+    check_processes(configuration, group.configurable)
+    commands, processes = len(configuration.commands), len(configuration.instances)
+    print(f"{file}: {counted(commands, 'command')} and {counted(processes, 'process')}")
+
+
+app.add_typer(vectors_app)
+app.add_typer(config_app)
+
+
 @contextmanager
-def _opened(path: Path, skip_bad: bool) -> Iterator[StoredStream]:
+def _opened(path: str, skip_bad: bool) -> Iterator[StoredStream]:
     """Open a capture file, segment or recording; with `skip_bad`, print skipped messages and their number."""
     skipped = 0
 
@@ -524,16 +756,16 @@ def _opened(path: Path, skip_bad: bool) -> Iterator[StoredStream]:
         skipped += 1
         complain(f"skipped: {error}")
 
-    path = Path("/dev/stdin") if str(path) == "-" else path
+    path = "/dev/stdin" if path == "-" else path
     with _reader(path)(path, on_error=skip if skip_bad else None) as stream:
         yield stream
     if skipped:
         complain(f"{path}: {skipped} skipped")
 
 
-def _reader(path: Path) -> type[CaptureFile] | type[RecordingReader]:
-    """Return the class that reads the file or folder at a path; import pyarrow only if it is needed."""
-    if not path.is_dir() and path.suffix != ".parquet":
+def _reader(path: str) -> type[CaptureFile] | type[RecordingReader]:
+    """Return the class that reads the file or folder at a path or URL; import pyarrow only if needed."""
+    if not (Path(path).is_dir() or path.endswith(".parquet") or "://" in path):
         return CaptureFile
     from pgoutput.recording import RecordingReader
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pgoutput._stored_stream import Record, StoredStream
+from pgoutput._text import counted
 from pgoutput.capturefile import CaptureFile, Header
 from pgoutput.cli.printing import printable
 from pgoutput.jsonlines import to_json
@@ -84,7 +85,8 @@ def check_stream(console: Console, stream: StoredStream, json: bool) -> bool:
                 text = f"{stream.path}:{number}: {violation.text} ({violation.rule})"
                 console.print(Text(printable(text)))
     if not json:
-        verdict = f"illegal, {illegal} of {messages} messages" if illegal else f"legal, {messages} messages"
+        number = counted(messages, "message")
+        verdict = f"illegal, {illegal:,} of {number}" if illegal else f"legal, {number}"
         console.print(Text(printable(f"{stream.path}: {verdict}")))
     return not illegal
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from pgoutput import _protocols, envelope
 from pgoutput._stored_stream import Record, StoredStream
+from pgoutput._text import counted
 from pgoutput._walk import Piece, walk
 from pgoutput.errors import DecodeError
 from pgoutput.messages import XLogData
@@ -30,7 +31,7 @@ def show(console: Console, stream: StoredStream, record: Record) -> None:
         RecordingError: The message cannot be decoded, and `stream` was not opened to skip bad messages.
     """
     place = "keyframe" if record.number is None else f"{stream.numbered_by} {record.number}"
-    console.print(Text(f"{place}, {record.channel}, {len(record.data)} bytes", style="bold"))
+    console.print(Text(f"{place}, {record.channel}, {counted(len(record.data), 'byte')}", style="bold"))
     end = 0
     try:
         for start, piece in _pieces(stream, record):
@@ -97,5 +98,5 @@ def _value(piece: Piece) -> str:
         except OverflowError:
             return str(value)
     if isinstance(value, bytes):
-        return f"{len(value)} bytes"
+        return counted(len(value), "byte")
     return ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)

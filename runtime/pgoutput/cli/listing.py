@@ -1,49 +1,73 @@
-"""The command `pgoutput segments`: prints a recording's segments, schema versions and incomplete tables."""
+"""The command `pgoutput segments`: prints a recording's segments, schema versions, and states of tables."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from pgoutput._text import counted
 from pgoutput.cli.printing import printable
 from pgoutput.errors import RecordingError
 from pgoutput.recording import (
+    Location,
     Metadata,
+    Reader,
     SchemaVersion,
     encode_metadata,
     find_inconsistencies,
     last_acknowledged,
-    list_segments,
     locate,
+    read_beginning,
     read_metadata,
+    read_readers,
+    segments_at,
+    verified_tables,
 )
 from pgoutput.wire import format_lsn, to_datetime
 
+_THREADS: Final = 16
+"""Number of segments whose metadata is read concurrently: a store can be slow to answer."""
 
-def show(console: Console, folder: Path, json: bool) -> None:
-    """Print the segments of a recording, its schema versions, publication changes and incomplete tables.
+
+def show(console: Console, folder: str, json: bool) -> None:
+    """Print the segments of a recording, its schema versions, publication changes, and states of tables.
+
+    The states are the incomplete tables, the tables of replicas that were found equal to the source, and the
+    readers of the recording.
 
     Raises:
         RecordingError: The recording has no segments, a segment cannot be read, or a segment is missing.
     """
-    last = last_acknowledged(locate(folder))
-    segments = [read_metadata(path) for path in list_segments(folder)]
+    location = locate(folder)
+    last = last_acknowledged(location)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        segments = list(pool.map(read_metadata, segments_at(location)))
     if json:
         for segment in segments:
             sys.stdout.buffer.write(encode_metadata(segment) + b"\n")
+        for one in (*verified_tables(location), *read_readers(location)):
+            sys.stdout.buffer.write(msgspec.json.encode(one) + b"\n")
     else:
         console.print(_segments(segments), "", _relations(segments), "", sep="\n")
-        for table in (_publication_changes(segments), _incomplete(segments)):
-            if table.row_count:
-                console.print(table, "", sep="\n")
-    gaps = list(find_inconsistencies(segments, last=last))
+        states = _incomplete(segments), _verified(location), readers_table(read_readers(location))
+        for printed in (_publication_changes(segments), *states):
+            if printed.row_count:
+                console.print(printed, "", sep="\n")
+    beginning = read_beginning(location)
+    gaps = list(find_inconsistencies(segments, beginning.segment, last))
     if gaps:
-        raise RecordingError(f"{folder}: {'; '.join(gaps)}")
+        raise RecordingError(f"{location}: {'; '.join(gaps)}")
     if not json:
-        console.print(f"{len(segments)} segments, which join without a gap.")
+        console.print(f"{counted(len(segments), 'segment')}, without a gap.")
+        if beginning.time:
+            place = f"segment {beginning.segment} (LSN {format_lsn(beginning.lsn)})"
+            console.print(f"The recording begins with {place}: earlier segments were pruned.")
 
 
 def _segments(segments: list[Metadata]) -> Table:
@@ -109,6 +133,25 @@ def _incomplete(segments: list[Metadata]) -> Table:
     for one in segments[-1].incomplete:
         name = f"{_shown(one.namespace) or 'pg_catalog'}.{_shown(one.name)}"
         table.add_row(name, format_lsn(one.lsn), _shown(one.reason))
+    return table
+
+
+def _verified(folder: Location) -> Table:
+    """Return a table to print: the tables of replicas that were found equal to the source."""
+    table = _table("verified table", "through", "time", "rows", "target")
+    for one in verified_tables(folder):
+        through = one.verified_through
+        numbers = format_lsn(through.lsn), through.time, f"{through.rows:,}"
+        table.add_row(printable(one.table), *numbers, printable(one.target))
+    return table
+
+
+def readers_table(readers: Iterable[Reader]) -> Table:
+    """Return a table to print: the readers of a recording, and the first segment that each still needs."""
+    table = _table("reader", "kind", "segment", "LSN", "last read", "host", "target")
+    for one in readers:
+        numbers = str(one.segment), format_lsn(one.lsn), one.time
+        table.add_row(one.id, one.kind, *numbers, printable(one.host), printable(one.target))
     return table
 
 

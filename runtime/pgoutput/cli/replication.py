@@ -2,50 +2,87 @@
 
 from __future__ import annotations
 
-import logging
-import re
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from threading import Event
+from typing import Literal
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+import msgspec
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
+from rich.progress import Progress as Bar
 from rich.table import Table
 
-from pgoutput.cli.printing import printable
+from pgoutput._text import counted
+from pgoutput.cli.metrics import REPLICA, Metric, Metrics, Observed, serve_metrics
+from pgoutput.cli.printing import Interval, print_event, printable
+from pgoutput.cli.replica_metrics import ReplicaMetrics
 from pgoutput.cli.signals import stop_at_signals
-from pgoutput.errors import PgoutputError, RecordingError
-from pgoutput.recording import Recording
-from pgoutput.replica import TableResult, check_owner, retry_tables
-from pgoutput.spark import local_session
-from pgoutput.spark import replicate as start_query
+from pgoutput.errors import RecordingError
+from pgoutput.recording import Recording, locate
+from pgoutput.replica import (
+    Applied,
+    Maintenance,
+    Progress,
+    ReplicaTable,
+    TableResult,
+    check_owner,
+    replica_tables,
+    retry_tables,
+)
+from pgoutput.replica import replicate as start_query
 from pgoutput.wire import format_lsn
 
-SEGMENTS_PER_BATCH = 128
-"""Maximum number of segments in a micro-batch.
-
-The number is small, so that progress is visible and little work is repeated after a crash.
-"""
+_FOLDER_SECONDS = 60.0
+"""Seconds that a command which follows a recording waits for its folder."""
+_POLL_SECONDS = 0.2
 
 OPERATIONS = ("Snapshot", "Insert", "Update", "Delete", "Truncate")
 
 
+class Warned(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="warning"):
+    """A warning of a command, as the option --log json prints it."""
+
+    time: str
+    """Time of the warning, in ISO 8601."""
+    text: str
+
+
+class Replicating(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="replicating"):
+    """The progress of a replica, as the option --log json prints it."""
+
+    time: str
+    """Time of the event, in ISO 8601."""
+    segment: int
+    """Number of the last segment whose changes were all applied; 0 for none."""
+    last_segment: int
+    """Number of the last segment of the recording."""
+
+
 class Output:
-    """Warnings of one run of `pgoutput replicate`, printed on standard error, and numbers of applied changes.
+    """What one run of `pgoutput replicate` prints: warnings, micro-batches, and numbers of applied changes.
+
+    Text goes to standard error, JSON to standard output.
 
     Attributes:
         totals: Number of applied changes, by qualified relation name and operation.
         failed: OIDs of the relations that have a failed table.
+        is_json: Whether events are printed as JSON.
+        interval: When to print a line about progress.
+
+    Args:
+        log: Format of the output.
+        seconds: Seconds between two lines about progress; None for none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log: Literal["text", "json"] = "text", seconds: float | None = None) -> None:
+        self.is_json: bool = log == "json"
+        self.interval = Interval(seconds)
         self.console: Console = Console(stderr=True, highlight=False, soft_wrap=True)
         self.totals: Counter[tuple[str, str]] = Counter()
         self.failed: set[int] = set()
@@ -84,15 +121,30 @@ class Output:
                 "what it has, or record anew with a snapshot"
             )
 
+    def show_progress(self, text: str, segment: int, last_segment: int) -> None:
+        """Print how many segments of the recording are applied."""
+        if self.is_json:
+            now = datetime.now(UTC).isoformat()
+            print_event(Replicating(time=now, segment=segment, last_segment=last_segment))
+        else:
+            self.warn(f"{text}; {segment:,} of {counted(last_segment, 'segment')} applied")
+
     def warn(self, text: str) -> None:
-        """Print a line on standard error."""
+        """Print a warning or another line that stays."""
+        if self.is_json:
+            print_event(Warned(time=datetime.now(UTC).isoformat(), text=text))
+            return
         self.console.print(printable(text), markup=False)
 
 
-def replicate(segments: str, target: str, *, follow: bool, history: bool, strict: bool) -> None:
-    """Apply the changes of a recording that a target does not have yet, and print their number.
+class Run:
+    """One run of a command that keeps a replica: its recording and target, its output, and its progress.
 
-    Exits with code 1 if a table failed, and with 130 after a signal.
+    Attributes:
+        is_counted: Whether the changes applied to each table are known in this process.
+        metrics: Values of the metrics that are served.
+        replica_metrics: Keeps the metrics of the replica up to date.
+        observed: What the health pages judge: the replica, and in `pgoutput sync` also the recorder.
 
     Args:
         segments: Folder or URI of the recording.
@@ -100,81 +152,194 @@ def replicate(segments: str, target: str, *, follow: bool, history: bool, strict
         follow: Whether to wait for new segments after the last segment, instead of ending.
         history: Whether to keep all versions of rows (SCD type 2).
         strict: Whether to refuse a recording with incomplete tables.
+        checkpoint: Folder or URI of the checkpoint; None for a folder in the target.
+        output: Prints warnings and micro-batches; None for text.
+        metrics: Definitions of the metrics to serve.
+        is_recording: Whether the command also records, so that the recording may not exist yet.
 
     Raises:
-        PgoutputError: The recording cannot be read, the target holds the replica of another recording,
-            or `strict` is True and the recording has incomplete tables.
+        PgoutputError: The recording cannot be read, or the target holds the replica of another recording.
     """
-    logging.disable()  # py4j logs tracebacks of errors that are reported below
-    recording = Recording(segments, may_be_empty=follow)
-    output = Output()
-    console, totals = output.console, output.totals
-    check_owner(target, "history" if history else "tables", recording.identity)
-    output.warn_incomplete(recording, strict=strict)
-    for applied in retry_tables(segments, target):
-        output.add(applied)
+
+    def __init__(
+        self,
+        segments: str,
+        target: str,
+        *,
+        follow: bool,
+        history: bool,
+        strict: bool,
+        checkpoint: str | None = None,
+        output: Output | None = None,
+        metrics: Iterable[Metric] = REPLICA,
+        is_recording: bool = False,
+    ) -> None:
+        self.segments = segments
+        self.target = target
+        self.follow = follow
+        self.history = history
+        self.checkpoint = checkpoint
+        self.is_counted: bool = True
+        self.output = output or Output()
+        self.metrics = Metrics(metrics)
+        self._strict = strict
+        if follow and not is_recording:
+            self._await_folder(segments)
+        self._recording = Recording(segments, may_be_empty=follow, may_be_missing=is_recording)
+        check_owner(target, "history" if history else "tables", self._recording.identity)
+        self.replica_metrics = ReplicaMetrics(self.metrics, self._recording, target)
+        self.observed: list[Observed] = [self.replica_metrics]
+        self.output.warn_incomplete(self._recording, strict=strict)
+
+    def _await_folder(self, segments: str) -> None:
+        """Wait for a recorder that starts at the same time to create the folder, for a minute at most."""
+        place, deadline = locate(segments), time.monotonic() + _FOLDER_SECONDS
+        if not place.is_folder:
+            self.output.warn(f"waiting for a recorder to begin the recording {segments}")
+        while not place.is_folder and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+
+    def retry(self) -> None:
+        """Apply the micro-batches that failed tables have missed."""
+        for applied in retry_tables(self.segments, self.target):
+            self._add(applied)
+
+    def report(self, batch: int, applied: Sequence[TableResult]) -> None:
+        """Add the results of a micro-batch to the output."""
+        if self.output.is_json:
+            print_event(Applied(batch=batch, tables=tuple(applied)))
+        self.replica_metrics.add_batch()
+        for one in applied:
+            self._add(one)
+
+    def _add(self, applied: TableResult) -> None:
+        self.output.add(applied)
+        self.replica_metrics.add(applied)
+
+    def tables(self) -> dict[int, ReplicaTable]:
+        """Return the tables of the target, by relation OID."""
+        return replica_tables(self.target)
+
+    def report_tables(self, before: Mapping[int, ReplicaTable]) -> None:
+        """Add the errors of the tables, and new reasons why they may differ, to the output.
+
+        Args:
+            before: The tables before the changes were applied.
+        """
+        for one in self.tables().values():
+            known = before[one.oid].may_differ if one.oid in before else ()
+            new = tuple(difference for difference in one.may_differ if difference not in known)
+            self._add(TableResult(one.oid, one.namespace, one.name, {}, new, one.error))
+
+    def check(self, applied_segment: int) -> None:
+        """Print tables that have become incomplete, and update the lags.
+
+        Args:
+            applied_segment: Number of the last segment whose changes were all applied; 0 for none.
+
+        Raises:
+            RecordingError: The run is strict, and the recording has incomplete tables.
+        """
+        if self._recording.numbers:
+            self._recording.extend()
+        else:
+            self._recording.refresh()
+        self.output.warn_incomplete(self._recording, strict=self._strict)
+        self.replica_metrics.show_progress(applied_segment)
+
+    def show_interval(self, text: str, applied_segment: int) -> None:
+        """Print a line about progress if it is due.
+
+        Args:
+            text: What the run does.
+            applied_segment: Number of the last segment whose changes were all applied; 0 for none.
+        """
+        if self.output.interval.is_due():
+            self.output.show_progress(text, applied_segment, max(self._recording.numbers, default=0))
+
+    @property
+    def segments_recorded(self) -> int:
+        """Number of the last segment of the recording at the last check; 0 without segments."""
+        return max(self._recording.numbers, default=0)
+
+
+def replicate(
+    run: Run, apply: Callable[[Run, Event], None], metrics: str | None = None, *, maintain: bool = False
+) -> None:
+    """Apply the changes of a recording that a target does not have yet, and print their number.
+
+    Exits with code 1 if a table failed, and with 130 after a signal.
+
+    Args:
+        run: The recording and the target.
+        apply: Applies the changes until the event is set or, unless the run follows, to the end.
+        metrics: HOST:PORT to serve the metrics of the run at; None to serve none.
+        maintain: Whether to maintain the tables each hour.
+
+    Raises:
+        PgoutputError: The changes cannot be applied, or the run is strict and tables are incomplete.
+    """
+    totals = run.output.totals
     stop = Event()
-    with console.status("starting Spark"):
-        session = local_session("pgoutput replicate")
-    stop_at_signals(stop.set)  # Spark's own handler interrupts a call to Java
-    session.sparkContext.setLogLevel("OFF")  # errors are reported below, in one line
     try:
-        _run(session, recording, target, output, stop, follow=follow, history=history, strict=strict)
-    except (PySparkException, Py4JError, OSError) as error:
-        if not stop.is_set():  # the signal may have ended Java too
-            raise PgoutputError(_cause(error)) from None
+        with (
+            serve_metrics(metrics, run.metrics, run.observed),
+            Maintenance(run.target) if maintain else nullcontext(),
+        ):
+            run.retry()
+            if metrics is not None:
+                run.replica_metrics.read_tables()
+            stop_at_signals(stop.set)
+            apply(run, stop)
     finally:
-        with suppress(Py4JError, OSError):
-            session.stop()
-        if totals:
+        if totals and not run.output.is_json:
             show(Console(highlight=False), totals)
     if stop.is_set():
         sys.exit(130)
-    if output.failed:
+    if run.output.failed:
         sys.exit(1)
-    if not totals:
-        console.print("Nothing new was recorded since the last run.")
+    if not totals and run.is_counted and not run.output.is_json:
+        run.output.console.print("Nothing new was recorded since the last run.")
 
 
-def _run(
-    session: SparkSession,
-    recording: Recording,
-    target: str,
-    output: Output,
-    stop: Event,
-    *,
-    follow: bool,
-    history: bool,
-    strict: bool,
-) -> None:
-    def report(batch: int, applied: Sequence[TableResult]) -> None:
-        for one in applied:
-            output.add(one)
+def apply_directly(run: Run, stop: Event) -> None:
+    """Apply the changes in this process."""
+    with segments_bar(run.output.console) as bar:
+        task = bar.add_task("replicating", total=run.segments_recorded)
 
-    source = session.readStream.format("pgoutput").option("path", recording.location.place)
-    changes = source.option("maxFilesPerTrigger", str(SEGMENTS_PER_BATCH)).load()
-    trigger = {"processingTime": "1 second"} if follow else {"availableNow": True}
-    query = start_query(changes, target, history=history, trigger=trigger, report=report)
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    progress = Progress(
-        *columns,
+        def show_progress(progress: Progress) -> None:
+            run.check(progress.applied_segment)
+            done = sum(run.output.totals.values()) + progress.applied
+            is_reading = not progress.changes and progress.segment > progress.applied_segment
+            text = f"reading segment {progress.segment:,}" if is_reading else counted(done, "change")
+            completed = max(progress.segment - 1, progress.applied_segment)
+            bar.update(task, total=progress.last_segment, completed=completed, description=text)
+            run.show_interval(text, progress.applied_segment)
+
+        start_query(
+            run.segments,
+            run.target,
+            history=run.history,
+            follow=run.follow,
+            checkpoint=run.checkpoint,
+            stop=stop,
+            report=run.report,
+            progress=show_progress,
+        )
+
+
+def segments_bar(console: Console) -> Bar:
+    """Return a progress bar that counts segments; a context manager that shows it, only in a terminal."""
+    return Bar(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
         TextColumn("segments"),
-        console=output.console,
+        console=console,
         transient=True,
-        disable=not output.console.is_terminal,
+        disable=not console.is_terminal,
     )
-    with progress:
-        task = progress.add_task("replicating", total=len(recording.numbers))
-        while not query.awaitTermination(1) and not stop.is_set():
-            recording.refresh()
-            output.warn_incomplete(recording, strict=strict)
-            progress.update(
-                task,
-                total=len(recording.numbers),
-                completed=_segments_read(query),
-                description=f"{sum(output.totals.values()):,} changes",
-            )
-    query.stop()
 
 
 def show(console: Console, totals: Counter[tuple[str, str]]) -> None:
@@ -187,25 +352,3 @@ def show(console: Console, totals: Counter[tuple[str, str]]) -> None:
         counts = (totals[relation, operation] for operation in OPERATIONS)
         table.add_row(printable(relation), *(f"{count:,}" if count else "" for count in counts))
     console.print(table)
-
-
-def _segments_read(query: StreamingQuery) -> int:
-    progress = query.lastProgress
-    if not progress:
-        return 0
-    found = re.search(r"segment\W+(\d+)", str(progress["sources"][0]["endOffset"]))
-    return int(found[1]) if found else 0
-
-
-def _cause(error: Exception) -> str:
-    """Return the cause of a Spark error as one line, from the text of the error.
-
-    The cause is the innermost error of the package pgoutput, else the innermost exception of Java or Python,
-    else the first line of the text.
-    """
-    text = str(error)
-    for pattern in (r"pgoutput\.errors\.\w+: (.+)", r"^(?:: |Caused by: )?[\w.$]*(?:Exception|Error): (.+)"):
-        found = [cause for cause in re.findall(pattern, text, re.MULTILINE) if "Traceback" not in cause]
-        if found:
-            return str(found[-1])
-    return text.partition("\n")[0]

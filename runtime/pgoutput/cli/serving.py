@@ -17,7 +17,7 @@ from pgoutput.errors import PgoutputError
 from pgoutput.standin import Faults, RecordedSource, Source, StreamFactory, parse_faults, serve
 
 
-def find_source(recording: Path | None, scenario: str | None) -> Source | StreamFactory:
+def find_source(recording: str | None, scenario: str | None) -> Source | StreamFactory:
     """Return the recording or scenario that the stand-in server is to serve.
 
     Args:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -16,14 +15,21 @@ _TICK: Final = 0.2
 """Seconds between two looks at the request."""
 
 
-def snapshot(recording: Path, tables: Sequence[str]) -> None:
+def snapshot(
+    recording: str, tables: Sequence[str], keys: Mapping[str, Collection[tuple[str, ...]]] = {}
+) -> None:
     """Ask the recorder of a recording to add the rows of tables, and wait until they are stored.
+
+    Args:
+        recording: Folder or URL of the recording.
+        tables: Names of the tables.
+        keys: Keys of the only rows to add, by name of the table.
 
     Raises:
         RecordingError: The folder is not a recording of a server, or the recorder cannot copy the tables.
         OSError: The request cannot be written.
     """
-    request = request_snapshot(recording, tables)
+    request = request_snapshot(recording, tables, keys)
     with Console(stderr=True, highlight=False).status("the recorder copies the tables"):
         while is_requested(request):
             time.sleep(_TICK)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Final
 
 import msgspec
 import typer
@@ -12,16 +12,19 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pgoutput._text import counted
 from pgoutput.cli.printing import complain, printable
-from pgoutput.cli.recording import describe_wait
 from pgoutput.cli.snapshots import snapshot
-from pgoutput.recorder import Event, Waiting
+from pgoutput.recorder import Event, Waiting, event_text
 from pgoutput.verification import AwaitingRecording, RowDifference, TableVerdict, verify_tables
 from pgoutput.wire import format_lsn
 
+_REPAIRED_ROWS: Final = 100_000
+"""Largest number of differing rows of a table that are taken anew alone, without the other rows."""
+
 
 def verify(
-    recording: Path,
+    recording: str,
     target: str,
     dsn: str,
     tables: Sequence[str],
@@ -33,13 +36,13 @@ def verify(
     """Compare the tables of a replica with the source; exit with code 1 unless all are equal.
 
     Args:
-        recording: Folder of the recording.
+        recording: Folder or URL of the recording.
         target: Folder of the replica.
         dsn: Connection string of the source.
         tables: Names of the tables to compare; all published tables if empty.
         json: Whether to print a JSON object per table.
         rate: Number of rows to read from the source per second; None for no limit.
-        repair: Whether the recorder adds the rows of tables that differ to the recording.
+        repair: Whether the recorder adds the rows that differ to the recording.
 
     Raises:
         PgoutputError: The tables cannot be compared.
@@ -47,7 +50,11 @@ def verify(
     """
     console = Console(highlight=False, markup=False, soft_wrap=True)
     unequal = []
-    for verdict in verify_tables(recording, target, dsn, tables=tables, rate=rate, report=_report):
+    max_keys = _REPAIRED_ROWS if repair else 0
+    verdicts = verify_tables(
+        recording, target, dsn, tables=tables, rate=rate, max_keys=max_keys, report=_report
+    )
+    for verdict in verdicts:
         if json:
             sys.stdout.buffer.write(msgspec.json.encode(_as_json(verdict)) + b"\n")
             sys.stdout.buffer.flush()
@@ -55,23 +62,32 @@ def verify(
             _show(console, verdict)
         if not verdict.is_equal:
             unequal.append(verdict)
-    different = [verdict.table for verdict in unequal if verdict.different_rows]
-    if repair and different:
-        complain(f"the recorder takes the rows of {', '.join(different)} anew")
-        snapshot(recording, different)
+    if repair:
+        _repair(recording, [verdict for verdict in unequal if verdict.different_rows])
     if unequal:
         raise typer.Exit(1)
 
 
+def _repair(recording: str, different: Sequence[TableVerdict]) -> None:
+    """Have the recorder add the rows that differ to the recording, or all rows of tables without keys."""
+    for verdict in different:
+        rows = "all rows" if verdict.keys is None else "only the rows that differ"
+        complain(f"{printable(verdict.table)}: the recorder copies {rows}")
+    if different:
+        keys = {verdict.table: verdict.keys for verdict in different if verdict.keys is not None}
+        snapshot(recording, [verdict.table for verdict in different], keys)
+
+
 def _report(event: Event) -> None:
     if isinstance(event, Waiting):
-        complain(describe_wait(event))
+        complain(event_text(event))
     elif isinstance(event, AwaitingRecording):
         complain(f"waiting until the recording, now at {event.stored_lsn}, reaches {event.lsn}")
 
 
 def _as_json(verdict: TableVerdict) -> dict[str, object]:
     fields = msgspec.structs.asdict(verdict)
+    del fields["keys"]
     return fields | {"lsn": format_lsn(verdict.lsn), "equal": verdict.is_equal}
 
 
@@ -80,12 +96,13 @@ def _show(console: Console, verdict: TableVerdict) -> None:
     if verdict.error:
         console.print(f"{name}: not compared {place}: {printable(verdict.error)}")
     elif verdict.is_equal:
-        console.print(f"{name}: {verdict.rows:,} rows, equal {place}")
+        console.print(f"{name}: {counted(verdict.rows, 'row')}, equal {place}")
     else:
-        console.print(f"{name}: {verdict.rows:,} rows, {verdict.different_rows:,} differ {place}")
+        rows = f"{counted(verdict.rows, 'row')}, {verdict.different_rows:,} different"
+        console.print(f"{name}: {rows} {place}")
         console.print(_differences(verdict.differences))
         if (hidden := verdict.different_rows - len(verdict.differences)) > 0:
-            console.print(f"and {hidden:,} more rows")
+            console.print(f"and {counted(hidden, 'more row')}")
 
 
 def _differences(rows: Sequence[RowDifference]) -> Table:

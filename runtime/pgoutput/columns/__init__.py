@@ -3,8 +3,9 @@
 `ColumnDecoder` decodes batches of messages: a row for each message, and the tuples of each relation by
 column. `encode_inserts`, `encode_updates`, `encode_deletes`, `encode_begins` and `encode_commits` encode
 columns as messages; `encode_cells` encodes cells once for use in several messages. `decode_xlog_data` unpacks
-messages from the envelopes of the streaming replication protocol. `encode_xlog_data` wraps messages in
-XLogData envelopes, and `encode_copy_data` envelopes in CopyData.
+messages from the envelopes of the streaming replication protocol, and `decode_copy_data` from envelopes in
+CopyData. `encode_xlog_data` wraps messages in XLogData envelopes, and `encode_copy_data` envelopes in
+CopyData.
 
 To encode, a column of `pa.string()` holds cells in text format, a column of `pa.binary()` cells in binary
 format. A column of another type holds values, which are encoded as PostgreSQL's text. A NULL value becomes a
@@ -27,6 +28,7 @@ from pgoutput.columns.encode import (
 )
 from pgoutput.columns.envelopes import (
     XLogDataBatch,
+    decode_copy_data,
     decode_xlog_data,
     encode_copy_data,
     encode_xlog_data,
@@ -42,6 +44,7 @@ __all__ = [
     "RelationTuples",
     "Tuples",
     "XLogDataBatch",
+    "decode_copy_data",
     "decode_xlog_data",
     "encode_begins",
     "encode_cells",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ from pgoutput._index import (
     letters,
     message_columns,
     read_column,
-    read_texts,
+    read_text_columns,
     tag_mask,
 )
 from pgoutput.errors import DecodeError
@@ -67,15 +67,16 @@ class Tuples:
 
     def kinds(self) -> pa.RecordBatch:
         """Return the tag of each cell: n (NULL), u (unchanged), t (text) or b (binary)."""
-        return self._batch(lambda numbers, _: letters(self._index.kinds[numbers]))
+        return self._batch([letters(self._index.kinds[numbers]) for numbers in self._cells()])
 
     def raw(self) -> pa.RecordBatch:
         """Return the bytes of each cell as sent, in text or in binary format; NULL and UNCHANGED are NULL."""
-        return self._batch(lambda numbers, _: self._index.raw(numbers))
+        return self._batch(self._index.raw_columns(self._first, len(self._relation.columns)))
 
     def texts(self) -> pa.RecordBatch:
         """Return each cell as PostgreSQL's text, as `pgoutput.values.to_text` does; UNCHANGED is NULL."""
-        return self._batch(lambda numbers, column: read_texts(self._index, numbers, column.type_oid))
+        type_oids = [column.type_oid for column in self._relation.columns]
+        return self._batch(read_text_columns(self._index, self._first, type_oids))
 
     def values(self) -> tuple[pa.RecordBatch, Mapping[str, Rescued]]:
         """Return the cells as typed values, and the rescued values, as `pgoutput.values.to_arrow` does.
@@ -93,12 +94,16 @@ class Tuples:
                 rescued[shown_text(column.name)] = texts
             return array
 
-        return self._batch(read), rescued
+        return self._batch(list(map(read, self._cells(), self._relation.columns))), rescued
 
-    def _batch(self, read: Callable[[Numbers, RelationColumn], pa.Array]) -> pa.RecordBatch:
-        columns = self._relation.columns
-        arrays = [read(self._first + offset, column) for offset, column in enumerate(columns)]
-        return pa.RecordBatch.from_arrays(arrays, [shown_text(column.name) for column in columns])
+    def _cells(self) -> Iterator[Numbers]:
+        """Yield for each column the numbers of its cells."""
+        return (self._first + column for column in range(len(self._relation.columns)))
+
+    def _batch(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            columns, [shown_text(column.name) for column in self._relation.columns]
+        )
 
 
 class RelationTuples(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -46,8 +46,37 @@ def decode_xlog_data(payloads: Iterable[Buffer]) -> XLogDataBatch:
         TypeError: A payload is not bytes-like.
     """
     split = _split if compiled.kernel is None else compiled.kernel.split_xlog_data
-    *buffers, others = split(payloads)
-    lsns, offsets, data = buffers
+    return _batch(*split(payloads))
+
+
+def decode_copy_data(data: Buffer) -> XLogDataBatch:
+    """Decode the envelopes in CopyData messages, as received on the connection.
+
+    Args:
+        data: Whole CopyData messages, one after the other.
+
+    Raises:
+        DecodeError: A CopyData message does not contain a message of the streaming replication protocol.
+        OverflowError: The messages in the XLogData have more than 2 GB together.
+        ValueError: The data are not whole CopyData messages.
+    """
+    if compiled.kernel is None:
+        return decode_xlog_data(_payloads(memoryview(data)))
+    return _batch(*compiled.kernel.split_copy_data(data))
+
+
+def _payloads(data: memoryview) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        begin = at + 1 + _LENGTH_BYTES
+        end = at + 1 + int.from_bytes(data[at + 1 : begin])
+        if data[at] != ord("d") or not begin <= end <= len(data):
+            raise ValueError(f"byte {at} is not the start of a whole CopyData message")
+        yield bytes(data[begin:end])
+        at = end
+
+
+def _batch(lsns: Any, offsets: Any, data: Any, others: list[tuple[int, Buffer]]) -> XLogDataBatch:
     rows = memoryview(lsns).nbytes // 8
     return XLogDataBatch(
         from_buffers(pa.int64(), rows, lsns),

@@ -1,7 +1,8 @@
 """Record a replication slot of a live server as a recording: a folder of Parquet segments.
 
 `Recorder` stores messages before it acknowledges them. After a crash of the recorder or the server, a
-recording continues where it ended. Needs the extra `recorder`.
+recording continues where it ended. Each event is also logged, with the logger `pgoutput.recorder`. Needs the
+extra `recorder`, and `store` to record to an object store.
 """
 
 from pgoutput._extras import require
@@ -9,6 +10,7 @@ from pgoutput._extras import require
 require("recorder", "numpy", "psycopg", "pyarrow")
 
 from pgoutput.recorder.ddl_events import ddl_events_sql, install_ddl_events
+from pgoutput.recorder.event_texts import event_level, event_text
 from pgoutput.recorder.events import (
     Connected,
     Event,
@@ -16,7 +18,7 @@ from pgoutput.recorder.events import (
     Progress,
     PublicationAltered,
     Reconnecting,
-    SnapshotKept,
+    RowsComplete,
     Snapshotted,
     Stopped,
     Stored,
@@ -27,6 +29,7 @@ from pgoutput.recorder.events import (
 )
 from pgoutput.recorder.options import RecorderOptions
 from pgoutput.recorder.recorder import Recorder
+from pgoutput.recorder.slot_status import SlotStatus, read_slot_status
 from pgoutput.recorder.snapshot_requests import is_requested, request_snapshot
 
 __all__ = [
@@ -38,7 +41,8 @@ __all__ = [
     "Reconnecting",
     "Recorder",
     "RecorderOptions",
-    "SnapshotKept",
+    "RowsComplete",
+    "SlotStatus",
     "Snapshotted",
     "Stopped",
     "Stored",
@@ -47,7 +51,10 @@ __all__ = [
     "TableNotCopied",
     "Waiting",
     "ddl_events_sql",
+    "event_level",
+    "event_text",
     "install_ddl_events",
     "is_requested",
+    "read_slot_status",
     "request_snapshot",
 ]

@@ -170,6 +170,9 @@ _LOCK_TIMEOUT: Final = 5
 Since PostgreSQL 16, pg_get_publication_tables opens, and therefore locks, each table.
 """
 
+_ATTEMPTS: Final = 5
+"""Number of readings of the catalogs at most, until one has a `Membership` for each published table."""
+
 _WRITERS: Final = """\
 SELECT 1 FROM pg_locks WHERE relation = {oid} AND mode = 'RowExclusiveLock'
 UNION ALL SELECT 1 WHERE pg_is_in_recovery()"""
@@ -197,6 +200,14 @@ def read_catalog(connection: Connection, publications: Sequence[str]) -> Catalog
         ConnectionLost: A transaction has locked a published table exclusively, or the connection was lost.
         ReplicationError: The server refuses the queries.
     """
+    for _ in range(_ATTEMPTS):
+        catalog = _read_once(connection, publications)
+        if _has_memberships(catalog):
+            break
+    return catalog
+
+
+def _read_once(connection: Connection, publications: Sequence[str]) -> Catalog:
     lsn = parse_lsn(str(connection.query(_LSN)[0][0]))
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
@@ -209,6 +220,19 @@ def read_catalog(connection: Connection, publications: Sequence[str]) -> Catalog
         ) from None
     finally:
         connection.query("COMMIT")
+
+
+def _has_memberships(catalog: Catalog) -> bool:
+    """Return whether each publication that publishes a table also names that table.
+
+    pg_get_publication_tables sees tables that were added after the transaction's snapshot was taken; the
+    queries of catalog tables do not.
+    """
+    naming = {one.name for one in catalog.publications if not one.has_all_tables}
+    return all(
+        table.publications and naming.intersection(table.publications) <= table.memberships.keys()
+        for table in catalog.tables.values()
+    )
 
 
 def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Catalog:

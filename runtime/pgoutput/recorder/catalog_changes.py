@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from psycopg import sql
 
-from pgoutput.errors import ReplicationError
+from pgoutput.errors import ChangesLost
 from pgoutput.recorder.catalog import Catalog, CatalogTable, Column, Membership, Publication, is_empty
 from pgoutput.recorder.column_changes import WITHOUT_ROWS, altered_columns
 from pgoutput.recorder.connection import Connection
@@ -34,7 +34,7 @@ _SETTINGS: Final = {
 """For texts about changes: names of the settings that decide what is sent, by column of pg_publication."""
 
 
-class PublicationRecreated(ReplicationError):
+class PublicationRecreated(ChangesLost):
     """A publication was dropped and created again; the stream lacks changes made while it did not exist."""
 
 

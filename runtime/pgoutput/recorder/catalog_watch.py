@@ -16,6 +16,7 @@ from pgoutput.recorder.catalog_changes import (
     compare_catalogs,
 )
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.slots import Slot, find_slot
 from pgoutput.recorder.timelines import Timeline, read_timelines
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
@@ -47,22 +48,31 @@ class CatalogWatch:
     Attributes:
         wal_lsn: End of the server's WAL when the catalogs were last read; None while the server does not
             answer.
+        slot: The replication slot when the catalogs were last read; None while the server does not answer.
 
     Args:
         dsn: DSN of the server that streams, and of no other server.
+        slot: Name of the replication slot.
         publications: Names of the recorded publications.
         before: The catalogs as read before the thread starts; compared with the first reading.
         timelines: Timeline history of a standby, to notice when its timeline changes; None for a primary.
     """
 
     def __init__(
-        self, dsn: str, publications: Sequence[str], before: Catalog, timelines: Sequence[Timeline] | None
+        self,
+        dsn: str,
+        slot: str,
+        publications: Sequence[str],
+        before: Catalog,
+        timelines: Sequence[Timeline] | None,
     ) -> None:
         self._dsn = dsn
+        self._slot = slot
         self._publications = publications
         self._before = before
         self._timelines = timelines
         self.wal_lsn: int | None = None
+        self.slot: Slot | None = None
         self._condition = Condition()
         self._requested = self._answered = 0
         """Calls of `read_now`: number of all calls, and number of calls that a reading has answered."""
@@ -121,7 +131,7 @@ class CatalogWatch:
                     self._condition.notify_all()
                 return
             except ReplicationError:  # a permanent error too: the next session begins with a reading
-                self.wal_lsn = None
+                self.wal_lsn = self.slot = None
                 with self._condition:  # a server that shuts down refuses connections, until all is streamed
                     self._answered = self._requested
                     self._condition.notify_all()
@@ -135,7 +145,7 @@ class CatalogWatch:
         if self._timelines is not None and read_timelines(connection) != tuple(self._timelines):
             raise TimelineChanged("the standby was promoted, or follows another timeline")
         catalog = read_catalog(connection, self._publications)
-        self.wal_lsn = catalog.lsn
+        self.wal_lsn, self.slot = catalog.lsn, find_slot(connection, self._slot)
         check_publication_oids(self._before, catalog)
         now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
         if catalog.ddl_events and not self._before.ddl_events:

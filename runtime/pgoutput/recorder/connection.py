@@ -5,16 +5,24 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pgoutput import envelope
+from pgoutput import compiled, envelope
 from pgoutput._text import one_line
-from pgoutput.errors import ConnectionLost, ReplicationError
+from pgoutput.columns import XLogDataBatch, decode_xlog_data
+from pgoutput.errors import ChangesLost, ConnectionLost, ReplicationError
 from pgoutput.messages import Message
+from pgoutput.recorder.copy_data import (
+    CopiedRows,
+    CopyOutSocket,
+    NoticeFields,
+    ReplicationSocket,
+)
 from pgoutput.recorder.events import Notice
 from pgoutput.recorder.server_errors import error_of_attempt, error_of_result, result_field, result_text
 
@@ -58,14 +66,10 @@ _RECEIVE_BYTES: Final = 1 << 20
 """Largest number of bytes that one call of `receive` returns; only the last message may exceed the limit."""
 
 _SMALL_READ: Final = 1000
-"""Number of bytes below which a read counts as small; the next read is then delayed."""
+"""Number of bytes below which a read by libpq counts as small; the next read is then delayed."""
 
 _DELAY_SECONDS: Final = 0.00002
-"""Delay after a small read, in seconds.
-
-A busy server sends each message in a packet of its own. Reading several messages at once takes a fifth of
-the time of reading each message alone.
-"""
+"""Delay after a small read, in seconds, because a busy server sends each message in a packet of its own."""
 
 _POLL_SECONDS: Final = 0.25
 """Largest number of seconds between two calls of `stop` while the connection waits for the server."""
@@ -126,6 +130,7 @@ class Connection:
         self._stop = stop
         self.ended: bool = False
         self.more: bool = False
+        self._stream: ReplicationSocket | None = None
         self._error: ReplicationError | None = None
         """The error that ended the connection, or None; each later use of the connection raises the error."""
         try:
@@ -148,6 +153,8 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection."""
+        if self._stream is not None:
+            self._stream.close()
         self._connection.close()
 
     def fileno(self) -> int:
@@ -193,35 +200,53 @@ class Connection:
             for row in range(result.ntuples)
         ]
 
-    def copy_out(self, statement: str) -> Iterator[list[bytes]]:
-        """Run COPY … TO STDOUT; yield lists of rows, each list of about 1 MiB, as the statement formats rows.
+    def copy_out(self, statement: str) -> Iterator[CopiedRows]:
+        """Run COPY … TO STDOUT; yield the rows in batches of about 1 MiB, as the statement formats rows.
 
         Raises:
             ConnectionLost: The connection was lost.
             ReplicationError: The server refuses the statement.
             Interrupted: The copy was stopped.
         """
-        self._execute(statement)
+        self._send(statement)
+        if self._reads_socket:
+            with CopyOutSocket(self._libpq.socket, self._wait) as copied:
+                if copied.has_output():
+                    yield from copied.rows(self._handle_copy_notice)
+                    self._result(self._stop)
+                    return
+        self._result(self._stop)
         self.ended = False
         rows: list[bytes] = []
         room = _RECEIVE_BYTES
         try:
-            while True:
+            is_over = False
+            while not is_over:
                 room = self._take_buffered(rows, room)
-                if self.ended:
-                    break
-                if room <= 0:
-                    yield rows
+                is_over = self.ended
+                if rows and (is_over or room <= 0):
+                    yield CopiedRows(len(rows), b"".join(rows))
                     rows, room = [], _RECEIVE_BYTES
-                elif self._stop():  # closing the connection ends the copy
-                    raise Interrupted
-                else:
-                    select.select([self], [], [], _POLL_SECONDS)
+                elif not is_over:
+                    self._wait()
                     self._libpq.consume_input()
         except psycopg.OperationalError as error:
             raise ConnectionLost(one_line(str(error))) from None
-        if rows:
-            yield rows
+
+    @property
+    def _reads_socket(self) -> bool:
+        """Whether CopyData is read without libpq: that needs the compiled kernel, and bytes not encrypted."""
+        return compiled.kernel is not None and not (self._libpq.ssl_in_use or self._libpq.used_gssapi)
+
+    def _wait(self) -> None:
+        """Wait until the socket can be read, or for a short time.
+
+        Raises:
+            Interrupted: The recorder is stopped. Closing the connection ends a copy.
+        """
+        if self._stop():
+            raise Interrupted
+        select.select([self], [], [], _POLL_SECONDS)
 
     def start_replication(self, command: str) -> None:
         """Run a START_REPLICATION command, after which the server streams.
@@ -230,11 +255,19 @@ class Connection:
             ConnectionLost: The connection was lost, or the slot is in use.
             ReplicationError: The server refuses the command.
         """
-        self._execute(command)
+        self._send(command)
+        if self._reads_socket:
+            stream = ReplicationSocket(self._libpq.socket, self._wait)
+            if stream.begins():
+                self._stream = stream
+            else:
+                stream.close()
+        if self._stream is None:
+            self._result(self._stop)
         self.more = True  # libpq may have buffered messages together with the answer
 
-    def receive(self) -> list[bytes]:
-        """Return the contents of the CopyData messages that have arrived, without waiting.
+    def receive(self) -> XLogDataBatch:
+        """Return the envelopes that have arrived; if none has arrived, return an empty batch at once.
 
         Sets `more` and `ended`. Messages that arrived before an error are returned first; after that, every
         use of the connection raises the error.
@@ -242,8 +275,11 @@ class Connection:
         Raises:
             ConnectionLost: The connection was lost.
             ReplicationError: The server has ended the stream with an error.
+            DecodeError: An envelope is not a message of the streaming replication protocol.
         """
         self._check()
+        if self._stream is not None:
+            return self._receive_from(self._stream)
         received: list[bytes] = []
         try:
             self._receive(received)
@@ -251,7 +287,24 @@ class Connection:
             if not received:
                 raise
             self._error = error
-        return received
+        return decode_xlog_data(received)
+
+    def _receive_from(self, stream: ReplicationSocket) -> XLogDataBatch:
+        batch = stream.receive(self._handle_copy_notice)
+        self.more = stream.more
+        if stream.ended:
+            self.ended = True
+            with suppress(OSError):  # libpq reports the error
+                stream.send_done()
+            try:
+                self._end_of_copy()
+            except (ConnectionLost, ReplicationError) as error:
+                if not (len(batch.data) or batch.others):
+                    raise
+                self._error = error
+            except psycopg.OperationalError as error:
+                self._error = ConnectionLost(one_line(str(error)))
+        return batch
 
     def _receive(self, received: list[bytes]) -> None:
         try:
@@ -288,11 +341,25 @@ class Connection:
 
         libpq reads messages in order: messages that `get_copy_data` returns later were sent after the notice.
         """
-        severity = result_field(result, pq.DiagnosticField.SEVERITY_NONLOCALIZED)
-        sqlstate = result_field(result, pq.DiagnosticField.SQLSTATE)
-        text = result_text(result)
-        if (sqlstate, result_field(result, pq.DiagnosticField.SOURCE_FUNCTION)) == _SKIPPED_PUBLICATION:
-            self._error = ReplicationError(
+        severity, sqlstate, function = (
+            result_field(result, field)
+            for field in (
+                pq.DiagnosticField.SEVERITY_NONLOCALIZED,
+                pq.DiagnosticField.SQLSTATE,
+                pq.DiagnosticField.SOURCE_FUNCTION,
+            )
+        )
+        self._report(severity, sqlstate, function, result_text(result))
+
+    def _handle_copy_notice(self, contents: bytes) -> None:
+        """Handle the contents of a NoticeResponse that was read without libpq."""
+        fields = NoticeFields.of(contents)
+        text = f"{fields.message} ({fields.hint})" if fields.hint else fields.message
+        self._report(fields.severity, fields.sqlstate, fields.function, one_line(text))
+
+    def _report(self, severity: str, sqlstate: str, function: str, text: str) -> None:
+        if (sqlstate, function) == _SKIPPED_PUBLICATION:
+            self._error = ChangesLost(
                 f"the stream lacks changes that were made while a publication did not exist ({text}): "
                 "nothing from there on is stored or acknowledged; record anew in another folder and from a "
                 "new slot"
@@ -313,9 +380,12 @@ class Connection:
         """
         self._check()
         try:
+            if self._stream is not None:
+                self._stream.send(envelope.encode(message))
+                return
             self._libpq.put_copy_data(envelope.encode(message))
             self._libpq.flush()
-        except psycopg.Error as error:
+        except (OSError, psycopg.Error) as error:
             raise ConnectionLost(one_line(str(error))) from None
 
     def end_replication(self) -> None:
@@ -326,21 +396,34 @@ class Connection:
         """
         self._check()
         try:
+            if self._stream is not None:
+                self._stream.send_done()
+                return
             self._libpq.put_copy_end()
             self._libpq.flush()
-        except psycopg.Error as error:
+        except (OSError, psycopg.Error) as error:
             raise ConnectionLost(one_line(str(error))) from None
 
     def _execute(self, query: str, stop: Callable[[], bool] = _never) -> pq.abc.PGresult:
-        cancelled = False
+        self._send(query)
+        return self._result(lambda: stop() or self._stop())
+
+    def _send(self, query: str) -> None:
         try:
             self._libpq.send_query(query.encode("utf-8", "surrogateescape"))
             while self._libpq.flush():
                 select.select([], [self], [], _POLL_SECONDS)
+        except psycopg.OperationalError as error:
+            raise ConnectionLost(one_line(str(error))) from None
+
+    def _result(self, stop: Callable[[], bool]) -> pq.abc.PGresult:
+        """Wait for the result of a query; cancel the query if `stop` returns true."""
+        cancelled = False
+        try:
             while self._libpq.is_busy():
                 select.select([self], [], [], _POLL_SECONDS)
                 self._libpq.consume_input()
-                if not cancelled and (stop() or self._stop()):
+                if not cancelled and stop():
                     cancelled = True
                     self._libpq.get_cancel().cancel()
             result = self._libpq.get_result()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -19,20 +19,19 @@ import pyarrow as pa
 
 from pgoutput._arrays import binary_array, boolean_array, value_bytes, value_offsets
 from pgoutput._build import build, fitted
-from pgoutput._roles import field_name, tags, tuples
+from pgoutput._roles import field_name, has_role, meaning_of, tags
 from pgoutput.columns import ColumnDecoder
 from pgoutput.jsonlines import from_json
-from pgoutput.messages import ColumnFlag, Message, Relation
-from pgoutput.recorder.copy_folder import CopiedTable
-from pgoutput.recording import Recording, SegmentReader, Source, read_metadata, segment_name
+from pgoutput.messages import Message, Relation
+from pgoutput.recorder.changes_of_keys import Key, changes_of_keys, deletes, named_keys
+from pgoutput.recorder.copy_folder import CopiedRange, CopiedTable
+from pgoutput.recorder.row_keys import Keys, key_columns
+from pgoutput.recording import PathOrUri, Recording, SegmentReader, Source, read_metadata, segment_name
 from pgoutput.stream import Transaction, Transactions, encode_for
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNCHANGED
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _INSERTS: Final = sorted(tags("insert"))
 """First bytes of the messages with copied rows."""
-
-Key: TypeAlias = tuple[object, ...]
-"""Cells of the columns of the replica identity, as bytes."""
 
 
 class CopiedTables(msgspec.Struct, frozen=True):
@@ -40,10 +39,22 @@ class CopiedTables(msgspec.Struct, frozen=True):
 
     folder: Path
     """Folder of the segments with the copied rows."""
-    requested: frozenset[int]
-    """OIDs of the tables that were requested."""
+    keys: dict[int, Keys]
+    """Keys of the copied rows, by OID of each requested table."""
     tables: dict[int, CopiedTable]
     """The tables that were copied, by OID: the requested tables that are published."""
+    left_out: set[int] = msgspec.field(default_factory=set)
+    """OIDs of tables whose copied rows cannot be brought up to date, so that all rows must be copied."""
+
+    @property
+    def stored(self) -> dict[int, Keys]:
+        """Keys of the rows that are part of the recording when the transactions are stored, by OID."""
+        return {oid: keys for oid, keys in self.keys.items() if oid not in self.left_out}
+
+    @property
+    def complete(self) -> dict[int, CopiedTable]:
+        """The tables of which all rows were copied, by OID."""
+        return {oid: table for oid, table in self.tables.items() if self.keys[oid] is None}
 
     @property
     def lsn(self) -> int:
@@ -52,13 +63,15 @@ class CopiedTables(msgspec.Struct, frozen=True):
 
 
 def transactions_of(
-    copied: CopiedTables, recording: Path, lsn: int, source: Source
+    copied: CopiedTables, recording: PathOrUri, lsn: int, source: Source
 ) -> Iterator[pa.BinaryArray]:
     """Yield the messages of the transactions that make copied tables part of a recording, one per table.
 
+    A table whose rows with some keys cannot be brought up to date is added to `copied.left_out` instead.
+
     Args:
         copied: The tables. All transactions with a commit LSN below `copied.lsn` are recorded.
-        recording: Folder of the recording.
+        recording: Path or URL of the recording.
         lsn: End LSN of the last recorded transaction.
         source: Source of the stream.
     """
@@ -74,12 +87,24 @@ def transactions_of(
     for oid, table in copied.tables.items():
         first = copied.folder / segment_name(table.ranges[0].segments[0])
         described = read_metadata(first).relations[0]
-        relation = from_json(described.relation)
-        truncate = build("truncate", version, relations=(oid,))
-        types = map(from_json, described.types)
-        yield _encoded((begin, *types, relation, truncate), version)
-        yield from _rows(copied.folder, table, changes.keys.get(oid, []), version)
-        yield _encoded(_redescribed(relation, changes.later.get(oid, ())), version)
+        relation: Any = from_json(described.relation)
+        keys, later = copied.keys[oid], changes.later.get(oid, [])
+        if keys is None:
+            gone: Iterable[Message] = (build("truncate", version, relations=(oid,)),)
+            rows = _rows(copied.folder, table, changes.keys.get(oid, []), version)
+            messages = _redescribed(relation, later)
+        else:
+            wanted: set[Key] = {tuple(value.encode() for value in key) for key in keys}
+            changed = changes_of_keys(relation, wanted, later, version)
+            if oid in copied.left_out or changed is None:
+                copied.left_out.add(oid)
+                continue
+            gone = deletes(relation, changed.keys, version)
+            rows = _rows_of_keys(copied.folder, table, wanted, version) if changed.keeps_copied else iter(())
+            messages = iter(changed.changes)
+        yield _encoded((begin, *map(from_json, described.types), relation, *gone), version)
+        yield from rows
+        yield _encoded(messages, version)
         yield _encoded((commit,), version)
 
 
@@ -101,19 +126,42 @@ def _rows(
         changed = [one for one in changed if one[0] < lsn]
         for one in ranges:
             is_update = first[one.place] is not one
-            for number in one.segments:
-                with SegmentReader(folder / segment_name(number)) as segment:
-                    decoder = ColumnDecoder(version)
-                    for batch in segment.batches():
-                        data = batch["data"]
-                        if not (superseded or is_update):
-                            yield _inserts(data)
-                            continue
-                        rows, keys = _keyed_rows(data, decoder)
-                        kept = [row for row, key in zip(rows, keys, strict=True) if key not in superseded]
-                        if is_update:
-                            superseded.update(keys)
-                        yield data.take(pa.array(kept, pa.int64()))
+            for data, decoder in _messages(folder, one, version):
+                if not (superseded or is_update):
+                    yield _inserts(data)
+                    continue
+                rows, keys = _keyed_rows(data, decoder)
+                kept = [row for row, key in zip(rows, keys, strict=True) if key not in superseded]
+                if is_update:
+                    superseded.update(keys)
+                yield data.take(pa.array(kept, pa.int64()))
+
+
+def _rows_of_keys(folder: Path, table: CopiedTable, keys: set[Key], version: int) -> Iterator[pa.BinaryArray]:
+    """Yield the Insert messages of the copied rows with some keys, each key once.
+
+    The server may have found other rows too, whose keys are equal to it, such as 1.0 and 1.00.
+    """
+    missing = set(keys)
+    for one in table.ranges:
+        for data, decoder in _messages(folder, one, version):
+            kept = []
+            for row, key in zip(*_keyed_rows(data, decoder), strict=True):
+                if key in missing:
+                    missing.remove(key)
+                    kept.append(row)
+            yield data.take(pa.array(kept, pa.int64()))
+
+
+def _messages(
+    folder: Path, copied: CopiedRange, version: int
+) -> Iterator[tuple[pa.BinaryArray, ColumnDecoder]]:
+    """Yield the messages of the segments of a copied range, with the decoder of each segment."""
+    for number in copied.segments:
+        with SegmentReader(folder / segment_name(number)) as segment:
+            decoder = ColumnDecoder(version)
+            for batch in segment.batches():
+                yield batch["data"], decoder
 
 
 def _keyed_rows(data: pa.BinaryArray, decoder: ColumnDecoder) -> tuple[list[int], list[Key]]:
@@ -122,14 +170,10 @@ def _keyed_rows(data: pa.BinaryArray, decoder: ColumnDecoder) -> tuple[list[int]
     keys: list[Key] = []
     for of_relation in decoder.decode(data).relations:
         cells = of_relation.new.raw()
-        columns = [cells.column(n).to_pylist() for n in _key_columns(of_relation.relation)]
+        columns = [cells.column(n).to_pylist() for n in key_columns(of_relation.relation)]
         rows += of_relation.new.rows.to_pylist()
         keys += zip(*columns, strict=True)
     return rows, keys
-
-
-def _key_columns(relation: Relation) -> list[int]:
-    return [n for n, column in enumerate(relation.columns) if column.flags & ColumnFlag.KEY]
 
 
 def _encoded(messages: Iterable[Message], version: int) -> pa.BinaryArray:
@@ -158,14 +202,14 @@ class _RecordedChanges:
         later: By OID, the changes that the last snapshot does not contain, with their relation.
 
     Args:
-        recording: Folder of the recording.
+        recording: Path or URL of the recording.
         copied: The copied tables.
 
     Raises:
         RecordingError: A segment cannot be read.
     """
 
-    def __init__(self, recording: Path, copied: CopiedTables) -> None:
+    def __init__(self, recording: PathOrUri, copied: CopiedTables) -> None:
         self.keys: dict[int, list[tuple[int, Key]]] = {}
         self.later: dict[int, list[tuple[Relation, Message]]] = {}
         since = {oid: min(one.lsn for one in table.ranges) for oid, table in copied.tables.items()}
@@ -182,23 +226,8 @@ class _RecordedChanges:
                         described, message = (_of_relation(one, oid) for one in (relation, change.message))
                         self.later.setdefault(oid, []).append((described, message))
                     elif oid in since and lsn >= since[oid]:
-                        keys = _keys(change.message, _key_columns(relation))
+                        keys = named_keys(change.message, key_columns(relation))
                         self.keys.setdefault(oid, []).extend((lsn, key) for key in keys)
-
-
-def _keys(message: Message, columns: list[int]) -> Iterator[Key]:
-    """Yield the keys that a change names; an unchanged cell has the value of the tuple before."""
-    before: list[object] = []
-    for _, cells in tuples(message):
-        key: list[object] = [cells[column] for column in columns]
-        if before:
-            key = [old if cell is UNCHANGED else cell for old, cell in zip(before, key, strict=True)]
-        yield tuple(_encoded_cell(cell) for cell in key)
-        before = key
-
-
-def _encoded_cell(cell: object) -> object:
-    return cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else cell
 
 
 def _of_relation(message: Any, oid: int) -> Any:
@@ -210,7 +239,10 @@ def _of_relation(message: Any, oid: int) -> Any:
 
 
 def _later_transactions(recording: Recording, lsn: int) -> Iterator[Transaction]:
-    """Yield the recorded transactions with a commit LSN of at least `lsn`, in commit order."""
+    """Yield the recorded transactions with a commit LSN of at least `lsn`, in commit order.
+
+    Transactions of copied rows, which may be millions, are yielded without the rows.
+    """
     begin = last = recording.numbers[-1] if recording.numbers else 0
     for number in reversed(recording.numbers):
         (metadata,) = recording.metadata([number])
@@ -218,8 +250,10 @@ def _later_transactions(recording: Recording, lsn: int) -> Iterator[Transaction]
             break
         earlier = [one for end in metadata.ends if (end.lsn or 0) >= lsn for one in end.segments]
         begin = min(begin, number, *earlier)
+    else:
+        recording.check_begins_before(lsn)
     transactions: Transactions | None = None
-    session = 0
+    session, is_copy = 0, False
     for number in recording.numbers[recording.numbers.index(begin) :] if last else ():
         with SegmentReader(recording.path(number)) as segment:
             is_first = transactions is None
@@ -229,11 +263,17 @@ def _later_transactions(recording: Recording, lsn: int) -> Iterator[Transaction]
             elif segment.metadata.session != session:
                 decoder = segment.decoder()
                 transactions.reconnect(decoder)
+                is_copy = False
             session = segment.metadata.session
             for batch in segment.batches():
                 if not is_first:  # the keyframe repeats what came before
                     batch = batch.filter(batch["position"].is_valid())
                 for data in batch["data"].to_pylist():
-                    transaction = transactions.feed(decoder.decode(data))
+                    message = decoder.decode(data)
+                    if has_role(message, "begin", "commit"):
+                        is_copy = has_role(message, "begin") and not meaning_of(message, "xid")
+                    if is_copy and has_role(message, "insert"):
+                        continue
+                    transaction = transactions.feed(message)
                     if transaction is not None and transaction.commit_lsn >= lsn:
                         yield transaction

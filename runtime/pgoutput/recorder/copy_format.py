@@ -1,111 +1,111 @@
-"""Convert COPY's text and binary format to columns of cells (src/backend/commands/copyto.c)."""
+"""Convert COPY's text and binary format to cells of messages (src/backend/commands/copyto.c)."""
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pgoutput._arrays import Mask, Numbers, binary_array, boolean_array, from_buffers, mask_bits
-from pgoutput.columns import Cells, Columns
-
-
-def without_framing(batches: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
-    """Yield the rows of a COPY in binary format without the header and trailer of the format.
-
-    Args:
-        batches: Output of COPY, one row per element of the lists.
-    """
-    start = len(_SIGNATURE) + 4
-    is_first = True
-    for rows in batches:
-        if is_first:  # the header ends with the size of its extension in four bytes; a row may follow
-            rows[0] = rows[0][start + 4 + int.from_bytes(rows[0][start:][:4]) :]
-            is_first = False
-        if rows[-1] == _TRAILER:
-            rows.pop()
-        if rows and not rows[0]:
-            del rows[0]
-        if rows:
-            yield rows
+from pgoutput import compiled
+from pgoutput._arrays import binary_array, from_buffers
+from pgoutput._protocols import CELLS
+from pgoutput.columns import Cells
+from pgoutput.recorder.copy_data import CopiedRows
 
 
-def cell_columns(rows: Sequence[bytes], binary_columns: Sequence[bool] | None, width: int) -> Columns:
-    """Return the cells of COPY rows by column, as `pgoutput.columns.encode_inserts` takes them.
+def copied_cells(
+    batches: Iterable[CopiedRows], binary_columns: Sequence[bool] | None, width: int
+) -> Iterator[Cells]:
+    """Yield the cells of copied rows.
 
     Args:
-        rows: Rows as COPY writes them.
+        batches: Output of COPY.
         binary_columns: None for rows in text format. For rows in binary format, one value per column: True
             for cells in binary format, False for cells copied as text.
         width: Number of columns.
     """
+    if binary_columns is None:
+        for rows in batches:
+            yield _text_cells(rows, width)
+        return
+    tags = b"".join(_TAGS[is_binary] for is_binary in binary_columns)
+    has_header = True
+    for rows in batches:
+        data = memoryview(rows.data)
+        yield _binary_cells(_without_header(data) if has_header else data, tags)
+        has_header = False
+
+
+def _text_cells(rows: CopiedRows, width: int) -> Cells:
+    """Return the cells of rows in text format (CopyOneRowTo, CopyAttributeOutText)."""
     if not width:
-        return [Cells(binary_array([b""] * len(rows)), 0)]
-    cells = _text_cells(rows) if binary_columns is None else _binary_cells(rows, width)
-    is_binary = binary_columns or [False] * width
-    return [
-        cells.take(_indices(np.arange(column, len(cells), width))).view(pa.binary() if stays else pa.string())
-        for column, stays in enumerate(is_binary)
-    ]
+        return _without_columns(rows.number)
+    if compiled.kernel is not None:
+        encoded = compiled.kernel.encode_text_rows(rows.data, rows.number, width)
+        return Cells(from_buffers(pa.binary(), rows.number, *encoded), width)
+    lines = bytes(rows.data).split(b"\n")[:-1]  # values have line feeds and tabs as escapes only
+    return Cells(binary_array([b"".join(map(_text_cell, line.split(b"\t"))) for line in lines]), width)
 
 
-def _text_cells(rows: Sequence[bytes]) -> pa.BinaryArray:
-    """Return the cells of rows in COPY's text format, row by row (CopyAttributeOutText)."""
-    data = np.frombuffer(b"".join(rows), np.uint8)
-    ends = np.flatnonzero((data == ord("\t")) | (data == ord("\n")))  # values have both as escapes only
-    starts = np.concatenate(([0], ends + 1))[:-1]
-    null = ends - starts == len(_NULL)
-    for position, byte in enumerate(_NULL):
-        null[null] = data[starts[null] + position] == byte
-    cells = pc.binary_slice(_cells(data, ends + 1, ~null), 0, -1)
-    escaped = np.unique(np.searchsorted(ends, np.flatnonzero(data == _BACKSLASH)))
-    escaped = escaped[~null[escaped]]
-    if not len(escaped):
-        return cells
-    values = [_unescape(value) for value in cells.take(_indices(escaped)).to_pylist()]
-    is_escaped = np.zeros(len(cells), np.bool_)
-    is_escaped[escaped] = True
-    return pc.replace_with_mask(cells, boolean_array(is_escaped), binary_array(values))
+def _text_cell(value: bytes) -> bytes:
+    if value == rb"\N":
+        return _NULL_TAG
+    return _cell(_TAGS[False], _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[1]), value))
 
 
-def _binary_cells(rows: Sequence[bytes], width: int) -> pa.BinaryArray:
-    """Return the cells of rows in COPY's binary format, row by row (CopyOneRowTo)."""
-    rows = [row[2:] for row in rows]  # without the number of columns
-    data = np.frombuffer(b"".join(rows), np.uint8)
-    at = np.concatenate(([0], np.cumsum([len(row) for row in rows])))[:-1]
-    ends = np.empty((len(rows), width), np.int64)
-    is_valid = np.empty((len(rows), width), np.bool_)
-    for column in range(width):
-        sizes = data[at[:, np.newaxis] + np.arange(4)].view(">i4")[:, 0]
-        is_valid[:, column] = sizes >= 0
-        ends[:, column] = at = at + 4 + np.maximum(sizes, 0)
-    # Without `stop`, pyarrow 26 computes a negative size of the result.
-    return pc.binary_slice(_cells(data, ends.ravel(), is_valid.ravel()), 4, stop=4 + len(data))
+def _without_header(data: memoryview) -> memoryview:
+    """Return rows in binary format without the header, which ends with its extension and that one's size."""
+    (size,) = _SIZE.unpack_from(data, _HEADER_BYTES - _SIZE.size)
+    return data[_HEADER_BYTES + size :]
 
 
-_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
-_TRAILER: Final = b"\xff\xff"
+def _binary_cells(data: memoryview, tags: bytes) -> Cells:
+    """Return the cells of rows in binary format; a trailer may follow them (CopyOneRowTo, DoCopyTo).
 
-_NULL: Final = rb"\N"
-_BACKSLASH: Final = ord("\\")
+    Args:
+        data: The rows.
+        tags: For each column, the tag of cells with a value.
+    """
+    if not tags:
+        return _without_columns(len(data) // _WIDTH.size - (data[-_WIDTH.size :] == _TRAILER))
+    if compiled.kernel is not None:
+        offsets, cells = compiled.kernel.encode_binary_rows(data, tags)
+        return Cells(from_buffers(pa.binary(), len(offsets) // 4 - 1, offsets, cells), len(tags))
+    rows, at = [], 0
+    while at < len(data) and data[at : at + _WIDTH.size] != _TRAILER:
+        at += _WIDTH.size
+        row = []
+        for tag in struct.unpack(f"{len(tags)}c", tags):
+            (size,) = _SIZE.unpack_from(data, at)
+            at += _SIZE.size
+            row.append(_NULL_TAG if size < 0 else _cell(tag, bytes(data[at : at + size])))
+            at += max(size, 0)
+        rows.append(b"".join(row))
+    return Cells(binary_array(rows), len(tags))
+
+
+def _cell(tag: bytes, value: bytes) -> bytes:
+    return tag + _SIZE.pack(len(value)) + value
+
+
+def _without_columns(rows: int) -> Cells:
+    return Cells(binary_array([b""] * rows), 0)
+
+
+_HEADER_BYTES: Final = 11 + 4 + 4
+"""Size of the header of the binary format without its extension: signature, flags, size of the extension."""
+_WIDTH: Final = struct.Struct(">h")
+"""Number of columns at the start of each row in binary format."""
+_TRAILER: Final = _WIDTH.pack(-1)
+_SIZE: Final = struct.Struct(">i")
+"""Size of a value, both in COPY's binary format and in a message."""
+
+_NULL_TAG: Final = bytes([CELLS["null"].code])
+_TAGS: Final = {False: bytes([CELLS["text"].code]), True: bytes([CELLS["binary"].code])}
+"""Tags of cells with a value, by whether the cells are in binary format."""
+
 _ESCAPES: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
-
-
-def _unescape(value: bytes) -> bytes:
-    return _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[1]), value)
-
-
-# Not pa.array, which imports pandas if it is installed.
-def _cells(data: npt.NDArray[np.uint8], ends: Numbers, is_valid: Mask) -> pa.BinaryArray:
-    offsets = np.concatenate(([0], ends)).astype(np.int32)
-    return from_buffers(pa.binary(), len(ends), offsets, data, valid=mask_bits(is_valid))
-
-
-def _indices(numbers: Numbers) -> pa.Array:
-    return from_buffers(pa.int64(), len(numbers), numbers)

@@ -1,4 +1,4 @@
-"""Ranges of tables: pages of the files of a table or its partitions, each range copied by one COPY."""
+"""Ranges of tables, each copied by one COPY: pages of a table or partition, or rows with given keys."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.copy_folder import CopiedTable, Place
 from pgoutput.recorder.published_tables import Leaf, PublishedTable
+from pgoutput.recorder.row_keys import Keys, RowKey, key_columns, key_conditions
 
 RANGE_BYTES: int = 64 << 20
 """Size of a range, in bytes of the file that stores the table."""
@@ -43,29 +44,58 @@ class RangePlan:
 
     Attributes:
         mixable: OIDs of the tables whose ranges may come from different snapshots.
+        keys: Keys of the only rows to copy, by OID; all rows of the other tables are copied.
         bytes: Size of all tables, in bytes, by an estimate of the server.
 
     Args:
         connection: Connection in the transaction that sees the snapshot, with locks on the tables.
         tables: The tables.
         catalog: The catalogs as of the snapshot.
+        rows: Keys of the wanted rows, by OID. The keys are ignored if not all changes of the table name keys.
     """
 
-    def __init__(self, connection: Connection, tables: list[PublishedTable], catalog: Catalog) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        tables: list[PublishedTable],
+        catalog: Catalog,
+        rows: Mapping[int, Keys] = {},
+    ) -> None:
         sizes = _leaf_sizes(connection, [leaf.oid for table in tables for leaf in table.leaves])
         self._page_bytes = int(str(connection.query("SELECT current_setting('block_size')")[0][0]))
         self._has_range_scans = connection.server_version >= 140_000
-        self._tables = {table.relation.oid: (table, _leaves(table)) for table in tables}
+        by_oid = {table.relation.oid: table for table in tables}
+        self.keys: dict[int, frozenset[RowKey]] = {
+            oid: keys
+            for oid, keys in rows.items()
+            if keys is not None
+            and (table := by_oid.get(oid)) is not None
+            and _has_keys(table, keys)
+            and _is_mixable(table, catalog)
+        }
+        self._conditions = {
+            oid: list(key_conditions(connection, by_oid[oid].relation, keys))
+            for oid, keys in self.keys.items()
+        }
+        self._tables = {
+            oid: (table, (_whole(table),) if oid in self.keys else _leaves(table))
+            for oid, table in by_oid.items()
+        }
         self._counts: dict[int, int] = {}
         self._range_bytes: dict[int, int] = {}
-        for table, leaves in self._tables.values():
+        for oid, (table, leaves) in self._tables.items():
+            if oid in self.keys:
+                self._counts[oid] = len(self._conditions[oid])
+                continue
             for leaf in leaves:
                 stored, all_bytes = sizes.get(leaf.oid, (0, 0))
                 self._counts[leaf.oid] = max(1, -(-stored // RANGE_BYTES)) if table.has_ranges else 1
                 self._range_bytes[leaf.oid] = all_bytes // self._counts[leaf.oid]
         self.bytes: int = sum(self.size(place) for oid in self._tables for place in self._places(oid))
         self.mixable: set[int] = {
-            oid for oid, (table, _) in self._tables.items() if _is_mixable(table, catalog)
+            oid
+            for oid, (table, _) in self._tables.items()
+            if oid not in self.keys and _is_mixable(table, catalog)
         }
 
     def size(self, place: Place) -> int:
@@ -104,7 +134,9 @@ class RangePlan:
     def statement(self, task: Task) -> str:
         """Return the COPY statement for a range."""
         conditions = []
-        if self._counts[task.leaf.oid] > 1 or task.number or task.since is not None:
+        if of_keys := self._conditions.get(task.table.relation.oid):
+            conditions.append(of_keys[task.number])
+        elif self._counts[task.leaf.oid] > 1 or task.number or task.since is not None:
             conditions.append(self._condition(task.number))
         if task.since is not None:
             conditions.append(f"age(xmin) <= age('{task.since}'::xid)")
@@ -123,7 +155,7 @@ class RangePlan:
         return [(leaf.oid, number) for leaf in leaves for number in range(self._counts[leaf.oid])]
 
 
-def identity(table: PublishedTable, catalog: Catalog, timeline: int) -> str:
+def identity(table: PublishedTable, catalog: Catalog, timeline: int, keys: Keys) -> str:
     """Return a digest that changes when earlier copied ranges of a table cannot be used any more.
 
     That is when the table is altered or rewritten, when its publication changes, or after a failover.
@@ -138,6 +170,7 @@ def identity(table: PublishedTable, catalog: Catalog, timeline: int) -> str:
         sorted((oid, sorted(labels.items())) for oid, labels in catalog.enums.items() if oid in types),
         timeline,
         RANGE_BYTES,
+        *([] if keys is None else sorted(keys)),
     )
     return sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -149,11 +182,21 @@ def _is_mixable(table: PublishedTable, catalog: Catalog) -> bool:
     return table.has_key and all(any(one[change] for one in settings) for change in _CHANGES)
 
 
+def _has_keys(table: PublishedTable, keys: frozenset[RowKey]) -> bool:
+    """Return whether the keys have as many values as a key of the table, and the text that COPY writes."""
+    width = len(key_columns(table.relation))
+    return table.binary is None and all(len(key) == width for key in keys)
+
+
+def _whole(table: PublishedTable) -> Leaf:
+    return Leaf(table.relation.oid, table.place, None)
+
+
 def _leaves(table: PublishedTable) -> tuple[Leaf, ...]:
     """Return the tables to copy ranges of: the table as a whole if the role may not read its leaves."""
     if table.has_ranges and table.leaves:
         return table.leaves
-    return (Leaf(table.relation.oid, table.place, None),)
+    return (_whole(table),)
 
 
 def _leaf_sizes(connection: Connection, oids: Iterable[int]) -> Mapping[int, tuple[int, int]]:

@@ -94,6 +94,22 @@ class Progress(Event, frozen=True, kw_only=True):
     """Number of received transactions that have not ended."""
     acknowledged_lsn: str
     """LSN up to which everything was acknowledged to the server."""
+    received_bytes: int
+    """Size of the messages that were received since the recorder was started, in bytes."""
+    received_lsn: str
+    """LSN up to which all transactions were received."""
+    stored_lsn: str
+    """LSN up to which everything is stored."""
+    wal_lsn: str | None
+    """End of the server's WAL when the server's catalogs were last read; None if not known."""
+    oldest_transaction_seconds: float | None
+    """Seconds since the oldest of the open transactions began to arrive; None if none is open."""
+    retained_wal_bytes: int | None
+    """Bytes of WAL that the server retains because of the slot; None if not known."""
+    wal_status: str | None
+    """Column `wal_status` of pg_replication_slots, such as `reserved`; None before PostgreSQL 13."""
+    safe_wal_bytes: int | None
+    """Bytes of WAL that the server can write before the slot may lose WAL; None without a limit."""
 
 
 class Stored(Event, frozen=True, kw_only=True):
@@ -122,13 +138,6 @@ class Notice(Event, frozen=True, kw_only=True):
     """Primary message and hint, in the language of the server's messages."""
 
 
-class SnapshotKept(Event, frozen=True, kw_only=True):
-    """A snapshot was requested, but the recording has one already; the recording is continued."""
-
-    recording: str
-    """UUID of the recording."""
-
-
 class TableIncomplete(Event, frozen=True, kw_only=True):
     """The recording lacks rows or changes of a table. Reported when noticed, and at each start."""
 
@@ -149,6 +158,17 @@ class TableComplete(Event, frozen=True, kw_only=True):
     """Name of the table, with its schema."""
     lsn: str
     """The copied rows contain the transactions that committed before this LSN."""
+
+
+class RowsComplete(Event, frozen=True, kw_only=True):
+    """The rows of a table with requested keys were copied and stored while the recorder ran."""
+
+    table: str
+    """Name of the table, with its schema."""
+    lsn: str
+    """The copied rows contain the transactions that committed before this LSN."""
+    keys: int
+    """Number of requested keys."""
 
 
 class TableNotCopied(Event, frozen=True, kw_only=True):

@@ -6,16 +6,17 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
 from pgoutput.errors import RecordingError
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.events import Event
+from pgoutput.recorder.folder import LEASE_FILE
+from pgoutput.recorder.lease import is_leased
 from pgoutput.recorder.slot_wait import SlotWait
 from pgoutput.recorder.slots import create_temporary_slot
-from pgoutput.recording import STATE_FILE, Recording
+from pgoutput.recording import STATE_FILE, PathOrUri, Recording, locate
 
 
 class ExportedSnapshot(msgspec.Struct, frozen=True):
@@ -70,24 +71,32 @@ class _State(msgspec.Struct):
     acknowledged_lsn: int | None = None
 
 
-def stored_lsn(folder: Path) -> int:
+def stored_lsn(folder: PathOrUri) -> int:
     """Return the LSN up to which a recording is known to have all published transactions.
 
     Raises:
         RecordingError: The folder is not a recording that a recorder has written.
     """
-    file = folder / STATE_FILE
+    file = locate(folder) / STATE_FILE
     try:
-        state = msgspec.json.decode(file.read_bytes(), type=_State)
-    except (OSError, msgspec.DecodeError) as error:
+        state = msgspec.json.decode(file.content() or b"", type=_State)
+    except msgspec.DecodeError as error:
         raise RecordingError(f"{file}: it cannot be read ({error}): give the folder of a recorder") from None
     last = Recording(folder, may_be_empty=True).last
     return max(state.acknowledged_lsn or 0, 0 if last is None else last.end_lsn)
 
 
-def is_recording(folder: Path) -> bool:
-    """Return whether a recorder is at work in a folder."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def is_recording(folder: PathOrUri) -> bool:
+    """Return whether a recorder writes a recording.
+
+    Raises:
+        RecordingError: The object store of the recording cannot be read.
+        OSError: The folder does not exist.
+    """
+    location = locate(folder)
+    if not location.is_local:
+        return is_leased((location / LEASE_FILE).content())
+    descriptor = os.open(location.path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Literal, TypeVar
@@ -13,26 +13,34 @@ from uuid import uuid4
 import msgspec
 
 from pgoutput._text import qualified_name
-from pgoutput.errors import RecordingError
+from pgoutput.errors import RecordingError, RecordingInUse
 from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import CatalogChanges
 from pgoutput.recorder.timelines import Timeline
 from pgoutput.recording import (
+    COPIES,
     SNAPSHOT,
     STATE_FILE,
     Directory,
     IncompleteTable,
+    Location,
     Metadata,
+    PathOrUri,
     PublicationChange,
     SessionStart,
     list_segments,
+    locate,
     read_metadata,
     segment_name,
     sync_path,
 )
 
-_CATALOG_FILE: Final = "_published.json"
-_COPIES: Final = ".tables.partial"
+CATALOG_FILE: Final = "_published.json"
+LEASE_FILE: Final = "_lease.json"
+"""Name of the object with the lease of a recording in an object store."""
+
+_SAVED: Final = (STATE_FILE, CATALOG_FILE, LEASE_FILE)
+"""Names of files that also a folder without a recording may have: a recorder has begun, and was killed."""
 
 _T = TypeVar("_T")
 
@@ -62,6 +70,8 @@ class State(msgspec.Struct, kw_only=True):
     """
     last_segment: int = 0
     """Number of the last stored segment, which may be acknowledged already; 0 for none."""
+    first_segments: tuple[int, ...] = ()
+    """Numbers of segments in an object store that keep their objects, as `store_folder` explains."""
     snapshot: Literal["none", "running", "complete"] = "none"
     """How the recording has begun: `none` without a snapshot, `complete` with one.
 
@@ -79,35 +89,47 @@ class Folder:
     The methods may be called from several threads.
 
     Attributes:
+        location: Where readers find the recording.
         path: Path of the folder.
         directory: The opened folder; still valid, unlike `path`, after the folder was moved.
+        search_seconds: Seconds between two searches for requests for snapshots.
+        save_seconds: Least number of seconds between two LSNs that are saved while nothing is received.
+        is_local: Whether the folder contains the whole recording, which `StoreFolder` has in an object store.
         state: State of the recording; None for a new recording.
         catalog: The server's catalogs as last saved; None for a new recording.
 
     Args:
         path: Path of the folder, which is created if it does not exist.
+        place: URL of the recording; None if it is in the folder.
 
     Raises:
-        RecordingError: Another recorder uses the folder, or the folder has files that are not a recording.
+        RecordingInUse: Another recorder uses the folder.
+        RecordingError: The folder has files that are not a recording.
         OSError: The folder cannot be created, or cannot be written to.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    is_local: bool = True
+    search_seconds: float = 1.0
+    save_seconds: float = 0.0
+
+    def __init__(self, path: str | Path, place: PathOrUri | None = None) -> None:
         self.path: Path = Path(path)
+        self.location: Location = locate(self.path if place is None else place)
         self.path.mkdir(parents=True, exist_ok=True)
         self._saving = Lock()
-        self.directory: Directory = Directory(self.path)
+        self.state: State | None = None
+        self.directory: Directory = self._open_directory()
         try:
             self._take_lock()
             self.check_in_place()
             self.state = self._load(STATE_FILE, State)
             if self.state is None and self._visible_names():
                 if self._names_of_recording():
-                    text = f"{self.path}: {STATE_FILE} is missing: put it back, or use another folder"
+                    text = f"{self.location}: {STATE_FILE} is missing: put it back, or use another folder"
                 else:
-                    text = f"{self.path}: the folder is not empty, and no recording: use a new one"
+                    text = f"{self.location}: the folder is not empty, and no recording: use a new one"
                 raise RecordingError(text)
-            self.catalog = self._load(_CATALOG_FILE, Catalog)
+            self.catalog = self._load(CATALOG_FILE, Catalog)
             self.directory.remove_partial()
             # An unwritable folder fails here, before a slot is created.
             with self.directory.create("writable") as file:
@@ -149,17 +171,19 @@ class Folder:
             return State(slot=slot, system_identifier=system_identifier, database=database)
         for name, value in (("slot", slot), ("system_identifier", system_identifier), ("database", database)):
             if (other := getattr(self.state, name)) != value:
-                text = f"{self.path}: it is a recording of {name} {other}, not {value}: use another folder"
+                text = (
+                    f"{self.location}: it is a recording of {name} {other}, not {value}: use another folder"
+                )
                 raise RecordingError(text)
         last = self.last_segment()
         if self.state.last_segment > (0 if last is None else last.number):
             raise RecordingError(
-                f"{self.path}: segments are missing, up to {segment_name(self.state.last_segment)}, and the "
-                "server does not send them again: put them back, or record anew in another folder"
+                f"{self.location}: segments are missing, up to {segment_name(self.state.last_segment)}, and "
+                "the server does not send them again: put them back, or record anew in another folder"
             )
         if last is not None and last.source.recording != self.state.recording:
             raise RecordingError(
-                f"{self.path}: segment {last.number} is of the recording {last.source.recording}, and "
+                f"{self.location}: segment {last.number} is of the recording {last.source.recording}, and "
                 f"{STATE_FILE} of the recording {self.state.recording}: put the right files back"
             )
         return self.state
@@ -203,7 +227,7 @@ class Folder:
             OSError: The file cannot be written.
         """
         self.check_in_place()
-        self.directory.replace(_CATALOG_FILE, msgspec.json.encode(catalog) + b"\n")
+        self.directory.replace(CATALOG_FILE, msgspec.json.encode(catalog) + b"\n")
         self.catalog = catalog
 
     def save_changes(self, catalog: Catalog, changes: CatalogChanges) -> None:
@@ -226,8 +250,8 @@ class Folder:
         """Return the error to raise in strict mode for incomplete tables of the recording."""
         tables = "; ".join(f"{qualified_name(one.namespace, one.name)}: {one.reason}" for one in incomplete)
         return RecordingError(
-            f"{self.path}: the recording lacks rows of some tables ({tables}): record them anew in another "
-            "folder with a snapshot, or go on without --strict"
+            f"{self.location}: the recording lacks rows of some tables ({tables}): record them anew in "
+            "another folder with a snapshot, or go on without --strict"
         )
 
     def last_segment(self) -> Metadata | None:
@@ -238,6 +262,10 @@ class Folder:
             if self._names_of_recording():
                 raise
             return None
+
+    def segments(self) -> Iterator[Location]:
+        """Yield the locations of the segments, the last one first."""
+        return map(locate, reversed(list_segments(self.path) if self.last_segment() else []))
 
     def stored_lsn(self, state: State) -> int:
         """Return the LSN up to which all published transactions are known to be stored."""
@@ -268,14 +296,14 @@ class Folder:
     @property
     def copies(self) -> Path:
         """Path of the folder for rows of tables that are copied and not yet part of the recording."""
-        return self.path / _COPIES
+        return self.path / COPIES
 
     def reset(self, state: State) -> State:
         """Remove the snapshot and all state files; return a new recording's state for the slot of `state`."""
         self.check_in_place()
-        for name in (_COPIES, SNAPSHOT):
+        for name in (COPIES, SNAPSHOT):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in (_CATALOG_FILE, STATE_FILE):
+        for name in (CATALOG_FILE, STATE_FILE):
             self.directory.remove(name)
         self.state = self.catalog = None
         return State(slot=state.slot, system_identifier=state.system_identifier, database=state.database)
@@ -284,32 +312,33 @@ class Folder:
         """Give the folder of the copied rows the name under which readers find the snapshot."""
         self.check_in_place()
         sync_path(self.copies)
-        self.directory.rename(_COPIES, SNAPSHOT)
+        self.directory.rename(COPIES, SNAPSHOT)
         sync_path(self.path)
+
+    def _open_directory(self) -> Directory:
+        return Directory(self.path)
 
     def _take_lock(self) -> None:
         try:
             fcntl.flock(self.directory.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             text = f"{self.path}: another recorder is at work here; let it go on, or use another folder"
-            raise RecordingError(text) from None
+            raise RecordingInUse(text) from None
 
     def _visible_names(self) -> list[str]:
         """Return the names in the folder without hidden names and saved catalogs; none in a new recording."""
-        return [name for name in self.directory.names() if name[0] != "." and name != _CATALOG_FILE]
+        return [name for name in self.directory.names() if name[0] != "." and name not in _SAVED]
 
     def _names_of_recording(self) -> list[str]:
         """Return the names of the segments, and the name of the snapshot's folder if it exists."""
         return [name for name in self.directory.names() if name[0].isdigit() or name == SNAPSHOT]
 
     def _load(self, name: str, type_: type[_T]) -> _T | None:
-        path = self.path / name
         try:
-            return msgspec.json.decode(path.read_bytes(), type=type_)
-        except FileNotFoundError:
-            return None
+            content = self.directory.read(name)
+            return None if content is None else msgspec.json.decode(content, type=type_)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise RecordingError(f"{path}: it cannot be read ({error})") from None
+            raise RecordingError(f"{self.location / name}: it cannot be read ({error})") from None
 
 
 def _merged(

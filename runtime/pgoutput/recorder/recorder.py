@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
-from pgoutput.errors import ConnectionLost, ReplicationError
+from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
 from pgoutput.recorder.connection import Connection, Interrupted, parse_dsn
 from pgoutput.recorder.events import Event, Reconnecting
 from pgoutput.recorder.folder import Folder
@@ -22,7 +23,8 @@ from pgoutput.recorder.server import identify
 from pgoutput.recorder.server_errors import CredentialsRefused
 from pgoutput.recorder.session_loop import SessionLoop
 from pgoutput.recorder.session_start import SessionStarter
-from pgoutput.recording import SEGMENT_BYTES
+from pgoutput.recorder.store_folder import open_folder
+from pgoutput.recording import SEGMENT_BYTES, parse_store_url
 from pgoutput.wire import parse_lsn, shown_text
 
 _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -42,7 +44,8 @@ class Recorder:
         dsn: Connection string of libpq: server and database.
         slot: Name of the replication slot.
         publications: Names of the publications to record.
-        folder: Folder of the recording. An existing recording is continued.
+        folder: Folder of the recording, or URL in an object store (`s3://`, `gs://`, `az://`). An existing
+            recording is continued.
         options: Options of the stream.
         create_slot: Whether to create the slot of a new recording if it does not exist.
         failover: Whether to create a slot that standbys keep, with the flag failover (since PostgreSQL 17).
@@ -63,7 +66,7 @@ class Recorder:
 
     Raises:
         ValueError: `publications` is empty, `workers` is less than 1, the DSN cannot be parsed, the folder is
-            a URI, or a name is not valid UTF-8.
+            a URI of another kind, or a name is not valid UTF-8.
     """
 
     def __init__(
@@ -94,9 +97,8 @@ class Recorder:
             if shown_text(name) != name:
                 raise ValueError(f"the name of the publication {shown_text(name)} is not valid UTF-8")
         parse_dsn(dsn)
-        _check_path(os.fspath(folder))
         self._dsn = dsn
-        self._path = Path(folder)
+        self._place = _checked_place(os.fspath(folder))
         self._settings = Settings(
             slot=slot,
             publications=tuple(publications),
@@ -112,7 +114,7 @@ class Recorder:
             segment_seconds=segment_seconds,
         )
         self._retry_for = retry_for
-        self._reporter = Reporter(on_event, self._path, self._settings)
+        self._reporter = Reporter(on_event, self._place, self._settings)
         self._stop = threading.Event()
         self._deadline: float | None = None
         """Time at which `run` returns, by time.monotonic(); None to run without end."""
@@ -138,9 +140,11 @@ class Recorder:
         Raises:
             ValueError: `until` is not an LSN.
             ReplicationError: The server refuses a command, or server, slot or publications do not
-                fit the recording.
+                fit the settings.
+            ChangesLost: The server cannot continue the recording any more.
             ConnectionLost: No stream began within `retry_for` seconds after an error.
-            RecordingError: The folder is in use, or has the recording of another slot or server.
+            RecordingInUse: Another recorder uses the folder.
+            RecordingError: The folder has the recording of another slot or server.
             DecodeError: The server has sent a message that cannot be decoded.
             OSError: A file cannot be written. Everything that was acknowledged is stored.
         """
@@ -150,8 +154,14 @@ class Recorder:
             target = parse_lsn(until)
         retry = _RetryPolicy(self._retry_for)
         report = self._reporter.report
-        with Folder(self._path) as folder:
+        try:
+            folder = self._open_folder(retry)
+        except Interrupted:
+            self._reporter.report_stopped()
+            return
+        with folder:
             while not self._is_over():
+                folder.check_in_place()
                 retry.attempt_begins()
                 try:
                     with Connection(self._dsn, replication=True, on_notice=report) as connection:
@@ -167,12 +177,27 @@ class Recorder:
                 except Interrupted:
                     break
                 except OSError as error:
-                    raise _with_advice(error, self._path) from None
+                    raise _with_advice(error, folder.path) from None
+                except RecordingError as error:
+                    if folder.is_local or not isinstance(error.__cause__, OSError):
+                        raise
+                    self._pause(retry, ConnectionLost(str(error)))  # the store did not answer a reader
                 except (ConnectionLost, CredentialsRefused) as error:
-                    pause = retry.next_pause(error)
-                    report(Reconnecting(reason=str(error), seconds=round(pause, 1)))
-                    self._wait(pause)
+                    self._pause(retry, error)
         self._reporter.report_stopped()
+
+    def _open_folder(self, retry: _RetryPolicy) -> Folder:
+        while True:
+            retry.attempt_begins()
+            try:
+                return open_folder(self._place, self._is_over)
+            except ConnectionLost as error:
+                self._pause(retry, error)
+
+    def _pause(self, retry: _RetryPolicy, error: ReplicationError) -> None:
+        pause = retry.next_pause(error)
+        self._reporter.report(Reconnecting(reason=str(error), seconds=round(pause, 1)))
+        self._wait(pause)
 
     def _is_over(self) -> bool:
         return self._stop.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline)
@@ -231,18 +256,22 @@ class _RetryPolicy:
         return pause
 
 
-def _check_path(folder: str) -> None:
-    """Check that the name of a folder is a local path in valid UTF-8.
+def _checked_place(folder: str) -> str:
+    """Return the path of a folder, from a path or a URI with `file:`; or the URL of an object store.
 
     Raises:
-        ValueError: The name is a URI, or not valid UTF-8.
+        ValueError: The name is another URI, or not valid UTF-8.
     """
-    if uri := _URI.match(folder):
+    if folder.startswith("file:///"):
+        folder = unquote(folder.removeprefix("file://"))
+    if (uri := _URI.match(folder)) and parse_store_url(folder) is None:
         raise ValueError(
-            f"a recording is made in a local folder, and {uri[1]}://… is a URI: give the path of a folder"
+            "a recording is made in a folder, or at a URL as s3://BUCKET/PATH, gs://BUCKET/PATH or "
+            f"az://CONTAINER/PATH without credentials, and not at {uri[1]}://…"
         )
     if shown_text(folder) != folder:  # pyarrow cannot open such a file
         raise ValueError(f"the name of the folder {shown_text(folder)} is not valid UTF-8: choose another")
+    return folder
 
 
 def _with_advice(error: OSError, folder: Path) -> OSError:

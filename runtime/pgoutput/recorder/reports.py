@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Final
 
+from pgoutput._log import log_event
 from pgoutput._text import qualified_name
 from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import CatalogChanges
+from pgoutput.recorder.event_texts import event_level, event_text
 from pgoutput.recorder.events import (
     Connected,
     Event,
@@ -23,8 +24,9 @@ from pgoutput.recorder.events import (
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.session import Session
 from pgoutput.recorder.session_start import PreparedSession
-from pgoutput.recording import IncompleteTable, Metadata
-from pgoutput.wire import format_lsn, to_datetime
+from pgoutput.recorder.slots import Slot
+from pgoutput.recording import IncompleteTable, Location, Metadata
+from pgoutput.wire import format_lsn, parse_lsn, to_datetime
 
 _PROGRESS_SECONDS: Final = 1.0
 """Smallest number of seconds between two `Progress` events."""
@@ -35,23 +37,26 @@ class Reporter:
 
     Args:
         on_event: Called with each event, from several threads; None discards the events.
-        folder: Folder of the recording.
+        folder: Path or URL of the recording.
         settings: Settings of the recorder.
     """
 
-    def __init__(self, on_event: Callable[[Event], None] | None, folder: Path, settings: Settings) -> None:
+    def __init__(self, on_event: Callable[[Event], None] | None, folder: str, settings: Settings) -> None:
         self._on_event = on_event
         self._folder = folder
         self._settings = settings
         self._messages = 0
         """Number of messages received in all sessions."""
+        self._received_bytes = 0
+        """Size of the messages received in the sessions before the current session, in bytes."""
         self._earlier_messages = 0
         """Number of messages received in the sessions before the current session."""
         self._acknowledged_lsn: int | None = None
         self._has_reported_incomplete = False
 
     def report(self, event: Event) -> None:
-        """Pass an event to `on_event`."""
+        """Log an event, and pass it to `on_event`."""
+        log_event("pgoutput.recorder", event_level(event), event_text(event), event)
         if self._on_event is not None:
             self._on_event(event)
 
@@ -74,7 +79,7 @@ class Reporter:
             if self._settings.copies(one, catalog):
                 advice = "the recorder copies its rows"
             elif one.oid in catalog.tables:
-                command = ["pgoutput", "snapshot", "--recording", str(self._folder), "--table", name]
+                command = ["pgoutput", "snapshot", "--recording", self._folder, "--table", name]
                 advice = f"to copy its rows, run {shlex.join(command)}"
             self.report(TableIncomplete(table=name, lsn=lsn, reason=one.reason, advice=advice))
 
@@ -94,11 +99,11 @@ class Reporter:
             )
         )
 
-    def report_stored(self, path: Path, metadata: Metadata) -> None:
+    def report_stored(self, location: Location, metadata: Metadata) -> None:
         """Report that a segment was stored."""
         self.report(
             Stored(
-                path=str(path),
+                path=str(location),
                 session=metadata.session,
                 messages=metadata.messages,
                 transactions=metadata.transactions,
@@ -106,18 +111,22 @@ class Reporter:
             )
         )
 
-    def report_progress(self, session: Session, wal_lsn: int | None) -> None:
+    def report_progress(self, session: Session, wal_lsn: int | None, slot: Slot | None) -> None:
         """Report the progress of the current session, at most once a second.
 
         Args:
             session: The current session.
             wal_lsn: End of the server's WAL, or None if unknown.
+            slot: The replication slot, or None if unknown.
         """
         self._messages = self._earlier_messages + session.messages
         seconds = time.monotonic() - self._progress_time
         if seconds < _PROGRESS_SECONDS:
             return
-        commit_time = session.last_commit_time
+        commit_time, age = session.last_commit_time, session.oldest_transaction_seconds
+        retained = None
+        if slot is not None and slot.restart_lsn is not None and wal_lsn is not None:
+            retained = max(0, wal_lsn - parse_lsn(slot.restart_lsn))
         self.report(
             Progress(
                 messages=self._messages,
@@ -126,6 +135,14 @@ class Reporter:
                 last_commit_time=None if commit_time is None else to_datetime(commit_time).isoformat(),
                 open_transactions=session.open_transactions,
                 acknowledged_lsn=format_lsn(session.acknowledged_lsn),
+                received_bytes=self._received_bytes + session.received_bytes,
+                received_lsn=format_lsn(session.received_lsn),
+                stored_lsn=format_lsn(session.stored_lsn),
+                wal_lsn=None if wal_lsn is None else format_lsn(wal_lsn),
+                oldest_transaction_seconds=None if age is None else round(age, 1),
+                retained_wal_bytes=retained,
+                wal_status=None if slot is None else slot.wal_status,
+                safe_wal_bytes=None if slot is None else slot.safe_wal_size,
             )
         )
         self._progress_messages, self._progress_time = self._messages, time.monotonic()
@@ -133,6 +150,7 @@ class Reporter:
     def session_ends(self, session: Session) -> None:
         """Add the messages of an ended session to the totals."""
         self._messages = self._earlier_messages + session.messages
+        self._received_bytes += session.received_bytes
         self._acknowledged_lsn = session.acknowledged_lsn
 
     def report_stopped(self) -> None:

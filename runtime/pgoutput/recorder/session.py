@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgoutput._arrays import repeated_int64
-from pgoutput.columns import ColumnDecoder, decode_xlog_data
+from pgoutput.columns import ColumnDecoder, XLogDataBatch
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate
 from pgoutput.recorder.connection import Connection
@@ -42,6 +44,9 @@ class Session:
 
     Attributes:
         messages: Number of messages that were received.
+        received_bytes: Size of the messages that were received, in bytes.
+        received_lsn: LSN up to which all transactions were received.
+        stored_lsn: LSN up to which everything is stored and may be acknowledged; set by the writer thread.
         acknowledged_lsn: LSN that was acknowledged last.
         last_commit_time: Time of the last received commit, in microseconds since 2000-01-01 00:00 UTC; None
             before the first commit.
@@ -55,6 +60,7 @@ class Session:
         on_stored: Called in the writer thread with path and metadata of each stored segment.
         save_lsn: Called in the writer thread with an LSN to acknowledge at which no segment ends. Must
             write the LSN to the disk, so that a restart does not report a gap.
+        save_seconds: Least number of seconds between two such LSNs while nothing is received.
         remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
             the schema versions that begin in the segment.
     """
@@ -68,22 +74,26 @@ class Session:
         *,
         on_stored: Callable[[Path, Metadata], None],
         save_lsn: Callable[[int], None],
+        save_seconds: float = 0.0,
         remarks: Callable[[Sequence[SchemaVersion]], Remarks],
     ) -> None:
         source, sender_timeout = prepared.source, prepared.server.sender_timeout
         self.messages: int = 0
+        self.received_bytes: int = 0
         self.acknowledged_lsn: int = prepared.acknowledged_lsn
         self.last_commit_time: int | None = None
         self._connection = connection
         self._segment_seconds = settings.segment_seconds
         self._on_stored = on_stored
         self._save_lsn = save_lsn
+        self._save_seconds = save_seconds
+        self._next_save = 0.0
+        """Time from which the next LSN at which no segment ends is saved, by time.monotonic()."""
         self._silence_seconds = max(_SILENCE_SECONDS, sender_timeout)
         self._status_seconds = min(_STATUS_SECONDS, sender_timeout / 3 or _STATUS_SECONDS)
-        self._stored_lsn = prepared.acknowledged_lsn
-        """LSN up to which everything is stored and may be acknowledged; set by the writer thread."""
-        self._received_lsn = self._start_lsn = prepared.start.lsn
-        """LSN up to which all transactions were received."""
+        self.stored_lsn: int = prepared.acknowledged_lsn
+        self.received_lsn: int = prepared.start.lsn
+        self._start_lsn = prepared.start.lsn
         self._status_sent = self._last_heard = time.monotonic()
         self._writer_thread = WriterThread(self._keep_alive)
         self._resent = prepared.resent
@@ -106,6 +116,12 @@ class Session:
     def open_transactions(self) -> int:
         """Number of transactions that have begun and not ended."""
         return self._writer.state.in_flight
+
+    @property
+    def oldest_transaction_seconds(self) -> float | None:
+        """Seconds since the oldest of the open transactions began to arrive; None if none is open."""
+        since = self._writer.state.oldest_since
+        return None if since is None else time.monotonic() - since
 
     def run(self, until: int | None, stop: Callable[[], bool], tick: Callable[[], bool]) -> None:
         """Record until everything up to an LSN is stored and acknowledged, or until `stop` returns True.
@@ -135,7 +151,7 @@ class Session:
                 raise
             self._store_received()
             if not self._writer.state.in_flight and self._resent.settled:
-                self._writer_thread.submit(lambda: self._advance_to(self._received_lsn))
+                self._writer_thread.submit(lambda: self._advance_to(self.received_lsn))
                 self._writer_thread.flush()
             self._acknowledge()
             self._end_stream()
@@ -150,9 +166,9 @@ class Session:
 
     def has_received(self, lsn: int) -> bool:
         """Return whether all transactions that committed before an LSN are received, and none is open."""
-        return self._received_lsn >= lsn and not self._writer.state.inside and self._resent.settled
+        return self.received_lsn >= lsn and not self._writer.state.inside and self._resent.settled
 
-    def insert(self, messages: Callable[[int], Iterable[pa.BinaryArray]]) -> None:
+    def insert(self, messages: Callable[[int], Iterable[pa.BinaryArray]], report: Callable[[], None]) -> None:
         """Store transactions with copied rows, in snapshot segments between two transactions of the stream.
 
         When the method returns, the transactions are stored. The server's messages wait meanwhile.
@@ -160,6 +176,7 @@ class Session:
         Args:
             messages: Returns the messages, from the end LSN of the last recorded transaction. Called when
                 everything received before is stored.
+            report: Called after each batch of messages, to report that the session is not stuck.
 
         Raises:
             OSError: A segment cannot be written.
@@ -171,6 +188,7 @@ class Session:
             received = repeated_int64(time.time_ns() // 1000, len(data), _TIME)
             self._writer.write_batch(lsns, received, data)
             self._keep_alive()
+            report()
         self._store_received()
         self._writer.kind = "stream"
 
@@ -181,7 +199,8 @@ class Session:
             is_hurried: Whether to ask the server several times a second how far it has read the WAL.
         """
         connection, writer = self._connection.fileno(), self._writer_thread.fileno()
-        readable, _, _ = select.select([connection, writer], [], [], 0.0 if self._connection.more else _TICK)
+        patience = 0.0 if self._connection.more else min(_TICK, self._segment_patience())
+        readable, _, _ = select.select([connection, writer], [], [], patience)
         if writer in readable:
             self._writer_thread.collect()
         if connection in readable or self._connection.more:
@@ -189,7 +208,7 @@ class Session:
         if self._is_segment_due():
             self._writer.rotate()
         now = time.monotonic()
-        if self._stored_lsn > self.acknowledged_lsn and now - self._status_sent >= _TICK:
+        if self.stored_lsn > self.acknowledged_lsn and now - self._status_sent >= _TICK:
             self._acknowledge()
         elif now - self._status_sent >= (_TICK if is_hurried else self._status_seconds):
             # The reply shows that the server is alive, and how far it has read.
@@ -197,9 +216,9 @@ class Session:
         if now - self._last_heard > self._silence_seconds:
             raise ConnectionLost(f"the server has been silent for {self._silence_seconds:.0f} seconds")
 
-    def _handle(self, payloads: list[bytes]) -> None:
-        """Write the messages in CopyData payloads to the open segment, and answer keepalives."""
-        lsns, data, others = decode_xlog_data(payloads)
+    def _handle(self, received: XLogDataBatch) -> None:
+        """Write the messages in envelopes to the open segment, and answer keepalives."""
+        lsns, data, others = received
         now = time.time_ns() // 1000
         start = 0
         for stop, message in (*others, (len(data), None)):
@@ -215,9 +234,10 @@ class Session:
         if len(data):
             self._check(lsns, data)
             self.messages += len(data)
+            self.received_bytes += pc.sum(pc.binary_length(data)).as_py()
             self._writer.write_batch(lsns, repeated_int64(now, len(data), _TIME), data)
             state = self._writer.state
-            self._received_lsn = max(self._received_lsn, state.end_lsn)
+            self.received_lsn = max(self.received_lsn, state.end_lsn)
             self.last_commit_time = state.last_commit_time or self.last_commit_time
 
     def _check(self, lsns: pa.Array, data: pa.BinaryArray) -> None:
@@ -229,7 +249,7 @@ class Session:
         if (found := self._decoder.find_error(data)) is None:
             return
         row, error = found
-        lsn = ([self._received_lsn] + [lsn for lsn in lsns[: row + 1].to_pylist() if lsn])[-1]
+        lsn = ([self.received_lsn] + [lsn for lsn in lsns[: row + 1].to_pylist() if lsn])[-1]
         raise type(error)(
             f"{error}; it came at {format_lsn(lsn)}, is message {self.messages + row} of the session, "
             "and neither it nor what follows is acknowledged. If it comes again after a restart, the server "
@@ -245,7 +265,7 @@ class Session:
         Without this acknowledgement, a slot that has no published changes would make the server retain WAL.
         """
         if not self._writer.state.inside:
-            self._received_lsn = max(self._received_lsn, message.wal_end)
+            self.received_lsn = max(self.received_lsn, message.wal_end)
             if not self._resent.settled and message.wal_end >= self._start_lsn:
                 self._resent.settle()
         if message.reply_requested:
@@ -253,19 +273,20 @@ class Session:
         is_idle = (
             not self._writer.open_for and not self._writer.state.in_flight and self._writer_thread.is_idle
         )
-        if is_idle and self._resent.settled:
+        if is_idle and self._resent.settled and time.monotonic() >= self._next_save:
+            self._next_save = time.monotonic() + self._save_seconds
             self._writer_thread.submit(lambda: self._advance_to(message.wal_end))
 
     def _advance_to(self, lsn: int) -> None:
         """Save an LSN before it is acknowledged, so that a restart does not report a gap."""
-        if lsn > self._stored_lsn:
+        if lsn > self.stored_lsn:
             self._save_lsn(lsn)
-            self._stored_lsn = lsn
+            self.stored_lsn = lsn
 
     def _segment_stored(self, path: Path, metadata: Metadata) -> None:
         self._on_stored(path, metadata)
         if self._resent.settled:
-            self._stored_lsn = max(self._stored_lsn, metadata.end_lsn)
+            self.stored_lsn = max(self.stored_lsn, metadata.end_lsn)
 
     def _is_segment_due(self) -> bool:
         """Return whether the open segment is old enough to end.
@@ -275,8 +296,14 @@ class Session:
         writer = self._writer
         return writer.open_for >= self._segment_seconds and (writer.has_ends or not writer.state.in_flight)
 
+    def _segment_patience(self) -> float:
+        """Return the seconds until the open segment is old enough to end; infinity if none will be."""
+        if not self._writer.has_ends:
+            return math.inf
+        return max(0.0, self._segment_seconds - self._writer.open_for)
+
     def _has_reached(self, until: int | None) -> bool:
-        return until is not None and self._received_lsn >= until and not self._writer.state.inside
+        return until is not None and self.received_lsn >= until and not self._writer.state.inside
 
     def _keep_alive(self) -> None:
         """Send status updates while the session waits for the disk."""
@@ -287,7 +314,7 @@ class Session:
 
     def _acknowledge(self, *, reply_requested: bool = False) -> None:
         """Acknowledge the stored LSN: the server does not send earlier transactions again."""
-        lsn = self._stored_lsn
+        lsn = self.stored_lsn
         now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
         self._connection.send(StandbyStatusUpdate(lsn, lsn, lsn, now, reply_requested))
         self.acknowledged_lsn = lsn

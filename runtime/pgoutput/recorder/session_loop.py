@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from pgoutput._text import qualified_name
-from pgoutput.errors import ReplicationError
+from pgoutput.errors import ChangesLost
 from pgoutput.jsonlines import from_json
 from pgoutput.recorder.catalog import Catalog, CatalogTable
 from pgoutput.recorder.catalog_changes import CatalogChanges, incomplete_table
 from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.copied_rows import CopiedTables, transactions_of
-from pgoutput.recorder.events import TableComplete, TableNotCopied
+from pgoutput.recorder.events import RowsComplete, TableComplete, TableNotCopied
 from pgoutput.recorder.folder import Folder
 from pgoutput.recorder.options import Settings
+from pgoutput.recorder.packing import Packer, PackerThread
 from pgoutput.recorder.reports import Reporter
 from pgoutput.recorder.server_errors import UndefinedObject
 from pgoutput.recorder.session import Session
@@ -58,7 +61,7 @@ class SessionLoop:
         self._announced: list[PublicationChange] = []
         """Changes of publications that are already in the metadata of a segment of this session."""
         self._watch = CatalogWatch(
-            connection.pinned_dsn, settings.publications, start.catalog, start.timelines
+            connection.pinned_dsn, settings.slot, settings.publications, start.catalog, start.timelines
         )
         self._snapshots = TableSnapshots(
             connection.pinned_dsn,
@@ -67,7 +70,13 @@ class SessionLoop:
             settings,
             reporter.report,
         )
-        self._requests = SnapshotRequests(folder.directory)
+        self._requests = SnapshotRequests(folder.directory, folder.search_seconds)
+        assert folder.state is not None
+        self._packing: AbstractContextManager[Packer | PackerThread] = (
+            nullcontext(Packer(folder.directory, settings.segment_seconds))
+            if folder.is_local
+            else PackerThread(folder.directory, settings.segment_seconds, folder.state.first_segments)
+        )
         self._altered: dict[int, int] = {}
         """LSN of the last reading of the catalogs that has found a table's columns altered, by OID."""
         self._storing: CopiedTables | None = None
@@ -83,14 +92,15 @@ class SessionLoop:
 
         Raises:
             ConnectionLost: The connection was lost, or the server has switched to another timeline.
-            ReplicationError: The server has ended the stream with an error, or a publication was recreated.
+            ReplicationError: The server has ended the stream with an error.
+            ChangesLost: A publication was created anew, or after the LSN of the slot.
             RecordingError: The folder was moved or removed, or a table became incomplete in strict mode.
             DecodeError: A message cannot be decoded.
             OSError: A file cannot be written.
         """
         assert self._folder.state is not None
         self._reporter.report_known_incomplete(self._folder.state.incomplete, self._start.catalog)
-        with self._watch, self._snapshots:
+        with self._watch, self._snapshots, self._packing as self._packer:
             session = self._begin()
             on_stream()
             if self._has_unannounced_changes():
@@ -101,7 +111,7 @@ class SessionLoop:
                     self._watch.read_now(_CATALOG_SECONDS)  # a publication may have the tables since just now
                 if self._save_catalog_updates():
                     session.announce()
-                self._reporter.report_progress(session, self._watch.wal_lsn)
+                self._report_progress(session)
                 self._request_snapshots(requests)
                 self._store_snapshots(session)
                 return self._snapshots.is_copying
@@ -109,7 +119,7 @@ class SessionLoop:
             try:
                 session.run(until, stop, tick)
             except UndefinedObject as error:  # decoding uses the catalogs as of the WAL it reads
-                raise ReplicationError(
+                raise ChangesLost(
                     f"{error} where the slot {self._settings.slot} stands: do without it, or record "
                     "anew from a new slot and in another folder"
                 ) from None
@@ -128,6 +138,7 @@ class SessionLoop:
             self._settings,
             on_stored=self._save_stored,
             save_lsn=lambda lsn: self._folder.update(acknowledged_lsn=lsn),
+            save_seconds=self._folder.save_seconds,
             remarks=self._remarks,
         )
 
@@ -137,8 +148,11 @@ class SessionLoop:
         assert state is not None
         return last is not None and bool(state.publication_changes or last.incomplete != state.incomplete)
 
+    def _report_progress(self, session: Session) -> None:
+        self._reporter.report_progress(session, self._watch.wal_lsn, self._watch.slot)
+
     def _save_stored(self, path: Path, metadata: Metadata) -> None:
-        """Save in the state of the recording that a segment is stored, and report the segment."""
+        """Save that a segment is stored in the state of the recording, report it, and pack small segments."""
         announced = metadata.publication_changes
         self._folder.update(
             last_segment=metadata.number,
@@ -146,7 +160,8 @@ class SessionLoop:
                 one for one in state.publication_changes if one not in announced
             ),
         )
-        self._reporter.report_stored(path, metadata)
+        self._reporter.report_stored(self._folder.location / path.name, metadata)
+        self._packer.add(metadata.number)
 
     def _remarks(self, versions: Sequence[SchemaVersion]) -> Remarks:
         """Return incomplete tables and changes of publications for the metadata of a segment.
@@ -178,14 +193,15 @@ class SessionLoop:
         assert state is not None
         assert catalog is not None
         copies = self._settings.copies
-        self._snapshots.request(one.oid for one in state.incomplete if copies(one, catalog))
-        self._snapshots.request(self._requests.read(names, catalog), retry=True)
-        self._snapshots.request(self._requests.oids)
+        self._snapshots.retry(self._requests.read(names, catalog))
+        incomplete = {one.oid for one in state.incomplete}
+        rows = {oid: None if oid in incomplete else keys for oid, keys in self._requests.rows.items()}
+        self._snapshots.request(rows | {one.oid: None for one in state.incomplete if copies(one, catalog)})
         while not self._snapshots.failures.empty():
             oids, reason = self._snapshots.failures.get()
             for name in self._names(oids):
                 self._reporter.report(TableNotCopied(table=name, reason=reason))
-            self._requests.finish(oids, reason)
+            self._requests.fail(oids, reason)
             if self._settings.strict:
                 raise self._folder.incomplete_error(state.incomplete)
 
@@ -201,21 +217,29 @@ class SessionLoop:
             return
         self._note_later_alterations(copied)
         self._storing = copied
-        path, source = self._folder.path, self._start.source
-        session.insert(lambda lsn: transactions_of(copied, path, lsn, source))
+        place, source = self._folder.location.place, self._start.source
+        report = partial(self._report_progress, session)
+        session.insert(lambda lsn: transactions_of(copied, place, lsn, source), report)
         self._folder.update(incomplete=lambda state: _without(state.incomplete, copied))
         self._storing = None
         session.announce()
         self._snapshots.stored()
-        self._requests.finish(copied.requested)
-        for oid, table in copied.tables.items():
-            for name in self._names([oid]):
-                self._reporter.report(TableComplete(table=name, lsn=format_lsn(table.lsn)))
+        self._snapshots.request(dict.fromkeys(copied.left_out))
+        self._requests.finish(copied.stored)
+        for oid, keys in copied.stored.items():
+            for name in self._names([oid] if oid in copied.tables else ()):
+                lsn = format_lsn(copied.tables[oid].lsn)
+                self._reporter.report(
+                    TableComplete(table=name, lsn=lsn)
+                    if keys is None
+                    else RowsComplete(table=name, lsn=lsn, keys=len(keys))
+                )
 
     def _note_later_alterations(self, copied: CopiedTables) -> None:
         """Note copied tables as incomplete that were altered after they were copied, if the stream says so.
 
-        In the recording, the copied rows come after the description of the alteration.
+        In the recording, the copied rows come after the description of the alteration. If only rows with some
+        keys of such a table were copied, they are left out, and all rows are copied.
         """
         if not self._start.catalog.ddl_events:
             return
@@ -223,10 +247,12 @@ class SessionLoop:
         self._save_catalog_updates()
         catalog = self._folder.catalog
         assert catalog is not None
+        since = {oid for oid, table in copied.tables.items() if self._altered.get(oid, 0) > table.lsn}
+        copied.left_out.update(since - copied.complete.keys())
         altered = tuple(
             incomplete_table(table, catalog.lsn, "altered while its rows were copied", altered=True)
             for oid, table in catalog.tables.items()
-            if oid in copied.tables and self._altered.get(oid, 0) > copied.tables[oid].lsn
+            if oid in since & copied.complete.keys()
         )
         self._report_changes(catalog, CatalogChanges((), altered))
 
@@ -264,9 +290,8 @@ def _is_described(table: CatalogTable | None, version: SchemaVersion) -> bool:
 def _without(
     incomplete: Sequence[IncompleteTable], copied: CopiedTables | None
 ) -> tuple[IncompleteTable, ...]:
-    """Return incomplete tables without the copied tables, unless changes were missing after the copy."""
+    """Return incomplete tables without completely copied ones, unless changes are missing after the copy."""
     if copied is None:
         return tuple(incomplete)
-    return tuple(
-        one for one in incomplete if one.oid not in copied.tables or one.lsn > copied.tables[one.oid].lsn
-    )
+    complete = copied.complete
+    return tuple(one for one in incomplete if one.oid not in complete or one.lsn > complete[one.oid].lsn)

@@ -8,12 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
+from pgoutput.errors import ChangesLost, ConnectionLost, RecordingError, ReplicationError
 from pgoutput.recorder import slots
 from pgoutput.recorder.catalog import Catalog, read_catalog
 from pgoutput.recorder.catalog_changes import (
@@ -24,7 +23,7 @@ from pgoutput.recorder.catalog_changes import (
 )
 from pgoutput.recorder.connection import Connection, Interrupted
 from pgoutput.recorder.copy_folder import CopyFolder
-from pgoutput.recorder.events import Event, SnapshotKept
+from pgoutput.recorder.events import Event
 from pgoutput.recorder.exported_snapshot import ExportedSnapshot
 from pgoutput.recorder.folder import Folder, State
 from pgoutput.recorder.options import Settings
@@ -33,11 +32,12 @@ from pgoutput.recorder.slot_wait import SlotWait
 from pgoutput.recorder.snapshot import SchemaChanged, TableCopy
 from pgoutput.recorder.timelines import Timeline, check_fork, read_timelines
 from pgoutput.recording import (
+    Location,
     RecordedCommits,
     ResentCommitCheck,
     SessionStart,
     Source,
-    list_segments,
+    read_beginning,
     read_metadata,
     recorded_commits,
 )
@@ -107,9 +107,10 @@ class SessionStarter:
 
         Raises:
             ConnectionLost: The slot is in use, the standby lags behind, or the connection was lost.
-            ReplicationError: The server, the slot or a publication does not match the recording or the
-                settings.
-            RecordingError: The folder does not match slot or server, or tables are incomplete in strict mode.
+            ChangesLost: The server lacks changes that follow the recording, or recorded changes.
+            ReplicationError: The server, the slot or a publication does not match the settings.
+            RecordingError: The folder does not match slot, server or settings, or tables are incomplete in
+                strict mode.
             Interrupted: The recorder was stopped.
             OSError: A file cannot be written.
         """
@@ -168,7 +169,7 @@ class SessionStarter:
         if not state.timelines or state.server_start == server_start:
             # A running standby that was promoted is still the same server: it has all that it sent before.
             return state
-        fork = check_fork(state.timelines, timelines, self._folder.recorded_lsn(), str(self._folder.path))
+        fork = check_fork(state.timelines, timelines, self._folder.recorded_lsn(), str(self._folder.location))
         if fork is not None and state.acknowledged_lsn is not None and state.acknowledged_lsn > fork:
             # Only positions without transactions were acknowledged after the fork.
             state = msgspec.structs.replace(state, acknowledged_lsn=fork)
@@ -197,12 +198,12 @@ class SessionStarter:
                     f"with {slots.drop_command(settings.slot)}, or choose another name"
                 )
         elif settings.snapshot and state.snapshot != "complete":
-            raise ReplicationError(
-                f"{folder.path}: the recording has begun without a snapshot: "
+            raise RecordingError(
+                f"{folder.location}: the recording has begun without a snapshot: "
                 "use another folder and another slot"
             )
         elif slot is None:
-            raise ReplicationError(
+            raise ChangesLost(
                 f"the slot {settings.slot} is gone, and with it what came after "
                 f"{format_lsn(folder.stored_lsn(state))}: record anew in another folder"
             )
@@ -214,14 +215,12 @@ class SessionStarter:
             self._adopt(state, catalog, confirmed_lsn)
             return confirmed_lsn, catalog
         if confirmed_lsn > (stored_lsn := folder.stored_lsn(state)):
-            raise ReplicationError(
+            raise ChangesLost(
                 f"somebody else has read from the slot {settings.slot}, or created it anew: it stands at "
                 f"{format_lsn(confirmed_lsn)}, the recording ends at {format_lsn(stored_lsn)}, and what is "
                 "between is lost: record anew in another folder"
             )
         folder.save(state)
-        if settings.snapshot and not any(one.oid in catalog.tables for one in state.incomplete):
-            self._report(SnapshotKept(recording=state.recording))
         return confirmed_lsn, catalog
 
     def _create(self, state: State, source: Source, before: Catalog) -> tuple[int, Catalog]:
@@ -293,9 +292,11 @@ class SessionStarter:
                     state, acknowledged_lsn=lsn, snapshot="complete", incomplete=tables_to_copy(before, lsn)
                 )
             )
-            if (copied := self._copy_tables(source, lsn, str(snapshot))) is None:
+            # A store has no folder of copied rows that appears at once: the stream inserts the rows.
+            if not folder.is_local or (copied := self._copy_tables(source, lsn, str(snapshot))) is None:
                 return lsn, self._read_catalog()  # the tables are copied while the stream is recorded
-            folder.publish_snapshot()
+            if copied:  # a publication may have no tables yet
+                folder.publish_snapshot()
             catalog = self._read_catalog()
             now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
             changes = compare_catalogs(before, catalog, now, self._catalog_connection, copied)
@@ -325,7 +326,7 @@ class SessionStarter:
                 return None
             if copied is not None:
                 copies.publish()
-        return copied
+        return None if copied is None else frozenset(copied)
 
     def _create_slot(self) -> tuple[int, str | None]:
         connection = self._connection
@@ -350,9 +351,7 @@ class SessionStarter:
         ends = f"stands at {format_lsn(flush_lsn)}, before the end of the recording, {format_lsn(stored_lsn)}"
         if in_recovery:
             raise ConnectionLost(f"the standby {ends}: it has to replay more first")
-        raise ReplicationError(
-            f"the server {ends}: it was restored, or is another; record anew in another folder"
-        )
+        raise ChangesLost(f"the server {ends}: it was restored, or is another; record anew in another folder")
 
     def _save_catalog_changes(self, catalog: Catalog) -> None:
         """Compare `catalog` with the catalogs saved last; save the differences and `catalog`."""
@@ -360,7 +359,8 @@ class SessionStarter:
         before = folder.catalog
         if before is None:
             raise RecordingError(
-                f"{folder.path}: _published.json is missing: put it back, or record anew in another folder"
+                f"{folder.location}: _published.json is missing: put it back, or record anew in another "
+                "folder"
             )
         check_publication_oids(before, catalog)
         now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
@@ -369,13 +369,13 @@ class SessionStarter:
     def _resent_commits(self, confirmed_lsn: int, source: Source) -> tuple[int, RecordedCommits]:
         """Return the LSN to begin the stream at, and the recorded commits that the server sends again.
 
-        Commits that were recorded with other options or publications than those of `source` cannot be
-        compared. Therefore only commits after the last such commit are returned.
+        Commits that were recorded with other options or publications than those of `source`, and pruned
+        commits, cannot be compared. Therefore only commits after the last such commit are returned.
         """
-        paths: list[Path] = []
+        segments: list[Location] = []
         after_lsn, is_partial = confirmed_lsn, False
-        for path in reversed(list_segments(self._folder.path) if self._folder.last_segment() else []):
-            metadata = read_metadata(path)
+        for segment in self._folder.segments():
+            metadata = read_metadata(segment)
             if metadata.end_lsn <= confirmed_lsn:
                 break
             if metadata.kind == "snapshot":  # the server has not sent it
@@ -383,8 +383,11 @@ class SessionStarter:
             if any(getattr(metadata.source, name) != getattr(source, name) for name in _SELECTING_FIELDS):
                 after_lsn, is_partial = metadata.end_lsn, True
                 break
-            paths.insert(0, path)
-        recorded = recorded_commits(paths, after_lsn)
+            segments.insert(0, segment)
+        else:
+            if (beginning := read_beginning(self._folder.location).lsn) > confirmed_lsn:
+                after_lsn, is_partial = beginning, True
+        recorded = recorded_commits(segments, after_lsn)
         if is_partial and len(recorded):
             return int(recorded["lsn"][0]), recorded
         return confirmed_lsn, recorded

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from psycopg import sql
 
-from pgoutput.errors import ConnectionLost, ReplicationError
+from pgoutput.errors import ChangesLost, ConnectionLost, ReplicationError
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.server import Server
@@ -34,8 +34,12 @@ class Slot(msgspec.Struct, frozen=True):
     """Whether the slot sends transactions when they are prepared."""
     failover: bool = False
     """Whether standbys keep the slot."""
+    restart_lsn: str | None = None
+    """LSN from which on the server retains WAL for the slot; None if the slot has lost WAL."""
     wal_status: str | None = None
     """`lost` if the server has removed WAL that the slot needs."""
+    safe_wal_size: int | None = None
+    """Bytes of WAL that the server can write before the slot may lose WAL; None without a limit."""
     invalidation_reason: str | None = None
     """Reason why the server has invalidated the slot; None for a valid slot."""
 
@@ -57,7 +61,8 @@ def check_slot(slot: Slot, server: Server, settings: Settings) -> None:
             and must lack it otherwise. Without `failover`, the flag failover does not matter.
 
     Raises:
-        ReplicationError: The slot belongs to another plugin or database, lacks a flag, or has lost WAL.
+        ChangesLost: The slot has lost WAL.
+        ReplicationError: The slot belongs to another plugin or database, or lacks a flag.
         ConnectionLost: Another connection streams from the slot.
     """
     name = settings.slot
@@ -69,7 +74,7 @@ def check_slot(slot: Slot, server: Server, settings: Settings) -> None:
             f"the slot {name} belongs to the database {slot.database}, the connection is to {server.database}"
         )
     if slot.wal_status == "lost" or slot.invalidation_reason is not None:
-        raise ReplicationError(
+        raise ChangesLost(
             f"the server has given up the slot {name} ({slot.invalidation_reason or 'wal_removed'}), and "
             f"changes are lost: drop it with {drop_command(name)}, and record anew in another folder"
         )

@@ -10,21 +10,23 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Final, Self
 
-from pgoutput.columns import encode_inserts
+from pgoutput.columns import Cells, encode_inserts
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder.catalog import query_catalog
 from pgoutput.recorder.connection import Connection, Interrupted
 from pgoutput.recorder.copy_folder import CopiedRange, CopyFolder
-from pgoutput.recorder.copy_format import cell_columns, without_framing
+from pgoutput.recorder.copy_format import copied_cells
 from pgoutput.recorder.copy_ranges import RangePlan, Task, identity
 from pgoutput.recorder.events import Event, Snapshotted
 from pgoutput.recorder.exported_snapshot import ExportedSnapshot
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.published_tables import PublishedTable, published_tables
+from pgoutput.recorder.row_keys import Keys
 from pgoutput.recorder.server_errors import PermissionDenied
 from pgoutput.recorder.snapshot_segment import SnapshotSegment
 from pgoutput.recording import Source
@@ -48,7 +50,7 @@ class TableCopy:
         source: Server, slot, publications and options of the stream that continues the snapshot.
         folder: Folder for the copied rows.
         settings: Settings of the recorder.
-        oids: OIDs of the tables to copy; None for all published tables.
+        rows: Keys of the rows to copy, by OID of the table; None for all rows of all published tables.
     """
 
     def __init__(
@@ -57,13 +59,13 @@ class TableCopy:
         source: Source,
         folder: CopyFolder,
         settings: Settings,
-        oids: frozenset[int] | None = None,
+        rows: Mapping[int, Keys] | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._source = source
         self._folder = folder
         self._settings = settings
-        self._oids = oids
+        self._wanted = rows
         self._begun = time.monotonic()
         self._lock = threading.Lock()
         self._tables_done = self._ranges_done = self._bytes_done = self._bytes_copied = 0
@@ -74,7 +76,7 @@ class TableCopy:
         self._has_rest = False
         """Whether ranges were left for a later snapshot, because this one is too old."""
 
-    def run(self, report: Callable[[Event], None], stop: Callable[[], bool]) -> frozenset[int] | None:
+    def run(self, report: Callable[[Event], None], stop: Callable[[], bool]) -> dict[int, Keys] | None:
         """Copy the missing ranges of the tables.
 
         Args:
@@ -82,7 +84,7 @@ class TableCopy:
             stop: Returns whether to stop.
 
         Returns:
-            The OIDs of the tables that are published, and now copied completely; None if ranges were left for
+            Keys of the rows that are copied now, by OID of each published table; None if ranges were left for
             a later snapshot, because this one is older than `max_snapshot_age`.
 
         Raises:
@@ -108,15 +110,16 @@ class TableCopy:
                 return None
             outdated = [self._plan.outdated(oid, copied[oid], self._snapshot.lsn) for oid in oids]
             self._copy_all(connection, [task for tasks in outdated for task in tasks])
-        return frozenset(oids)
+        return {oid: self._plan.keys.get(oid) for oid in oids}
 
     def _make_plan(self, connection: Connection, tables: list[PublishedTable]) -> RangePlan:
         """Return the ranges of the tables; forget copied ranges that do not fit the tables any more."""
         catalog = query_catalog(connection, self._source.publications, self._snapshot.lsn)
-        folder, plan = self._folder, RangePlan(connection, tables, catalog)
+        folder, plan = self._folder, RangePlan(connection, tables, catalog, self._wanted or {})
         folder.forget(folder.tables.keys() - catalog.tables.keys())
         for table in tables:
-            oid, description = table.relation.oid, identity(table, catalog, self._source.timeline)
+            oid = table.relation.oid
+            description = identity(table, catalog, self._source.timeline, plan.keys.get(oid))
             copied = folder.begin(oid, description)
             lsns = copied.lsns | ({self._snapshot.lsn} if plan.missing(oid, copied) else set())
             if len(lsns) > 1 and oid not in plan.mixable:
@@ -137,8 +140,9 @@ class TableCopy:
         if errors:
             # Other workers are interrupted after one has failed: raise the error of that one.
             raise min(errors, key=lambda error: isinstance(error, Interrupted))
-        while self._locked:
-            self._copy(connection, self._locked.pop())
+        with _Storing() as storing:
+            while self._locked:
+                self._copy(connection, self._locked.pop(), storing)
 
     def _lock_tables(self, connection: Connection) -> list[PublishedTable]:
         """Lock the published tables against changes of their columns; return the tables as of the snapshot.
@@ -165,19 +169,19 @@ class TableCopy:
     def _published(self, connection: Connection) -> list[PublishedTable]:
         binary = self._source.options.get("binary") == "on"
         tables = published_tables(connection, self._source.publications, binary=binary)
-        return [one for one in tables if self._oids is None or one.relation.oid in self._oids]
+        return [one for one in tables if self._wanted is None or one.relation.oid in self._wanted]
 
     def _work(self, pending: Iterator[Task]) -> None:
         """Copy ranges from `pending` until none is left, or the snapshot is too old."""
         locked: dict[int, bool] = {}
         try:
-            with self._snapshot.connect(self._is_over, self._report) as connection:
+            with self._snapshot.connect(self._is_over, self._report) as connection, _Storing() as storing:
                 while (task := self._next(pending)) is not None:
                     oid = task.table.relation.oid
                     if oid not in locked:
                         locked[oid] = self._lock_table(connection, task.table)
                     if locked[oid]:
-                        self._copy(connection, task)
+                        self._copy(connection, task, storing)
                     else:
                         self._locked.append(task)
         except BaseException:
@@ -228,31 +232,36 @@ class TableCopy:
     def _age(self) -> float:
         return time.monotonic() - self._begun
 
-    def _copy(self, connection: Connection, task: Task) -> None:
+    def _copy(self, connection: Connection, task: Task, storing: _Storing) -> None:
+        """Copy a range; it counts as copied when `storing` has stored its last segment."""
         table, segments = task.table, []
         oid, width = table.relation.oid, len(table.relation.columns)
         segment = None
         if task.since is None:  # also an empty table has a segment, which describes the table
             segment = self._segment(table)
             segments.append(segment.number)
-        batches = connection.copy_out(self._plan.statement(task))
-        for rows in batches if table.binary is None else without_framing(batches):
-            cells = cell_columns(rows, table.binary, width)
-            data = encode_inserts(oid, cells, proto_version=self._source.proto_version)
+        rows = connection.copy_out(self._plan.statement(task))
+        for cells in _read_ahead(copied_cells(rows, table.binary, width)):
+            data = encode_inserts(oid, [cells], proto_version=self._source.proto_version)
+            with self._lock:
+                self._rows[oid] += len(data)
             while len(data):
                 if segment is None:
                     segment = self._segment(table)
                     segments.append(segment.number)
                 data = data.slice(segment.add(data))
                 if len(data):
-                    segment.finish()
+                    storing.run(segment.finish)
                     segment = None
             self._check()
-            with self._lock:
-                self._rows[oid] += len(rows)
             self._report_rows(table)
-        if segment is not None:
-            segment.finish()
+        storing.run(partial(self._store, task, segments, segment))
+
+    def _store(self, task: Task, segments: Sequence[int], last: SnapshotSegment | None) -> None:
+        """Finish the last segment of a range, if it is not finished, and note that the range is copied."""
+        if last is not None:
+            last.finish()
+        oid = task.table.relation.oid
         copied = CopiedRange(task.leaf.oid, task.number, self._snapshot.lsn, self._xmin, tuple(segments))
         self._folder.add(oid, copied)
         with self._lock:
@@ -262,7 +271,7 @@ class TableCopy:
                 self._tables_done += not self._left[oid]
                 self._bytes_done += self._plan.size(copied.place)
                 self._bytes_copied += self._plan.size(copied.place)
-        self._report_rows(table)
+        self._report_rows(task.table)
 
     def _segment(self, table: PublishedTable) -> SnapshotSegment:
         return SnapshotSegment(
@@ -297,3 +306,44 @@ class TableCopy:
                 snapshot_seconds=age,
             )
         )
+
+
+class _Storing:
+    """A thread that stores segments while the next rows are copied.
+
+    It is a context manager, whose exit waits for the thread and raises what it has raised.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, "pgoutput-store")
+        self._last: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        self._pool.shutdown()
+        if kind is None:
+            self._wait()
+
+    def run(self, function: Callable[[], None]) -> None:
+        """Wait until the previous function has returned, then run a function in the thread.
+
+        Raises:
+            Exception: The previous function has raised this.
+        """
+        self._wait()
+        self._last = self._pool.submit(function)
+
+    def _wait(self) -> None:
+        if self._last is not None:
+            self._last.result()
+
+
+def _read_ahead(batches: Iterator[Cells]) -> Iterator[Cells]:
+    """Yield batches; while one of them is written, a thread reads the next, so that the server goes on."""
+    with ThreadPoolExecutor(1, "pgoutput-copy") as pool:
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
+            yield batch

@@ -3,12 +3,13 @@
 A thread copies the rows of the tables as of the consistent point of a temporary slot. When all transactions
 that committed before that point are recorded, the session adds one transaction per table to the recording: a
 Truncate, the copied rows, and the table's later changes that are recorded already. From there on the
-recording has all rows of the table, and a reader needs to know nothing of the snapshot.
+recording has all rows of the table, and a reader needs to know nothing of the snapshot. If only the rows with
+some keys are copied, Deletes of these keys come in place of the Truncate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import Queue, SimpleQueue
@@ -24,6 +25,7 @@ from pgoutput.recorder.copy_folder import CopyFolder
 from pgoutput.recorder.events import Event
 from pgoutput.recorder.exported_snapshot import export_snapshot
 from pgoutput.recorder.options import Settings
+from pgoutput.recorder.row_keys import Keys
 from pgoutput.recorder.snapshot import SchemaChanged, TableCopy
 from pgoutput.recording import Source
 
@@ -53,7 +55,7 @@ class TableSnapshots:
     ) -> None:
         self._dsn, self._source, self._folder = dsn, source, folder
         self._settings, self._report = settings, report
-        self._requests: Queue[frozenset[int] | None] = Queue()
+        self._requests: Queue[dict[int, Keys] | None] = Queue()
         self._requested: set[int] = set()
         """OIDs of all tables that were requested and not stored; also of those that could not be copied."""
         self._failed: set[int] = set()
@@ -76,20 +78,25 @@ class TableSnapshots:
         self._requests.put(None)
         self._thread.join()
 
-    def request(self, oids: Iterable[int], *, retry: bool = False) -> None:
-        """Have tables copied, unless they were requested before and are not stored.
+    def request(self, rows: Mapping[int, Keys]) -> None:
+        """Have rows copied, unless rows of the same table were requested before and are not stored.
 
         Args:
-            oids: OIDs of the tables.
-            retry: Whether to try tables again that could not be copied in this session.
+            rows: Keys of the rows to copy, by OID of the table.
         """
-        wanted = frozenset(oids)
-        if retry:
-            self._requested -= wanted & self._failed
-            self._failed -= wanted
-        if new := wanted - self._requested:
-            self._requested |= new
-            self._requests.put(new)
+        new = {oid: keys for oid, keys in rows.items() if oid not in self._requested}
+        self._requested |= new.keys()
+        of_keys: dict[int, Keys] = {oid: keys for oid, keys in new.items() if keys is not None}
+        of_tables: dict[int, Keys] = dict.fromkeys(new.keys() - of_keys.keys())
+        # Some rows of a table are soon copied: they do not wait for the rows of other tables.
+        for group in (of_keys, of_tables):
+            if group:
+                self._requests.put(group)
+
+    def retry(self, oids: Collection[int]) -> None:
+        """Let tables be requested again that could not be copied in this session."""
+        self._requested -= self._failed.intersection(oids)
+        self._failed -= set(oids)
 
     @property
     def is_copying(self) -> bool:
@@ -104,40 +111,42 @@ class TableSnapshots:
     def stored(self) -> None:
         """Note that the tables in `copied` are part of the recording; the next group can be copied."""
         assert self._copied is not None
-        self._requested -= self._copied.requested
+        self._requested -= self._copied.keys.keys()
         self._copied = None
         self._stored.release()
 
     def _run(self) -> None:
-        while (oids := self._requests.get()) is not None and not self._stop.is_set():
+        while (rows := self._requests.get()) is not None and not self._stop.is_set():
             try:
-                self._copied = self._copy(oids)
+                self._copied = self._copy(rows)
             except (Interrupted, ConnectionLost):  # the tables are requested again
                 self._stop.wait(_RETRY_SECONDS)
-                self._requested -= oids
+                self._requested -= rows.keys()
             except (PgoutputError, OSError) as error:
-                if len(oids) > 1:  # the other tables can be copied without the one that has failed
-                    for oid in oids:
-                        self._requests.put(frozenset([oid]))
-                    continue
-                self._failed |= oids
-                self.failures.put((oids, one_line(error)))
+                if len(rows) > 1:  # the other tables can be copied without the one that has failed
+                    for oid, keys in rows.items():
+                        self._requests.put({oid: keys})
+                elif None not in rows.values():  # the server may refuse a key that the replica has
+                    self._requests.put(dict.fromkeys(rows))
+                else:
+                    self._failed |= rows.keys()
+                    self.failures.put((frozenset(rows), one_line(error)))
             else:
                 self._stored.acquire()
                 if self.copied is None:
-                    self._forget(oids)
+                    self._forget(rows)
 
-    def _forget(self, oids: frozenset[int]) -> None:
+    def _forget(self, oids: Iterable[int]) -> None:
         """Remove copied rows that are part of the recording. Rows that cannot be removed are copied again."""
         with suppress(OSError), CopyFolder(self._folder) as folder:
             folder.forget(oids)
 
-    def _copy(self, oids: frozenset[int]) -> CopiedTables:
+    def _copy(self, rows: Mapping[int, Keys]) -> CopiedTables:
         attempts_left = _ATTEMPTS
         with CopyFolder(self._folder) as folder:
             while True:
                 try:
-                    copied = self._copy_from_snapshot(folder, oids)
+                    copied = self._copy_from_snapshot(folder, rows)
                 except SchemaChanged as error:
                     attempts_left -= 1
                     if not attempts_left:
@@ -145,10 +154,10 @@ class TableSnapshots:
                 else:
                     if copied is not None:
                         tables = {oid: folder.tables[oid] for oid in copied}
-                        return CopiedTables(self._folder, oids, tables)
+                        return CopiedTables(self._folder, {oid: copied.get(oid) for oid in rows}, tables)
 
-    def _copy_from_snapshot(self, folder: CopyFolder, oids: frozenset[int]) -> frozenset[int] | None:
+    def _copy_from_snapshot(self, folder: CopyFolder, rows: Mapping[int, Keys]) -> dict[int, Keys] | None:
         """Copy missing ranges from a new snapshot; return as `TableCopy.run` does."""
         with export_snapshot(self._dsn, self._report, self._stop.is_set) as snapshot:
-            copy = TableCopy(snapshot, self._source, folder, self._settings, oids)
+            copy = TableCopy(snapshot, self._source, folder, self._settings, rows)
             return copy.run(self._report, self._stop.is_set)

@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from pgoutput.errors import ReplicationError
+from pgoutput.errors import ChangesLost, ReplicationError
 from pgoutput.recorder.connection import Connection
 from pgoutput.wire import format_lsn, parse_lsn
 
@@ -96,12 +96,12 @@ def check_fork(
         The LSN up to which the two histories share their WAL; None if the histories are equal.
 
     Raises:
-        ReplicationError: The recording has changes that the server lacks.
+        ChangesLost: The recording has changes that the server lacks.
     """
     fork = fork_lsn(recorded, server)
     if fork is None or stored_lsn <= fork:
         return fork
-    raise ReplicationError(
+    raise ChangesLost(
         f"{place}: the recording ends at {format_lsn(stored_lsn)} of timeline {recorded[-1].id}, but the "
         f"server is on timeline {server[-1].id}, which shares its WAL up to {format_lsn(fork)} only: the "
         "recording has changes that were lost in the failover or restore. Record anew in another folder; to "

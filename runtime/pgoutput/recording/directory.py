@@ -24,6 +24,7 @@ class Directory:
     Attributes:
         path: Path of the folder when it was opened.
         descriptor: File descriptor of the folder.
+        segment_marks: Further entries for the Parquet metadata of each segment that is written to the folder.
 
     Raises:
         OSError: The path does not exist or is not a folder.
@@ -32,6 +33,7 @@ class Directory:
     def __init__(self, path: str | Path) -> None:
         self.path: Path = Path(path)
         self.descriptor: int = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        self.segment_marks: dict[bytes, bytes] = {}
 
     def __enter__(self) -> Directory:
         return self
@@ -52,9 +54,49 @@ class Directory:
             return False
         return os.path.samestat(current, os.fstat(self.descriptor))
 
-    def names(self) -> list[str]:
-        """Return the names of the files and folders in the folder."""
-        return os.listdir(self.descriptor)
+    def names(self, prefix: str = "") -> list[str]:
+        """Return the names of the files and folders in the folder that begin with `prefix`."""
+        return [name for name in os.listdir(self.descriptor) if name.startswith(prefix)]
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the files and folders in the folder, in bytes, by name.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
+        found: dict[str, int] = {}
+        for name in os.listdir(self.descriptor):
+            with suppress(FileNotFoundError):
+                found[name] = self.size(name)
+        return found
+
+    def size(self, name: str) -> int:
+        """Return the size of a file, in bytes.
+
+        Raises:
+            OSError: The file does not exist, or cannot be read.
+        """
+        return os.stat(name, dir_fd=self.descriptor).st_size
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a small file; None if it does not exist.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        try:
+            with self.open(name) as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading.
+
+        Raises:
+            OSError: The file does not exist, or cannot be read.
+        """
+        return open(name, "rb", opener=lambda path, flags: os.open(path, flags, dir_fd=self.descriptor))
 
     def create(self, name: str) -> BinaryIO:
         """Create a file under a temporary name, for writing; `publish` gives the file its final name.
@@ -63,9 +105,10 @@ class Directory:
         """
         # Removed, not truncated: an abandoned writer may still have the old file open, and writes its end
         # when it is garbage-collected.
-        self.remove(_partial(name))
+        partial = partial_name(name)
+        self._unlink(partial)
         return open(
-            _partial(name),
+            partial,
             "xb",
             opener=lambda path, flags: os.open(path, flags, 0o666, dir_fd=self.descriptor),
         )
@@ -79,7 +122,7 @@ class Directory:
             FileExistsError: A file of this name exists already; the existing file is not changed.
             OSError: The folder was removed, or the disk failed.
         """
-        partial = _partial(name)
+        partial = partial_name(name)
         try:
             os.link(partial, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         except OSError as error:
@@ -102,21 +145,25 @@ class Directory:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        self.rename(_partial(name), name)
+        self.rename(partial_name(name), name)
         os.fsync(self.descriptor)
 
-    def remove(self, name: str) -> None:
-        """Remove a file; a missing file is no error."""
-        with suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self.descriptor)
+    def remove(self, *names: str) -> None:
+        """Remove files; a missing file is no error."""
+        for name in names:
+            self._unlink(name)
 
     def remove_partial(self) -> None:
         """Remove unfinished files: files that `create` opened and `publish` did not rename."""
-        for name in self.names():
+        for name in os.listdir(self.descriptor):
             if name.startswith(".") and name.endswith(_PARTIAL):
                 mode = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mode
                 if not stat.S_ISDIR(mode):  # an unfinished snapshot is a folder
-                    self.remove(name)
+                    self._unlink(name)
+
+    def _unlink(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.descriptor)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or folder; an existing file or empty folder of the name `new` is replaced.
@@ -127,7 +174,8 @@ class Directory:
         os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
 
-def _partial(name: str) -> str:
+def partial_name(name: str) -> str:
+    """Return the temporary name of a file that `Directory.create` opens."""
     return f".{name}{_PARTIAL}"
 
 

@@ -13,25 +13,37 @@ from pyarrow import fs
 
 from pgoutput._text import one_line
 from pgoutput.errors import RecordingError
-from pgoutput.recording.segment_file import SUFFIX
+from pgoutput.recording.object_store import parse_store_url, store_filesystem
+from pgoutput.recording.segment_file import SUFFIX, segment_name
+from pgoutput.recording.segment_format import SchemaVersion, decode_metadata
 from pgoutput.wire import is_utf8, shown_text
 
 PathOrUri: TypeAlias = str | PathLike[str]
-"""A local path, or a URI for `pyarrow.fs.FileSystem.from_uri`, such as `s3://bucket/recording`."""
+"""A local path, the URL of an object store such as `s3://bucket/recording`, or another URI of pyarrow."""
 
 SNAPSHOT: Final = "snapshot"
 """Name of the folder in a recording that contains the segments of the snapshot."""
+
+COPIES: Final = ".tables.partial"
+"""Name of the folder in a recording with the rows of tables that the recorder is copying."""
 
 STATE_FILE: Final = "_recording.json"
 """Name of the file with the recorder's state, in the folder of a recording.
 
 Parquet readers skip names that begin with an underscore."""
 
+BEGINNING_FILE: Final = "_pruned.json"
+"""Name of the file that says where a pruned recording begins, in the folder of the recording."""
+
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _SECRET: Final = re.compile(r"(://[^:@/]*:)[^@/]*(@)")
 """Pattern for the password in a URI; errors must not show passwords."""
 
 _NAME: Final = re.compile(rf"([0-9]+){re.escape(SUFFIX)}")
+_PACK: Final = re.compile(r"([0-9]{10})-([0-9]{10})\.zip")
+
+_LISTINGS: Final = 3
+"""How often the segments are listed at most, until none is missing."""
 
 
 class Location(msgspec.Struct, frozen=True):
@@ -66,6 +78,17 @@ class Location(msgspec.Struct, frozen=True):
         """Whether the location is an existing folder."""
         return bool(self._info().type == fs.FileType.Directory)
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the location is an existing file."""
+        return bool(self._info().type == fs.FileType.File)
+
+    @property
+    def modified(self) -> int | None:
+        """Time of the last change, in nanoseconds; None if the filesystem does not tell or nothing exists."""
+        time: int | None = self._info().mtime_ns
+        return time
+
     def names(self) -> list[str]:
         """Return the names of the folder's files and folders; an empty list if the folder does not exist.
 
@@ -90,12 +113,22 @@ class Location(msgspec.Struct, frozen=True):
             RecordingError: The file cannot be read.
         """
         try:
-            with self.filesystem.open_input_file(self.path) as file:
-                return bytes(file.read())
+            while True:
+                with self.filesystem.open_input_file(self.path) as file:
+                    content = bytes(file.read())
+                # Arrow asks for the size first. An object that is replaced then is cut off, or other bytes
+                # follow its end.
+                if self.is_local or self._info().size in (len(content), None):
+                    return content
         except FileNotFoundError:
             return None
         except (OSError, pa.ArrowException) as error:
             raise RecordingError(f"{self}: {one_line(error)}") from error
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the location is in the local filesystem."""
+        return isinstance(self.filesystem, fs.LocalFileSystem)
 
     def _info(self) -> fs.FileInfo:
         try:
@@ -108,7 +141,8 @@ def locate(place: PathOrUri) -> Location:
     """Return the location of a path or URI; existence is not checked.
 
     Raises:
-        RecordingError: pyarrow does not support the URI, or the path is not valid UTF-8.
+        RecordingError: pyarrow does not support the URI, a setting of the object store is missing, or the
+            path is not valid UTF-8.
     """
     text = fspath(place)
     if not is_utf8(text):
@@ -118,7 +152,8 @@ def locate(place: PathOrUri) -> Location:
     if not _URI.match(text):
         return Location(text, fs.LocalFileSystem(), text)
     try:
-        return Location(text, *fs.FileSystem.from_uri(text))
+        url = parse_store_url(text)
+        return Location(text, *(fs.FileSystem.from_uri(text) if url is None else store_filesystem(url)))
     except (OSError, ValueError, pa.ArrowException) as error:
         shown = _SECRET.sub(r"\1***\2", text)
         raise RecordingError(f"{shown}: {one_line(error).replace(text, shown)}") from error
@@ -127,15 +162,55 @@ def locate(place: PathOrUri) -> Location:
 def find_segments(folder: Location) -> list[Location]:
     """Return the locations of a recording's segments in order, the snapshot's segments first; may be empty.
 
+    Pruned segments are left out, even if their files still exist. Segments in packs have the locations that
+    they had as files of their own; `SegmentReader` finds them.
+
     Raises:
         RecordingError: The filesystem cannot be read, or a name is not valid UTF-8.
     """
-    return [
-        parent / name
-        for parent in (folder / SNAPSHOT, folder)
-        for name in sorted(parent.names())
-        if name[0].isdigit() and name.endswith(SUFFIX)
-    ]
+    return list_recording(folder)[0]
+
+
+def list_recording(folder: Location) -> tuple[list[Location], Beginning]:
+    """Return the locations of a recording's segments, as `find_segments` does, and where it begins.
+
+    Raises:
+        RecordingError: The filesystem cannot be read, or a name is not valid UTF-8.
+    """
+    found: list[Location] = []
+    beginning = Beginning()
+    for _ in range(_LISTINGS):
+        before = len(found)
+        listed = [
+            (parent / name, name)
+            for parent in (folder / SNAPSHOT, folder)
+            for name in sorted(_segment_names(parent))
+        ]
+        beginning = read_beginning(folder)  # after the listing, which may lack segments pruned meanwhile
+        found = [place for place, name in listed if name >= segment_name(beginning.segment)]
+        # A listing can lack the pack that is made at the same time, and the segments that it has replaced.
+        last = segment_name(beginning.segment + len(found) - 1)
+        if not found or len(found) == before or found[-1].path.endswith(last):
+            break
+    return found, beginning
+
+
+def _segment_names(folder: Location) -> set[str]:
+    """Return the file names of the segments in a folder, also of those in packs."""
+    names = folder.names()
+    packed = {segment_name(number) for name in names for number in packed_numbers(name)}
+    return packed.union(name for name in names if name[0].isdigit() and name.endswith(SUFFIX))
+
+
+def pack_name(first: int, last: int) -> str:
+    """Return the file name of the pack with the segments from `first` to `last`."""
+    return f"{first:010}-{last:010}.zip"
+
+
+def packed_numbers(name: str) -> range:
+    """Return the numbers of the segments in a pack, from its path; an empty range if it is not a pack."""
+    match = _PACK.fullmatch(name.rpartition("/")[2])
+    return range(int(match[1]), int(match[2]) + 1) if match else range(0)
 
 
 def segment_number(location: Location) -> int:
@@ -175,4 +250,34 @@ def last_acknowledged(folder: Location) -> int:
     try:
         return _STATE.decode(content).last_segment
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RecordingError(f"{file}: it cannot be read ({error})") from None
+
+
+class Beginning(msgspec.Struct, frozen=True):
+    """Where a recording begins: earlier segments were pruned."""
+
+    segment: int = 1
+    """Number of the first segment."""
+    lsn: int = 0
+    """LSN before the first segment; 0 if nothing was pruned."""
+    time: str = ""
+    """When earlier segments were pruned last, in UTC, as `2026-01-31 12:00:00+00:00`; empty for never."""
+    relations: tuple[SchemaVersion, ...] = ()
+    """The last schema version that each relation had in the pruned segments."""
+
+
+_BEGINNING: Final = msgspec.json.Decoder(Beginning)
+
+
+def read_beginning(folder: Location) -> Beginning:
+    """Return where a recording begins.
+
+    Raises:
+        RecordingError: The file that says so cannot be read.
+    """
+    file = folder / BEGINNING_FILE
+    content = file.content()
+    try:
+        return Beginning() if content is None else decode_metadata(content, _BEGINNING)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise RecordingError(f"{file}: it cannot be read ({error})") from None

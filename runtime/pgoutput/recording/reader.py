@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -21,7 +22,9 @@ from pgoutput.recording.location import (
     find_segments,
     last_acknowledged,
     locate,
+    read_beginning,
 )
+from pgoutput.recording.packs import StoredSegment
 from pgoutput.recording.segment_file import SUFFIX, checksum
 from pgoutput.recording.segment_format import (
     CHECKSUM_KEY,
@@ -40,7 +43,20 @@ def list_segments(folder: str | Path) -> list[Path]:
     Raises:
         RecordingError: The folder has no segments.
     """
-    found = [Path(segment.path) for segment in find_segments(locate(Path(folder)))]
+    return [Path(segment.path) for segment in _segments(locate(Path(folder)))]
+
+
+def segments_at(place: Location) -> list[Location]:
+    """Return the locations of a recording's segments in order; or the location itself if it is no folder.
+
+    Raises:
+        RecordingError: The folder has no segments.
+    """
+    return _segments(place) if place.is_folder else [place]
+
+
+def _segments(folder: Location) -> list[Location]:
+    found = find_segments(folder)
     if not found:
         raise RecordingError(f"{folder}: no segments are here; `pgoutput record` writes them")
     return found
@@ -69,11 +85,8 @@ class SegmentReader:
 
     def __init__(self, path: PathOrUri | Location) -> None:
         self.location: Location = path if isinstance(path, Location) else locate(path)
-        location = self.location
         try:
-            self._file = pq.ParquetFile(
-                location.path, filesystem=location.filesystem, page_checksum_verification=True
-            )
+            self._file = _open(self.location)
         except _UNREADABLE as error:
             raise self._unreadable("cannot be read as a Parquet file", error) from error
         try:
@@ -90,7 +103,7 @@ class SegmentReader:
 
     def close(self) -> None:
         """Close the segment's file."""
-        self._file.close()
+        self._file.close(force=True)
 
     @property
     def size(self) -> int:
@@ -197,8 +210,29 @@ _BATCH_ROWS: Final = 16_384
 _BATCH_BYTES: Final = 8 << 20
 """Maximum size of a batch, in bytes: twice the writer's limit for a row group, so that most groups fit."""
 
+_OPTIONS: Final[dict[str, Any]] = {"page_checksum_verification": True}
+
 _UNREADABLE: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
 """Errors that pyarrow raises for a file that is missing or not Parquet."""
+
+
+def _open(location: Location) -> pq.ParquetFile:
+    """Open a segment, in a file of its own or in a pack.
+
+    Raises:
+        FileNotFoundError: The segment does not exist.
+    """
+    if location.is_local:
+        with suppress(FileNotFoundError):
+            return pq.ParquetFile(location.path, filesystem=location.filesystem, **_OPTIONS)
+    stored = StoredSegment(location)
+    try:
+        return pq.ParquetFile(stored, **_OPTIONS)
+    except _UNREADABLE as error:
+        stored.close()
+        if stored.file is location:
+            raise
+        raise OSError(f"{stored.file}: {one_line(error)}") from error
 
 
 def _return_memory(freed: int) -> None:
@@ -222,7 +256,7 @@ class RecordingReader(StoredStream):
     Only the keyframe of the first segment is read. Later keyframes repeat messages that were read before.
 
     Args:
-        path: The folder of a recording, or a segment.
+        path: Path or URI of the folder of a recording, or of a segment.
         on_error: Called with the error of each message that cannot be decoded, and of each missing segment;
             the message or segment is then skipped. None raises the error.
 
@@ -232,16 +266,19 @@ class RecordingReader(StoredStream):
 
     numbered_by = "position"
 
-    def __init__(self, path: str | Path, *, on_error: Callable[[RecordingError], None] | None = None) -> None:
+    def __init__(
+        self, path: PathOrUri | Location, *, on_error: Callable[[RecordingError], None] | None = None
+    ) -> None:
         super().__init__(on_error)
-        self.path: Path = Path(path)
-        is_folder = self.path.is_dir()
-        last = last_acknowledged(locate(self.path)) if is_folder else 0
-        self.paths: Sequence[Path] = list_segments(path) if is_folder else [self.path]
+        self.path: Location = path if isinstance(path, Location) else locate(path)
+        is_folder = self.path.is_folder
+        last = last_acknowledged(self.path) if is_folder else 0
+        self.paths: Sequence[Location] = _segments(self.path) if is_folder else [self.path]
         with SegmentReader(self.paths[0]) as first:
             self._session, self.decoder = first.metadata.session, first.decoder()
         if is_folder:
-            for text in find_inconsistencies([read_metadata(path) for path in self.paths], last=last):
+            metadata = [read_metadata(path) for path in self.paths]
+            for text in find_inconsistencies(metadata, read_beginning(self.path).segment, last):
                 self._report(RecordingError(f"{self.path}: {text}"))
 
     def records(self) -> Iterator[Record]:
@@ -267,7 +304,7 @@ class RecordingReader(StoredStream):
     @property
     def name(self) -> str:
         """Name of the folder, or of the segment without `.parquet`."""
-        return self.path.name.removesuffix(SUFFIX)
+        return self.path.path.rstrip("/").rpartition("/")[2].removesuffix(SUFFIX)
 
     def close(self) -> None:
         """Do nothing: the reader keeps no file open between records."""

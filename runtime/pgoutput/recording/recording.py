@@ -6,19 +6,25 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from msgspec.structs import replace
+
 from pgoutput.errors import RecordingError
 from pgoutput.recording.check import find_inconsistencies, find_missing_end
 from pgoutput.recording.location import (
+    Beginning,
     Location,
     PathOrUri,
-    find_segments,
     last_acknowledged,
+    list_recording,
     locate,
+    packed_numbers,
+    read_beginning,
     segment_number,
 )
 from pgoutput.recording.reader import SegmentReader
 from pgoutput.recording.segment_file import SUFFIX, segment_name
-from pgoutput.recording.segment_format import Metadata
+from pgoutput.recording.segment_format import IncompleteTable, Metadata
+from pgoutput.wire import format_lsn
 
 _THREADS: Final = 16
 """Number of segments whose metadata is read concurrently: a remote filesystem can be slow to answer."""
@@ -29,24 +35,33 @@ class Recording:
 
     Metadata is read when first needed, and kept until `refresh`.
 
+    Attributes:
+        beginning: Where the recording begins, as of the last listing.
+
     Args:
         place: Path or URI of the recording's folder, or of one segment. With one segment, other segments of
             its folder can still be read by number.
         may_be_empty: Whether an existing folder without segments is accepted.
+        may_be_missing: Whether a folder that does not exist yet is accepted too.
 
     Raises:
         RecordingError: `place` has no segments.
     """
 
-    def __init__(self, place: PathOrUri, *, may_be_empty: bool = False) -> None:
+    def __init__(self, place: PathOrUri, *, may_be_empty: bool = False, may_be_missing: bool = False) -> None:
         self.location: Location = locate(place)
         self._folder = self.location
         if _is_segment(self.location):
             self._folder = self.location.parent
         self._metadata: dict[int, tuple[Metadata, int]] = {}
+        self._incomplete: dict[tuple[IncompleteTable, ...], tuple[IncompleteTable, ...]] = {}
+        """Each list of incomplete tables once: successive segments mostly repeat it, and it may be long."""
         self._paths: dict[int, Location] = {}
+        self.beginning: Beginning = Beginning()
+        self._modified: int | None = None
+        """When the folder was changed last, as of the last listing; None if the filesystem does not tell."""
         self.refresh()
-        if not self._paths and not (may_be_empty and self.location.is_folder):
+        if not (self._paths or may_be_missing or (may_be_empty and self.location.is_folder)):
             raise RecordingError(f"{self.location}: no segments are here; `pgoutput record` writes them")
 
     @property
@@ -82,15 +97,44 @@ class Recording:
         if _is_segment(self.location):
             self._paths = {segment_number(self.location): self.location}
             return
-        last = last_acknowledged(self.location)
-        found = find_segments(self.location)
+        last, self._modified = last_acknowledged(self.location), self.location.modified
+        found, self.beginning = list_recording(self.location)
         self._paths = {segment_number(path): path for path in found}
         if len(self._paths) < len(found):
             raise RecordingError(f"{self.location}: two segments have one number")
         newest = max(self._paths, default=0)
         self._metadata = {number: known for number, known in self._metadata.items() if number == newest}
+        self._incomplete.clear()
         for text in find_missing_end(newest, last):
             raise RecordingError(f"{self.location}: {text}")
+
+    def extend(self) -> None:
+        """Find segments that were stored after the last one; faster than `refresh`.
+
+        The segments of a snapshot at the beginning of a recording are not found.
+
+        Raises:
+            RecordingError: The filesystem cannot be read.
+        """
+        if _is_segment(self.location):
+            return
+        known = max(self._paths, default=0)
+        last = self._last_file(known)
+        if last == known and not self.location.is_local:
+            last = max(last, last_acknowledged(self.location))  # the next segments may be in packs already
+        elif last == known and (modified := self.location.modified) != self._modified:
+            self._modified = modified  # as above, also without a recorder
+            packs = map(packed_numbers, self.location.names())
+            last = self._last_file(max([known, *(numbers[-1] for numbers in packs if numbers)]))
+        if last > known:
+            self._paths |= {number: self.path(number) for number in range(known + 1, last + 1)}
+            self._metadata.clear()
+
+    def _last_file(self, number: int) -> int:
+        """Return the number of the last of the segments after `number` that have a file of their own."""
+        while self.path(number + 1).is_file:
+            number += 1
+        return number
 
     def metadata(self, numbers: Iterable[int]) -> list[Metadata]:
         """Return the metadata of the segments with these numbers.
@@ -126,25 +170,52 @@ class Recording:
         """
         checked = self.numbers if numbers is None else numbers
         is_whole = numbers is None and not _is_segment(self.location)
-        first = 1 if is_whole else min(checked, default=1)
+        first = self.beginning.segment if is_whole else min(checked, default=1)
         if texts := list(find_inconsistencies(self.metadata(checked), first)):
             raise RecordingError(f"{self.location}: {'; '.join(texts)}")
+
+    def check_not_pruned(self, number: int) -> None:
+        """Check that a segment that a reader needs was not pruned, not even since the last listing.
+
+        Raises:
+            RecordingError: The segment was pruned.
+        """
+        self.beginning = read_beginning(self._folder)
+        if number < self.beginning.segment:
+            raise RecordingError(
+                f"{self.location}: segment {number} was pruned: the recording begins with segment "
+                f"{self.beginning.segment} (LSN {format_lsn(self.beginning.lsn)}), and changes before it are "
+                "lost here. Read a copy of the recording that has them, or record anew in another folder"
+            )
+
+    def check_begins_before(self, lsn: int) -> None:
+        """Check that no transaction with a commit LSN of at least `lsn` was pruned.
+
+        Raises:
+            RecordingError: Segments that may have such transactions were pruned.
+        """
+        if self.beginning.lsn > lsn:
+            self.check_not_pruned(self.beginning.segment - 1)
 
     def _read_metadata(self, numbers: Iterable[int]) -> None:
         unread = [self.path(number) for number in numbers if number not in self._metadata]
         with ThreadPoolExecutor(_THREADS) as pool:
-            for path, (metadata, size) in zip(unread, pool.map(_read, unread), strict=True):
+            for path, (metadata, size) in zip(unread, pool.map(self._read, unread), strict=True):
                 if metadata.number != segment_number(path):
                     raise RecordingError(
                         f"{path}: the file has the wrong name: it is segment {metadata.number}"
                     )
-                self._metadata[metadata.number] = metadata, size
+                incomplete = self._incomplete.setdefault(metadata.incomplete, metadata.incomplete)
+                self._metadata[metadata.number] = replace(metadata, incomplete=incomplete), size
 
-
-def _read(path: Location) -> tuple[Metadata, int]:
-    """Return a segment's metadata, and the size of its rows before compression, in bytes."""
-    with SegmentReader(path) as segment:
-        return segment.metadata, segment.size
+    def _read(self, path: Location) -> tuple[Metadata, int]:
+        """Return a segment's metadata, and the size of its rows before compression, in bytes."""
+        try:
+            with SegmentReader(path) as segment:
+                return segment.metadata, segment.size
+        except RecordingError:
+            self.check_not_pruned(segment_number(path))
+            raise
 
 
 def _is_segment(location: Location) -> bool:

@@ -9,7 +9,6 @@ server.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -17,7 +16,8 @@ import numpy.typing as npt
 
 from pgoutput._arrays import value_bytes, value_offsets
 from pgoutput._roles import ROLES, meaning_of, tags
-from pgoutput.errors import ReplicationError
+from pgoutput.errors import ChangesLost
+from pgoutput.recording.location import Location, PathOrUri
 from pgoutput.recording.reader import SegmentReader
 from pgoutput.versions import CODECS
 from pgoutput.wire import format_lsn
@@ -39,7 +39,7 @@ NO_COMMITS: Final[RecordedCommits] = np.empty(0, _COMMIT)
 """An empty array of commits."""
 
 
-def recorded_commits(paths: Sequence[Path], after_lsn: int) -> RecordedCommits:
+def recorded_commits(paths: Sequence[PathOrUri | Location], after_lsn: int) -> RecordedCommits:
     """Return the commits of a recording with a commit LSN of at least `after_lsn`.
 
     Args:
@@ -97,7 +97,7 @@ class ResentCommitCheck:
             has_changes: Whether the transaction has changes; an empty transaction need not be recorded.
 
         Raises:
-            ReplicationError: The recording lacks the transaction.
+            ChangesLost: The recording lacks the transaction.
         """
         if self.settled:
             return
@@ -106,7 +106,7 @@ class ResentCommitCheck:
         if len(known) and (known["lsn"][0], known["time"][0]) == (lsn, time):
             self._resent[number] = True
         elif has_changes:
-            raise ReplicationError(
+            raise ChangesLost(
                 f"the server sends a transaction that committed at {format_lsn(lsn)}, which lies before the "
                 f"end of the recording but is not in it: {_ADVICE}"
             )
@@ -115,11 +115,11 @@ class ResentCommitCheck:
         """Finish the check, when the server's stream has reached the end of the recording.
 
         Raises:
-            ReplicationError: The server did not send all recorded transactions again.
+            ChangesLost: The server did not send all recorded transactions again.
         """
         if not self._resent.all():
             missing = int(self._recorded["lsn"][self._resent.argmin()])
-            raise ReplicationError(
+            raise ChangesLost(
                 f"the server lacks the transaction that was recorded at {format_lsn(missing)}: {_ADVICE}"
             )
         self.settled = True

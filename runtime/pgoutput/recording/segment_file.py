@@ -86,7 +86,9 @@ class SegmentFile:
         """
         directory, file, writer = self._open()
         encoded = encode_metadata(metadata)
-        writer.add_key_value_metadata({METADATA_KEY: encoded, CHECKSUM_KEY: checksum(encoded)})
+        writer.add_key_value_metadata(
+            {METADATA_KEY: encoded, CHECKSUM_KEY: checksum(encoded), **directory.segment_marks}
+        )
         with self._resources:
             writer.close()
             os.fsync(file.fileno())

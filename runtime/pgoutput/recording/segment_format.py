@@ -47,6 +47,10 @@ CHECKSUM_KEY: Final = b"pgoutput_crc32"
 Parquet has checksums for pages, but none for metadata.
 """
 
+LEASE_KEY: Final = b"pgoutput_lease"
+"""Key under which the metadata of the Parquet file stores the number of the recorder's lease, in an object
+store only."""
+
 FORMAT: Final = 2
 """Version of the segment format. Readers refuse segments of any other version."""
 
@@ -223,19 +227,24 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_metadata(metadata: Metadata) -> bytes:
-    r"""Return a segment's metadata as JSON.
+    """Return a segment's metadata as JSON, as `encode_json` does."""
+    return encode_json(metadata)
+
+
+def encode_json(value: msgspec.Struct) -> bytes:
+    r"""Return a value with names of a database as JSON.
 
     Names and gids of a SQL_ASCII database can contain bytes that are not valid UTF-8. Each such byte is
     written as the escape of its surrogate (PEP 383): 0xff is `\udcff`.
     """
     try:
-        return msgspec.json.encode(metadata)
+        return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(metadata), separators=(",", ":")).encode()
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
 
 
 def decode_metadata(raw: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
-    """Decode the JSON of `encode_metadata`, or some of its fields.
+    """Decode the JSON of `encode_json`, or some of its fields.
 
     Args:
         raw: The JSON.

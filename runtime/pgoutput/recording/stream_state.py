@@ -7,6 +7,7 @@ src/backend/replication/logical/worker.c.
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -49,6 +50,8 @@ class OpenTransaction(TrackedTransaction):
     """Numbers of the segments that have messages of the transaction."""
     rolled_back: array[int] = msgspec.field(default_factory=lambda: array("I"))
     """Xids of the subtransactions that were rolled back while the transaction was streamed."""
+    since: float = msgspec.field(default_factory=time.monotonic)
+    """When the transaction began to arrive, by time.monotonic()."""
 
 
 class StreamState:
@@ -127,6 +130,13 @@ class StreamState:
     def in_flight(self) -> int:
         """Number of transactions that have begun and not ended; a prepared transaction has ended."""
         return self._tracker.in_flight
+
+    @property
+    def oldest_since(self) -> float | None:
+        """When the oldest open transaction began to arrive, by time.monotonic(); None if none is open."""
+        tracker = self._tracker
+        begun = [*tracker.streamed.values(), *([tracker.current] if tracker.current is not None else [])]
+        return min((one.since for one in begun), default=None)
 
     @property
     def inside(self) -> bool:
@@ -413,12 +423,10 @@ class StreamState:
         lsn = meaning_of(event.message, "lsn")
         if lsn is None:
             return event.message
-        if lsn < self._stored_lsn:
+        if lsn <= self._stored_lsn:
             return None
-        # The message's LSN is the start of its WAL record, often the end LSN of the commit before; the
-        # record's end is not sent. LSN + 1 differs from that commit's end and is before the record's end. A
-        # message that is not transactional is sent in WAL order, so what ends later has a larger LSN.
-        self.end_lsn = max(self.end_lsn, lsn + 1)
+        # The LSN is the end of the message's WAL record (logicalmsg_decode), where the next commit may begin.
+        self.end_lsn = max(self.end_lsn, lsn)
         return event.message
 
     # Opening and closing transactions, counting changes

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgoutput._arrays import value_offsets
+from pgoutput._trace import span
 from pgoutput.messages import XLogData
 from pgoutput.recording.batch_tracker import BatchTracker
 from pgoutput.recording.directory import Directory
@@ -238,7 +239,13 @@ class SegmentWriter:
             publication_changes=remarks.publication_changes,
         )
         self._number += 1
-        self._run(lambda: self._stored(file.file.finish(metadata), metadata))
+        self._run(lambda: self._finish(file, metadata))
+
+    def _finish(self, file: _OpenSegment, metadata: Metadata) -> None:
+        attributes = {"segment": metadata.number, "messages": metadata.messages, "kind": metadata.kind}
+        with span("pgoutput store segment", **attributes):
+            path = file.file.finish(metadata)
+        self._stored(path, metadata)
 
     def _open(self) -> _OpenSegment:
         file = SegmentFile(self._folder / segment_name(self._number), self._directory)

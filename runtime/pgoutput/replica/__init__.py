@@ -1,6 +1,7 @@
 """Replicas: the committed changes of a recording are applied to one Delta table for each relation.
 
-The input is rows of the view `changes`. The tables can be read by any reader of Delta tables. A table
+`replicate` applies a recording in one process; `pgoutput.spark.replicate` does the same with Spark. Either
+can resume what the other has begun. The tables can be read by any reader of Delta tables. A table
 has the columns of its relation, with the types of `pgoutput.values.arrow_type`, and `_rescued_data`, a map
 from column name to the text of a value that its column cannot represent. A NULL instead of a text means that
 the server never sent the value. With history (SCD type 2) the table also has `__START_AT` and `__END_AT`,
@@ -14,10 +15,14 @@ How the package is divided:
 
 - `schema`: gives a Delta table the columns of its relation.
 - `rows`: applies changes to the rows of a Delta table.
+- `replication`, `checkpoint`, `sorted_changes`: read a recording, and apply it in micro-batches.
 - `batch`, `chunks`, `data_files`: apply a micro-batch, table by table, in chunks of bounded size.
+- `applied`: the event of an applied micro-batch, logged with the logger `pgoutput.replica`.
 - `ownership`, `registry`, `failed_tables`: files of the target that name its owner, the folder of each
   relation's table, and the failed tables.
+- `registration`: registers a query in the recording, which is then not pruned before it was read.
 - `tables`, `retry`: list the tables of a target, and retry the failed tables.
+- `cleaning`, `maintenance`: remove files that the tables do not need any more.
 - `delta_log`, `as_of`, `verified`: how far a table has applied changes, its rows as of an LSN, and up to
   which LSN it was found equal to its source.
 """
@@ -26,29 +31,48 @@ from __future__ import annotations
 
 from pgoutput._extras import require
 
-require("spark", "deltalake", "pyarrow")
+require("replica", "deltalake", "numpy", "pyarrow")
 
+from pgoutput.recording import Verified
+from pgoutput.replica.applied import Applied, log_batch
 from pgoutput.replica.batch import TableResult, apply_changes
+from pgoutput.replica.checkpoint import Offset, applied_offset, parse_offsets
 from pgoutput.replica.failed_tables import FailedTable, MissedBatch, read_failed_tables, record_failure
-from pgoutput.replica.ownership import Owner, check_owner, claim_target
+from pgoutput.replica.maintenance import Maintenance, maintain_tables
+from pgoutput.replica.ownership import Owner, check_owner, claim_target, read_owner
+from pgoutput.replica.registration import Registration
+from pgoutput.replica.replication import SEGMENTS_PER_BATCH, Progress, Report, replicate
 from pgoutput.replica.retry import retry_tables
 from pgoutput.replica.schema import Difference
-from pgoutput.replica.tables import ReplicaTable, replica_tables
-from pgoutput.replica.verified import Verified
+from pgoutput.replica.tables import ReplicaTable, replica_table, replica_tables
 
 __all__ = [
+    "SEGMENTS_PER_BATCH",
+    "Applied",
     "Difference",
     "FailedTable",
+    "Maintenance",
     "MissedBatch",
+    "Offset",
     "Owner",
+    "Progress",
+    "Registration",
     "ReplicaTable",
+    "Report",
     "TableResult",
     "Verified",
+    "applied_offset",
     "apply_changes",
     "check_owner",
     "claim_target",
+    "log_batch",
+    "maintain_tables",
+    "parse_offsets",
     "read_failed_tables",
+    "read_owner",
     "record_failure",
+    "replica_table",
     "replica_tables",
+    "replicate",
     "retry_tables",
 ]

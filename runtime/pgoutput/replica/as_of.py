@@ -8,30 +8,32 @@ folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyarrow import fs
 
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.messages import Relation
 from pgoutput.recording import Location, Recording, locate
-from pgoutput.replica.batch import apply_changes
+from pgoutput.replica.batch import CHUNK_BITS, apply_changes
 from pgoutput.replica.chunks import Chunk, Column
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import LOG_FOLDER, NOTHING, Applied, Version, version_before
-from pgoutput.replica.recorded_changes import sorted_changes, store_changes
-from pgoutput.replica.registry import find_table, register_table
+from pgoutput.replica.delta_log import LOG_FOLDER, NOTHING, Applied, Version, applied_before, version_before
+from pgoutput.replica.failed_tables import read_failed_tables
+from pgoutput.replica.ownership import Owner
+from pgoutput.replica.recorded_changes import StoredChanges, store_changes
+from pgoutput.replica.registry import find_table, register_table, registered_oids
 from pgoutput.replica.schema import TableLayout, delta_names, follow_schema, read_layout
 from pgoutput.views import CHANGES, LsnRange
 from pgoutput.wire import shown_text
 
-_QUERY = "as of"
+_QUERY: Final = "as of"
 """ID of the query that applies changes to the copy of a Delta table."""
 
 
@@ -68,68 +70,142 @@ class TableAsOf:
                 yield (batch.filter(pc.is_null(batch[self._end])) if ended else batch).select(names)
 
 
-def table_as_of(
-    recording: Recording, target: Location, relation: Relation, lsn: int, folder: Path, *, history: bool
-) -> TableAsOf:
-    """Return the rows that a relation's Delta table has as of an LSN.
+class TablesAsOf:
+    """Tables of a replica as of an LSN.
+
+    The recorded changes that the Delta tables lack are read once for all tables.
 
     Args:
         recording: The recording, which has all transactions with a commit LSN below `lsn`.
         target: The folder that holds the replica.
-        relation: Description of the relation as of the LSN, with base types in place of domains.
+        owner: The owner of the target.
+        oids: OIDs of the relations whose tables are wanted.
         lsn: The LSN.
-        folder: An empty folder for temporary files, in the filesystem of the target. It must stay while the
-            rows are read.
-        history: Whether the target keeps all versions of rows.
+        folder: A folder for temporary files. It must stay while tables are read.
 
     Raises:
-        ReplicaError: The table, or a version of it that is needed, cannot be read, or the recorded changes
-            cannot be applied.
         RecordingError: A segment of the recording is missing or damaged.
+        ReplicaError: The target cannot be read.
     """
-    columns = tuple(Column(shown_text(one.name), one.type_oid, one.type_modifier) for one in relation.columns)
-    found = find_table(target, relation.oid)
-    version = Version(-1, NOTHING)
-    if found is not None:
-        version = version_before(found[0], found[1].version(), lsn)
-    changes = os.path.join(folder, "changes")
-    pending = _store_pending(recording, relation.oid, version.applied, lsn, changes)
-    if found is not None and not pending:
-        table = DeltaTable(found[0].place, version=version.number)
-        layout = read_layout(table, shown_text(relation.name))
-        if layout.columns == columns:
-            return TableAsOf(table, layout)
-    copies = locate(folder)
-    if found is not None:
-        _link_table(found[0], version.number, folder)
-        register_table(copies, relation.oid, found[0].place.rpartition("/")[2])
-    for result in apply_changes(
-        sorted_changes(changes), folder, _QUERY, 0, recording=recording.identity, history=history
-    ):
-        if result.error:
-            raise ReplicaError(f"the recorded changes up to the LSN cannot be applied: {result.error}")
-    return _with_columns(copies, relation, columns, history=history)
+
+    def __init__(
+        self,
+        recording: Recording,
+        target: Location,
+        owner: Owner,
+        oids: Collection[int],
+        lsn: int,
+        folder: Path,
+    ) -> None:
+        self._recording, self._target = recording.identity, target
+        self._history = owner.output == "history"
+        self._versions: dict[int, Version] = {}
+        self._errors: dict[int, ReplicaError] = {}
+        missing: dict[int, Applied] = {}
+        """For each relation, a change that all changes to be read follow."""
+        applied_by_all = _applied_by_all(target, owner.query)
+        failed = read_failed_tables(target)
+        for oid in oids:
+            try:
+                version, is_newest = _version(target, oid, lsn)
+            except ReplicaError as error:
+                self._errors[oid] = error
+                continue
+            self._versions[oid] = version
+            is_behind = oid in failed or not is_newest
+            missing[oid] = version.applied if is_behind else max(version.applied, applied_by_all)
+        self._changes = _store_missing(recording, missing, lsn, os.path.join(folder, "changes"))
+
+    def table(self, relation: Relation, folder: Path) -> TableAsOf:
+        """Return the rows that a relation's Delta table has as of the LSN.
+
+        Args:
+            relation: Description of the relation as of the LSN, with base types in place of domains.
+            folder: An empty folder for temporary files, in the filesystem of the target. It must stay while
+                the rows are read.
+
+        Raises:
+            ReplicaError: The table, or a version of it that is needed, cannot be read, or the recorded
+                changes cannot be applied.
+        """
+        if relation.oid in self._errors:
+            raise self._errors[relation.oid]
+        columns = tuple(
+            Column(shown_text(one.name), one.type_oid, one.type_modifier) for one in relation.columns
+        )
+        version, found = self._versions[relation.oid], find_table(self._target, relation.oid)
+        if found is not None and version.number >= 0 and relation.oid not in self._changes:
+            table = DeltaTable(found[0].place, version=version.number)
+            layout = read_layout(table, shown_text(relation.name))
+            if layout.columns == columns:
+                return TableAsOf(table, layout)
+        copies = locate(folder)
+        if found is not None and version.number >= 0:
+            _link_table(found[0], version.number, folder)
+            register_table(copies, relation.oid, found[0].place.rpartition("/")[2])
+        for result in apply_changes(
+            self._changes.sorted(relation.oid),
+            folder,
+            _QUERY,
+            0,
+            recording=self._recording,
+            history=self._history,
+        ):
+            if result.error:
+                raise ReplicaError(f"the recorded changes up to the LSN cannot be applied: {result.error}")
+        return _with_columns(copies, relation, columns, history=self._history)
 
 
-def _store_pending(recording: Recording, oid: int, applied: Applied, lsn: int, file: str) -> int:
-    """Write the changes of a relation that follow `applied` and precede an LSN; return their number."""
+def _version(target: Location, oid: int, lsn: int) -> tuple[Version, bool]:
+    """Return the newest version of a table that does not go beyond an LSN, and whether it is the last."""
+    found = find_table(target, oid)
+    if found is None:
+        return Version(-1, NOTHING), True
+    newest = found[1].version()
+    version = version_before(found[0], newest, lsn)
+    return version, version.number == newest
 
-    def is_pending(batch: pa.RecordBatch) -> pa.BooleanArray:
-        lsns, positions = batch["commit_lsn"], batch["position"]
+
+def _applied_by_all(target: Location, query: str) -> Applied:
+    """Return a change such that no table lacks it or an earlier change, except tables that have failed.
+
+    A query applies a micro-batch to all tables before it begins the next one. So all changes up to the last
+    one that was applied before the newest micro-batch are applied.
+    """
+    found = [one for oid in registered_oids(target) if (one := find_table(target, oid)) is not None]
+    newest = max((table.transaction_version(query) or 0 for _, table in found), default=0)
+    begin = newest >> CHUNK_BITS << CHUNK_BITS
+    return max(
+        (applied_before(place, table.version(), query, begin) for place, table in found), default=NOTHING
+    )
+
+
+def _store_missing(
+    recording: Recording, missing: Mapping[int, Applied], lsn: int, file: str
+) -> StoredChanges:
+    """Write the changes of relations that precede an LSN, and follow the given change of each relation."""
+
+    def is_missing(oid: int, batch: pa.RecordBatch) -> pa.BooleanArray:
+        lsns, positions, applied = batch["commit_lsn"], batch["position"], missing[oid]
         is_later = pc.or_(
             pc.greater(lsns, applied.commit_lsn),
             pc.and_(pc.equal(lsns, applied.commit_lsn), pc.greater(positions, applied.position)),
         )
         return pc.and_(is_later, pc.less(lsns, lsn))
 
-    numbers = [
-        one.number
-        for one in recording.metadata(recording.numbers)
+    first = min(missing.values(), default=Applied(lsn, 0))
+    numbers = []
+    for number in reversed(recording.numbers):
+        (one,) = recording.metadata([number])
+        if one.end_lsn < first.commit_lsn:
+            break  # as do all earlier segments
         # In segments of a snapshot, the LSN of all commits is `end_lsn`.
-        if (one.end_lsn, one.next_position - 1) > applied and one.start_lsn < lsn
-    ]
-    lsns = LsnRange(max(applied.commit_lsn, 0), lsn - 1)
-    return store_changes(recording, oid, numbers, file, lsns, is_pending)
+        if (one.end_lsn, one.next_position - 1) > first and one.start_lsn < lsn:
+            numbers.append(number)
+    else:
+        recording.check_begins_before(max(first.commit_lsn, 0))
+    lsns = LsnRange(max(first.commit_lsn, 0), lsn - 1)
+    return store_changes(recording, missing, numbers[::-1], file, lsns, is_missing)
 
 
 def _link_table(place: Location, version: int, folder: Path) -> None:
@@ -138,7 +214,7 @@ def _link_table(place: Location, version: int, folder: Path) -> None:
     Raises:
         ReplicaError: The table is not in a local folder, or a file of the version does not exist any more.
     """
-    if not isinstance(place.filesystem, fs.LocalFileSystem):
+    if not place.is_local:
         raise ReplicaError(
             f"{place}: only Delta tables in local folders can be compared while changes are applied: "
             "wait until the replica has applied all recorded changes"

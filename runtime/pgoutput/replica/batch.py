@@ -21,6 +21,7 @@ from pgoutput.recording import Location, PathOrUri, locate
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, split_changes
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.delta_log import changes_metadata
+from pgoutput.replica.pending_chunks import PendingChunks
 from pgoutput.replica.registry import find_table, open_table
 from pgoutput.replica.rows import ChunkWriter, Replacement
 from pgoutput.replica.schema import (
@@ -34,6 +35,12 @@ from pgoutput.replica.schema import (
 
 CHUNK_BITS: Final = 20
 """Number of a txnVersion's low bits, for the commit's number. Higher bits hold the micro-batch's number."""
+
+MAX_COMMITS: Final = (1 << CHUNK_BITS) - 1
+"""Maximum number of a micro-batch's commits for one table. Their numbers begin with 0.
+
+As a commit's number, it is that of a commit that applies the whole micro-batch.
+"""
 
 T = TypeVar("T")
 
@@ -52,6 +59,11 @@ class TableResult(msgspec.Struct, frozen=True):
     """Reasons why the table may differ from its source, without reasons known before this micro-batch."""
     error: str = ""
     """Why the micro-batch was not applied to the table, or only in part; empty if all of it was applied."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing happened: the relation has no Delta table, and was only altered."""
+        return not (self.error or self.changes or self.may_differ)
 
 
 def apply_changes(
@@ -94,55 +106,124 @@ def apply_changes(
     """
     location = locate(target)
     for oid, chunks in groupby(split_changes(batches, max_rows, max_bytes), lambda chunk: chunk.oid):
-        error = failed.get(oid, "")
-        result = _apply_chunks(chunks, location, query, batch, recording, history=history, error=error)
-        if result.error or result.changes or result.may_differ:
+        application = _Application(location, query, batch, recording, history=history, combine=False)
+        result = application.apply(chunks, failed.get(oid, ""))
+        if not result.is_empty:
             yield result
 
 
-def _apply_chunks(
-    chunks: Iterator[Chunk],
+def apply_repeatedly(
+    read: Callable[[], Iterator[Chunk]],
     target: Location,
     query: str,
     batch: int,
     recording: str,
     *,
     history: bool,
-    error: str,
+    error: str = "",
 ) -> TableResult:
-    """Apply a micro-batch's changes of one relation, commit by commit, until there is an error."""
-    first = next(chunks)
-    writer: TableWriter | None = None
-    counts: Counter[str] = Counter()
-    may_differ: list[Difference] = []
-    counted = _count_changes(chain([first], chunks), counts)
-    for number, commit in group_chunks(counted, history=history):
-        if error:
+    """Apply a micro-batch's changes of one relation, several chunks in one commit, until there is an error.
+
+    Args:
+        read: Returns the changes, at least one chunk. Called again after a conflict with another commit.
+        target: The folder that holds the replica.
+        query: ID of the query that applies the changes.
+        batch: The number of the micro-batch.
+        recording: UUID of the recording; empty if the changes do not come from a recording.
+        history: Whether to keep all versions of rows (SCD type 2).
+        error: Error of a failed table, to which no changes are applied; empty if it has not failed.
+    """
+    may_differ: tuple[Difference, ...] = ()
+    for combine in (True,) * _ATTEMPTS + (False,):
+        application = _Application(target, query, batch, recording, history=history, combine=combine)
+        result = application.apply(read(), error)
+        may_differ += result.may_differ
+        if not application.has_conflict:
             break
+    return msgspec.structs.replace(result, may_differ=may_differ)
+
+
+class _Application:
+    """The application of a micro-batch to one table. The arguments are those of `apply_repeatedly`.
+
+    Attributes:
+        has_conflict: Whether another commit has changed the table, so that chunks have to be applied again.
+
+    Args:
+        combine: Whether to apply several chunks in one commit.
+    """
+
+    def __init__(
+        self, target: Location, query: str, batch: int, recording: str, *, history: bool, combine: bool
+    ) -> None:
+        self._target, self._query, self._batch, self._recording = target, query, batch, recording
+        self._history = history
+        self._combine = combine
+        self.has_conflict: bool = False
+        self._writer: TableWriter | None = None
+        self._may_differ: list[Difference] = []
+
+    def apply(self, chunks: Iterator[Chunk], error: str) -> TableResult:
+        """Apply the chunks until there is an error; `error` is the error of a failed table."""
+        first = next(chunks)
         name = f"{first.namespace}.{first.name}"
+        counts: Counter[str] = Counter()
+        counted = count_changes(chain([first], chunks), counts)
         try:
-            if number >> CHUNK_BITS:
-                raise ReplicaError(
-                    f"{name}: a batch has more than {1 << CHUNK_BITS} commits for this table. "
-                    "Begin anew, with an empty target and smaller batches"
-                )
-            chunk = next(commit)
-            if writer is None and chunk.is_alteration and find_table(target, chunk.oid) is None:
-                continue  # the relation is not published, or no change of it was applied yet
-            if writer is None:
-                writer = TableWriter(target, chunk, query, recording, history=history)
-            may_differ += writer.apply(chain([chunk], commit), batch << CHUNK_BITS | number)
+            for number, commit in group_chunks(counted, history=self._history):
+                if error or self.has_conflict:
+                    break
+                error = self._attempt(name, partial(self._apply, name, number, commit))
+            # Chunks before an error are committed too.
+            error = self._attempt(name, self._commit) or error
+        except BaseException:  # the chunks cannot be read, or the query is stopped
+            if self._writer is not None:
+                self._writer.discard()
+            raise
+        applied = {} if error else dict(counts)  # a retry applies and counts the whole batch again
+        return TableResult(first.oid, first.namespace, first.name, applied, tuple(self._may_differ), error)
+
+    def _attempt(self, name: str, step: Callable[[], None]) -> str:
+        """Call a function; return its error as a text, or an empty string."""
+        try:
+            step()
         except ReplicaError as failure:
-            error = one_line(failure)
+            return one_line(failure)
         except (DeltaError, OSError, pa.ArrowException) as failure:
-            error = f"{name}: {one_line(failure)}"
-        except Exception as failure:  # an unexpected error of one table must not stop the other tables either
-            error = f"{name}: {type(failure).__name__}: {one_line(failure)}"
-    applied = {} if error else dict(counts)  # a retry applies and counts the whole batch again
-    return TableResult(first.oid, first.namespace, first.name, applied, tuple(may_differ), error)
+            if self._combine and isinstance(failure, CommitFailedError):
+                self.has_conflict = True
+                return ""
+            return f"{name}: {one_line(failure)}"
+        except Exception as failure:  # an unexpected error of one table must not stop the other tables
+            return f"{name}: {type(failure).__name__}: {one_line(failure)}"
+        return ""
+
+    def _apply(self, name: str, number: int, chunks: Iterator[Chunk]) -> None:
+        if number >= MAX_COMMITS:
+            raise ReplicaError(
+                f"{name}: a batch has more than {MAX_COMMITS} commits for this table. "
+                "Begin anew, with an empty target and smaller batches"
+            )
+        chunk = next(chunks)
+        if self._writer is None and chunk.is_alteration and find_table(self._target, chunk.oid) is None:
+            return  # the relation is not published, or no change of it was applied yet
+        if self._writer is None:
+            self._writer = TableWriter(
+                self._target,
+                chunk,
+                self._query,
+                self._recording,
+                history=self._history,
+                combine=self._combine,
+            )
+        self._may_differ += self._writer.apply(chain([chunk], chunks), self._batch << CHUNK_BITS | number)
+
+    def _commit(self) -> None:
+        if self._writer is not None:
+            self._writer.commit()
 
 
-def _count_changes(chunks: Iterable[Chunk], counts: Counter[str]) -> Iterator[Chunk]:
+def count_changes(chunks: Iterable[Chunk], counts: Counter[str]) -> Iterator[Chunk]:
     """Yield the chunks; add the number of their changes to `counts`, by operation, without alterations."""
     for chunk in chunks:
         operations = [] if chunk.is_alteration else pc.value_counts(chunk.changes["operation"]).to_pylist()
@@ -161,6 +242,8 @@ class TableWriter:
         query: ID of the query that writes. It is the txnAppId of the Delta transaction identifiers.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
+        combine: Whether to apply successive chunks in one commit where possible. If so, `commit` has to be
+            called after the last chunk.
 
     Raises:
         ReplicaError: The target cannot be read, or the table's folder contains something other than a Delta
@@ -168,10 +251,19 @@ class TableWriter:
     """
 
     def __init__(
-        self, target: Location, chunk: Chunk, query: str, recording: str = "", *, history: bool
+        self,
+        target: Location,
+        chunk: Chunk,
+        query: str,
+        recording: str = "",
+        *,
+        history: bool,
+        combine: bool = False,
     ) -> None:
         self._history = history
         self._query = query
+        self._combine = combine
+        self._pending: PendingChunks | None = None
         layout = make_layout(chunk.columns, history=history)
         self._table = open_table(target, chunk, layout.schema, recording)
 
@@ -192,9 +284,42 @@ class TableWriter:
         if self._has(version):
             return []
         first = next(chunks)
+        if self._combine and self._fold(first, version):
+            return []
+        self.commit()
         if first.truncates and (first.is_snapshot or not self._history):
             return self._replace_rows(first, chunks, version)
         return self._change_rows(first, version)
+
+    def commit(self) -> None:
+        """Commit the chunks that were folded and not committed yet.
+
+        Raises:
+            deltalake.exceptions.CommitFailedError: A concurrent commit has changed the table. The chunks have
+                to be applied again.
+        """
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.commit(self._table, Transaction(self._query, pending.version))
+
+    def discard(self) -> None:
+        """Delete the data files of chunks that were folded and not committed."""
+        if self._pending is not None:
+            self._pending.discard()
+            self._pending = None
+
+    def _fold(self, chunk: Chunk, version: int) -> bool:
+        """Fold a chunk into data files that are committed later; return False if that is not possible."""
+        if chunk.truncates or chunk.is_alteration or chunk.replaced_by is not None:
+            return False
+        pending = self._pending or PendingChunks(self._table, f"{chunk.namespace}.{chunk.name}")
+        if not pending.fits(self._table, chunk):
+            return False
+        self._pending = pending
+        pending.fold(chunk, version)
+        if pending.is_full:
+            self.commit()
+        return True
 
     def _change_rows(self, chunk: Chunk, version: int) -> list[Difference]:
         """Apply a chunk to the rows of the table."""
@@ -226,7 +351,7 @@ class TableWriter:
                 update = partial(update_properties, self._table, replacement.files, replacement.layout, chunk)
                 differences += self._commit(update, version) or []
                 replacement.add(chunk)
-        except Exception:  # for example, no space is left for the rows
+        except BaseException:  # no space is left for the rows, or the query is stopped
             with suppress(Exception):
                 replacement.discard()
             raise

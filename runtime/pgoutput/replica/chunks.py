@@ -10,13 +10,15 @@ a micro-batch that is applied again after a crash is split into the same chunks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from pgoutput._arrays import Numbers, value_offsets
 
 MAX_ROWS: Final = 100_000
 """Default maximum number of changes in a chunk."""
@@ -36,6 +38,9 @@ class Column(msgspec.Struct, frozen=True):
     type_modifier: int
 
 
+_COMMON: Final = ["relation", "columns", "key_columns"]
+"""Columns of the view `changes` that are equal for all changes of a chunk."""
+
 _COLUMNS: Final = msgspec.json.Decoder(dict[str, tuple[int, int]])
 
 
@@ -52,7 +57,7 @@ class Chunk(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     """Names of the columns of the relation's replica identity."""
     changes: pa.Table
-    """The changes, as rows of the view `changes`."""
+    """The changes, as rows of the view `changes` without the columns that are equal for all of them."""
     replaced_by: Transaction | None = None
     """The transaction of the changes, if it truncates the relation in or before this chunk; None if not."""
 
@@ -121,13 +126,18 @@ def split_changes(
             yield _make_chunk(parts, last_kind)
             parts, rows, size = [], 0, 0
         last_kind = kind
+        ends = np.cumsum(_text_sizes(run))
         first = 0
-        for row, bytes_ in enumerate(_text_sizes(run)):
-            if rows and (rows == max_rows or size + bytes_ > max_bytes):
-                yield _make_chunk([*parts, run.slice(first, row - first)], kind)
-                parts, rows, size, first = [], 0, 0, row
-            rows += 1
-            size += bytes_
+        while True:
+            before = ends[first - 1] if first else 0
+            fitting = np.searchsorted(ends, before + max_bytes - size, side="right")
+            end = min(first + max_rows - rows, max(int(fitting), first if rows else first + 1))
+            if end >= len(ends):
+                break
+            yield _make_chunk([*parts, run.slice(first, end - first)], kind)
+            parts, rows, size, first = [], 0, 0, end
+        rows += len(ends) - first
+        size += int(ends[-1] - before)
         parts.append(run.slice(first))
     if parts:
         yield _make_chunk(parts, last_kind)
@@ -144,60 +154,62 @@ def _split_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_Kind, pa.R
 
     Yield each part with its kind. A truncate or ALTER TABLE begins a part even if the kind stays the same.
     """
-    begins = 0
-    truncated: tuple[int, Transaction] | None = None
+    truncate = np.full(3, -1, np.int64)  # relation and transaction of the latest truncate
     for batch in batches:
-        oids = batch["relation"].field("oid").to_pylist()
-        operations = batch["operation"].to_pylist()
-        transactions = zip(batch["commit_lsn"].to_pylist(), batch["xid"].to_pylist(), strict=True)
-        marks = []
-        for oid, operation, transaction in zip(oids, operations, transactions, strict=True):
-            if operation in ("Truncate", "Schema"):
-                begins += 1
-                truncated = (oid, transaction) if operation == "Truncate" else None
-            replaced_by = transaction if truncated == (oid, transaction) else None
-            marks.append((oid, replaced_by, operation == "Schema", begins))
-        first = 0
-        for (*kind, _), same in groupby(marks):
-            length = len(list(same))
-            for rows in _split_by_columns(batch.slice(first, length)):
+        if not batch.num_rows:
+            continue
+        is_truncate, is_schema = (
+            np.asarray(pc.equal(batch["operation"], operation)) for operation in ("Truncate", "Schema")
+        )
+        fields = batch["relation"].field("oid"), batch["commit_lsn"], batch["xid"]
+        origins = np.column_stack([np.asarray(field, np.int64) for field in fields])
+        # The item at index -1 is the latest truncate of earlier batches.
+        truncates = np.vstack([np.where(is_schema[:, None], -1, origins), truncate])
+        begins = is_truncate | is_schema
+        latest = truncates[np.maximum.accumulate(np.where(begins, np.arange(len(begins)), -1))]
+        truncate = latest[-1]
+        is_replaced = (latest == origins).all(axis=1)
+        begins[0] = True
+        begins[1:] |= (origins[1:, 0] != origins[:-1, 0]) | (is_replaced[1:] != is_replaced[:-1])
+        begins[1:] |= is_schema[:-1]
+        for first, end in pairwise([*np.flatnonzero(begins).tolist(), batch.num_rows]):
+            oid, *transaction = origins[first].tolist()
+            replaced_by = (transaction[0], transaction[1]) if is_replaced[first] else None
+            for rows in split_by_columns(batch.slice(first, end - first)):
                 columns, keys = rows["columns"][0].as_py(), rows["key_columns"][0].as_py()
-                yield (*kind, columns, *keys), rows
-            first += length
+                yield (oid, replaced_by, bool(is_schema[first]), columns, *keys), rows
 
 
-def _split_by_columns(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def split_by_columns(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Split changes of one relation where the relation's columns or replica identity change.
 
     Schema changes are rare, so a bisection is faster than comparing each row with the next.
     """
-    same = pa.array([0] * rows.num_rows)
-    if all(rows[name].equals(rows[name].take(same)) for name in ("columns", "key_columns")):
+    if is_constant(rows["columns"]) and is_constant(rows["key_columns"]):
         yield rows
         return
     half = rows.num_rows // 2
-    yield from _split_by_columns(rows.slice(0, half))
-    yield from _split_by_columns(rows.slice(half))
+    yield from split_by_columns(rows.slice(0, half))
+    yield from split_by_columns(rows.slice(half))
 
 
-def _text_sizes(rows: pa.RecordBatch) -> list[int]:
+def is_constant(array: pa.Array) -> bool:
+    """Return whether all values of an array are equal; True for an empty array."""
+    return bool(array.slice(1).equals(array.slice(0, max(len(array) - 1, 0))))
+
+
+def _text_sizes(rows: pa.RecordBatch) -> Numbers:
     """Return for each change the total size of its old and new values, in bytes of text."""
     sizes = np.zeros(rows.num_rows, np.int64)
     for name in ("before", "after"):
         maps = rows[name]
-        present = maps.drop_null()
-        offsets = present.offsets.to_numpy()
-        items = present.items.slice(offsets[0], offsets[-1] - offsets[0])
-        lengths = pc.fill_null(pc.binary_length(items), 0).to_numpy()
-        ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-        sizes[np.asarray(maps.is_valid())] += np.diff(ends[offsets - offsets[0]])
-    return list(map(int, sizes))
+        sizes += np.diff(value_offsets(maps.items)[maps.offsets.to_numpy()])
+    return sizes
 
 
 def _make_chunk(parts: list[pa.RecordBatch], kind: _Kind) -> Chunk:
-    changes = pa.Table.from_batches([part for part in parts if part.num_rows]).combine_chunks()
-    relation = changes["relation"][0].as_py()
-    types = _COLUMNS.decode(changes["columns"][0].as_py())
-    columns = tuple(Column(name, *type_) for name, type_ in types.items())
-    keys = tuple(changes["key_columns"][0].as_py())
-    return Chunk(relation["oid"], relation["namespace"], relation["name"], columns, keys, changes, kind[1])
+    parts = [part for part in parts if part.num_rows]
+    relation, encoded, keys = (parts[0][name][0].as_py() for name in _COMMON)
+    columns = tuple(Column(name, *type_) for name, type_ in _COLUMNS.decode(encoded).items())
+    changes = pa.Table.from_batches([part.drop_columns(_COMMON) for part in parts]).combine_chunks()
+    return Chunk(changes=changes, **relation, columns=columns, keys=tuple(keys), replaced_by=kind[1])

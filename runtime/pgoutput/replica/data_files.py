@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -21,7 +22,9 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
+from pgoutput._arrays import Numbers
 from pgoutput.errors import ReplicaError
+from pgoutput.replica.cleaning import NO_CLEANING, remove_old_files
 
 FILE_BYTES: Final = 32 << 20
 """Size in bytes at which a data file is complete; further rows are written to a new file."""
@@ -65,6 +68,12 @@ class DataFile(msgspec.Struct, frozen=True):
             "nullCount": self.null_counts,
         }
         return msgspec.json.encode(found).decode()
+
+
+def small_files(files: Iterable[DataFile]) -> set[str]:
+    """Return the paths of small data files if there are too many; the next commit combines them."""
+    small = {file.path for file in files if file.size < SMALL_FILE_BYTES}
+    return small if len(small) > MAX_SMALL_FILES else set()
 
 
 class DataFiles:
@@ -127,6 +136,30 @@ class DataFiles:
                     else pa.record_batch([pa.nulls(batch.num_rows)], names=["_"])
                 )
 
+    def read_except(self, file: DataFile, rows: Numbers | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a data file without the rows whose numbers are given; the first row is row 0.
+
+        Args:
+            file: The data file.
+            rows: Numbers of rows, which ascend; None for no row.
+
+        Raises:
+            ReplicaError: The data file does not exist any more.
+        """
+        first = 0
+        for batch in self.read(file):
+            if rows is not None:
+                low, high = np.searchsorted(rows, (first, first + batch.num_rows))
+                kept = np.ones(batch.num_rows, np.bool_)
+                kept[rows[low:high] - first] = False
+                first += batch.num_rows
+                batch = batch.filter(pa.array(kept))
+            yield batch
+
+    def ended(self, file: DataFile) -> Numbers:
+        """Return the numbers of the rows in a data file that no look-up may find: none."""
+        return np.zeros(0, np.int64)
+
     def _open(self, file: DataFile) -> pa.NativeFile:
         try:
             return self._store.open_input_file(file.path)
@@ -142,10 +175,14 @@ class DataFiles:
         writer.write(batches)
         return writer.close()
 
-    def small_files(self) -> list[DataFile]:
-        """Return the small data files if there are too many of them; the next commit combines these files."""
-        small = [file for file in self if file.size < SMALL_FILE_BYTES]
-        return small if len(small) > MAX_SMALL_FILES else []
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete data files that no version of the table has.
+
+        Raises:
+            OSError: A file cannot be deleted.
+        """
+        for path in paths:
+            self._store.delete_file(path)
 
     def commit(
         self,
@@ -180,8 +217,10 @@ class DataFiles:
                 max_commit_retries=0,
                 app_transactions=None if transaction is None else [transaction],
             ),
+            post_commithook_properties=NO_CLEANING,
         )
         self._table.update_incremental()
+        remove_old_files(self._table)
 
 
 class StagedFiles(DataFiles):
@@ -209,8 +248,87 @@ class StagedFiles(DataFiles):
         """Add data files, and delete data files that are not needed any more."""
         gone = {file.path for file in removed}
         self._staged = [*(file for file in self if file.path not in gone), *added]
-        for path in gone:
-            self._store.delete_file(path)
+        self.delete(gone)
+
+
+class PendingFiles(DataFiles):
+    """The data files of a Delta table with changes that no commit has applied yet.
+
+    New rows are in new data files. Removed rows stay in their data files; their numbers are kept.
+
+    Args:
+        table: The Delta table.
+        schema: The columns of the Delta table.
+
+    Attributes:
+        removed: Numbers of the removed rows, by path of the data file; the numbers ascend.
+    """
+
+    def __init__(self, table: DeltaTable, schema: pa.Schema) -> None:
+        super().__init__(table, schema)
+        self.removed: dict[str, Numbers] = {}
+        self._added: list[DataFile] = []
+        self._unwritten: Iterable[pa.RecordBatch] = ()
+
+    @property
+    def added(self) -> list[DataFile]:
+        """The new data files."""
+        self._write()
+        return self._added
+
+    @property
+    def count(self) -> int:
+        """Number of new data files, without those of the last change."""
+        return len(self._added)
+
+    def __iter__(self) -> Iterator[DataFile]:
+        return chain(super().__iter__(), self.added)
+
+    def ended(self, file: DataFile) -> Numbers:
+        """Return the numbers of the rows in a data file that were removed."""
+        return self.removed.get(file.path, super().ended(file))
+
+    def change(self, added: Iterable[pa.RecordBatch], removed: Mapping[str, Numbers]) -> None:
+        """Add rows, which are written later, and remove rows, given as ascending numbers by path."""
+        self._write()
+        self._unwritten = added
+        for path, numbers in removed.items():
+            known = self.removed.get(path)
+            self.removed[path] = numbers if known is None else np.sort(np.concatenate((known, numbers)))
+
+    def merge(self) -> tuple[list[DataFile], list[DataFile], list[DataFile]]:
+        """Write the remaining rows of data files that lose rows; combine small data files.
+
+        Returns:
+            The new data files to commit, the data files of the table that they replace, and the new data
+            files that they replace, which no commit needs.
+        """
+        new = self._added
+        known = [*super().__iter__(), *new]
+        small = small_files(known)
+        replaced = [file for file in known if file.path in self.removed or file.path in small]
+        remaining = (
+            batch for file in replaced for batch in self.read_except(file, self.removed.get(file.path))
+        )
+        written = self.write(
+            chain(self._unwritten, remaining)
+        )  # the rows of the last change, to the same files
+        self._unwritten, self._added = (), new + written
+        gone, own = {file.path for file in replaced}, {file.path for file in new}
+        return (
+            [file for file in self._added if file.path not in gone],
+            [file for file in replaced if file.path not in own],
+            [file for file in replaced if file.path in own],
+        )
+
+    def discard(self) -> None:
+        """Delete the new data files, which must not be part of a commit."""
+        self._unwritten = ()
+        self.delete(file.path for file in self._added)
+
+    def _write(self) -> None:
+        rows, self._unwritten = self._unwritten, ()
+        self._added += self.write(rows)
 
 
 class _FilesWriter:
@@ -252,7 +370,13 @@ class _FileWriter:
         self._sink = store.open_output_stream(self._path)
         self._schema = schema
         self._metadata: list[pq.FileMetaData] = []
-        self._writer = pq.ParquetWriter(self._sink, schema, metadata_collector=self._metadata)
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            # A dictionary of numbers takes longer to write, and rarely makes the file smaller.
+            use_dictionary=[field.name for field in schema if pa.types.is_string(field.type)],
+            metadata_collector=self._metadata,
+        )
         self._rows: list[pa.RecordBatch] = []
         self._bytes = 0
 

@@ -43,8 +43,17 @@ class Version(NamedTuple):
 
 def changes_metadata(chunk: Chunk) -> dict[str, str]:
     """Return the metadata of the commit that applies the changes of a chunk."""
-    lsn, position = (chunk.changes[name][-1].as_py() for name in ("commit_lsn", "position"))
-    return {_LSN: str(lsn), _POSITION: str(position)}
+    return applied_metadata(last_change(chunk))
+
+
+def last_change(chunk: Chunk) -> Applied:
+    """Return the last change of a chunk."""
+    return Applied(*(chunk.changes[name][-1].as_py() for name in ("commit_lsn", "position")))
+
+
+def applied_metadata(last: Applied) -> dict[str, str]:
+    """Return the metadata of the commit that applies all changes up to the last one."""
+    return {_LSN: str(last.commit_lsn), _POSITION: str(last.position)}
 
 
 def version_before(table: Location, newest: int, lsn: int) -> Version:
@@ -65,7 +74,7 @@ def version_before(table: Location, newest: int, lsn: int) -> Version:
             number, applied = commit.version - 1, None
         elif applied is None and _POSITION in commit.metadata:
             applied = Applied(int(commit.metadata[_LSN]), int(commit.metadata[_POSITION]))
-        elif applied is None and commit.has_changes:
+        elif applied is None and commit.txn:
             break  # made by a pgoutput that did not store the position
         elif applied is None and commit.version == 0:
             applied = NOTHING
@@ -77,12 +86,30 @@ def version_before(table: Location, newest: int, lsn: int) -> Version:
     return Version(number, applied)
 
 
+def applied_before(table: Location, newest: int, query: str, version: int) -> Applied:
+    """Return the last change that a query has applied to a Delta table before a txnVersion.
+
+    NOTHING if the log does not have such a change.
+
+    Args:
+        table: Path or URI of the Delta table.
+        newest: The newest version of the table.
+        query: ID of the query, the txnAppId of its commits.
+        version: The txnVersion.
+    """
+    for commit in _commits(table, newest):
+        is_before = commit.txn.get("appId") == query and commit.txn["version"] < version
+        if is_before and _POSITION in commit.metadata:
+            return Applied(int(commit.metadata[_LSN]), int(commit.metadata[_POSITION]))
+    return NOTHING
+
+
 class _Commit(NamedTuple):
     version: int
     metadata: dict[str, Any]
     """The `commitInfo` of the commit."""
-    has_changes: bool
-    """Whether a query of pgoutput has applied changes in the commit."""
+    txn: dict[str, Any]
+    """The transaction identifier, if a query of pgoutput has applied changes in the commit."""
 
 
 def _commits(table: Location, newest: int) -> Iterator[_Commit]:
@@ -95,4 +122,4 @@ def _commits(table: Location, newest: int) -> Iterator[_Commit]:
         for line in content.splitlines():
             if not line.startswith((b'{"add"', b'{"remove"')):  # there may be many
                 actions |= msgspec.json.decode(line)
-        yield _Commit(version, actions.get("commitInfo", {}), "txn" in actions)
+        yield _Commit(version, actions.get("commitInfo", {}), actions.get("txn", {}))

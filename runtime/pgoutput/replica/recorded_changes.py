@@ -1,13 +1,14 @@
-"""The changes of one relation from a recording, in a temporary file: they may not fit in memory."""
+"""Changes of relations from a recording, in a temporary file: they may not fit in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgoutput.recording import Recording, SegmentReader
 from pgoutput.views import CHANGES, ChangesView, LsnRange, plan_changes, read
@@ -15,54 +16,75 @@ from pgoutput.views import CHANGES, ChangesView, LsnRange, plan_changes, read
 _ALL: Final = LsnRange()
 
 
+class StoredChanges:
+    """Changes of relations in an Arrow file, of which each batch belongs to one relation.
+
+    Args:
+        file: Path of the file.
+        batches: Numbers of each relation's batches, by the relation's OID.
+    """
+
+    def __init__(self, file: str, batches: dict[int, list[int]]) -> None:
+        self._file, self._batches = file, batches
+
+    def __contains__(self, oid: int) -> bool:
+        """Return whether there are changes of a relation."""
+        return oid in self._batches
+
+    def sorted(self, oid: int) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of a relation, sorted by `sequence`, the order in which a query applies changes.
+
+        The batches are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
+        """
+        if oid not in self:
+            return
+        with pa.OSFile(self._file) as source, pa.ipc.open_file(source) as reader:
+            numbers = self._batches[oid]
+            keys = [_sort_keys(reader.get_batch(number)) for number in numbers]
+            batch_of = np.repeat(numbers, [len(lsns) for lsns, _ in keys])
+            row = np.concatenate([np.arange(len(lsns)) for lsns, _ in keys])
+            order = np.lexsort([np.concatenate(column) for column in reversed([*zip(*keys, strict=True)])])
+            boundaries = np.flatnonzero(np.diff(batch_of[order])) + 1
+            for rows in np.split(order, boundaries):
+                batch = reader.get_batch(int(batch_of[rows[0]]))
+                yield batch.take(pa.array(row[rows]))
+
+
 def store_changes(
     source: Recording,
-    oid: int,
+    oids: Collection[int],
     numbers: Sequence[int],
     file: str,
     lsns: LsnRange = _ALL,
-    select: Callable[[pa.RecordBatch], pa.BooleanArray] | None = None,
-) -> int:
-    """Write the changes of a relation to an Arrow file; return the number of changes.
+    select: Callable[[int, pa.RecordBatch], pa.BooleanArray] | None = None,
+) -> StoredChanges:
+    """Write the changes of some relations to an Arrow file.
 
     Args:
         source: The recording.
-        oid: OID of the relation.
+        oids: OIDs of the relations.
         numbers: Numbers of the segments with the commits of the changes.
         file: Path of the file.
         lsns: Commit LSNs of the changes; changes with other commit LSNs may be written too.
-        select: Returns which rows of the view `changes` to write; None for all rows.
+        select: Called with an OID and changes of the relation; returns which of the changes to write. None
+            for all changes.
     """
-    rows = 0
+    batches: dict[int, list[int]] = {}
+    count = 0
     with pa.ipc.new_file(file, CHANGES) as writer:
         for task in plan_changes(source, numbers, lsns):
             with SegmentReader(task.place) as segment:
-                for batch in read(
-                    segment, ChangesView(segment, task, lambda shape: shape.relation.oid == oid)
-                ):
-                    selected = batch if select is None else batch.filter(select(batch))
-                    writer.write_batch(selected)
-                    rows += selected.num_rows
-    return rows
-
-
-def sorted_changes(file: str) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of an Arrow file, sorted by `sequence`, the order in which a query applies changes.
-
-    The file's batches are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
-    """
-    with pa.OSFile(file) as source, pa.ipc.open_file(source) as reader:
-        keys = [_sort_keys(reader.get_batch(number)) for number in range(reader.num_record_batches)]
-        if not keys:
-            return
-        batch_of = np.repeat(np.arange(len(keys)), [len(lsns) for lsns, _ in keys])
-        row = np.concatenate([np.arange(len(lsns)) for lsns, _ in keys])
-        order = np.lexsort([np.concatenate(column) for column in reversed([*zip(*keys, strict=True)])])
-        boundaries = np.flatnonzero(np.diff(batch_of[order])) + 1
-        for rows in np.split(order, boundaries):
-            if len(rows):
-                batch = reader.get_batch(int(batch_of[rows[0]]))
-                yield batch.take(pa.array(row[rows]))
+                for batch in read(segment, ChangesView(segment, task, lambda one: one.relation.oid in oids)):
+                    relations = pc.struct_field(batch["relation"], "oid")
+                    for oid in pc.unique(relations).to_pylist():
+                        changes = batch.filter(pc.equal(relations, oid))
+                        if select is not None:
+                            changes = changes.filter(select(oid, changes))
+                        if changes.num_rows:
+                            writer.write_batch(changes)
+                            batches.setdefault(oid, []).append(count)
+                            count += 1
+    return StoredChanges(file, batches)
 
 
 def _sort_keys(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -22,6 +22,7 @@ from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 from pgoutput.replica.chunks import Chunk
+from pgoutput.replica.cleaning import RETENTION
 from pgoutput.replica.small_files import read_file, write_file
 
 OID: Final = "pgoutput.relation_oid"
@@ -121,6 +122,7 @@ def _create(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -
         NAMESPACE: chunk.namespace,
         NAME: chunk.name,
         RECORDING: recording,
+        **RETENTION,
     }
     for folder in (name, f"{name}@{chunk.oid}"):
         table = _create_at(target / folder, schema, properties)

@@ -22,7 +22,7 @@ from pgoutput.replica.failed_tables import (
     remove_missed_batch,
 )
 from pgoutput.replica.ownership import Owner, read_owner
-from pgoutput.replica.recorded_changes import sorted_changes, store_changes
+from pgoutput.replica.recorded_changes import store_changes
 
 
 def retry_tables(recording: PathOrUri, target: PathOrUri) -> Iterator[TableResult]:
@@ -87,7 +87,7 @@ def _apply_batch(
         try:
             numbers = range(missed.first_segment, missed.last_segment + 1)
             source.check(numbers)
-            store_changes(source, table.oid, numbers, file)
+            changes = store_changes(source, [table.oid], numbers, file)
         except PgoutputError as error:
             yield TableResult(table.oid, table.namespace, table.name, {}, error=str(error))
             return
@@ -96,7 +96,7 @@ def _apply_batch(
             yield TableResult(table.oid, table.namespace, table.name, {}, error=text)
             return
         yield from apply_changes(
-            sorted_changes(file),
+            changes.sorted(table.oid),
             target.place,
             owner.query,
             missed.batch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs
@@ -36,7 +37,7 @@ def write_file(place: Location, text: str) -> None:
     """
     try:
         place.filesystem.create_dir(place.path.rpartition("/")[0])
-        if isinstance(place.filesystem, fs.LocalFileSystem):
+        if place.is_local:
             part = f"{place.path}.part"
             _write(place.filesystem, part, text)
             place.filesystem.move(part, place.path)
@@ -46,21 +47,56 @@ def write_file(place: Location, text: str) -> None:
         raise ReplicaError(f"{place}: {one_line(error)}") from error
 
 
-def remove_file(place: Location) -> None:
+def create_file(place: Location, text: str) -> None:
+    """Write a small text file that must not exist yet, atomically.
+
+    If two processes create a file of the local filesystem at the same time, one of them fails.
+
+    Raises:
+        ReplicaError: The file exists, or cannot be written.
+    """
+    taken = ReplicaError(
+        f"{place}: another process has written this file: only one query may write to a target"
+    )
+    if read_file(place):
+        raise taken
+    if not place.is_local:
+        write_file(place, text)
+        return
+    part = place.parent / f".{uuid4()}.part"
+    write_file(part, text)
+    try:
+        os.link(part.path, place.path)
+    except FileExistsError:
+        raise taken from None
+    except OSError as error:
+        raise ReplicaError(f"{place}: {one_line(error)}") from error
+    finally:
+        remove_file(part)
+
+
+def remove_file(place: Location, *, missing_ok: bool = False) -> None:
     """Remove a small text file.
+
+    Args:
+        place: The file.
+        missing_ok: Whether to do nothing if the file does not exist.
 
     Raises:
         ReplicaError: The file cannot be removed.
     """
     try:
         place.filesystem.delete_file(place.path)
+    except FileNotFoundError as error:
+        if not missing_ok:
+            raise ReplicaError(f"{place}: {one_line(error)}") from error
     except (OSError, pa.ArrowException) as error:
         raise ReplicaError(f"{place}: {one_line(error)}") from error
 
 
 def remove_empty_folder(place: Location) -> None:
     """Remove a folder of the local filesystem if it is empty; do nothing on other filesystems."""
-    if isinstance(place.filesystem, fs.LocalFileSystem):
+    if place.is_local:
         with suppress(OSError):  # another process has written into the folder
             os.rmdir(place.path)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location, PathOrUri, locate
+from pgoutput.recording import Location, PathOrUri, Verified, locate
 from pgoutput.replica.failed_tables import FailedTable, read_failed_tables
 from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE, RECORDING, find_table, registered_oids
 from pgoutput.replica.schema import Difference, decode_differences
-from pgoutput.replica.verified import VERIFIED, Verified, decode_verified
+from pgoutput.replica.verified import VERIFIED, decode_verified
 
 
 class ReplicaTable(msgspec.Struct, frozen=True):
@@ -47,6 +47,16 @@ def replica_tables(target: PathOrUri) -> dict[int, ReplicaTable]:
     oids = sorted(registered_oids(folder) | failed.keys())
     tables = (_read_table(folder, oid, failed.get(oid)) for oid in oids)
     return {table.oid: table for table in tables if table is not None}
+
+
+def replica_table(target: PathOrUri, oid: int) -> ReplicaTable | None:
+    """Return a description of the table of one relation of a target; None if there is none.
+
+    Raises:
+        ReplicaError: The target cannot be read.
+    """
+    folder = locate(target)
+    return _read_table(folder, oid, read_failed_tables(folder).get(oid))
 
 
 def _read_table(target: Location, oid: int, failed: FailedTable | None) -> ReplicaTable | None:

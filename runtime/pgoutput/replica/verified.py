@@ -8,24 +8,13 @@ import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from pgoutput.recording import Location
+from pgoutput.recording import Location, Verified
 from pgoutput.replica.registry import find_table
 
 VERIFIED: Final = "pgoutput.verified_through"
 """Key of a Delta table property; the value is `Verified` as JSON, or empty."""
 
 _ATTEMPTS: Final = 10
-
-
-class Verified(msgspec.Struct, frozen=True):
-    """The result of a comparison that found a Delta table equal to its source."""
-
-    lsn: int
-    """The table was equal as of this LSN."""
-    time: str
-    """Time of the comparison in UTC, as `2026-01-31 12:00:00+00:00`."""
-    rows: int
-    """Number of compared rows."""
 
 
 def decode_verified(text: str | None) -> Verified | None:

@@ -8,6 +8,7 @@
   differ.
 - `write_feed`: starts a streaming query that writes the changes as Parquet.
 - `local_session`: starts Spark on this machine, with a Java from PyPI if no Java is installed.
+- `cluster_session`: uses the executors of a Spark cluster, or connects to a Spark Connect server.
 """
 
 from pgoutput._extras import require
@@ -17,11 +18,12 @@ require("spark", "pyspark", "pandas", "pyarrow", "deltalake")
 from pgoutput.replica import replica_tables
 from pgoutput.spark.decoding import decode
 from pgoutput.spark.replication import replicate, write_feed
-from pgoutput.spark.session import local_session
+from pgoutput.spark.session import cluster_session, local_session
 from pgoutput.spark.source import PgoutputDataSource
 
 __all__ = [
     "PgoutputDataSource",
+    "cluster_session",
     "decode",
     "local_session",
     "replica_tables",

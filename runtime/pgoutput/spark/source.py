@@ -7,9 +7,11 @@ refused.
 Options for reading:
 
 - `path`: The folder of a recording, or one segment, as a path or as a URI of a pyarrow filesystem.
-- `view`: `messages`, `changes` (the default), `table` or `schema`: see `pgoutput.views`.
+- `view`: `messages`, `changes` (the default), `batches`, `table` or `schema`: see `pgoutput.views`.
 - `table`: For the view `table`, the qualified name of the table, such as `public.orders`. For a renamed
   table, each name selects the changes made while the table had it.
+- `columns`: Names of the columns to read, separated by commas; all columns by default. Spark does not tell a
+  Python data source which columns a query needs.
 - `maxFilesPerTrigger`: Maximum number of segments in a micro-batch. By default, a micro-batch contains all
   available segments.
 
@@ -170,6 +172,8 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
             )
         if not last:
             return start
+        if last > start["segment"]:
+            self._recording.check_not_pruned(start["segment"] + 1)
         if isinstance(limit, ReadMaxFiles):
             last = min(last, start["segment"] + limit.max_files)
         return {"segment": last, "recording": self._identity}
@@ -191,6 +195,8 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         for offset in (start, end):
             _check_recording(recording, recording.identity, offset)
         numbers = range(start["segment"] + 1, end["segment"] + 1)
+        if numbers:
+            recording.check_not_pruned(numbers[0])
         available = {*recording.numbers}
         missing = [number for number in numbers if number not in available]
         if missing:

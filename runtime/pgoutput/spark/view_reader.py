@@ -12,8 +12,10 @@ from pyspark.sql.datasource import InputPartition
 
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording, SegmentReader
+from pgoutput.replica.change_batches import pack_by_relation
 from pgoutput.spark.filters import Filters
 from pgoutput.views import (
+    BATCHES,
     CHANGES,
     MESSAGES,
     SCHEMA,
@@ -36,6 +38,7 @@ from pgoutput.views import (
 VIEWS: Final[Mapping[str, pa.Schema | None]] = {
     "messages": MESSAGES,
     "changes": CHANGES,
+    "batches": BATCHES,
     "table": None,
     "schema": SCHEMA,
 }
@@ -48,9 +51,11 @@ class SourceOptions(msgspec.Struct, frozen=True):
     path: str
     """Path or URI of the recording, or of one segment."""
     view: str = "changes"
-    """Name of the view to read: "messages", "changes", "table" or "schema"."""
+    """Name of the view to read: a key of `VIEWS`."""
     table: str | None = None
     """Qualified name of the table to read with the view "table"; None if the option is not set."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns to return, in this order; all columns if empty."""
     max_files: int | None = None
     """Maximum number of segments in a micro-batch; None for no limit."""
 
@@ -71,7 +76,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         raise ValueError("the view table needs the option table: the name of a table, such as public.orders")
     if files is not None and not (files.isdecimal() and int(files)):
         raise ValueError(f"the option maxFilesPerTrigger is a number of segments, 1 or more, not {files!r}")
-    return SourceOptions(path, view, table, None if files is None else int(files))
+    columns = tuple(name.strip() for name in options.get("columns", "").split(",") if name.strip())
+    return SourceOptions(path, view, table, columns, None if files is None else int(files))
 
 
 class ViewReader:
@@ -86,15 +92,17 @@ class ViewReader:
         self.filters: Filters = Filters()
 
     def schema(self) -> pa.Schema:
-        """Return the columns of the view: for the view `table`, all columns that the table has had so far.
+        """Return the columns to read: for the view `table`, with all columns that the table has had so far.
 
         Raises:
             RecordingError: The recording has no table with the name in the options.
+            ValueError: The view does not have a column that the options select.
         """
         if (schema := VIEWS[self.options.view]) is not None:
-            return schema
+            return self._select(schema)
         recording = Recording(self.options.path)
-        shapes = [version.schema for version in schema_versions(recording.metadata(recording.numbers))]
+        versions = schema_versions(recording.metadata(recording.numbers), recording.beginning.relations)
+        shapes = [version.schema for version in versions]
         matching = [shape for shape in shapes if self._is_table(shape)]
         if not matching:
             names = sorted({_qualified_name(shape) for shape in shapes})
@@ -102,7 +110,17 @@ class ViewReader:
                 f"{recording.location}: the recording has no table {self.options.table}; "
                 + (f"it has {', '.join(names)}" if names else "it has no tables")
             )
-        return table_schema(row_type(matching))
+        return self._select(table_schema(row_type(matching)))
+
+    def _select(self, schema: pa.Schema) -> pa.Schema:
+        """Return those columns of a view that the options select."""
+        names = self.options.columns or schema.names
+        if unknown := [name for name in names if name not in schema.names]:
+            raise ValueError(
+                f"the option columns names {', '.join(unknown)}: "
+                f"the columns of the view {self.options.view} are {', '.join(schema.names)}"
+            )
+        return pa.schema([schema.field(name) for name in names])
 
     def accepts_schema(self, schema: pa.Schema) -> bool:
         """Return whether `schema` is equal to the schema of the view.
@@ -111,7 +129,7 @@ class ViewReader:
         then `before` and `after` have other types.
         """
         if self.options.view == "table":
-            return bool(schema.names == table_schema(row_type([])).names)
+            return bool(schema.names == self._select(table_schema(row_type([]))).names)
         return bool(schema.equals(self.schema()))
 
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[InputPartition]:
@@ -145,17 +163,19 @@ class ViewReader:
             schema: The columns of the rows to return.
         """
         if self.options.view == "schema":
-            yield self._read_schema_versions(*partition)
+            yield self._read_schema_versions(*partition).select(schema.names)
             return
         for task in partition:
             with SegmentReader(task.place) as segment:
-                yield from read(segment, self._view(segment, task, schema))
+                for rows in read(segment, self._view(segment, task, schema)):
+                    packed = pack_by_relation(rows) if self.options.view == "batches" else rows
+                    yield packed.select(schema.names)
 
     def _view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
         """Return the view that converts the messages of one segment to rows."""
         if self.options.view == "messages":
             return MessagesView(segment)
-        if self.options.view == "changes":
+        if self.options.view in ("changes", "batches"):
             return ChangesView(segment, task, self.filters.selects_relation)
         return TableView(segment, task, self._is_selected, schema)
 
@@ -163,8 +183,11 @@ class ViewReader:
         """Return the schema versions that begin in a range of segments, as rows of the view `schema`."""
         recording = Recording(self.options.path)
         segments = recording.metadata(number for number in recording.numbers if number <= last)
+        earlier = recording.beginning.relations
         positions = {version.position for one in segments if one.number >= first for version in one.relations}
-        versions = schema_versions(segments)
+        if first == recording.beginning.segment:
+            positions |= {version.position for version in earlier}
+        versions = schema_versions(segments, earlier)
         return schema_batch(version for version in versions if version.position in positions)
 
     def _is_selected(self, shape: RelationSchema) -> bool:

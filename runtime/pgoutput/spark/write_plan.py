@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
-from pyarrow import fs
 
 from pgoutput.errors import EncodeError, RecordingError
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
@@ -148,7 +147,7 @@ def plan_segments(path: str, table: WrittenTable, *, overwrite: bool) -> tuple[W
         RecordingError: The folder contains something other than a recording written by Spark.
     """
     location = locate(path)
-    if not isinstance(location.filesystem, fs.LocalFileSystem):
+    if not location.is_local:
         raise ValueError(
             f"{location}: segments are written to local or mounted folders only; copy them from there"
         )

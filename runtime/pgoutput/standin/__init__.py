@@ -12,6 +12,10 @@ replication slots, and has no tables.
 - `Faults` are the errors that the server injects; `parse_faults` reads them from command line arguments.
 """
 
+from pgoutput._extras import require
+
+require("standin", "duckdb")
+
 from pgoutput.standin.faults import Faults, parse_faults
 from pgoutput.standin.recorded import RecordedSource
 from pgoutput.standin.server import StandIn, serve

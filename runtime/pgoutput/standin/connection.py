@@ -15,7 +15,7 @@ from pgoutput.standin.protocol import ServerError
 from pgoutput.standin.replication import ReplicationExecutor, Terminated
 from pgoutput.standin.server_state import ServerState
 from pgoutput.standin.settings import REPORTED
-from pgoutput.standin.sql import ExtendedQuery, StatementExecutor, split_statements
+from pgoutput.standin.sql import Engine, ExtendedQuery, StatementExecutor, split_statements
 from pgoutput.standin.values import encode_value
 
 _AUTHENTICATION_SECONDS: Final = 60.0
@@ -36,6 +36,7 @@ class Connection:
 
     Args:
         server: State of the server.
+        engine: Executes queries on the catalogs.
         reader: Stream that receives from the client.
         writer: Stream that sends to the client.
         tls: TLS context with the server's certificate, or None to decline TLS.
@@ -45,12 +46,14 @@ class Connection:
     def __init__(
         self,
         server: ServerState,
+        engine: Engine,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         tls: ssl.SSLContext | None,
         certificate_hash: bytes | None,
     ) -> None:
         self._server = server
+        self._engine = engine
         self._reader = reader
         self._writer = writer
         self._tls = tls
@@ -128,7 +131,7 @@ class Connection:
     async def _serve(self, options: dict[str, str]) -> None:
         backend = self._server.open_backend(options.get("database") or options["user"], options["user"])
         try:
-            executor = StatementExecutor(self._server, backend)
+            executor = StatementExecutor(self._server, backend, self._engine)
             mode = _replication_mode(options)
             replication = None
             if mode != "none":

@@ -16,6 +16,7 @@ from pgoutput.standin.faults import Faults
 from pgoutput.standin.protocol import ServerError, error_response
 from pgoutput.standin.server_state import ServerState
 from pgoutput.standin.source import Source, StreamFactory, as_source
+from pgoutput.standin.sql import Engine
 
 _MAX_CONNECTIONS: Final = 500
 """Maximum number of simultaneous connections (max_connections)."""
@@ -67,6 +68,7 @@ async def serve(
         raise ValueError("a user and a password go together")
     verifier = None if user is None or password is None else ScramVerifier.from_password(user, password)
     state = ServerState(as_source(source), faults or Faults(), verifier, sender_timeout, settings or {})
+    engine = Engine()
     connections: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -78,7 +80,7 @@ async def serve(
                 error = ServerError("53300", "sorry, too many clients already", fatal=True)
                 writer.write(error_response(error))
             else:
-                await Connection(state, reader, writer, tls, certificate_hash).run()
+                await Connection(state, engine, reader, writer, tls, certificate_hash).run()
         except (OSError, asyncio.CancelledError):  # the client disconnected, or the server shuts down
             pass
         finally:
@@ -94,6 +96,7 @@ async def serve(
         for task in connections:
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
+        engine.close()
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:

@@ -31,8 +31,8 @@ class ServerState(msgspec.Struct, eq=False):
     """wal_sender_timeout, in seconds; 0 disables the timeout."""
     settings: Mapping[str, str]
     """Values that replace default settings or add settings, by setting name."""
-    started: str = msgspec.field(default_factory=lambda: datetime.now(UTC).isoformat(" "))
-    """Time when the server was started, in ISO format."""
+    started: str = msgspec.field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}+00")
+    """Time when the server was started, as the text of a timestamptz."""
     slots: Slots = msgspec.field(default_factory=Slots)
     """Replication slots."""
     backends: dict[int, Backend] = {}

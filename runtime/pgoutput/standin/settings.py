@@ -40,6 +40,7 @@ _DEFAULTS: Final = {
     "bytea_output": "hex",
     "data_directory_mode": "0700",
     "extra_float_digits": "1",
+    "jit": "on",
     "lc_messages": "C",
     "max_identifier_length": "63",
     "max_replication_slots": str(MAX_SLOTS),
@@ -97,7 +98,7 @@ class Settings:
         name = self._names.setdefault(name.lower(), name)
         if name in _READ_ONLY:
             raise ServerError("55P02", f'parameter "{name}" cannot be changed')
-        if name == "client_encoding" and value.upper().replace("-", "") not in _UTF8_NAMES:
+        if name == "client_encoding" and _clean(value) not in _UTF8_NAMES:
             raise ServerError("22023", f"the stand-in server supports only UTF8, not {value}")
         if name == "client_encoding":
             value = "UTF8"
@@ -111,7 +112,12 @@ class Settings:
 
 
 _READ_ONLY: Final = ("server_version", "server_version_num", "server_encoding", "wal_level", "is_superuser")
-_UTF8_NAMES: Final = ("UTF8", "UNICODE", "SQL_ASCII", "DEFAULT")
+_UTF8_NAMES: Final = ("utf8", "unicode", "sqlascii", "default")
+
+
+def _clean(encoding: str) -> str:
+    """Return the name of an encoding as PostgreSQL compares it, without punctuation (clean_encoding_name)."""
+    return "".join(filter(str.isalnum, encoding)).lower()
 
 
 def version_number(server_version: str) -> int:

@@ -8,8 +8,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from pgoutput.catalog import TYPES
 from pgoutput.standin.protocol import EncodedValue, Field, ServerError
-from pgoutput.values import encode_binary
+from pgoutput.values import decode_binary, encode_binary
 
 SqlValue: TypeAlias = int | float | str | bytes | None
 """A value of a query result or a query parameter. A boolean is 0 or 1, NULL is None."""
@@ -27,11 +28,13 @@ class Result(msgspec.Struct, frozen=True):
 
 
 BOOL: Final = 16
+INT2: Final = 21
 INT8: Final = 20
 INT4: Final = 23
 TEXT: Final = 25
 OID: Final = 26
 FLOAT8: Final = 701
+UNKNOWN: Final = 705
 NAME: Final = 19
 XID: Final = 28
 PG_LSN: Final = 3220
@@ -81,9 +84,10 @@ def decode_parameter(data: EncodedValue, type_oid: int, format_: int) -> SqlValu
         if format_ and type_oid in _NUMBER_FORMATS:
             number: int | float = struct.unpack(_NUMBER_FORMATS[type_oid], data)[0]
             return number
-        return data.decode()
-    except (struct.error, UnicodeDecodeError):
+        return decode_binary(data, type_oid) if format_ and type_oid in _TYPES else data.decode()
+    except (struct.error, ValueError):
         raise ServerError("22P03", f"a parameter of type {type_oid} cannot be read") from None
 
 
+_TYPES: Final = {oid for builtin in TYPES for oid in (builtin.oid, builtin.array_oid) if oid}
 _NUMBER_FORMATS: Final = {BOOL: ">?", 21: ">h", INT4: ">i", INT8: ">q", OID: ">I", FLOAT8: ">d"}

@@ -51,5 +51,5 @@ this package in every session."""
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    require("testing", "hypothesis", "numpy", "pyarrow")
+    require("testing", "duckdb", "hypothesis", "numpy", "pyarrow")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -35,14 +36,17 @@ it passes the test. An Arrow type that passes no test can represent any text."""
 
 
 def to_arrow(
-    cells: Sequence[Cell], type_oid: int, type_modifier: int = -1, type_: pa.DataType | None = None
+    cells: Sequence[Cell] | pa.StringArray,
+    type_oid: int,
+    type_modifier: int = -1,
+    type_: pa.DataType | None = None,
 ) -> tuple[pa.Array, Rescued]:
     """Return a column of cells as an Arrow array, and its rescued values as text.
 
     The text and the binary form of a value give the same result. A column may contain both.
 
     Args:
-        cells: Cells of the column.
+        cells: Cells of the column, or their text as an Arrow array.
         type_oid: OID of the column's type.
         type_modifier: Type modifier (`atttypmod`), -1 if there is none.
         type_: Type of the array, or None for `arrow_type(type_oid, type_modifier)`. Pass the `common_type` of
@@ -55,25 +59,29 @@ def to_arrow(
     Raises:
         TypeError: `cells` is not a sequence of cells.
     """
-    require_sequence(cells)
     own_type = arrow_type(type_oid, type_modifier)
     type_ = own_type if type_ is None else type_
-    if type_ == own_type and (array := convert_directly(cells, type_oid, type_)) is not None:
-        return array, {}
-    texts, rescued = read_cells(cells, type_oid)
-    array, converted = _convert(texts, type_, array_delimiter(type_oid))
-    rescued |= {row: texts[row] for row, succeeded in enumerate(converted) if not succeeded}
+    rescued: Rescued = {}
+    if not isinstance(cells, pa.StringArray):
+        require_sequence(cells)
+        if type_ == own_type and (array := convert_directly(cells, type_oid, type_)) is not None:
+            return array, {}
+        texts, rescued = read_cells(cells, type_oid)
+        cells = pa.array(texts, pa.string())
+    array = _convert(cells, type_, array_delimiter(type_oid))
+    if array.null_count > cells.null_count:
+        lost = pc.indices_nonzero(pc.and_(cells.is_valid(), array.is_null()))
+        rescued |= dict(zip(lost.to_pylist(), cells.take(lost).to_pylist(), strict=True))
     return array, rescued
 
 
-def _convert(texts: list[str | None], type_: pa.DataType, delimiter: str) -> tuple[pa.Array, list[bool]]:
-    """Return texts as an array, and for each text whether `type_` can represent it (true for None)."""
+def _convert(array: pa.StringArray, type_: pa.DataType, delimiter: str) -> pa.Array:
+    """Return texts as an array, with NULL for each text that `type_` cannot represent."""
     if pa.types.is_list(type_):
-        return _convert_lists(texts, type_, delimiter)
-    array = pa.array(texts, pa.string())
+        return _convert_lists(array.to_pylist(), type_, delimiter)
     pattern = _pattern(type_)
     if pattern is None:
-        return array, [True] * len(texts)
+        return array
     fits = pc.match_substring_regex(array, f"^({pattern})$")
     array = pc.if_else(fits, array, None)
     try:
@@ -84,8 +92,7 @@ def _convert(texts: list[str | None], type_: pa.DataType, delimiter: str) -> tup
         result = _within_years(result, type_)
     elif pa.types.is_floating(type_):
         result = _within_range(result, array)
-    valid = result.is_valid().to_pylist()
-    return result, [text is None or is_valid for text, is_valid in zip(texts, valid, strict=True)]
+    return result
 
 
 def _pattern(type_: pa.DataType) -> str | None:
@@ -111,6 +118,8 @@ def _cast(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
 
 def _cast_zoned(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
     """Cast texts with a UTC offset to timestamps, even offsets with seconds, which Arrow cannot parse."""
+    if pc.all(pc.ends_with(array, "+00")).as_py():  # tested first, because it is fast
+        return pc.cast(array, type_)
     parts = pc.extract_regex(array, _ZONE_WITH_SECONDS)
     if parts.null_count == len(parts):
         return pc.cast(array, type_)
@@ -143,20 +152,15 @@ def _within_range(array: pa.Array, texts: pa.StringArray) -> pa.Array:
     return pc.if_else(pc.or_(too_large, too_small), pa.scalar(None, array.type), array)
 
 
-def _convert_lists(
-    texts: list[str | None], type_: pa.ListType, delimiter: str
-) -> tuple[pa.Array, list[bool]]:
+def _convert_lists(texts: list[str | None], type_: pa.ListType, delimiter: str) -> pa.ListArray:
     lists = [None if text is None else parse_array(text, delimiter) for text in texts]
-    offsets = [0]
-    for items in lists:
-        offsets.append(offsets[-1] + len(items or ()))
-    flat, elements_converted = _convert(
-        [item for items in lists for item in items or ()], type_.value_type, ","
-    )
-    converted = [
-        text is None or (items is not None and all(elements_converted[start:end]))
-        for text, items, start, end in zip(texts, lists, offsets, offsets[1:], strict=False)
+    offsets = list(accumulate((len(items or ()) for items in lists), initial=0))
+    elements = pa.array([item for items in lists for item in items or ()], pa.string())
+    flat = _convert(elements, type_.value_type, ",")
+    lost = pc.and_(elements.is_valid(), flat.is_null()).to_pylist()
+    is_null = [
+        items is None or any(lost[start:end])
+        for items, (start, end) in zip(lists, pairwise(offsets), strict=True)
     ]
-    is_null = [text is None or not succeeded for text, succeeded in zip(texts, converted, strict=True)]
     mask = pa.array(is_null, pa.bool_())
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=type_, mask=mask), converted
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=type_, mask=mask)

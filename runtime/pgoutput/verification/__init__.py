@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from pgoutput._extras import require
 
-require("spark", "deltalake", "pyarrow")
+require("replica", "deltalake", "pyarrow")
 require("recorder", "numpy", "psycopg")
 
 from pgoutput.verification.differences import RowDifference, ValueDifference

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -10,8 +10,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pgoutput.recorder.row_keys import Keys
 from pgoutput.verification.replica_rows import ReplicaRows
 from pgoutput.verification.source_rows import BUCKETS, SourceRows, Sums
+from pgoutput.wire import is_utf8
 
 _GROUP_ROWS: Final = 500_000
 """Largest number of rows whose hashes are fetched at once, unless a single bucket has more."""
@@ -49,6 +51,8 @@ class FoundDifferences(msgspec.Struct, frozen=True):
     """Number of rows that differ."""
     shown: tuple[RowDifference, ...]
     """The first of these rows."""
+    keys: Keys = frozenset()
+    """Keys of these rows in the source and in the replica; None if the keys do not identify the rows."""
 
 
 _Hash: TypeAlias = tuple[int, int]
@@ -62,6 +66,8 @@ def find_differences(
     names: Sequence[str],
     key: Sequence[int],
     limit: int,
+    identity: Sequence[int] = (),
+    max_keys: int = 0,
 ) -> FoundDifferences:
     """Return the rows that differ.
 
@@ -72,10 +78,14 @@ def find_differences(
         names: Names of the columns.
         key: Indices of the columns that identify a row; empty if only the whole row does.
         limit: Largest number of rows to return.
+        identity: Indices of the columns of the replica identity.
+        max_keys: Largest number of keys to return; the keys are None if more rows differ.
     """
     count = 0
     shown: dict[int, dict[_Hash, int]] = defaultdict(dict)
     """By key range: how often each row is missing in the replica (negative: in the source)."""
+    unequal: dict[int, dict[_Hash, int]] = defaultdict(dict)
+    """As `shown`, for all rows whose keys are returned."""
     sums = {number: (source.sums(number), there) for number, there in replica_sums.items()}
     for cells in _groups(sums):
         for number, missing in _compare_pairs(source, replica, cells):
@@ -84,10 +94,13 @@ def find_differences(
                 minus = -sum(times for times in rows.values() if times < 0)
                 if count < limit:
                     shown[number].update(rows)
+                if count < max_keys:
+                    unequal[number].update(rows)
                 count += max(plus, minus)
     found = list(_describe(source, replica, shown, names, key))
     compared = sum(int(here[0].sum()) for here, _ in sums.values())
-    return FoundDifferences(compared, count, tuple(found[:limit]))
+    keys = _find_keys(source, replica, unequal, identity) if count <= max_keys else None
+    return FoundDifferences(compared, count, tuple(found[:limit]), keys)
 
 
 def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:
@@ -139,6 +152,38 @@ def _by_key(missing: Mapping[_Hash, int]) -> dict[int, dict[_Hash, int]]:
     for one, times in missing.items():
         by_key[one[0]][one] = times
     return by_key
+
+
+def _find_keys(
+    source: SourceRows,
+    replica: ReplicaRows,
+    unequal: Mapping[int, Mapping[_Hash, int]],
+    identity: Sequence[int],
+) -> Keys:
+    """Return the keys of rows that differ; None if they do not identify the rows.
+
+    Args:
+        source: The rows of the source.
+        replica: The rows of the replica.
+        unequal: By key range: how often each row is missing in the replica (negative: in the source).
+        identity: Indices of the columns of the replica identity.
+    """
+    keys: set[tuple[str | None, ...]] = set()
+    surplus: Counter[int] = Counter()
+    """How many rows more than the source the replica has, by hash of the key."""
+    for number, rows in unequal.items():
+        here = {one[0] for one, times in rows.items() if times > 0}
+        if here:
+            keys.update(values for _, _, values in source.rows(number, here, identity))
+        for (hashed, _), times in rows.items():
+            surplus[hashed] += max(0, -times)
+    for _, _, values, _ in replica.rows(+surplus) if +surplus else ():
+        keys.add(tuple(values[at] for at in identity))
+    texts = {tuple(value for value in key if value is not None and is_utf8(value)) for key in keys}
+    # The Delete of a key removes only one of two rows.
+    if max(surplus.values(), default=0) > 1 or any(len(key) < len(identity) for key in texts):
+        return None
+    return frozenset(texts)
 
 
 def _describe(

@@ -1,30 +1,98 @@
 """Key ranges: parts of a table that are compared one after the other.
 
 A table is divided by the first column of an index that is part of the replica identity, if the values of the
-column sort alike on the server and in Arrow: integers and UUIDs.
+column can be sorted here as the server sorts them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgoutput import catalog
 from pgoutput._arrays import Numbers
 from pgoutput.messages import ColumnFlag
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.published_tables import PublishedTable
+from pgoutput.recorder.row_keys import quote_name, quote_text
 
 ROWS: Final = 1_000_000
 """Target number of rows in a key range."""
 
-_TYPES: Final = {catalog.BY_NAME[name].oid for name in ("int2", "int4", "int8", "uuid")}
+_BYTES: Final = 36
+"""Number of bytes of a text that are compared with the bounds; a UUID has so many."""
 
-_UUID: Final = catalog.BY_NAME["uuid"].oid
+_DATETIME: Final = "^[0-9]{4}-[0-9 :.+-]+$"
+"""Regular expression for dates and timestamps whose text sorts as their values do."""
+
+_WHOLE: Final = "^-?[0-9]{1,18}$"
+"""Regular expression for integers that certainly have 64 bits."""
+
+
+class _Order(NamedTuple):
+    """The order of a type's values."""
+
+    keys: Callable[[pa.StringArray], npt.NDArray[Any]]
+    """Function for an array that compares with the keys of bounds as the values compare with the bounds."""
+    bound: Callable[[str], str] = str
+    """Function for a value near the given value that can be a bound; empty if there is none."""
+
+
+def _integers(texts: pa.StringArray) -> Numbers:
+    return np.array(texts.cast(pa.int64()), np.int64)
+
+
+def _first_bytes(texts: pa.StringArray) -> npt.NDArray[np.bytes_]:
+    return np.array(pc.binary_slice(texts.cast(pa.binary()), 0, _BYTES).to_pylist(), f"S{_BYTES}")
+
+
+def _datetimes(texts: pa.StringArray) -> npt.NDArray[np.bytes_]:
+    """Return the texts, of which those before year 1 are replaced by "", and those after 9999 by "~"."""
+    is_early = pc.or_(pc.starts_with(texts, "-"), pc.ends_with(texts, " BC"))
+    is_usual = pc.match_substring_regex(texts, _DATETIME)
+    return _first_bytes(pc.if_else(is_early, "", pc.if_else(is_usual, texts, "~")))
+
+
+def _numerics(texts: pa.StringArray) -> Numbers:
+    """Return the integer parts of numbers, which compare with positive integers as the numbers do."""
+    parts = pc.replace_substring_regex(texts, r"\..*", "")
+    limits = pc.if_else(pc.starts_with(parts, "-"), str(-(1 << 63)), str((1 << 63) - 1))
+    return _integers(pc.if_else(pc.match_substring_regex(parts, _WHOLE), parts, limits))
+
+
+def _text_bound(text: str) -> str:
+    """Return the first characters, without a backslash, which some servers take for an escape character."""
+    return text.partition("\\")[0].encode()[:_BYTES].decode(errors="ignore")
+
+
+def _datetime_bound(text: str) -> str:
+    return text if re.match(_DATETIME, text) else ""
+
+
+def _numeric_bound(text: str) -> str:
+    whole = text.partition(".")[0]
+    return whole if re.match(_WHOLE, whole) and int(whole) > 0 else ""
+
+
+_ORDERS: Final = {
+    catalog.BY_NAME[name].oid: order
+    for names, order in {
+        ("int2", "int4", "int8"): _Order(_integers),
+        ("numeric",): _Order(_numerics, _numeric_bound),
+        ("date", "timestamp", "timestamptz"): _Order(_datetimes, _datetime_bound),
+        ("uuid",): _Order(_first_bytes),
+        ("text", "varchar"): _Order(_first_bytes, _text_bound),
+    }.items()
+    for name in names
+}
+"""Order of the values, by OID of the type."""
 
 _STATISTICS: Final = """\
 SELECT array_to_json(s.histogram_bounds::text::text[]), c.reltuples::int8,
@@ -34,7 +102,16 @@ JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL AND
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = a.attname
     AND s.inherited = (c.relkind = 'p')
-WHERE c.oid = {oid} LIMIT 1"""
+WHERE c.oid = {oid} AND (a.attcollation = 0 OR a.attcollation = i.indcollation[0] AND {is_collated_in_c})
+LIMIT 1"""
+
+_IS_COLLATED_IN_C: Final = """\
+getdatabaseencoding() = 'UTF8' AND EXISTS (
+    SELECT FROM pg_collation l, pg_database d WHERE l.oid = a.attcollation AND d.datname = current_database()
+    AND CASE l.collprovider WHEN 'd' THEN d.datcollate ELSE l.collcollate END IN ('C', 'POSIX')
+    AND coalesce(nullif(l.collprovider::text, 'd'), to_jsonb(d) ->> 'datlocprovider', 'c') = 'c'
+)"""
+"""SQL condition: the column's texts are sorted by their bytes. `datlocprovider` is new in PostgreSQL 15."""
 
 _CORRELATION: Final = 0.9
 """Least correlation of column and rows on the disk. Below it, each range would read most of the table."""
@@ -47,8 +124,8 @@ class KeyRanges(msgspec.Struct, frozen=True):
     """Index of the column that divides the table."""
     sql: str = ""
     """The column as SQL."""
-    is_uuid: bool = False
-    """Whether the type of the column is uuid, not an integer type."""
+    type_oid: int = 0
+    """OID of the column's type."""
     bounds: tuple[str, ...] = ()
     """Lowest value of each range but the first, as text, ascending."""
 
@@ -59,8 +136,8 @@ class KeyRanges(msgspec.Struct, frozen=True):
         """Return the SQL condition for the rows of a range; NULL is in the first range."""
         if not self.bounds:
             return "true"
-        least = [f"{self.sql} >= '{self.bounds[number - 1]}'"] if number else []
-        end = [f"{self.sql} < '{self.bounds[number]}'"] if number < len(self.bounds) else []
+        least = [f"{self.sql} >= {quote_text(self.bounds[number - 1])}"] if number else []
+        end = [f"{self.sql} < {quote_text(self.bounds[number])}"] if number < len(self.bounds) else []
         condition = " AND ".join([*least, *end])
         return condition if number else f"({condition} OR {self.sql} IS NULL)"
 
@@ -68,10 +145,11 @@ class KeyRanges(msgspec.Struct, frozen=True):
         """Return the number of the range of each value, from the text of the column."""
         if not self.bounds:
             return np.zeros(len(texts), np.int64)
-        type_ = "S36" if self.is_uuid else np.int64
-        filled = texts.fill_null("" if self.is_uuid else str(-(1 << 63)))
-        values = np.array(filled.to_pylist() if self.is_uuid else filled.cast(pa.int64()), type_)
-        return np.searchsorted(np.array(self.bounds, type_), values, side="right")
+        keys = _ORDERS[self.type_oid].keys
+        values = keys(texts.fill_null(self.bounds[0]))
+        numbers = np.searchsorted(keys(pa.array(self.bounds, pa.string())), values, side="right")
+        numbers[pc.indices_nonzero(texts.is_null()).to_pylist()] = 0
+        return numbers
 
 
 def choose_ranges(connection: Connection, table: PublishedTable, rate: float | None) -> KeyRanges:
@@ -85,33 +163,30 @@ def choose_ranges(connection: Connection, table: PublishedTable, rate: float | N
     rows_per_range = ROWS if rate is None else min(ROWS, max(1, int(10 * rate)))
     correlation = _CORRELATION if rate is None else -1
     for number, column in enumerate(table.relation.columns):
-        if not column.flags & ColumnFlag.KEY or column.type_oid not in _TYPES:
+        if not column.flags & ColumnFlag.KEY or column.type_oid not in _ORDERS:
             continue
         query = _STATISTICS.format(
-            oid=table.relation.oid, column=_literal(column.name), correlation=correlation
+            oid=table.relation.oid,
+            column=quote_text(column.name),
+            correlation=correlation,
+            is_collated_in_c=_IS_COLLATED_IN_C,
         )
         for bounds, rows, is_sorted in connection.query(query):
             if bounds is not None and is_sorted == "t":
-                is_uuid = column.type_oid == _UUID
                 count = min(int(str(rows)) // rows_per_range + 1, 10_000)
-                return KeyRanges(
-                    number, quote(column.name), is_uuid, _take(msgspec.json.decode(bounds), count)
-                )
+                possible = _possible_bounds(msgspec.json.decode(bounds), _ORDERS[column.type_oid])
+                return KeyRanges(number, quote_name(column.name), column.type_oid, _take(possible, count))
     return KeyRanges()
+
+
+def _possible_bounds(values: Sequence[str], order: _Order) -> list[str]:
+    """Return bounds near the given values, sorted."""
+    bounds = [bound for value in values if (bound := order.bound(value))]
+    _, places = np.unique(order.keys(pa.array(bounds, pa.string())), return_index=True)
+    return [bounds[place] for place in places]
 
 
 def _take(bounds: Sequence[str], count: int) -> tuple[str, ...]:
     """Return bounds that divide the values into at most `count` ranges of similar size."""
     places = {len(bounds) * number // count for number in range(1, count)}
     return tuple(dict.fromkeys(bounds[place] for place in sorted(places) if place))
-
-
-def quote(name: str) -> str:
-    """Return a name as a quoted identifier; the name need not be valid UTF-8."""
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def _literal(text: str) -> str:
-    doubled = text.replace("'", "''")
-    return f"'{doubled}'"

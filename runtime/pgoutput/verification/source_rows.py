@@ -13,7 +13,8 @@ import pyarrow as pa
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder.connection import Connection, Row
 from pgoutput.recorder.published_tables import PublishedTable
-from pgoutput.verification.key_ranges import KeyRanges, quote
+from pgoutput.recorder.row_keys import quote_name
+from pgoutput.verification.key_ranges import KeyRanges
 from pgoutput.verification.text_hash import Hashes, hash_texts, md5_hashes
 
 BUCKETS: Final = 1024
@@ -26,7 +27,8 @@ Total: TypeAlias = tuple[int, int]
 """Number of rows, and sum of their hashes modulo 2**64, of a key range."""
 
 _HASHED: Final = 'hashtextextended({} COLLATE "C", 0)'
-_DIGESTED: Final = "('x' || left(md5(convert_to({}, 'UTF8')), 16))::bit(64)::int8"
+_DIGESTED: Final = "('x' || left(md5({}), 16))::bit(64)::int8"
+_CONVERTED: Final = "convert_to({}, 'UTF8')"
 
 _TOTAL: Final = "SELECT count(*), coalesce(sum({row}), 0) FROM ({select}) r WHERE {condition}"
 """Unlike the sums of buckets, the server may compute the total in parallel."""
@@ -41,8 +43,8 @@ SELECT k, h FROM (SELECT {key} AS k, {row} AS h FROM ({select}) r WHERE {conditi
 WHERE h & {mask} IN ({buckets})"""
 
 _ROWS: Final = """\
-SELECT q.* FROM (SELECT {key} AS "pgoutput key", {row} AS "pgoutput row", r.* FROM ({select}) r
-WHERE {condition} OFFSET 0) q WHERE "pgoutput key" IN ({keys})"""
+SELECT q.* FROM (SELECT {key} AS "pgoutput key", {row} AS "pgoutput row", {columns} FROM ({select}) r
+WHERE {condition} OFFSET 0) q WHERE "pgoutput key" IN (VALUES {keys})"""
 
 _PROBE: Final = "A probe with more than two blocks."
 _NO_SPACES: Final = "\u00e0\u0085\u00a0"
@@ -75,7 +77,9 @@ def choose_hash(connection: Connection) -> RowHash:
                 "the server's locale takes parts of letters for white space, so that its text of rows cannot "
                 "be compared"
             )
-    if connection.server_version >= 110_000 and encoding in ("UTF8", "SQL_ASCII"):
+    if encoding not in ("UTF8", "SQL_ASCII"):
+        return RowHash(_DIGESTED.format(_CONVERTED), md5_hashes)
+    if connection.server_version >= 110_000:
         ((found,),) = connection.query("SELECT " + _HASHED.format(f"'{_PROBE}'"))
         if int(str(found)) == hash_texts(pa.array([_PROBE])).view(np.int64)[0]:
             return RowHash(_HASHED, hash_texts)
@@ -102,7 +106,7 @@ class SourceRows:
         key: Sequence[int],
     ) -> None:
         self._connection, self._ranges = connection, ranges
-        columns = [f"r.{quote(one.name)}" for one in table.relation.columns]
+        self._columns = columns = [f"r.{quote_name(one.name)}" for one in table.relation.columns]
         row = row_hash.sql.format(f"ROW({', '.join(columns)})::text")
         key_columns = ", ".join(columns[one] for one in key)
         self._values = {
@@ -132,10 +136,22 @@ class SourceRows:
             np.array([(int(str(k)), int(str(h))) for k, h in rows], np.int64).reshape(-1, 2).view(np.uint64)
         )
 
-    def rows(self, number: int, keys: Iterable[int]) -> Iterator[tuple[int, int, tuple[str | None, ...]]]:
-        """Yield hash of the key, hash of the row, and values, of the rows with these hashes of keys."""
+    def rows(
+        self, number: int, keys: Iterable[int], columns: Iterable[int] | None = None
+    ) -> Iterator[tuple[int, int, tuple[str | None, ...]]]:
+        """Yield hash of the key, hash of the row, and values, of the rows with these hashes of keys.
+
+        Args:
+            number: Number of the key range.
+            keys: The hashes.
+            columns: Indices of the columns whose values are read; None for all columns.
+        """
         signed = np.array([*keys], np.uint64).view(np.int64).tolist()
-        for key, row, *values in self._query(_ROWS, number, keys=", ".join(map(str, signed))):
+        names = self._columns if columns is None else [self._columns[at] for at in columns]
+        rows = self._query(
+            _ROWS, number, keys=", ".join(f"({one})" for one in signed), columns=", ".join(names) or "r.*"
+        )
+        for key, row, *values in rows:
             mask = (1 << 64) - 1
             yield int(str(key)) & mask, int(str(row)) & mask, tuple(values)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from threading import Event as Flag
 from typing import Final
 
@@ -19,10 +20,20 @@ from pgoutput.recorder import Event
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.exported_snapshot import ExportedSnapshot, export_snapshot, is_recording, stored_lsn
 from pgoutput.recorder.published_tables import PublishedTable, published_tables
+from pgoutput.recorder.row_keys import Keys, key_columns
 from pgoutput.recorder.server import identify
-from pgoutput.recording import Location, PathOrUri, Recording, Source, locate
-from pgoutput.replica import Owner, Verified
-from pgoutput.replica.as_of import table_as_of
+from pgoutput.recording import (
+    Location,
+    PathOrUri,
+    Recording,
+    Source,
+    Verified,
+    VerifiedTable,
+    locate,
+    store_verified_table,
+)
+from pgoutput.replica import Owner
+from pgoutput.replica.as_of import TablesAsOf
 from pgoutput.replica.ownership import read_owner
 from pgoutput.replica.verified import store_verified
 from pgoutput.values import base_types
@@ -69,6 +80,9 @@ class TableVerdict(msgspec.Struct, frozen=True):
     """The first of the rows that differ, at most `SHOWN_ROWS`."""
     error: str = ""
     """Why the table could not be compared; empty if it was compared."""
+    keys: Keys = None
+    """Keys of the rows that differ, for `pgoutput.recorder.request_snapshot`. None if the table is equal or
+    has no key, if more than `max_keys` rows differ, or if the keys do not identify the rows."""
 
     @property
     def is_equal(self) -> bool:
@@ -77,12 +91,13 @@ class TableVerdict(msgspec.Struct, frozen=True):
 
 
 def verify_tables(
-    recording: Path,
+    recording: PathOrUri,
     target: PathOrUri,
     dsn: str,
     *,
     tables: Collection[str] = (),
     rate: float | None = None,
+    max_keys: int = 0,
     report: Callable[[Event], None] = lambda event: None,
 ) -> Iterator[TableVerdict]:
     """Compare the Delta tables of a replica with the published tables of its source, as of one LSN.
@@ -90,14 +105,16 @@ def verify_tables(
     A recorder must be running: the comparison waits until the recording has all transactions before the LSN.
     Transactions that the replica has not applied yet, or has applied beyond the LSN, make no difference. If
     the comparison is interrupted, the next one of the same target continues it. Equal tables get the property
-    `pgoutput.verified_through`; tables that differ lose it.
+    `pgoutput.verified_through`, which tables that differ lose. `pgoutput.recording.verified_tables` returns
+    the same.
 
     Args:
-        recording: Folder of the recording.
+        recording: Path or URL of the recording.
         target: The folder that holds the replica.
         dsn: Connection string of the source. The role needs the attribute REPLICATION.
         tables: Names of the tables to compare, such as `public.orders`; all published tables if empty.
         rate: Number of rows to read from the source per second; None for no limit.
+        max_keys: Largest number of differing rows of a table whose keys a verdict has; 0 for no keys.
         report: Called with `Waiting` and `AwaitingRecording` events, possibly from another thread.
 
     Yields:
@@ -124,15 +141,18 @@ def verify_tables(
                 selected = _select(published, tables) if wanted is None else published
                 _await_recording(recording, snapshot.lsn, report)
                 recorded.refresh()
-                comparison = _Comparison(
-                    recorded, source, place, owner, pinned, snapshot, workspace, row_hash, rate
-                )
-                for table in selected:
-                    oid = table.relation.oid
-                    if wanted is None or oid in wanted:
+                compared = [one for one in selected if wanted is None or one.relation.oid in wanted]
+                oids = [one.relation.oid for one in compared]
+                with workspace.temporary("changes") as folder:
+                    as_of = TablesAsOf(recorded, place, owner, oids, snapshot.lsn, folder)
+                    comparison = _Comparison(
+                        recording, source, place, as_of, pinned, snapshot, workspace, row_hash, rate, max_keys
+                    )
+                    for table in compared:
                         try:
                             yield comparison.compare(table)
                         except _Altered as error:
+                            oid = table.relation.oid
                             altered.append(oid)
                             if not attempts_left:
                                 yield TableVerdict(oid, table.name, snapshot.lsn, 0, error=str(error))
@@ -169,7 +189,7 @@ def _select(published: list[PublishedTable], tables: Collection[str]) -> list[Pu
     return [one for one in published if not tables or one.name in tables]
 
 
-def _await_recording(folder: Path, lsn: int, report: Callable[[Event], None]) -> None:
+def _await_recording(folder: PathOrUri, lsn: int, report: Callable[[Event], None]) -> None:
     """Wait until a recording has all transactions with a commit LSN below `lsn`.
 
     Raises:
@@ -191,15 +211,16 @@ def _await_recording(folder: Path, lsn: int, report: Callable[[Event], None]) ->
 class _Comparison(msgspec.Struct):
     """The comparison of several tables as of one LSN."""
 
-    recording: Recording
+    folder: PathOrUri
     source: Source
     target: Location
-    owner: Owner
+    as_of: TablesAsOf
     dsn: str
     snapshot: ExportedSnapshot
     workspace: Workspace
     row_hash: RowHash
     rate: float | None
+    max_keys: int
 
     def compare(self, table: PublishedTable) -> TableVerdict:
         """Compare a table, and store the verdict in its Delta table.
@@ -215,12 +236,15 @@ class _Comparison(msgspec.Struct):
         except (ReplicaError, RecordingError) as error:
             return TableVerdict(oid, table.name, lsn, 0, error=one_line(error))
         rows = sum(one.rows for one in progress.finished.values())
-        verified = None
         if progress.is_finished:
             lsn = min(one.lsn for one in progress.finished.values())
-            verified = Verified(lsn, now, rows)
-        store_verified(self.target, oid, verified)
-        return TableVerdict(oid, table.name, lsn, rows + found.rows, found.count, found.shown)
+        verified = Verified(lsn, now, rows)
+        store_verified(self.target, oid, verified if progress.is_finished else None)
+        listed = VerifiedTable(os.path.abspath(self.target.path), oid, table.name, verified)
+        with suppress(OSError, RecordingError):  # the user may not write to the recording
+            store_verified_table(self.folder, listed, equal=progress.is_finished)
+        keys = found.keys or None
+        return TableVerdict(oid, table.name, lsn, rows + found.rows, found.count, found.shown, keys=keys)
 
     def _compare(
         self, table: PublishedTable, relation: Relation, now: str
@@ -231,7 +255,7 @@ class _Comparison(msgspec.Struct):
         if progress is not None and progress.is_finished:
             return progress, FoundDifferences(0, 0, ())
         stop = Flag()
-        with self.snapshot.connect(stop.is_set) as connection, self.workspace.temporary() as folder:
+        with self.snapshot.connect(stop.is_set) as connection, self.workspace.temporary("table") as folder:
             self._lock(connection, table)
             binary = self.source.options.get("binary") == "on"
             check_columns(relation, binary=binary, server_version=connection.server_version)
@@ -240,14 +264,7 @@ class _Comparison(msgspec.Struct):
             flags = [bool(one.flags & ColumnFlag.KEY) for one in relation.columns]
             key = [] if all(flags) else [at for at, is_key in enumerate(flags) if is_key]
             source = SourceRows(connection, table, progress.ranges, self.row_hash, key)
-            as_of = table_as_of(
-                self.recording,
-                self.target,
-                relation,
-                self.snapshot.lsn,
-                folder,
-                history=self.owner.output == "history",
-            )
+            as_of = self.as_of.table(relation, folder)
             replica = ReplicaRows(as_of, progress.ranges, self.row_hash.function, key)
             different: dict[int, Sums] = {}
             for number, total, sums in self._totals(source, replica, progress, stop):
@@ -257,7 +274,17 @@ class _Comparison(msgspec.Struct):
                 else:
                     different[number] = sums
             names = [name for name, _, _ in columns]
-            return progress, find_differences(source, replica, different, names, key, SHOWN_ROWS)
+            identity = key_columns(relation) if table.has_key and not binary else []
+            return progress, find_differences(
+                source,
+                replica,
+                different,
+                names,
+                key,
+                SHOWN_ROWS,
+                identity,
+                self.max_keys if identity else 0,
+            )
 
     def _lock(self, connection: Connection, table: PublishedTable) -> None:
         """Lock a table against changes of its columns.

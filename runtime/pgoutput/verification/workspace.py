@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final, Self
 
 import msgspec
-from pyarrow import fs
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
@@ -60,7 +59,7 @@ class Workspace:
     """
 
     def __init__(self, target: Location) -> None:
-        if not isinstance(target.filesystem, fs.LocalFileSystem):
+        if not target.is_local:
             raise ReplicaError(f"{target}: only a replica in a local folder can be verified")
         self._folder = Path(target.path) / _FOLDER
         self._tables: dict[int, TableProgress] = {}
@@ -86,9 +85,9 @@ class Workspace:
         shutil.rmtree(self._folder)
 
     @contextmanager
-    def temporary(self) -> Iterator[Path]:
+    def temporary(self, name: str) -> Iterator[Path]:
         """Return an empty folder for temporary files, which is removed afterwards."""
-        path = self._folder / "tables"
+        path = self._folder / name
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
         try:

@@ -17,7 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from pgoutput.recording import SegmentReader
-from pgoutput.views.changes import CHANGES, changes_batch
+from pgoutput.views.changes import BATCHES, CHANGES, changes_batch
 from pgoutput.views.committed_changes import CommittedBatch, CommittedChangesReader
 from pgoutput.views.decoded_messages import CHANGE, DECODED, decoded_batch
 from pgoutput.views.messages import MESSAGES, MessagesView
@@ -43,6 +43,7 @@ from pgoutput.views.table import RESCUED, RESCUED_TYPE, row_type, table_batch, t
 from pgoutput.views.tasks import LsnRange, Task, group_tasks, plan_changes, plan_messages
 
 __all__ = [
+    "BATCHES",
     "CHANGE",
     "CHANGES",
     "CONTEXT_TAGS",

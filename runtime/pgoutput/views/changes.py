@@ -92,6 +92,17 @@ Values are PostgreSQL's text, whether they were sent in text or in binary format
 """
 
 
+BATCHES: Final = pa.schema(
+    [pa.field("oid", pa.int64(), nullable=False), pa.field("data", pa.binary(), nullable=False)]
+)
+"""Columns of the view `batches`, one row for many committed changes of one relation.
+
+- `oid`: OID of the relation.
+- `data`: Two streams in Arrow's IPC format, each with one batch. The first batch has one row with
+  the columns of the view `changes` that are equal for all changes, the second batch has the other columns.
+"""
+
+
 def changes_batch(
     committed: CommittedBatch, *, snapshot: bool, incomplete: Mapping[int, str] = MappingProxyType({})
 ) -> pa.RecordBatch:

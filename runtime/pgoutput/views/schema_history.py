@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +13,7 @@ from pgoutput import catalog
 from pgoutput._type_modifiers import modifier_suffix
 from pgoutput.jsonlines import from_json
 from pgoutput.messages import ColumnFlag, Relation, Type
-from pgoutput.recording import Metadata
+from pgoutput.recording import Metadata, SchemaVersion
 from pgoutput.views.changes import COMMON_COLUMNS
 from pgoutput.views.relation_schemas import RelationSchema, relation_schema
 from pgoutput.wire import shown_text
@@ -70,27 +71,27 @@ class NumberedSchemaVersion(msgspec.Struct, frozen=True):
         return relation_schema(self.relation, self.types)
 
 
-def schema_versions(segments: Iterable[Metadata]) -> Iterator[NumberedSchemaVersion]:
+def schema_versions(
+    segments: Iterable[Metadata], earlier: Iterable[SchemaVersion] = ()
+) -> Iterator[NumberedSchemaVersion]:
     """Yield the schema versions of all relations, in the order of the stream.
 
     If a new session or segment repeats a relation's last schema version, the repetition is left out.
 
     Args:
         segments: Metadata of all segments of a recording, or of its first segments, in order.
+        earlier: The last schema version of each relation in pruned segments (`Beginning.relations`).
     """
     last: dict[int, NumberedSchemaVersion] = {}
-    for segment in segments:
-        for stored in segment.relations:
-            relation: Any = from_json(stored.relation)
-            types: Any = [from_json(type_) for type_ in stored.types]
-            by_oid = {type_.oid: type_ for type_ in types}
-            before = last.get(relation.oid)
-            if before is None or (before.relation, before.types) != (relation, by_oid):
-                number = 1 if before is None else before.number + 1
-                last[relation.oid] = NumberedSchemaVersion(
-                    number, stored.lsn, stored.position, relation, by_oid
-                )
-                yield last[relation.oid]
+    for stored in chain(earlier, (version for segment in segments for version in segment.relations)):
+        relation: Any = from_json(stored.relation)
+        types: Any = [from_json(type_) for type_ in stored.types]
+        by_oid = {type_.oid: type_ for type_ in types}
+        before = last.get(relation.oid)
+        if before is None or (before.relation, before.types) != (relation, by_oid):
+            number = 1 if before is None else before.number + 1
+            last[relation.oid] = NumberedSchemaVersion(number, stored.lsn, stored.position, relation, by_oid)
+            yield last[relation.oid]
 
 
 def schema_batch(versions: Iterable[NumberedSchemaVersion]) -> pa.RecordBatch:

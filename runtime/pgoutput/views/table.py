@@ -65,16 +65,17 @@ def table_batch(committed: CommittedBatch, schema: pa.Schema, *, snapshot: bool)
 
     Args:
         committed: Changes of the table.
-        schema: Columns of the view, as `table_schema` returns them. Values of columns that the schema lacks
-            go into `_rescued_data`.
+        schema: The columns to return, all or some of those that `table_schema` returns. Values of the table's
+            columns that `before` and `after` lack go into `_rescued_data`.
         snapshot: Whether the changes are rows of a snapshot.
     """
     changes = committed.changes
     columns = common_columns(changes) | commit_columns(committed, snapshot=snapshot)
     unchanged = is_unchanged(changes.index)
     unsent = unchanged if unchanged.any() else None
-    columns["before"] = _structs(changes, old_first(changes), None, schema.field("before").type)
-    columns["after"] = _structs(changes, new_first(changes), unsent, schema.field("after").type)
+    for name, first, masked in (("before", old_first, None), ("after", new_first, unsent)):
+        if name in schema.names:
+            columns[name] = _structs(changes, first(changes), masked, schema.field(name).type)
     columns["unchanged"] = names_column(changes, unchanged_cells(changes))
     return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 

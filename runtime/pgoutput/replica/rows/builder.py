@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
-from pgoutput.messages import Cell
+from pgoutput._arrays import Numbers
 from pgoutput.replica.chunks import Column
-from pgoutput.replica.rows.cells import ColumnCells
+from pgoutput.replica.rows.cells import ColumnCells, take
+from pgoutput.replica.rows.lookup import rescued_values
 from pgoutput.replica.rows.merge import MergeResult
 from pgoutput.replica.schema import TableLayout, delta_names
-from pgoutput.values import to_arrow
-from pgoutput.wire import UNCHANGED
+from pgoutput.values import Rescued, to_arrow
 
 
 class RowBuilder:
@@ -23,8 +24,8 @@ class RowBuilder:
         columns: The columns of the relation.
         sent: For each column of the relation, the cells that the changes sent.
         merged: The rows that the changes add, and the row before each update.
-        existing: The rows that were looked up in the Delta table; row -1 is the first row, -2 the second. The
-            columns are `_rescued_data` and each column that some change did not send.
+        existing: The rows that were looked up in the Delta table, with `_rescued_data` and each column that
+            some change did not send.
     """
 
     def __init__(
@@ -39,63 +40,60 @@ class RowBuilder:
         self._columns = dict(zip(delta_names(columns), zip(columns, sent, strict=True), strict=True))
         self._previous = merged.previous
         self._existing = existing
+        self._existing_rescued = rescued_values(existing[layout.rescued])
 
-    def build(self, rows: Sequence[int]) -> dict[str, pa.Array]:
+    def build(self, rows: Numbers) -> dict[str, pa.Array]:
         """Return rows as Arrow arrays, by column name; `__START_AT` and `__END_AT` are NULL.
 
         Args:
             rows: Indices of the changes whose rows are built.
         """
-        if not rows:
-            return {field.name: pa.array([], field.type) for field in self._layout.schema}
-        rescued: list[dict[str, str | None]] = [{} for _ in rows]
+        rescued: dict[int, list[tuple[str, str | None]]] = {}
         arrays = {}
         for name, (column, cells) in self._columns.items():
             arrays[name], rescued_cells = self._build_column(name, column, cells, rows)
             for row, text in rescued_cells.items():
-                rescued[row][name] = text
+                rescued.setdefault(row, []).append((name, text))
         for field in self._layout.schema:
             if field.name not in arrays:
                 arrays[field.name] = pa.nulls(len(rows), field.type)
-        maps = [list(one.items()) or None for one in rescued]
-        arrays[self._layout.rescued] = pa.array(maps, self._layout.schema.field(self._layout.rescued).type)
+        if rescued:
+            maps = [rescued.get(row) for row in range(len(rows))]
+            type_ = self._layout.schema.field(self._layout.rescued).type
+            arrays[self._layout.rescued] = pa.array(maps, type_)
         return arrays
 
     def _build_column(
-        self, name: str, column: Column, cells: ColumnCells, rows: Sequence[int]
-    ) -> tuple[pa.Array, dict[int, str | None]]:
+        self, name: str, column: Column, cells: ColumnCells, rows: Numbers
+    ) -> tuple[pa.Array, Rescued]:
         """Return a column's values, and its rescued values by row index (None if a value was never sent)."""
         type_ = self._layout.schema.field(name).type
-        if cells.sent.true_count == len(cells.sent):
-            texts: Sequence[Cell] = cells.texts.take(pa.array(rows, pa.int64())).to_pylist()
-            return to_arrow(texts, column.type_oid, column.type_modifier, type_)
-        sources = self._find_sources(cells)
-        values = cells.texts.to_pylist()
-        origins = [sources.get(row, row) for row in rows]
-        taken = [
-            UNCHANGED if origin is None else values[origin] if origin >= 0 else None for origin in origins
-        ]
-        array, rescued = to_arrow(taken, column.type_oid, column.type_modifier, type_)
-        copied = {
-            index: -1 - origin for index, origin in enumerate(origins) if origin is not None and origin < 0
-        }
-        if copied:
+        count = len(cells.sent)
+        sources = rows if cells.sent[rows].all() else self._find_sources(cells)[rows]
+        texts = take(cells.texts, np.where(sources < count, sources, -1))
+        array, rescued = to_arrow(texts, column.type_oid, column.type_modifier, type_)
+        rescued |= dict.fromkeys(np.flatnonzero(sources < 0).tolist())
+        copied = np.flatnonzero(sources >= count)
+        if len(copied):
+            numbers = np.arange(len(rows))
+            numbers[copied] = len(rows) + sources[copied] - count
             both = pa.concat_arrays([array, *self._existing[name].cast(type_).chunks])
-            indices = [len(rows) + copied[index] if index in copied else index for index in range(len(rows))]
-            array = both.take(pa.array(indices, pa.int64()))
-            maps = self._existing[self._layout.rescued].to_pylist()
-            for index, row in copied.items():
-                of_row = dict(maps[row] or ())
+            array = both.take(pa.array(numbers))
+            for index in copied.tolist() if self._existing_rescued else ():
+                of_row = self._existing_rescued.get(int(sources[index]) - count, {})
                 if name in of_row:
                     rescued[index] = of_row[name]
         return array, rescued
 
-    def _find_sources(self, cells: ColumnCells) -> dict[int, int | None]:
-        """Return the row with the column's value (or None), by index of the change that did not send it."""
-        sources: dict[int, int | None] = {}
-        for change, sent in enumerate(cells.sent.to_pylist()):
-            if not sent:
-                previous = self._previous.get(change)
-                # The previous row comes earlier, so its own source is known already.
-                sources[change] = None if previous is None else sources.get(previous, previous)
-        return sources
+    def _find_sources(self, cells: ColumnCells) -> Numbers:
+        """Return for each change the row with the column's value; -1 if the value was never sent."""
+        count = len(cells.sent)
+        # Rows of the Delta table are sources of their own. The last item is found at index -1.
+        sources = np.arange(count + self._existing.num_rows + 1)
+        sources[-1] = -1
+        sources[:count] = np.where(cells.sent, sources[:count], self._previous)
+        while True:  # each round doubles the number of updates between a change and its source
+            further = sources[sources]
+            if (further == sources).all():
+                return sources[:count]
+            sources = further

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgoutput._arrays import Numbers, boolean_array
 from pgoutput.errors import ReplicaError
 from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.data_files import DataFile, DataFiles
+from pgoutput.replica.data_files import DataFile, DataFiles, small_files
 from pgoutput.replica.rows.builder import RowBuilder
-from pgoutput.replica.rows.cells import ColumnCells, columns_of_maps
+from pgoutput.replica.rows.cells import columns_of_maps, take
+from pgoutput.replica.rows.keys import number_keys, number_values
 from pgoutput.replica.rows.lookup import LookupResult, look_up_rows
-from pgoutput.replica.rows.merge import Key, MergeResult, merge_changes
+from pgoutput.replica.rows.merge import Effects, MergeResult, merge_changes, read_effects
 from pgoutput.replica.schema import MOMENT, TableLayout, delta_names
 
 
@@ -33,7 +36,8 @@ class ChunkWriter:
         self._files = files
         names = [column.name for column in chunk.columns]
         changes = chunk.changes
-        old = columns_of_maps(changes["before"].combine_chunks(), names)
+        before = changes["before"].combine_chunks()
+        old = columns_of_maps(before, names)
         # With REPLICA IDENTITY FULL, an unchanged TOASTed value is sent in the old tuple only.
         new = columns_of_maps(changes["after"].combine_chunks(), names)
         self._new = [after.coalesce(before) for after, before in zip(new, old, strict=True)]
@@ -41,15 +45,22 @@ class ChunkWriter:
         in_table = delta_names(chunk.columns)
         self._key = [(in_table[at], chunk.columns[at]) for at in key_columns]
         self._unique = len(chunk.keys) < len(chunk.columns)
-        self._operations: list[str] = changes["operation"].to_pylist()
-        has_old = changes["before"].combine_chunks().is_valid().to_pylist()
-        new_keys = _read_keys([self._new[at] for at in key_columns], len(changes))
-        old_keys = _read_keys([old[at] for at in key_columns], len(changes))
-        self._new_keys = new_keys
-        # An update without an old tuple has not changed the key.
-        self._old_keys = [
-            old if sent else new for sent, old, new in zip(has_old, old_keys, new_keys, strict=True)
+        operations = changes["operation"].combine_chunks()
+        self._is_copied = np.asarray(pc.equal(operations, "Snapshot"))
+        self._effects = read_effects(operations)
+        # An update without an old tuple has not changed the key. A change without a new tuple has no new key:
+        # its old key takes the place.
+        has_old, begins = before.is_valid(), boolean_array(self._effects.begins)
+        self._old_keys = [pc.if_else(has_old, old[at].texts, self._new[at].texts) for at in key_columns]
+        self._new_keys = [
+            pc.if_else(begins, self._new[at].texts, texts)
+            for at, texts in zip(key_columns, self._old_keys, strict=True)
         ]
+
+    @property
+    def moves_keys(self) -> bool:
+        """Whether some update changes the key of its row."""
+        return self._old_keys != self._new_keys
 
     def write(self) -> tuple[list[DataFile], list[DataFile]]:
         """Write the added rows, and the remaining rows of data files that lose rows.
@@ -61,24 +72,38 @@ class ChunkWriter:
             ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
                 does not exist any more.
         """
-        found, merged = self._merge()
         if self._chunk.truncates and self._layout.end is not None:
+            found, merged = self._merge()
+            added = self._added_rows(merged, found)
             replaced = list(self._files)
             remaining = (batch for file in replaced for batch in self._end_versions(file))
         else:
-            removed: dict[str, list[int]] = {}
-            for row in merged.ended:
-                if row < 0:
-                    file, number = found.locations[-1 - row]
-                    removed.setdefault(file.path, []).append(number)
-            small = {file.path for file in self._files.small_files()}
-            replaced = [file for file in self._files if file.path in removed or file.path in small]
+            added, ended = self.fold()
+            small = small_files(self._files)
+            replaced = [file for file in self._files if file.path in ended or file.path in small]
             remaining = (
-                batch
-                for file in replaced
-                for batch in _without(self._files.read(file), removed.get(file.path, ()))
+                batch for file in replaced for batch in self._files.read_except(file, ended.get(file.path))
             )
-        return self._files.write(chain(self._added_rows(merged, found), remaining)), replaced
+        return self._files.write(chain(added, remaining)), replaced
+
+    def fold(self) -> tuple[Iterator[pa.RecordBatch], dict[str, Numbers]]:
+        """Return the rows that the chunk adds, and the rows that it removes from data files.
+
+        With history, a row version that gets an end is removed and added. The removed rows are returned as
+        ascending row numbers, by path of the data file.
+
+        Raises:
+            ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
+                does not exist any more.
+        """
+        found, merged = self._merge()
+        is_ended = merged.ended[len(self._chunk.changes) :] >= 0
+        ended = {
+            file.path: np.sort(found.number[is_ended & (found.file == index)])
+            for index, file in enumerate(found.files)
+        }
+        ended = {path: numbers for path, numbers in ended.items() if len(numbers)}
+        return self._added_rows(merged, found), ended
 
     def copied_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk that has only rows of a snapshot; they replace no row of the table."""
@@ -86,37 +111,57 @@ class ChunkWriter:
         return self._added_rows(merged, found)
 
     def _merge(self) -> tuple[LookupResult, MergeResult]:
-        found = self._look_up()
-        merged = merge_changes(
-            found.rows_by_key,
-            self._operations,
-            self._old_keys,
-            self._new_keys,
-            unique=self._unique,
-            find_match=(lambda key: self._refuse_partial_keys(found))
-            if self._unique
-            else found.take_partial_match,
-        )
+        count = len(self._chunk.changes)
+        effects = self._effects
+        keys = self._old_keys
+        if keys and self.moves_keys:
+            keys = list(map(pa.concat_arrays, zip(self._old_keys, self._new_keys, strict=True)))
+        if keys:
+            numbers, first = number_keys([number_values(texts, {}) for texts in keys])
+        elif self._unique:
+            # REPLICA IDENTITY NOTHING has no key columns, so no row can be found.
+            effects = Effects(np.zeros(count, np.bool_), effects.begins)
+            numbers = first = np.arange(count)
+        else:
+            # REPLICA IDENTITY FULL of a table without columns has the empty key, which all rows share.
+            numbers, first = np.zeros(count, np.int64), np.zeros(1, np.int64)
+        old, new = numbers[:count], numbers[-count:]
+        is_searched = np.zeros(len(first), np.bool_)
+        if (keys or not self._unique) and not self._chunk.truncates:
+            is_searched[old[~self._is_copied]] = is_searched[new[~self._is_copied]] = True
+        searched = np.flatnonzero(is_searched)
+        found = self._look_up([texts.take(pa.array(first[searched])) for texts in keys], len(searched))
+        index = np.full(len(first), -1, np.int64)
+        index[searched] = np.arange(len(searched))
+
+        def find_matches(changes: Numbers) -> dict[int, int]:
+            if self._unique:
+                self._refuse_partial_keys(found)
+                return {}
+            wanted = dict(zip(changes.tolist(), index[old[changes]].tolist(), strict=True))
+            return {change: count + row for change, row in found.match_partly(wanted).items()}
+
+        of_rows = np.where(found.keys < 0, -1, searched[found.keys] if len(searched) else -1)
+        merged = merge_changes(of_rows, effects, old, new, unique=self._unique, find_matches=find_matches)
         return found, merged
 
-    def _look_up(self) -> LookupResult:
-        """Look up the rows that changes may update or delete, with the columns that updates may copy."""
+    def _look_up(self, keys: list[pa.StringArray], count: int) -> LookupResult:
+        """Look up the rows that changes may update or delete, with the columns that updates may copy.
+
+        Args:
+            keys: The keys to look up: for each key column the texts of its values.
+            count: Number of keys.
+        """
         chunk, layout = self._chunk, self._layout
-        keys: dict[Key, None] = {}
-        can_match = bool(chunk.keys) or not self._unique
-        if can_match and not chunk.truncates:
-            changes = zip(self._operations, self._old_keys, self._new_keys, strict=True)
-            keys = {key: None for operation, *both in changes if operation != "Snapshot" for key in both}
         if layout.end is not None:
             columns = set(layout.schema.names)
         else:
-            begins = pc.is_in(chunk.changes["operation"], pa.array(["Insert", "Update"])).combine_chunks()
             columns = {
                 name
                 for name, cells in zip(delta_names(chunk.columns), self._new, strict=True)
-                if pc.any(pc.and_not(begins, cells.sent)).as_py()
+                if (self._effects.begins & ~cells.sent).any()
             }
-        return look_up_rows(self._files, layout, self._key, list(keys), columns, unique=self._unique)
+        return look_up_rows(self._files, layout, self._key, keys, count, columns, unique=self._unique)
 
     def _refuse_partial_keys(self, found: LookupResult) -> None:
         """Raise ReplicaError if a found row has a partly unknown key: a change may concern that row."""
@@ -137,13 +182,14 @@ class ChunkWriter:
         arrays = RowBuilder(layout, self._chunk.columns, self._new, merged, found.rows).build(rows)
         if layout.start is not None and layout.end is not None:
             moments = read_moments(self._chunk.changes)
-            arrays[layout.start] = moments.take(pa.array(rows, pa.int64()))
-            arrays[layout.end] = moments.take(pa.array([merged.ended.get(row) for row in rows], pa.int64()))
-            closed = {-1 - row: change for row, change in merged.ended.items() if row < 0}
-            if closed:
-                ends = moments.take(pa.array(closed.values(), pa.int64()))
+            arrays[layout.start] = take(moments, rows)
+            arrays[layout.end] = take(moments, merged.ended[rows])
+            changes = merged.ended[len(moments) :]
+            closed = np.flatnonzero(changes >= 0)
+            if len(closed):
+                ends = take(moments, changes[closed])
                 column = found.rows.schema.get_field_index(layout.end)
-                versions = found.rows.take(pa.array(closed.keys(), pa.int64()))
+                versions = found.rows.take(pa.array(closed))
                 yield from (
                     versions.set_column(column, layout.end, ends)
                     .select(schema.names)
@@ -165,25 +211,7 @@ class ChunkWriter:
             yield batch.set_column(column, self._layout.schema.field(column), filled)
 
 
-def _read_keys(columns: Sequence[ColumnCells], rows: int) -> list[Key]:
-    if not columns:
-        return [()] * rows
-    return list(zip(*(cells.texts.to_pylist() for cells in columns), strict=True))
-
-
 def read_moments(changes: pa.Table) -> pa.StructArray:
     """Return `sequence` and `commit_time` of each change, as structs of the type of `__START_AT`."""
     columns = [changes[field.name].combine_chunks().cast(field.type) for field in MOMENT]
     return pa.StructArray.from_arrays(columns, fields=list(MOMENT))
-
-
-def _without(batches: Iterator[pa.RecordBatch], rows: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """Yield Arrow batches without the rows whose numbers are given; the first row of all has number 0."""
-    removed = set(rows)
-    first = 0
-    for batch in batches:
-        if removed:
-            kept = [row for row in range(batch.num_rows) if first + row not in removed]
-            first += batch.num_rows
-            batch = batch.take(pa.array(kept, pa.int64()))
-        yield batch

@@ -2,59 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgoutput._arrays import Numbers
 from pgoutput.replica.chunks import Column
 from pgoutput.replica.data_files import DataFile, DataFiles
-from pgoutput.replica.rows.merge import Key
+from pgoutput.replica.rows.keys import NEVER_SENT, NULL, number_keys, number_values
 from pgoutput.replica.schema import TableLayout
-from pgoutput.values import to_arrow
-
-KeyValues: TypeAlias = tuple[Any, ...]
-"""The values of a row's key columns, as hashable objects that are equal only for equal values."""
+from pgoutput.values import Rescued, to_arrow
 
 
 class LookupResult(msgspec.Struct, frozen=True):
-    """Rows of a Delta table that were looked up by key. Row -1 is the first row found, -2 the second."""
+    """Rows of a Delta table that were looked up by key."""
 
     rows: pa.Table
-    """The rows that were found, with the requested columns; the first is row -1, the second row -2."""
-    rows_by_key: dict[Key, list[int]]
-    """Row numbers, by the key that the rows have."""
-    locations: list[tuple[DataFile, int]]
-    """For each found row, its data file and its row number in that file, from 0."""
-    partial_keys: dict[int, KeyValues]
-    """Key values of the rows whose key is partly unknown, by row number.
+    """The rows that were found, with the requested columns."""
+    keys: Numbers
+    """For each found row, the index of its key among the looked-up keys; -1 if the key is partly unknown.
 
     A row's key is partly unknown if the value of a key column was never sent. If keys are unique, NULL in a
     key column also means that the value was never sent, because key columns are NOT NULL.
     """
-    key_values: dict[Key, KeyValues]
-    """The looked-up keys, converted to the column types of the Delta table, by the key as text."""
+    files: Sequence[DataFile]
+    """The data files with found rows."""
+    file: Numbers
+    """For each found row, the index of its data file in `files`."""
+    number: Numbers
+    """For each found row, its row number in the data file, from 0."""
+    row_values: npt.NDArray[np.int64]
+    """For each found row, numbers of the values of its key columns."""
+    key_values: npt.NDArray[np.int64]
+    """For each looked-up key, numbers of the values of its columns."""
 
-    def take_partial_match(self, key: Key) -> int | None:
-        """Return the number of a row that equals `key` in all columns that were sent; None if no row does.
+    def match_partly(self, keys: Mapping[int, int]) -> dict[int, int]:
+        """Return for each key the index of a found row that equals the key in all columns that were sent.
 
-        The row is removed from `partial_keys`. Use this only if `key` consists of all columns: rows that are
-        equal in all sent columns cannot be distinguished then.
+        A row matches one key at most. Use this only if keys consist of all columns: rows that are equal in
+        all sent columns cannot be distinguished then.
+
+        Args:
+            keys: Indices of looked-up keys, by any number.
+
+        Returns:
+            Indices of rows, by the same numbers; without keys that no row matches.
         """
-        wanted = self.key_values.get(key, ())
-        for row, values in self.partial_keys.items():
-            if all(one in (NEVER_SENT, other) for one, other in zip(values, wanted, strict=False)):
-                del self.partial_keys[row]
-                return row
-        return None
+        rows = np.flatnonzero(self.keys < 0)
+        matches: dict[int, int] = {}
+        for number, key in keys.items() if len(rows) else ():
+            values = self.row_values[rows]
+            same = ((values == NEVER_SENT) | (values == self.key_values[key])).all(axis=1)
+            if same.any():
+                matches[number] = int(rows[same.argmax()])
+                rows = np.delete(rows, same.argmax())
+        return matches
 
     def unsent_key_columns(self) -> list[int]:
         """Return the indices of the key columns that have, in some row, a value that was never sent."""
-        return sorted(
-            {at for values in self.partial_keys.values() for at, one in enumerate(values) if one in _UNKNOWN}
-        )
+        unknown = self.row_values[self.keys < 0] < 0
+        return [int(column) for column in np.flatnonzero(unknown.any(axis=0))]
 
 
 class _KeyColumn(NamedTuple):
@@ -62,6 +74,9 @@ class _KeyColumn(NamedTuple):
 
     name: str
     values: pa.Array
+    """The values, in the type of the Delta table."""
+    rescued: Rescued
+    """Values that the type cannot represent, by row; NULL in `values`."""
 
     def may_be_in(self, file: DataFile) -> bool:
         """Return False if the statistics of a data file show that the file contains none of the values.
@@ -82,7 +97,8 @@ def look_up_rows(
     files: DataFiles,
     layout: TableLayout,
     key: Sequence[tuple[str, Column]],
-    keys: Sequence[Key],
+    keys: Sequence[pa.StringArray],
+    count: int,
     columns: set[str],
     *,
     unique: bool,
@@ -93,108 +109,104 @@ def look_up_rows(
         files: The data files of the table.
         layout: The layout of the table.
         key: For each key column of the relation, its name in the Delta table, and the column.
-        keys: The keys to look up.
+        keys: The keys to look up, all different: for each key column the texts of its values.
+        count: Number of keys.
         columns: Names of the columns to return, in addition to the key columns and `_rescued_data`.
         unique: Whether a key identifies at most one row.
     """
     requested = {*columns, *(name for name, _ in key), layout.rescued}
-    names = [name for name in layout.schema.names if name in requested]
-    result = LookupResult(pa.table([], pa.schema([])), {}, [], {}, {})
-    parts: list[pa.Table] = []
-    if keys:
-        key_columns, keys_by_values = _typed_keys(layout, key, keys)
-        result.key_values.update((key, values) for values, key in keys_by_values.items())
-        for file in files:
-            if not all(column.may_be_in(file) for column in key_columns):
-                continue
-            candidates = list(_find_candidates(files, file, key_columns, layout))
-            if not candidates:
-                continue
-            rows = pa.Table.from_batches(files.read(file, names)).take(pa.array(candidates, pa.int64()))
-            matches = []
-            for index, values in enumerate(_read_key_values(rows, key_columns, layout)):
-                if values in keys_by_values:
-                    matches.append(index)
-                    result.locations.append((file, candidates[index]))
-                    result.rows_by_key.setdefault(keys_by_values[values], []).append(-len(result.locations))
-                elif NEVER_SENT in values or (unique and None in values):
-                    matches.append(index)
-                    result.locations.append((file, candidates[index]))
-                    result.partial_keys[-len(result.locations)] = values
-            parts.append(rows.take(pa.array(matches, pa.int64())))
-    schema = pa.schema([layout.schema.field(name) for name in names])
-    table = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
-    return msgspec.structs.replace(result, rows=table)
+    schema = pa.schema([field for field in layout.schema if field.name in requested])
+    searched = list(files) if count else []
+    key_columns = _typed_keys(layout, key, keys) if searched else []
+    parts, used, numbers = [schema.empty_table()], [], [np.zeros(0, np.int64)]
+    for file in searched:
+        if all(column.may_be_in(file) for column in key_columns):
+            candidates = _find_candidates(files, file, key_columns, layout)
+            if len(candidates):
+                parts.append(pa.Table.from_batches(_take_rows(files, file, schema.names, candidates), schema))
+                used.append(file)
+                numbers.append(candidates)
+    rows, number = pa.concat_tables(parts).combine_chunks(), np.concatenate(numbers)
+    file_index = np.repeat(np.arange(len(used)), [len(part) for part in numbers[1:]])
+    if not len(number):
+        none = np.zeros((0, len(key)), np.int64)
+        return LookupResult(rows, number, used, file_index, number, none, none)
+    values = [_number_column(column, rows, layout) for column in key_columns]
+    # A table without columns has the empty key, which all rows share.
+    values = values or [np.zeros(count + len(number), np.int64)]
+    table = np.column_stack(values)
+    ids, _ = number_keys(values)
+    by_id = np.full(ids.max() + 1, -1, np.int64)
+    by_id[ids[:count]] = np.arange(count)
+    found = by_id[ids[count:]]
+    unknown = table[count:] == NEVER_SENT
+    if unique:
+        unknown |= table[count:] == NULL
+    kept = np.flatnonzero((found >= 0) | unknown.any(axis=1))
+    return LookupResult(
+        rows.take(pa.array(kept)).combine_chunks(),
+        found[kept],
+        used,
+        file_index[kept],
+        number[kept],
+        table[count:][kept],
+        table[:count],
+    )
 
 
 def _typed_keys(
-    layout: TableLayout, key: Sequence[tuple[str, Column]], keys: Sequence[Key]
-) -> tuple[list[_KeyColumn], dict[KeyValues, Key]]:
-    """Convert keys to a Delta table's types; return the key columns, and each key by its converted values."""
-    columns, comparable = [], []
-    for (name, column), texts in zip(key, zip(*keys, strict=True), strict=True):
+    layout: TableLayout, key: Sequence[tuple[str, Column]], keys: Sequence[pa.StringArray]
+) -> list[_KeyColumn]:
+    """Convert keys to a Delta table's types."""
+    typed = []
+    for (name, column), texts in zip(key, keys, strict=True):
         type_ = layout.schema.field(name).type
-        array, rescued = to_arrow(texts, column.type_oid, column.type_modifier, type_)
-        # NULL is searched too: a column whose value was never sent is NULL, and may have any value.
-        columns.append(_KeyColumn(name, pa.concat_arrays([array, pa.nulls(1, type_)])))
-        comparable.append(
-            [
-                _comparable(value, rescued.get(row, _NOT_RESCUED))
-                for row, value in enumerate(array.to_pylist())
-            ]
-        )
-    rows = zip(*comparable, strict=True) if key else [()] * len(keys)
-    return columns, dict(zip(rows, keys, strict=True))
+        typed.append(_KeyColumn(name, *to_arrow(texts, column.type_oid, column.type_modifier, type_)))
+    return typed
 
 
 def _find_candidates(
     files: DataFiles, file: DataFile, key_columns: Sequence[_KeyColumn], layout: TableLayout
-) -> Iterator[int]:
-    """Yield the numbers, from 0, of the rows in a data file that may have one of the keys."""
+) -> Numbers:
+    """Return the numbers, from 0, of the rows in a data file that may have one of the keys."""
     searched = [column for column in key_columns if not pa.types.is_nested(column.values.type)]
     names = [column.name for column in searched] + [name for name in (layout.end,) if name is not None]
+    table = pa.Table.from_batches(files.read(file, names))
+    matches = np.ones(table.num_rows, np.bool_)
+    for column in searched:
+        # NULL is searched too: a column whose value was never sent is NULL, and may have any value.
+        values = pa.concat_arrays([column.values, pa.nulls(1, column.values.type)])
+        matches &= pc.is_in(table[column.name], values).to_numpy()
+    if layout.end is not None:
+        matches &= table[layout.end].is_null().to_numpy()
+    matches[files.ended(file)] = False
+    return np.flatnonzero(matches)
+
+
+def _take_rows(
+    files: DataFiles, file: DataFile, names: Sequence[str], numbers: Numbers
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows with the given numbers, which ascend, of a data file."""
     first = 0
     for batch in files.read(file, names):
-        matches = pa.array([True] * batch.num_rows)
-        for column in searched:
-            matches = pc.and_(matches, pc.is_in(batch[column.name], column.values))
-        if layout.end is not None:
-            matches = pc.and_(matches, batch[layout.end].is_null())
-        for row in pc.indices_nonzero(matches).to_pylist():
-            yield first + row
+        low, high = np.searchsorted(numbers, (first, first + batch.num_rows))
+        yield batch.take(pa.array(numbers[low:high] - first))
         first += batch.num_rows
 
 
-def _read_key_values(
-    rows: pa.Table, key_columns: Sequence[_KeyColumn], layout: TableLayout
-) -> Iterator[KeyValues]:
-    """Yield for each row the values of its key columns."""
-    rescued = [dict(one or ()) for one in rows[layout.rescued].to_pylist()]
-    names = [column.name for column in key_columns]
-    columns = zip(*(rows[name].to_pylist() for name in names), strict=True) if names else [()] * len(rescued)
-    for row, values in enumerate(columns):
-        yield tuple(
-            _comparable(value, rescued[row].get(name, _NOT_RESCUED))
-            for name, value in zip(names, values, strict=True)
-        )
+def _number_column(column: _KeyColumn, rows: pa.Table, layout: TableLayout) -> Numbers:
+    """Return numbers of the values in a key column, first of the looked-up keys, then of rows."""
+    rescued = dict(column.rescued)
+    for row, texts in rescued_values(rows[layout.rescued]).items():
+        if column.name in texts:
+            rescued[len(column.values) + row] = texts[column.name]
+    both = [column.values, *rows[column.name].cast(column.values.type).chunks]
+    return number_values(pa.concat_arrays(both), rescued)
 
 
-class _RescuedValue(msgspec.Struct, frozen=True):
-    """A rescued value in a key column, unequal to every value that the column's type can represent."""
-
-    text: str | None
-    """The rescued value as text; None if the value was never sent."""
-
-
-NEVER_SENT: Final = _RescuedValue(None)
-_NOT_RESCUED: Final = object()
-_UNKNOWN: Final = (NEVER_SENT, None)
-
-
-def _comparable(value: Any, rescued: Any) -> Any:
-    """Return a hashable form of a value, equal only to forms of equal values (of floats: of equal text)."""
-    if rescued is not _NOT_RESCUED:
-        return _RescuedValue(rescued)
-    if isinstance(value, list):
-        return tuple(_comparable(item, _NOT_RESCUED) for item in value)
-    return repr(value) if isinstance(value, float) else value
+def rescued_values(maps: pa.ChunkedArray) -> dict[int, dict[str, str | None]]:
+    """Return the rescued values of rows by column name, by row; without rows that have none."""
+    if maps.null_count == len(maps):
+        return {}
+    rows = pc.indices_nonzero(maps.is_valid()).to_pylist()
+    return dict(zip(rows, map(dict, maps.drop_null().to_pylist()), strict=True))

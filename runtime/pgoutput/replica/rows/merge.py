@@ -1,87 +1,148 @@
 """Merge changes into the rows of a Delta table: find out which rows the changes begin and end.
 
 A change *begins* the row that an insert or update writes. It *ends* the row that an update or delete replaces
-or removes. Rows are numbers: a number from 0 on is the row that the change with this index begins. A negative
-number is a row of the Delta table: -1 is the first row that was looked up, -2 the second.
+or removes. Rows are numbered: the row that the change with index i begins has number i. The rows that were
+looked up in the Delta table follow, from the number of changes on.
+
+All changes are merged at once. Beginnings and ends are sorted by key and time; a change then ends the row
+that the preceding item of the same key has begun.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-Key: TypeAlias = tuple[str | None, ...]
-"""A key: the values of a row's key columns, as text; None for NULL."""
+from pgoutput._arrays import Mask, Numbers
+
+
+class Effects(msgspec.Struct, frozen=True):
+    """What each change does to rows."""
+
+    ends: Mask
+    """Whether the change replaces or removes a row."""
+    begins: Mask
+    """Whether the change writes a row."""
+
+
+def read_effects(operations: pa.Array) -> Effects:
+    """Return the effects of changes with these operations, such as "Insert"."""
+    ends, begins = (np.asarray(pc.is_in(operations, values)) for values in (_ENDS, _BEGINS))
+    return Effects(ends, begins)
+
+
+_ENDS: Final = pa.array(["Update", "Delete"])
+_BEGINS: Final = pa.array(["Snapshot", "Insert", "Update"])
 
 
 class MergeResult(msgspec.Struct, frozen=True):
     """The result of merging changes into rows: which rows the changes write, replace and remove."""
 
-    begun: list[int]
+    begun: Numbers
     """Numbers of the rows that inserts and updates write, in the order of the changes."""
-    ended: dict[int, int]
-    """Index of the change that replaces or removes a row, by row number."""
-    previous: dict[int, int]
-    """Number of the row before an update, by number of the row after it; only for updates of known rows."""
+    ended: Numbers
+    """For each row, the index of the change that replaces or removes the row; -1 if no change does."""
+    previous: Numbers
+    """For each change, the number of the row before an update; -1 if the change updates no known row."""
 
     @property
-    def current(self) -> list[int]:
+    def current(self) -> Numbers:
         """Numbers of the rows that a change writes and no later change replaces or removes."""
-        return [row for row in self.begun if row not in self.ended]
+        return self.begun[self.ended[self.begun] < 0]
+
+
+class _Items(msgspec.Struct, frozen=True):
+    """Beginnings and ends of rows. A row of the Delta table begins before all changes."""
+
+    keys: Numbers
+    rows: Numbers
+    """Number of the row that begins; -1 for an end."""
+    changes: Numbers
+    """Index of the change; -1 for a row of the Delta table."""
+
+    def take(self, selected: Numbers) -> _Items:
+        return _Items(self.keys[selected], self.rows[selected], self.changes[selected])
 
 
 def merge_changes(
-    rows: Mapping[Key, Sequence[int]],
-    operations: Sequence[str],
-    old: Sequence[Key],
-    new: Sequence[Key],
+    found: Numbers,
+    effects: Effects,
+    old: Numbers,
+    new: Numbers,
     *,
     unique: bool,
-    find_match: Callable[[Key], int | None],
+    find_matches: Callable[[Numbers], Mapping[int, int]],
 ) -> MergeResult:
     """Apply changes in order; return which rows the changes write, and which they replace or remove.
 
     Args:
-        rows: Row numbers of the Delta table's rows, by the key that the rows have.
-        operations: The operation of each change, such as "Insert".
-        old: For each change, the key of the row that an update or delete replaces or removes.
-        new: For each change, the key of the row that an insert or update writes.
+        found: Number of the key of each row that was looked up in the Delta table; -1 if a part of the key is
+            unknown.
+        effects: The effects of each change.
+        old: For each change, the number of the key of the row that an update or delete replaces or removes.
+        new: For each change, the number of the key of the row that an insert or update writes.
         unique: Whether a key identifies at most one row. If not, equal rows cannot be distinguished, and a
             change ends any one of the equal rows.
-        find_match: Called with a key that no row has. Returns the number of a row whose key is partly unknown
-            and may be this key, or None. Raises an error if it cannot be decided whether there is such a row.
+        find_matches: Called with the changes whose old key no row has. Returns the number of a row whose key
+            is partly unknown and may be that key, by index of the change. Raises an error if it cannot be
+            decided whether there is such a row.
     """
-    current = {key: [*same] for key, same in rows.items()}
-    result = MergeResult([], {}, {})
-    for change, operation in enumerate(operations):
-        ends, begins = _EFFECTS[operation]
-        # REPLICA IDENTITY NOTHING has no key columns, so no row can be found.
-        # REPLICA IDENTITY FULL of a table without columns has the empty key, which all rows share.
-        if ends and ((key := old[change]) or not unique):
-            same = current.get(key)
-            row = same.pop() if same else find_match(key)
-            if row is not None:
-                result.ended[row] = change
-                if begins:
-                    result.previous[change] = row
-        if begins:
-            same = current.setdefault(key := new[change], [])
-            if unique and key:
-                # The delete of an existing row was not sent, because the publication lacked the table then.
-                result.ended.update(dict.fromkeys(same, change))
-                same.clear()
-            same.append(change)
-            result.begun.append(change)
-    return result
+    count = len(old)
+    ended, previous = np.full(count + len(found), -1, np.int64), np.full(count, -1, np.int64)
+    items = _sorted_items(found, effects, old, new)
+    groups = items.keys
+    if not unique:
+        depths = _depths(items)
+        order = np.lexsort((depths, items.keys))
+        items = items.take(order)
+        groups = items.keys * (depths.max(initial=0) + 1) + depths[order]
+    row = np.full(len(groups), -1, np.int64)
+    row[1:] = np.where(groups[1:] == groups[:-1], items.rows[:-1], -1)
+    # A beginning also ends the row of its key: the row's delete was not sent, because the publication lacked
+    # the table then.
+    ends = (row >= 0) & (items.changes >= 0)
+    ended[row[ends]] = items.changes[ends]
+    updates = ends & (items.rows < 0)
+    previous[items.changes[updates]] = row[updates]
+    lost = np.sort(items.changes[(items.rows < 0) & (row < 0)])
+    for change, match in (find_matches(lost) if len(lost) else {}).items():
+        ended[match], previous[change] = change, match
+    previous[~effects.begins] = -1
+    return MergeResult(np.flatnonzero(effects.begins), ended, previous)
 
 
-_EFFECTS: Final = {
-    "Snapshot": (False, True),
-    "Insert": (False, True),
-    "Update": (True, True),
-    "Delete": (True, False),
-    "Truncate": (False, False),
-}
-"""By operation: whether a change replaces or removes a row, and whether the change writes a row."""
+def _sorted_items(found: Numbers, effects: Effects, old: Numbers, new: Numbers) -> _Items:
+    """Return all beginnings and ends, sorted by key and time."""
+    count = len(old)
+    known, ends, begins = np.flatnonzero(found >= 0), *map(np.flatnonzero, (effects.ends, effects.begins))
+    items = _Items(
+        np.concatenate((found[known], old[ends], new[begins])),
+        np.concatenate((count + known, np.full(len(ends), -1), begins)),
+        np.concatenate((np.full(len(known), -1), ends, begins)),
+    )
+    # The sort is stable, so an update ends a row before it begins one.
+    return items.take(np.lexsort((items.changes, items.keys)))
+
+
+def _depths(items: _Items) -> Numbers:
+    """Return for each item how many equal rows there are with the row that the item begins or ends.
+
+    An end without a row has depth 1.
+    """
+    steps = np.where(items.rows >= 0, 1, -1)
+    is_first = np.ones(len(steps), np.bool_)
+    is_first[1:] = items.keys[1:] != items.keys[:-1]
+    group = np.cumsum(is_first) - 1
+    sums = np.cumsum(steps)
+    balance = sums - (sums - steps)[is_first][group]
+    # A key's sum of steps falls to a new minimum below zero where there is no row to end. The offset of each
+    # group makes the minimum of all groups so far the minimum of the group.
+    offset = group * (2 * len(steps) + 1)
+    lowest = np.minimum.accumulate(np.minimum(balance, 0) - offset) + offset
+    depths: Numbers = balance - lowest + (steps < 0)
+    return depths

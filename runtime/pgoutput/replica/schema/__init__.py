@@ -12,7 +12,12 @@ from __future__ import annotations
 
 from pgoutput.replica.schema.alteration import alter_table
 from pgoutput.replica.schema.conversion import convert_batch
-from pgoutput.replica.schema.differences import Difference, decode_differences, update_properties
+from pgoutput.replica.schema.differences import (
+    Difference,
+    changed_properties,
+    decode_differences,
+    update_properties,
+)
 from pgoutput.replica.schema.evolution import enable_timestamps_without_time_zone, follow_schema, keeps_files
 from pgoutput.replica.schema.layout import MOMENT, TableLayout, delta_names, make_layout, read_layout
 
@@ -21,6 +26,7 @@ __all__ = [
     "Difference",
     "TableLayout",
     "alter_table",
+    "changed_properties",
     "convert_batch",
     "decode_differences",
     "delta_names",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pgoutput.replica.chunks import Chunk, Column
@@ -54,6 +53,20 @@ def update_properties(
     Returns:
         The reasons that the properties did not contain before.
     """
+    properties, new = changed_properties(table, files, layout, chunk)
+    if properties:
+        table.alter.set_table_properties(properties, raise_if_not_exists=False)
+        table.update_incremental()
+    return new
+
+
+def changed_properties(
+    table: DeltaTable, files: DataFiles, layout: TableLayout, chunk: Chunk
+) -> tuple[dict[str, str], list[Difference]]:
+    """Return the table properties that `update_properties` stores, and the reasons that it returns.
+
+    Both are empty if the stored properties stay as they are.
+    """
     stored = table.metadata().configuration
     # After a Truncate, all rows of the table are in the recording.
     known = () if chunk.truncates else decode_differences(stored.get(MAY_DIFFER))
@@ -71,10 +84,7 @@ def update_properties(
     properties = {NAMESPACE: chunk.namespace, NAME: chunk.name}
     if new or (chunk.truncates and MAY_DIFFER in stored):
         properties[MAY_DIFFER] = msgspec.json.encode([*known, *new]).decode()
-    if properties.items() - stored.items():
-        table.alter.set_table_properties(properties, raise_if_not_exists=False)
-        table.update_incremental()
-    return new
+    return (properties if properties.items() - stored.items() else {}), new
 
 
 def _has_rows(files: DataFiles, layout: TableLayout) -> bool:
@@ -120,15 +130,11 @@ def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list
 
 def incomplete_reasons(chunk: Chunk) -> list[Difference]:
     """Return why the recording lacks rows of a relation, from the column `incomplete` of its changes."""
-    changes = chunk.changes
-    reasons: dict[str, int] = {}
-    if changes["incomplete"].null_count < changes.num_rows:
-        marked = changes.filter(pc.is_valid(changes["incomplete"]))
-        for reason, lsn in zip(
-            marked["incomplete"].to_pylist(), marked["commit_lsn"].to_pylist(), strict=True
-        ):
-            reasons.setdefault(reason, lsn)
-    return [Difference(lsn, reason) for reason, lsn in reasons.items()]
+    encoded = chunk.changes["incomplete"].combine_chunks().dictionary_encode()
+    lsns = chunk.changes["commit_lsn"]
+    first_rows = (encoded.indices.index(number).as_py() for number in range(len(encoded.dictionary)))
+    reasons = encoded.dictionary.to_pylist()
+    return [Difference(lsns[row].as_py(), reason) for row, reason in zip(first_rows, reasons, strict=True)]
 
 
 def _type(column: Column) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -31,8 +32,8 @@ _DEFAULT_SYSTEM_IDENTIFIER: Final = "7000000000000000001"
 class RecordedStream(msgspec.Struct, frozen=True, kw_only=True):
     """A recording or capture file, and the options with which its stream was recorded."""
 
-    path: Path
-    """Path of the capture file, of the segment, or of the recording's folder."""
+    path: str
+    """Path of the capture file, or path or URL of the segment or of the recording's folder."""
     options: PluginOptions
     """Options of START_REPLICATION. `publication_names` is empty if the publications are not known."""
     server_version: str
@@ -57,13 +58,13 @@ class RecordedStream(msgspec.Struct, frozen=True, kw_only=True):
         return _read_segments(self.path) if _is_recording(self.path) else _read_capture_file(self.path)
 
 
-def open_stream(path: str | Path) -> RecordedStream:
+def open_stream(path: str | PathLike[str]) -> RecordedStream:
     """Open a capture file, a segment, or the folder of a recording.
 
     Raises:
         RecordingError: The recording cannot be read, is incomplete, or contains more than one stream.
     """
-    path = Path(path)
+    path = fspath(path)
     if not _is_recording(path):
         with CaptureFile(path) as capture:
             header = capture.header
@@ -74,14 +75,16 @@ def open_stream(path: str | Path) -> RecordedStream:
     from pgoutput.recording import (
         find_inconsistencies,
         last_acknowledged,
-        list_segments,
         locate,
         read_metadata,
+        segments_at,
     )
 
-    last = last_acknowledged(locate(path)) if path.is_dir() else 0
-    paths = list_segments(path) if path.is_dir() else [path]
-    metadata = [one for one in map(read_metadata, paths) if one.kind == "stream"]
+    location = locate(path)
+    last = last_acknowledged(location) if location.is_folder else 0
+    paths = segments_at(location)
+    # Rows that were copied while the stream was recorded are part of the stream.
+    metadata = [one for one in map(read_metadata, paths) if one.session]
     for gap in find_inconsistencies(metadata, metadata[0].number, last) if metadata else ():
         raise RecordingError(f"{path}: {gap}")
     distinct = {(one.source.proto_version, tuple(one.source.options.items())) for one in metadata}
@@ -107,7 +110,7 @@ def open_stream(path: str | Path) -> RecordedStream:
 
 
 def _plugin_options(
-    path: Path, proto_version: int, options: dict[str, str], slot_two_phase: bool
+    path: str, proto_version: int, options: dict[str, str], slot_two_phase: bool
 ) -> PluginOptions:
     def is_on(name: str) -> bool:
         try:
@@ -133,11 +136,11 @@ def _publication_names(options: dict[str, str]) -> tuple[str, ...]:
         return ()
 
 
-def _is_recording(path: Path) -> bool:
-    return path.is_dir() or path.suffix == ".parquet"
+def _is_recording(path: str) -> bool:
+    return "://" in path or path.endswith(".parquet") or Path(path).is_dir()
 
 
-def _read_capture_file(path: Path) -> Iterator[RecordedMessage]:
+def _read_capture_file(path: str) -> Iterator[RecordedMessage]:
     with CaptureFile(path) as capture:
         for record in capture.records():
             if record.channel == "data":
@@ -151,14 +154,14 @@ def _read_capture_file(path: Path) -> Iterator[RecordedMessage]:
                     yield 1, outer.wal_start, outer.data
 
 
-def _read_segments(path: Path) -> Iterator[RecordedMessage]:
-    from pgoutput.recording import SegmentReader, list_segments  # needs pyarrow
+def _read_segments(path: str) -> Iterator[RecordedMessage]:
+    from pgoutput.recording import SegmentReader, locate, segments_at  # needs pyarrow
 
-    for segment_path in list_segments(path) if path.is_dir() else [path]:
+    for segment_path in segments_at(locate(path)):
         with SegmentReader(segment_path) as segment:
-            if segment.metadata.kind != "stream":
-                continue
             session = segment.metadata.session
+            if not session:  # the snapshot
+                continue
             for batch in segment.batches():
                 lsns, data = batch["lsn"].to_pylist(), batch["data"].to_pylist()
                 for lsn, message in zip(lsns, data, strict=True):

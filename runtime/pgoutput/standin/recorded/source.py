@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
+from os import PathLike
+from threading import Lock
 from typing import Final, TypeAlias
+
+import msgspec
 
 from pgoutput import _protocols
 from pgoutput._layout import Field
 from pgoutput._offsets import layout_of
 from pgoutput._roles import ROLES, tags
+from pgoutput.catalog import TYPES
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import Message, PrimaryKeepalive, Relation
 from pgoutput.standin.recorded.envelopes import assign_lsns
 from pgoutput.standin.recorded.index import StreamIndex, index_stream
 from pgoutput.standin.recorded.recording import RecordedStream, open_stream
 from pgoutput.standin.recorded.resumption import resume
+from pgoutput.standin.recorded.transcoding import TranscodedStream
 from pgoutput.standin.source import Envelope, PluginOptions
 
 
 class RecordedSource:
     """A source that serves a recording or capture file.
 
-    Clients must request the options with which the stream was recorded. Other options are accepted if the
-    stream would have the same bytes: for instance any value of `streaming` if no transaction was streamed.
+    A client that requests other options than those of the recording receives the stream as a server sends it
+    for these options: in its protocol version, without messages that it has not requested, and with streamed
+    or prepared transactions as a whole. Options that need something which was not recorded are refused, such
+    as `two_phase`; with `messages` the stream has the logical messages that were recorded, if any.
+    Reassembled transactions are kept in memory until their commit.
 
     Creating the source reads all messages, or only the segments' metadata if that is enough to index the
-    stream. Each connection reads all messages again. The messages are never kept in memory.
+    stream. Each connection reads all messages again.
 
     Attributes:
         server_version: PostgreSQL version of the recorded server.
@@ -39,15 +47,18 @@ class RecordedSource:
         end_lsn: LSN of the end of the stream.
 
     Args:
-        path: Capture file, folder of a recording, or the only segment of a recording.
+        path: Capture file, folder or URL of a recording, or the only segment of a recording.
 
     Raises:
         RecordingError: The recording cannot be read, is incomplete, or contains more than one stream.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | PathLike[str]) -> None:
         self._stream: RecordedStream = open_stream(path)
         self._index: StreamIndex = index_stream(self._stream)
+        self._assigned_from: int | None = None if self._index.has_lsns else self._index.start_lsn
+        self._transcodings: dict[PluginOptions, tuple[RecordedStream, StreamIndex]] = {}
+        self._lock = Lock()
         self.server_version: str = self._stream.server_version
         self.system_identifier: str = self._stream.system_identifier
         self.database: str = self._stream.database
@@ -68,19 +79,31 @@ class RecordedSource:
         """
         stream, index, recorded = self._stream, self._index, self._stream.options
         different = [name for name, matches in _MATCHERS.items() if not matches(index, recorded, options)]
-        if different:
+        refused = [name for name in different if not _CONVERTIBLE[name](index, recorded, options)]
+        if refused:
             raise ReplicationError(
                 f"this stream was recorded with {_format_options(recorded, _MATCHERS)}: "
-                f"ask for that, and not for {_format_options(options, different)}"
+                f"ask for that, and not for {_format_options(options, refused)}"
             )
         if self.publications and set(options.publication_names) != set(self.publications):
             raise ReplicationError(
                 f"this stream was recorded with the publications {', '.join(self.publications)}: "
                 "ask for all of them"
             )
+        if different:
+            stream, index = self._transcoded(options)
         messages = stream.messages() if index.has_lsns else assign_lsns(stream, index.start_lsn)
         envelopes = resume(messages, stream, index, after_lsn)
-        return chain(envelopes, [PrimaryKeepalive(index.end_lsn, 0, False)])
+        return chain(envelopes, [PrimaryKeepalive(self.end_lsn, 0, False)])
+
+    def _transcoded(self, options: PluginOptions) -> tuple[RecordedStream, StreamIndex]:
+        """Return the stream as a server sends it for other options, with its index."""
+        with self._lock:
+            if options not in self._transcodings:
+                fields = msgspec.structs.asdict(self._stream) | {"options": options, "metadata": ()}
+                stream = TranscodedStream(recorded=self._stream, start_lsn=self._assigned_from, **fields)
+                self._transcodings[options] = stream, index_stream(stream)
+            return self._transcodings[options]
 
 
 OptionMatcher: TypeAlias = Callable[[StreamIndex, PluginOptions, PluginOptions], bool]
@@ -146,6 +169,31 @@ _MATCHERS: Final[Mapping[str, OptionMatcher]] = {
     "origin": _equal_or_unused("origin", "none", tags("origin")),
 }
 """Matcher for each stream option that changes the bytes of the stream, by option name."""
+
+
+def _formats_convertible(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
+    """Return whether values can be sent in the requested format; as text only if all types are built in.
+
+    For a client that has requested binary values, values of other types stay text: so does a server with
+    types that have no binary format.
+    """
+    columns = (column for relation in index.relations.values() for column in relation.columns)
+    return requested.binary or all(column.type_oid in _BUILTIN_TYPES for column in columns)
+
+
+_BUILTIN_TYPES: Final = {oid for one in TYPES for oid in (one.oid, one.array_oid)}
+
+_CONVERTIBLE: Final[Mapping[str, OptionMatcher]] = {
+    "proto_version": lambda index, recorded, requested: True,
+    # A parallel client needs the LSN and time in Stream Abort, which were not recorded.
+    "streaming": lambda index, recorded, requested: requested.streaming != "parallel",
+    "two_phase": lambda index, recorded, requested: not requested.two_phase,
+    "binary": _formats_convertible,
+    # Debezium always requests logical messages; a stream without them is one of a server that has none.
+    "messages": lambda index, recorded, requested: True,
+    "origin": lambda index, recorded, requested: requested.origin == "none",
+}
+"""Matcher for each stream option: whether the stream can be transcoded to the requested value, by name."""
 
 
 def _format_options(options: PluginOptions, names: Iterable[str]) -> str:

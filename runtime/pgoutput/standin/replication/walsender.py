@@ -95,6 +95,7 @@ class WalSender:
 
     async def _drop_connection(self) -> None:
         """Close the socket only for sending: a reset would discard data that the client has not read."""
+        self._sends_keepalives = False  # a keepalive cannot follow the end of the sent data
         with suppress(NotImplementedError):  # TLS cannot close one side
             self._writer.write_eof()
         await asyncio.sleep(_LINGER_SECONDS)

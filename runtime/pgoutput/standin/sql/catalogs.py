@@ -1,25 +1,31 @@
-"""System catalogs and views that clients can query: their columns and rows."""
+"""Rows of the system catalogs that depend on the state of the stand-in server."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput.catalog import TYPES
-from pgoutput.messages import ColumnFlag, Relation
+from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
 from pgoutput.standin.backend import Backend
 from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.values import BOOL, INT4, INT8, NAME, OID, PG_LSN, TEXT, XID, SqlValue
+from pgoutput.standin.sql.system_catalogs import ELEMENT_OIDS, RELATIONS, SYSTEM_ROWS
 from pgoutput.wire import format_lsn
 
-_PUBLIC_OID: Final = 2200
 _DATABASE_OID: Final = 5
 _SUPERUSER_OID: Final = 10
-_PG_CLASS_OID: Final = 1259
+_HEAP_OID: Final = 2
+_BTREE_OID: Final = 403
+_DEFAULT_COLLATION: Final = 100
+_CATALOG_OID: Final = 11
+_PUBLIC_OID: Final = 2200
 _FIRST_OID: Final = 16_384
+_FIRST_INDEX_OID: Final = 1 << 31
+"""OID of the first index. A recording does not contain the OIDs of indexes, so they are invented."""
+
+Row: TypeAlias = Mapping[str, object]
+"""Values of a catalog's row, by column name. A missing value is NULL, or else false, 0 or ''."""
 
 
 class CatalogContext(msgspec.Struct, frozen=True):
@@ -32,67 +38,264 @@ class CatalogContext(msgspec.Struct, frozen=True):
     publications: Sequence[str]
     """Names of the publications to show."""
 
+    @property
+    def tables(self) -> Sequence[Relation]:
+        """Published tables."""
+        return self.server.source.tables
 
-def _slots(context: CatalogContext) -> Iterator[Sequence[SqlValue]]:
+
+def catalog_rows(name: str, context: CatalogContext) -> Iterator[Row]:
+    """Yield the rows of a catalog."""
+    yield from SYSTEM_ROWS.get(name, ())
+    if name in _ROWS:
+        yield from _ROWS[name](context)
+
+
+def _slots(context: CatalogContext) -> Iterator[Row]:
     for slot in context.server.slots:
         confirmed = format_lsn(slot.confirmed_flush_lsn)
-        yield (
-            *(slot.name, "pgoutput", "logical", _DATABASE_OID, slot.database, slot.temporary),
-            *(slot.active_pid is not None, slot.active_pid, None, None, confirmed, confirmed),
-            *("reserved", None, slot.two_phase, None, None, False, None, slot.failover, False),
-        )
+        yield {
+            "slot_name": slot.name,
+            "plugin": "pgoutput",
+            "slot_type": "logical",
+            "datoid": _DATABASE_OID,
+            "database": slot.database,
+            "temporary": slot.temporary,
+            "active": slot.active_pid is not None,
+            "active_pid": slot.active_pid,
+            "catalog_xmin": _FIRST_XID,
+            "restart_lsn": confirmed,
+            "confirmed_flush_lsn": confirmed,
+            "wal_status": "reserved",
+            "two_phase": slot.two_phase,
+            "conflicting": False,
+            "failover": slot.failover,
+            "synced": False,
+        }
 
 
-def _publications(context: CatalogContext) -> Iterator[Sequence[SqlValue]]:
+_FIRST_XID: Final = 3
+
+
+def _publications(context: CatalogContext) -> Iterator[Row]:
+    flags = ("puballtables", "pubinsert", "pubupdate", "pubdelete", "pubtruncate")
     for oid, name in enumerate(context.publications, _FIRST_OID):
-        yield (oid, name, _SUPERUSER_OID, True, True, True, True, True, False, 1)
+        yield {
+            "oid": oid,
+            "pubname": name,
+            "pubowner": _SUPERUSER_OID,
+            "pubgencols": "n",
+            **dict.fromkeys(flags, True),
+        }
 
 
-def _publication_tables(context: CatalogContext) -> Iterator[Sequence[SqlValue]]:
+def _publication_tables(context: CatalogContext) -> Iterator[Row]:
     for name in context.publications:
-        for table in context.server.source.tables:
-            yield name, _namespace(table), table.name
+        for table in context.tables:
+            columns = [column.name for column in table.columns]
+            location = {"schemaname": _namespace(table), "tablename": table.name}
+            yield {"pubname": name, **location, "attnames": columns}
 
 
-def _walsenders(context: CatalogContext) -> Iterator[Sequence[SqlValue]]:
+def _walsenders(context: CatalogContext) -> Iterator[Row]:
     for backend in context.server.backends.values():
         progress = backend.replication
         if progress is None:
             continue
         confirmed = format_lsn(progress.slot.confirmed_flush_lsn)
-        sent, written = format_lsn(progress.sent_lsn), format_lsn(progress.written_lsn)
-        identity = backend.pid, backend.user, backend.settings["application_name"]
-        yield *identity, "streaming", sent, written, confirmed, confirmed, "async"
+        yield {
+            "pid": backend.pid,
+            "usesysid": _SUPERUSER_OID,
+            "usename": backend.user,
+            "application_name": backend.settings["application_name"],
+            "state": "streaming",
+            "sent_lsn": format_lsn(progress.sent_lsn),
+            "write_lsn": format_lsn(progress.written_lsn),
+            "flush_lsn": confirmed,
+            "replay_lsn": confirmed,
+            "sync_priority": 0,
+            "sync_state": "async",
+        }
 
 
-def _namespaces(context: CatalogContext) -> Iterator[Sequence[SqlValue]]:
-    yield 11, "pg_catalog"
-    yield _PUBLIC_OID, "public"
+def _settings(context: CatalogContext) -> Iterator[Row]:
+    for name, value in context.backend.settings.catalog_rows().items():
+        yield {"name": name, "setting": value}
+
+
+def _databases(context: CatalogContext) -> Iterator[Row]:
+    yield {
+        "oid": _DATABASE_OID,
+        "datname": context.backend.database,
+        "datdba": _SUPERUSER_OID,
+        "encoding": 6,
+        "datlocprovider": "c",
+        "datallowconn": True,
+        "datconnlimit": -1,
+        "dattablespace": 1663,
+        "datcollate": "C",
+        "datctype": "C",
+    }
+
+
+def _roles(context: CatalogContext) -> Iterator[Row]:
+    rights = [
+        "rolsuper",
+        "rolinherit",
+        "rolcreaterole",
+        "rolcreatedb",
+        "rolcanlogin",
+        "rolreplication",
+        "rolbypassrls",
+    ]
+    role = {"oid": _SUPERUSER_OID, "rolname": context.backend.user, "rolpassword": "********"}
+    yield {**role, "rolconnlimit": -1, **dict.fromkeys(rights, True)}
+
+
+def _namespaces(context: CatalogContext) -> Iterator[Row]:
     for name, oid in _namespace_oids(context).items():
         if oid >= _FIRST_OID:
-            yield oid, name
+            yield {"oid": oid, "nspname": name, "nspowner": _SUPERUSER_OID}
 
 
-def _classes(context: CatalogContext) -> Iterator[Sequence[SqlValue]]:
+def _classes(context: CatalogContext) -> Iterator[Row]:
     oids = _namespace_oids(context)
-    yield _PG_CLASS_OID, "pg_class", 11, "r", "n", 0
-    for table in context.server.source.tables:
-        yield table.oid, table.name, oids[_namespace(table)], "r", table.replica_identity.value, table.oid
+    common = {"relowner": _SUPERUSER_OID, "relpersistence": "p", "relispopulated": True}
+    for name, system in RELATIONS.items():
+        yield {
+            **common,
+            "oid": system.oid,
+            "relname": name,
+            "relnamespace": _CATALOG_OID,
+            "relam": _HEAP_OID if system.kind == "r" else 0,
+            "relkind": system.kind,
+            "relnatts": len(system.columns),
+            "relreplident": "n",
+        }
+    for table in context.tables:
+        yield {
+            **common,
+            "oid": table.oid,
+            "relname": table.name,
+            "relnamespace": oids[_namespace(table)],
+            "relam": _HEAP_OID,
+            "relfilenode": table.oid,
+            "reltuples": -1.0,
+            "relhasindex": bool(_key(table)),
+            "relkind": "r",
+            "relnatts": len(table.columns),
+            "relreplident": table.replica_identity.value,
+        }
+    for oid, table, key in _indexes(context):
+        yield {
+            **common,
+            "oid": oid,
+            "relname": f"{table.name}_pkey",
+            "relnamespace": oids[_namespace(table)],
+            "relam": _BTREE_OID,
+            "relfilenode": oid,
+            "relpages": 1,
+            "relkind": "i",
+            "relnatts": len(key),
+            "relreplident": "n",
+        }
 
 
-def _attributes(context: CatalogContext) -> Iterator[Sequence[SqlValue]]:
-    none = False, False, "", ""
-    for table in context.server.source.tables:
+def _attributes(context: CatalogContext) -> Iterator[Row]:
+    for system in RELATIONS.values():
+        for number, (name, type_oid) in enumerate(system.columns.items(), 1):
+            column = RelationColumn(ColumnFlag(0), name, abs(type_oid), -1)
+            yield _attribute(system.oid, number, column, type_oid < 0)
+    for table in context.tables:
+        key = _key(table)
         for number, column in enumerate(table.columns, 1):
-            key = bool(column.flags & ColumnFlag.KEY)
-            yield table.oid, column.name, column.type_oid, number, column.type_modifier, key, False, 3, *none
+            yield _attribute(table.oid, number, column, number in key)
+    for oid, table, key in _indexes(context):
+        for number, attribute in enumerate(key, 1):
+            yield _attribute(oid, number, table.columns[attribute - 1], False)
 
 
-def _types(context: CatalogContext) -> Iterator[Sequence[SqlValue]]:
-    for builtin in TYPES:
-        yield builtin.oid, builtin.name, 11, builtin.array_oid, 0, "b", 0, None
-        if builtin.array_oid:
-            yield builtin.array_oid, f"_{builtin.name}", 11, 0, builtin.oid, "b", 0, None
+def _attribute(relation: int, number: int, column: RelationColumn, not_null: bool) -> Row:
+    kind = _TYPES.get(column.type_oid, {"typlen": -1, "typbyval": False, "typalign": "i", "typstorage": "x"})
+    return {
+        "attrelid": relation,
+        "attname": column.name,
+        "atttypid": column.type_oid,
+        "attlen": kind["typlen"],
+        "attnum": number,
+        "atttypmod": column.type_modifier,
+        "attndims": int(column.type_oid in ELEMENT_OIDS),
+        "attbyval": kind["typbyval"],
+        "attalign": kind["typalign"],
+        "attstorage": kind["typstorage"],
+        "attnotnull": not_null,
+        "attislocal": True,
+        "attcollation": kind.get("typcollation", 0),
+    }
+
+
+_TYPES: Final = {row["oid"]: row for row in SYSTEM_ROWS["pg_type"]}
+
+
+def _index_rows(context: CatalogContext) -> Iterator[Row]:
+    for oid, table, key in _indexes(context):
+        by_index = table.replica_identity is ReplicaIdentity.INDEX
+        yield {
+            "indexrelid": oid,
+            "indrelid": table.oid,
+            "indnatts": len(key),
+            "indnkeyatts": len(key),
+            "indisunique": True,
+            "indisprimary": not by_index,
+            "indimmediate": True,
+            "indisvalid": True,
+            "indisready": True,
+            "indislive": True,
+            "indisreplident": by_index,
+            "indkey": key,
+            "indcollation": [
+                _TYPES.get(table.columns[one - 1].type_oid, {}).get("typcollation", 0) for one in key
+            ],
+            "indclass": [0] * len(key),
+            "indoption": [0] * len(key),
+        }
+
+
+def _constraints(context: CatalogContext) -> Iterator[Row]:
+    oids = _namespace_oids(context)
+    for oid, table, key in _indexes(context):
+        if table.replica_identity is ReplicaIdentity.INDEX:
+            continue
+        yield {
+            "oid": oid + 1,
+            "conname": f"{table.name}_pkey",
+            "connamespace": oids[_namespace(table)],
+            "contype": "p",
+            "conenforced": True,
+            "convalidated": True,
+            "conrelid": table.oid,
+            "conindid": oid,
+            "confupdtype": " ",
+            "confdeltype": " ",
+            "confmatchtype": " ",
+            "conislocal": True,
+            "connoinherit": True,
+            "conkey": key,
+        }
+
+
+def _key(table: Relation) -> list[int]:
+    """Return the numbers, from 1, of the columns of the table's replica identity index; empty for none."""
+    if table.replica_identity not in (ReplicaIdentity.DEFAULT, ReplicaIdentity.INDEX):
+        return []
+    return [number for number, column in enumerate(table.columns, 1) if column.flags & ColumnFlag.KEY]
+
+
+def _indexes(context: CatalogContext) -> Iterator[tuple[int, Relation, list[int]]]:
+    """Yield OID, table and column numbers of each replica identity index."""
+    for number, table in enumerate(context.tables):
+        if key := _key(table):
+            yield _FIRST_INDEX_OID + 2 * number, table, key
 
 
 def _namespace(table: Relation) -> str:
@@ -100,146 +303,24 @@ def _namespace(table: Relation) -> str:
 
 
 def _namespace_oids(context: CatalogContext) -> dict[str, int]:
-    known = {"pg_catalog": 11, "public": _PUBLIC_OID}
-    names = dict.fromkeys(_namespace(table) for table in context.server.source.tables)
+    known = {"pg_catalog": _CATALOG_OID, "public": _PUBLIC_OID}
+    names = dict.fromkeys(_namespace(table) for table in context.tables)
     others = [name for name in names if name not in known]
     return known | {name: oid for oid, name in enumerate(others, _FIRST_OID)}
 
 
-_SLOT: Final = {
-    "slot_name": NAME,
-    "plugin": NAME,
-    "slot_type": TEXT,
-    "datoid": OID,
-    "database": NAME,
-    "temporary": BOOL,
-    "active": BOOL,
-    "active_pid": INT4,
-    "xmin": XID,
-    "catalog_xmin": XID,
-    "restart_lsn": PG_LSN,
-    "confirmed_flush_lsn": PG_LSN,
-    "wal_status": TEXT,
-    "safe_wal_size": INT8,
-    "two_phase": BOOL,
-    "two_phase_at": PG_LSN,
-    "inactive_since": TEXT,
-    "conflicting": BOOL,
-    "invalidation_reason": TEXT,
-    "failover": BOOL,
-    "synced": BOOL,
+_ROWS: Final[Mapping[str, Callable[[CatalogContext], Iterable[Row]]]] = {
+    "pg_attribute": _attributes,
+    "pg_class": _classes,
+    "pg_constraint": _constraints,
+    "pg_database": _databases,
+    "pg_index": _index_rows,
+    "pg_namespace": _namespaces,
+    "pg_publication": _publications,
+    "pg_publication_tables": _publication_tables,
+    "pg_replication_slots": _slots,
+    "pg_roles": _roles,
+    "pg_settings": _settings,
+    "pg_stat_replication": _walsenders,
 }
-_PUBLICATION: Final = {
-    "oid": OID,
-    "pubname": NAME,
-    "pubowner": OID,
-    "puballtables": BOOL,
-    "pubinsert": BOOL,
-    "pubupdate": BOOL,
-    "pubdelete": BOOL,
-    "pubtruncate": BOOL,
-    "pubviaroot": BOOL,
-    "xmin": XID,
-}
-_WALSENDER: Final = {
-    "pid": INT4,
-    "usename": NAME,
-    "application_name": TEXT,
-    "state": TEXT,
-    "sent_lsn": PG_LSN,
-    "write_lsn": PG_LSN,
-    "flush_lsn": PG_LSN,
-    "replay_lsn": PG_LSN,
-    "sync_state": TEXT,
-}
-_ATTRIBUTE: Final = {
-    "attrelid": OID,
-    "attname": NAME,
-    "atttypid": OID,
-    "attnum": 21,
-    "atttypmod": INT4,
-    "attnotnull": BOOL,
-    "attisdropped": BOOL,
-    "xmin": XID,
-    "atthasdef": BOOL,
-    "atthasmissing": BOOL,
-    "attidentity": 18,
-    "attgenerated": 18,
-}
-_CLASS: Final = {
-    "oid": OID,
-    "relname": NAME,
-    "relnamespace": OID,
-    "relkind": 18,
-    "relreplident": 18,
-    "relfilenode": OID,
-}
-_TYPE: Final = {
-    "oid": OID,
-    "typname": NAME,
-    "typnamespace": OID,
-    "typarray": OID,
-    "typelem": OID,
-    "typtype": 18,
-    "typbasetype": OID,
-    "typdefault": TEXT,
-}
-
-CATALOGS: Final[
-    Mapping[str, tuple[Mapping[str, int], Callable[[CatalogContext], Iterable[Sequence[SqlValue]]]]]
-] = {
-    "pg_replication_slots": (_SLOT, _slots),
-    "pg_publication": (_PUBLICATION, _publications),
-    "pg_publication_tables": ({"pubname": NAME, "schemaname": NAME, "tablename": NAME}, _publication_tables),
-    "pg_publication_rel": (
-        {"oid": OID, "prpubid": OID, "prrelid": OID, "prqual": TEXT, "prattrs": TEXT},
-        lambda context: (),
-    ),
-    "pg_publication_namespace": ({"oid": OID, "pnpubid": OID, "pnnspid": OID}, lambda context: ()),
-    "pg_inherits": ({"xmin": XID, "inhrelid": OID, "inhparent": OID}, lambda context: ()),
-    "pg_enum": ({"oid": OID, "enumtypid": OID, "enumlabel": NAME}, lambda context: ()),
-    "pg_event_trigger": ({"oid": OID, "xmin": XID, "evtname": NAME, "evtenabled": 18}, lambda context: ()),
-    "pg_stat_replication": (_WALSENDER, _walsenders),
-    "pg_settings": (
-        {"name": TEXT, "setting": TEXT},
-        lambda context: context.backend.settings.catalog_rows().items(),
-    ),
-    "pg_database": (
-        {"oid": OID, "datname": NAME, "encoding": INT4, "datallowconn": BOOL},
-        lambda context: [(_DATABASE_OID, context.backend.database, 6, True)],
-    ),
-    "pg_roles": (
-        {"oid": OID, "rolname": NAME, "rolsuper": BOOL, "rolreplication": BOOL, "rolcanlogin": BOOL},
-        lambda context: [(_SUPERUSER_OID, context.backend.user, True, True, True)],
-    ),
-    "pg_namespace": ({"oid": OID, "nspname": NAME}, _namespaces),
-    "pg_class": (_CLASS, _classes),
-    "pg_attribute": (_ATTRIBUTE, _attributes),
-    "pg_type": (_TYPE, _types),
-}
-"""Catalogs by name: the type OIDs of the columns by column name, and a function that returns the rows."""
-
-COLUMN_TYPES: Final = {name: oid for columns, _ in CATALOGS.values() for name, oid in columns.items()}
-"""Type OIDs by column name. Columns of the same name have the same type in all catalogs."""
-
-
-def json_object_of_row(sql: str, alias: str, excluded: frozenset[str]) -> str:
-    """Return the SQLite expression for to_jsonb(alias), where the alias names a row of a catalog.
-
-    Args:
-        sql: Statement that gives the catalog its alias. If no catalog has the alias, the columns of
-            pg_replication_slots are used.
-        alias: Alias of the catalog.
-        excluded: Names of columns to leave out.
-    """
-    catalog = re.search(rf"\b(pg_\w+)\s+(?:AS\s+)?{alias}\b", sql, re.IGNORECASE)
-    columns, _ = CATALOGS.get(catalog[1].lower() if catalog else "", (_SLOT, None))
-    pairs = (_json_pair(alias, *column) for column in columns.items() if column[0] not in excluded)
-    return f"json_object({', '.join(pairs)})"
-
-
-def _json_pair(alias: str, name: str, type_oid: int) -> str:
-    value = f"{alias}.{name}"
-    return f"'{name}', " + (
-        f"json(CASE WHEN {value} THEN 'true' ELSE 'false' END)" if type_oid == BOOL else value
-    )
+"""Functions that return the rows of a catalog that depend on the state of the server, by catalog."""

@@ -9,8 +9,8 @@ from pgoutput.standin import protocol
 from pgoutput.standin.backend import Backend, Portal, PreparedStatement, TransactionStatus
 from pgoutput.standin.frontend import MessageReader
 from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.sql.sqlite_dialect import count_parameters, split_statements
 from pgoutput.standin.sql.statements import StatementExecutor
+from pgoutput.standin.sql.tokens import split_statements
 from pgoutput.standin.values import TEXT, Result, decode_parameter, encode_value
 
 _MAX_STATEMENTS: Final = 1000
@@ -66,8 +66,11 @@ class ExtendedQuery:
                 "53000", f"the stand-in server keeps no more than {_MAX_STATEMENTS} prepared statements"
             )
         statement = statements[0] if statements else ""
-        types = [oid or TEXT for oid in oids]
-        types += [TEXT] * (min(count_parameters(statement), 1000) - len(types))
+        inferred = self._executor.parameter_types(statement)
+        types = [
+            oid or (inferred[number] if number < len(inferred) else TEXT) for number, oid in enumerate(oids)
+        ]
+        types += inferred[len(types) :]
         self._backend.statements[name] = PreparedStatement(statement, types)
         return protocol.encode_message(b"1")
 

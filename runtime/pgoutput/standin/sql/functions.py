@@ -1,132 +1,331 @@
-"""SQL functions that queries can call, such as pg_create_logical_replication_slot.
-
-As in PostgreSQL, most functions are strict: they return NULL if any argument is NULL.
-"""
+"""SQL functions that queries can call: macros of DuckDB, and functions with side effects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from pgoutput.standin.backend import Backend
 from pgoutput.standin.protocol import ServerError
 from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.values import BOOL, INT4, INT8, NAME, PG_LSN, TEXT, SqlValue
 from pgoutput.wire import format_lsn, parse_lsn
 
-FunctionTable: TypeAlias = Mapping[str, tuple[int, Callable[..., SqlValue]]]
-"""Pairs of return type OID and Python function, by the name of the SQL function."""
+BUILTINS: Final[Mapping[str, str]] = {
+    "abs": "",
+    "any_value": "",
+    "array_agg": "",
+    "array_append": "",
+    "array_cat": "",
+    "array_position": "int4",
+    "array_to_string": "text",
+    "bool_and": "bool",
+    "bool_or": "bool",
+    "concat": "text",
+    "concat_ws": "text",
+    "count": "int8",
+    "count_star": "int8",
+    "date_part": "float8",
+    "ends_with": "bool",
+    "generate_series": "int4",
+    "greatest": "",
+    "lag": "",
+    "lead": "",
+    "least": "",
+    "left": "text",
+    "length": "int4",
+    "list_value": "",
+    "lower": "text",
+    "max": "",
+    "min": "",
+    "now": "timestamptz",
+    "nullif": "",
+    "position": "int4",
+    "rank": "int8",
+    "regexp_matches": "bool",
+    "regexp_replace": "text",
+    "replace": "text",
+    "right": "text",
+    "round": "",
+    "row_number": "int8",
+    "row_to_json": "json",
+    "split_part": "text",
+    "starts_with": "bool",
+    "string_agg": "text",
+    "strpos": "int4",
+    "substring": "text",
+    "sum": "",
+    "to_json": "json",
+    "trim": "text",
+    "unnest": "",
+    "upper": "text",
+}
+"""Functions of DuckDB that queries can call, with the name of the type that PostgreSQL's function returns.
+
+An empty name stands for the type of the first argument, its element type, or the type that DuckDB returns."""
+
+_HEX: Final = (
+    "('0x' || split_part({0}, '/', 1))::BIGINT * 4294967296 + ('0x' || split_part({0}, '/', 2))::BIGINT"
+)
+_VISIBLE: Final = "SELECT 1 FROM {0} _v WHERE _v.oid = a AND _v.{1} IN (11, 2200)"
+_TRUE: Final = "(a, b) AS true, (a, b, c) AS true"
+_NO_TEXT: Final = "(a) AS NULL::VARCHAR, (a, b) AS NULL::VARCHAR, (a, b, c) AS NULL::VARCHAR"
+
+_KEY: Final = (
+    "SELECT 'PRIMARY KEY (' || index_columns(_k.conindid) || ')' FROM pg_constraint _k WHERE _k.oid = a"
+)
+_TYPE_TEXTS: Final = {
+    "bool": "boolean",
+    "bpchar": "character",
+    "char": '"char"',
+    "float4": "real",
+    "float8": "double precision",
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "time": "time without time zone",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+    "timetz": "time with time zone",
+    "varbit": "bit varying",
+    "varchar": "character varying",
+}
+"""SQL's names of types, by PostgreSQL's names."""
 
 
-def make_functions(server: ServerState, backend: Backend, *, execute: bool) -> FunctionTable:
-    """Return the SQL functions that one query of a connection can call.
+def _of_session(column: str) -> str:
+    return f"() AS (SELECT _s.{column} FROM session _s)"
+
+
+def _call(name: str, parameters: Sequence[str]) -> str:
+    """Return a macro's result that `SideEffects` replaces by the result of a call, if it is output."""
+    values = ", ".join(f"{one}::VARCHAR" for one in parameters)
+    return f"{{'call': '{name}', 'arguments': [{values}]}}"
+
+
+def _calls(name: str, *signatures: Sequence[str]) -> str:
+    return ", ".join(f"({', '.join(one)}) AS {_call(name, one)}" for one in signatures)
+
+
+_CREATE: Final = "pg_create_logical_replication_slot"
+_CREATE_ARGUMENTS: Final = ("slot_name", "plugin", "temporary", "twophase", "failover")
+_CREATE_SIGNATURES: Final = tuple(_CREATE_ARGUMENTS[:count] for count in (2, 3, 4, 5))
+
+MACROS: Final[Mapping[str, tuple[str, str]]] = {
+    "version": ("text", _of_session("version")),
+    "current_database": ("name", _of_session("database")),
+    "current_catalog": ("name", _of_session("database")),
+    "current_schema": ("name", "() AS 'public'"),
+    "current_schemas": (
+        "name[]",
+        "(a) AS CASE WHEN a THEN ['pg_catalog', 'public'] ELSE ['public'] END",
+    ),
+    "current_user": ("name", _of_session("username")),
+    "current_role": ("name", _of_session("username")),
+    "session_user": ("name", _of_session("username")),
+    "pg_backend_pid": ("int4", _of_session("pid")),
+    "pg_is_in_recovery": ("bool", _of_session("in_recovery")),
+    "pg_postmaster_start_time": ("timestamptz", _of_session("started")),
+    **{f"pg_current_wal{kind}_lsn": ("pg_lsn", _of_session("wal_end")) for kind in ("", "_insert", "_flush")},
+    **{f"pg_last_wal_{kind}_lsn": ("pg_lsn", "() AS NULL::VARCHAR") for kind in ("replay", "receive")},
+    "pg_current_xact_id": ("xid8", "() AS 3::UBIGINT"),
+    "txid_current": ("int8", "() AS 3::BIGINT"),
+    "pg_wal_lsn_diff": ("numeric", f"(a, b) AS ({_HEX.format('a')}) - ({_HEX.format('b')})"),
+    "current_setting": (
+        "text",
+        "(a) AS coalesce((SELECT _s.setting FROM pg_settings _s WHERE lower(_s.name) = lower(a)),"
+        " error('42704|unrecognized configuration parameter \"' || a || '\"')),"
+        " (a, b) AS coalesce((SELECT _s.setting FROM pg_settings _s WHERE lower(_s.name) = lower(a)),"
+        " CASE WHEN NOT b THEN error('42704|unrecognized configuration parameter \"' || a || '\"') END)",
+    ),
+    "index_columns": (
+        "text",
+        "(a) AS (SELECT string_agg(_a.attname, ', ' ORDER BY _a.attnum)"
+        " FROM pg_attribute _a WHERE _a.attrelid = a)",
+    ),
+    "pg_has_role": ("bool", _TRUE),
+    "has_database_privilege": ("bool", _TRUE),
+    "has_schema_privilege": ("bool", _TRUE),
+    "has_table_privilege": ("bool", _TRUE),
+    "pg_relation_is_publishable": ("bool", "(a) AS true"),
+    "pg_table_is_visible": (
+        "bool",
+        f"(a) AS EXISTS ({_VISIBLE.format('pg_class', 'relnamespace')})",
+    ),
+    "pg_type_is_visible": (
+        "bool",
+        f"(a) AS EXISTS ({_VISIBLE.format('pg_type', 'typnamespace')})",
+    ),
+    "pg_get_userbyid": ("name", "(a) AS (SELECT _o.rolname FROM pg_roles _o WHERE _o.oid = a)"),
+    "pg_encoding_to_char": ("name", "(a) AS 'UTF8'"),
+    "pg_get_expr": ("text", _NO_TEXT),
+    "obj_description": ("text", _NO_TEXT),
+    "col_description": ("text", _NO_TEXT),
+    "shobj_description": ("text", _NO_TEXT),
+    "pg_get_serial_sequence": ("text", _NO_TEXT),
+    "type_text": (
+        "text",
+        "(name, modifier) AS CASE name "
+        + " ".join(f"WHEN '{name}' THEN '{text}'" for name, text in _TYPE_TEXTS.items())
+        + " ELSE name END || CASE WHEN modifier < 0 OR modifier IS NULL THEN ''"
+        " WHEN name IN ('varchar', 'bpchar') THEN '(' || (modifier - 4) || ')'"
+        " WHEN name IN ('bit', 'varbit') THEN '(' || modifier || ')'"
+        " WHEN name = 'numeric' THEN '(' || ((modifier - 4) >> 16) || ',' || ((modifier - 4) & 2047) || ')'"
+        " ELSE '' END",
+    ),
+    "format_type": (
+        "text",
+        "(a, b) AS CASE WHEN a = 0 THEN '-' ELSE (SELECT coalesce(type_text(_e.typname, b) || '[]',"
+        " type_text(_t.typname, b)) FROM pg_type _t LEFT JOIN pg_type _e ON _e.oid = _t.typelem"
+        " AND _t.typcategory = 'A' WHERE _t.oid = a) END",
+    ),
+    "index_text": (
+        "text",
+        "(a) AS (SELECT 'CREATE UNIQUE INDEX ' || _x.relname || ' ON ' || _n.nspname || '.' || _c.relname"
+        " || ' USING btree (' || index_columns(a) || ')' FROM pg_class _x, pg_index _i, pg_class _c,"
+        " pg_namespace _n WHERE _x.oid = a AND _i.indexrelid = a AND _c.oid = _i.indrelid"
+        " AND _n.oid = _c.relnamespace)",
+    ),
+    "pg_get_indexdef": (
+        "text",
+        "(a) AS index_text(a), (a, b, c) AS CASE b WHEN 0 THEN index_text(a) ELSE"
+        " (SELECT _a.attname FROM pg_attribute _a WHERE _a.attrelid = a AND _a.attnum = b) END",
+    ),
+    "pg_get_constraintdef": ("text", f"(a) AS ({_KEY}), (a, b) AS ({_KEY})"),
+    "pg_get_statisticsobjdef_columns": ("text", _NO_TEXT),
+    "pg_partition_ancestors": ("regclass", "(a) AS a"),
+    "pg_collation_is_visible": ("bool", "(a) AS true"),
+    "to_regclass": (
+        "regclass",
+        "(a) AS (SELECT min(_c.oid) FROM pg_class _c WHERE _c.relname = split_part(a, '.', -1))",
+    ),
+    "to_regtype": (
+        "regtype",
+        "(a) AS (SELECT min(_t.oid) FROM pg_type _t WHERE _t.typname = split_part(a, '.', -1))",
+    ),
+    "array_lower": ("int4", "(a, b) AS CASE WHEN len(a) > 0 THEN 1 END"),
+    "array_upper": ("int4", "(a, b) AS nullif(len(a), 0)::INTEGER"),
+    "array_length": ("int4", "(a, b) AS nullif(len(a), 0)::INTEGER"),
+    "cardinality": ("int4", "(a) AS len(a)::INTEGER"),
+    "generate_subscripts": ("int4", "(a, b) AS unnest(range(1, len(a) + 1))::INTEGER"),
+    "_pg_expandarray": ("record", "(a) AS unnest(list_transform(a, lambda x, n: {x: x, n: n::INTEGER}))"),
+    "to_jsonb": ("jsonb", "(a) AS to_json(a)"),
+    "jsonb_without": ("jsonb", "(a, b) AS json_merge_patch(a, json_object(b::VARCHAR, NULL))"),
+    "pg_advisory_unlock_all": ("void", "() AS ''"),
+    "set_config": ("text", _calls("set_config", ("name", "value", "is_local"))),
+    _CREATE: ("record", _calls(_CREATE, *_CREATE_SIGNATURES)),
+    "pg_drop_replication_slot": ("void", _calls("pg_drop_replication_slot", ("slot_name",))),
+    "pg_replication_slot_advance": (
+        "record",
+        _calls("pg_replication_slot_advance", ("slot_name", "upto_lsn")),
+    ),
+}
+"""Macros of DuckDB with the name of the type that PostgreSQL's function returns, by name of the function."""
+
+OBJECT_NAMES: Final[Mapping[str, str]] = {
+    "pg_class": "(a) AS (SELECT CASE WHEN pg_table_is_visible(a) THEN '' ELSE _n.nspname || '.' END"
+    " || _o.relname FROM pg_class _o JOIN pg_namespace _n ON _n.oid = _o.relnamespace WHERE _o.oid = a)",
+    "pg_type": "(a) AS format_type(a, NULL)",
+    "pg_proc": "(a) AS (SELECT _o.proname FROM pg_proc _o WHERE _o.oid = a)",
+    "pg_namespace": "(a) AS (SELECT _o.nspname FROM pg_namespace _o WHERE _o.oid = a)",
+    "pg_roles": "(a) AS (SELECT _o.rolname FROM pg_roles _o WHERE _o.oid = a)",
+}
+"""Macros that return the name of an object, by the catalog with the object's OID."""
+
+RENAMED: Final[Mapping[str, str]] = {
+    "json_object_agg": "json_group_object",
+    "json_agg": "json_group_array",
+    "jsonb_agg": "json_group_array",
+    "json_build_array": "json_array",
+    "json_build_object": "json_object",
+}
+"""Names of DuckDB's functions that do the same as functions of PostgreSQL, by PostgreSQL's name."""
+
+_NO_CHANGES: Final = "0A000|a stand-in server sends changes through START_REPLICATION only"
+
+TABLE_MACROS: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
+    "pg_get_publication_tables": (
+        {"pubid": "oid", "relid": "oid", "attrs": "int2vector", "qual": "pg_node_tree"},
+        "(a) AS TABLE SELECT 0::UINTEGER AS pubid, 0::UINTEGER AS relid, []::SMALLINT[] AS attrs,"
+        " '' AS qual WHERE false",
+    ),
+    _CREATE: (
+        {"slot_name": "name", "lsn": "pg_lsn"},
+        ", ".join(
+            f"({', '.join(one)}) AS TABLE (SELECT {_call(f'{_CREATE}.slot_name', one)} AS slot_name,"
+            f" {_call(f'{_CREATE}.lsn', one)} AS lsn)"
+            for one in _CREATE_SIGNATURES
+        ),
+    ),
+    **{
+        f"pg_logical_slot_{verb}{kind}_changes": (
+            {"lsn": "pg_lsn", "xid": "xid", "data": "text"},
+            f"(a, b, c) AS TABLE SELECT error('{_NO_CHANGES}') AS lsn, 0 AS xid, '' AS data",
+        )
+        for verb in ("get", "peek")
+        for kind in ("", "_binary")
+    },
+}
+"""Macros of DuckDB for functions in FROM: types of the columns, and the macro, by name of the function."""
+
+
+class SideEffects:
+    """Executes the calls with side effects that are in the result of a query.
 
     Args:
         server: State of the server.
         backend: State of the connection.
-        execute: Whether functions with side effects are executed. If False, they return NULL instead: a query
-            must have no side effects while it is only described.
     """
-    source, settings = server.source, backend.settings
-    created: dict[tuple[SqlValue, ...], str] = {}
 
-    def wal_end(*_: SqlValue) -> str:
-        return format_lsn(source.end_lsn)
+    def __init__(self, server: ServerState, backend: Backend) -> None:
+        self._server = server
+        self._backend = backend
+        self._created: dict[tuple[str, ...], tuple[str, str]] = {}
+        self._functions: Mapping[str, Callable[..., str]] = {
+            "set_config": self._set_config,
+            "pg_drop_replication_slot": self._drop,
+            "pg_replication_slot_advance": self._advance,
+            _CREATE: lambda *arguments: f"({','.join(self._create(*arguments))})",
+            f"{_CREATE}.slot_name": lambda *arguments: self._create(*arguments)[0],
+            f"{_CREATE}.lsn": lambda *arguments: self._create(*arguments)[1],
+        }
 
-    def create(
-        name: str,
-        plugin: str,
-        temporary: SqlValue = False,
-        two_phase: SqlValue = False,
-        failover: SqlValue = False,
-    ) -> str:
-        # The rewritten query calls this function once for each result column, but creates one slot.
-        arguments = (name, plugin, temporary, two_phase, failover)
-        if arguments not in created:
-            slot = server.create_slot(
-                backend,
-                name,
-                plugin,
-                temporary=bool(temporary),
-                two_phase=bool(two_phase),
-                failover=bool(failover),
-            )
-            created[arguments] = format_lsn(slot.confirmed_flush_lsn)
-        return created[arguments]
+    def execute(self, call: Mapping[str, object]) -> str | None:
+        """Execute a call and return its result; None if an argument is NULL: the functions are strict.
 
-    def drop(name: str) -> str:
-        server.slots.drop(name)
+        Raises:
+            ServerError: The call failed.
+        """
+        arguments = call["arguments"]
+        assert isinstance(arguments, list)
+        return None if None in arguments else self._functions[str(call["call"])](*arguments)
+
+    def _create(self, name: str, plugin: str, *flags: str) -> tuple[str, str]:
+        # A query calls this function once for each result column, but creates one slot.
+        arguments = (name, plugin, *flags)
+        if arguments not in self._created:
+            options = dict(zip(("temporary", "two_phase", "failover"), map(_is_true, flags), strict=False))
+            slot = self._server.create_slot(self._backend, name, plugin, **options)
+            self._created[arguments] = slot.name, format_lsn(slot.confirmed_flush_lsn)
+        return self._created[arguments]
+
+    def _drop(self, name: str) -> str:
+        self._server.slots.drop(name)
         return ""
 
-    def advance(name: str, lsn: str) -> str:
-        slot = server.slots.acquire(name, backend.pid, backend.database)
+    def _advance(self, name: str, lsn: str) -> str:
+        slot = self._server.slots.acquire(name, self._backend.pid, self._backend.database)
         slot.active_pid = None
-        slot.confirmed_flush_lsn = max(slot.confirmed_flush_lsn, min(_parse_lsn(lsn), source.end_lsn))
+        position = min(_parse_lsn(lsn), self._server.source.end_lsn)
+        slot.confirmed_flush_lsn = max(slot.confirmed_flush_lsn, position)
         return f"({name},{format_lsn(slot.confirmed_flush_lsn)})"
 
-    def set_config(name: str, value: str, _: SqlValue) -> str:
-        backend.change_setting(name, value)
+    def _set_config(self, name: str, value: str, _: str) -> str:
+        self._backend.change_setting(name, value)
         return value
 
-    def current_setting(name: str, missing_ok: SqlValue = False) -> SqlValue:
-        try:
-            return settings[name]
-        except ServerError:
-            if missing_ok in (1, "t", "true"):
-                return None
-            raise
 
-    def no_changes(*_: SqlValue) -> str:
-        raise ServerError("0A000", "a stand-in server sends changes through START_REPLICATION only")
-
-    wal_ends = ("pg_current_wal_lsn", "pg_current_wal_insert_lsn", "pg_current_wal_flush_lsn")
-    standby_only = ("pg_last_wal_replay_lsn", "pg_last_wal_receive_lsn")
-    changes = (
-        f"pg_logical_slot_{verb}{kind}_changes" for verb in ("get", "peek") for kind in ("", "_binary")
-    )
-    side_effects: FunctionTable = {
-        "set_config": (TEXT, _strict(set_config)),
-        "pg_create_logical_replication_slot": (
-            TEXT,
-            _strict(lambda *arguments: f"({arguments[0]},{create(*arguments)})"),
-        ),
-        "created_slot_name": (NAME, _strict(lambda *arguments: create(*arguments) and arguments[0])),
-        "created_slot_lsn": (PG_LSN, _strict(create)),
-        "pg_drop_replication_slot": (TEXT, _strict(drop)),
-        "pg_replication_slot_advance": (TEXT, _strict(advance)),
-    }
-    if not execute:
-        side_effects = {name: (type_oid, lambda *_: None) for name, (type_oid, _) in side_effects.items()}
-    return {
-        **side_effects,
-        **dict.fromkeys(wal_ends, (PG_LSN, wal_end)),
-        **{name: (PG_LSN, lambda: None) for name in standby_only},
-        **dict.fromkeys(changes, (TEXT, no_changes)),
-        "version": (TEXT, lambda: f"PostgreSQL {source.server_version} (stand-in server of pgoutput)"),
-        "pg_is_in_recovery": (BOOL, lambda: int(backend.settings["in_hot_standby"] == "on")),
-        "pg_postmaster_start_time": (TEXT, lambda: server.started),
-        "pg_get_expr": (TEXT, lambda *_: None),
-        "pg_backend_pid": (INT4, lambda: backend.pid),
-        "current_database": (NAME, lambda: backend.database),
-        "current_catalog": (NAME, lambda: backend.database),
-        "current_schema": (NAME, lambda: "public"),
-        "current_user": (NAME, lambda: backend.user),
-        "current_role": (NAME, lambda: backend.user),
-        "session_user": (NAME, lambda: backend.user),
-        "current_setting": (TEXT, _strict(current_setting)),
-        "pg_wal_lsn_diff": (INT8, _strict(lambda a, b: _parse_lsn(a) - _parse_lsn(b))),
-    }
-
-
-def _strict(function: Callable[..., SqlValue]) -> Callable[..., SqlValue]:
-    """Return a strict version of the function: the result is NULL if any argument is NULL."""
-
-    @wraps(function)
-    def call(*arguments: SqlValue) -> SqlValue:
-        return None if None in arguments else function(*arguments)
-
-    return call
+def _is_true(text: str) -> bool:
+    return text.lower() in ("t", "true", "1", "on")
 
 
 def _parse_lsn(text: str) -> int:

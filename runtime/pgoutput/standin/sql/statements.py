@@ -12,10 +12,9 @@ from pgoutput.standin.backend import Backend, TransactionStatus
 from pgoutput.standin.protocol import Field, ServerError
 from pgoutput.standin.server_state import ServerState
 from pgoutput.standin.sql.catalogs import CatalogContext
-from pgoutput.standin.sql.functions import make_functions
-from pgoutput.standin.sql.select import execute_select
-from pgoutput.standin.sql.sqlite_dialect import string_literals
-from pgoutput.standin.values import Result, SqlValue
+from pgoutput.standin.sql.engine import Engine
+from pgoutput.standin.sql.tokens import string_literals
+from pgoutput.standin.values import TEXT, Result, SqlValue
 
 
 class StatementExecutor(msgspec.Struct, frozen=True, eq=False):
@@ -25,6 +24,8 @@ class StatementExecutor(msgspec.Struct, frozen=True, eq=False):
     """State of the server."""
     backend: Backend
     """State of the connection."""
+    engine: Engine
+    """Executes the queries of all connections of the server."""
 
     def execute(self, sql: str, parameters: Sequence[SqlValue] = ()) -> Result:
         """Execute an SQL statement and return its result.
@@ -48,6 +49,17 @@ class StatementExecutor(msgspec.Struct, frozen=True, eq=False):
             f"a stand-in server executes only SELECT, SHOW, SET and transaction control, not {keyword}",
             "It serves a stream and has no tables.",
         )
+
+    def parameter_types(self, sql: str) -> Sequence[int]:
+        """Return the type OIDs of a statement's parameters.
+
+        Raises:
+            ServerError: The statement is a query that is not supported.
+        """
+        if not re.match(_SELECT, sql, re.IGNORECASE):
+            return ()
+        types = self.engine.analyze(sql).parameters
+        return [types.get(number, TEXT) for number in range(1, max(types, default=0) + 1)]
 
     def describe(self, sql: str, parameter_count: int) -> Result:
         """Return the result columns of a statement without the statement's side effects.
@@ -79,8 +91,7 @@ class StatementExecutor(msgspec.Struct, frozen=True, eq=False):
         """
         strings = (*string_literals(sql), *(value for value in parameters if isinstance(value, str)))
         context = CatalogContext(self.server, self.backend, self.server.publications(strings))
-        functions = make_functions(self.server, self.backend, execute=execute)
-        return execute_select(sql, parameters, context, functions)
+        return self.engine.execute(self.engine.analyze(sql), parameters, context, execute=execute)
 
 
 Statement: TypeAlias = Callable[[StatementExecutor, "re.Match[str]", Sequence[SqlValue]], Result]
@@ -110,7 +121,7 @@ def _rollback(executor: StatementExecutor, match: re.Match[str], _: Sequence[Sql
 
 
 def _show(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
-    name = match[1].strip('"')
+    name = "transaction_isolation" if " " in match[1] else match[1].strip('"')
     value = executor.backend.settings[name]
     if name.lower() == "wal_sender_timeout" and value.endswith("000ms"):
         value = value.removesuffix("000ms") + "s"
@@ -150,7 +161,7 @@ def _identifier(text: str) -> str:
 
 _SELECT: Final = r"(?:SELECT|WITH|VALUES)\b"
 _NAME: Final = r'("(?:[^"]|"")+"|\w+)'
-_SETTING: Final = r'("?[\w.]+"?)'
+_SETTING: Final = r'("?[\w.]+"?|transaction isolation level)'
 _COMMIT: Final = r"(?:COMMIT|END)\b(?!\s+PREPARED)"
 _ROLLBACK: Final = r"(?:ROLLBACK|ABORT)\b(?!\s+PREPARED)(?:\s+(?:WORK|TRANSACTION))?(\s+TO\b.*)?"
 
@@ -162,9 +173,10 @@ _STATEMENTS: Final[Mapping[str, Statement]] = {
     rf"SET\s+(?:SESSION\s+|LOCAL\s+)?{_SETTING}\s*(?:=|\bTO\b)\s*(.*)$": _set,
     r"SET\s+(?:SESSION\s+|LOCAL\s+)?(TIME)\s+ZONE\s+(.*)$": _set,
     r"RESET\s": _no_effect("RESET"),
+    r"CLOSE\s": _no_effect("CLOSE CURSOR"),
     r"DISCARD\s": _no_effect("DISCARD ALL"),
     r"DEALLOCATE\s": _no_effect("DEALLOCATE"),
-    r"(?:UNLISTEN)\s": _no_effect("UNLISTEN"),
+    r"UNLISTEN\s": _no_effect("UNLISTEN"),
     r"(BEGIN|START\s+TRANSACTION)\b": _begin,
     _COMMIT: _commit,
     _ROLLBACK: _rollback,

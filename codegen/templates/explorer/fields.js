@@ -1,0 +1,84 @@
+// The fields of the message as a tree, and the editor of one field.
+
+const tree = byId("tree");
+
+/** Return the nested groups of pieces, by the names in their paths. */
+function nest(pieces) {
+  const root = { children: [] };
+  const nodes = new Map([["", root]]);
+  const nodeAt = (path) => {
+    const found = nodes.get(path);
+    if (found) return found;
+    const at = Math.max(path.lastIndexOf("."), path.endsWith("]") ? path.lastIndexOf("[") : -1);
+    const node = { path, name: path.slice(at < 0 ? 0 : at).replace(/^\./, ""), piece: -1, children: [] };
+    nodes.set(path, node);
+    nodeAt(path.slice(0, Math.max(at, 0))).children.push(node);
+    return node;
+  };
+  pieces.forEach((piece, i) => {
+    const node = nodeAt(piece.path);
+    if (node.piece < 0) node.piece = i;
+    else root.children.push({ ...node, piece: i, children: [] }); // an envelope has the same names
+  });
+  return root.children;
+}
+
+/** Return the names of the columns of a message's tuples, from its Relation. */
+function columnNames(row) {
+  const described = state.index.descriptions[row];
+  if (described < 0 || described === row) return [];
+  const names = [];
+  for (const [path, value] of valuesOf(described)) if (/^columns\[\d+\]\.name$/.test(path)) names.push(value);
+  return names;
+}
+
+function drawTree({ pieces }, row) {
+  const names = columnNames(row);
+  tree.replaceChildren(...nest(pieces).map((node) => drawNode(node, pieces, names, 1)));
+}
+
+function drawNode(node, pieces, names, level) {
+  const piece = pieces[node.piece];
+  const column = /^(new|old|key)\[(\d+)\]$/.exec(node.path);
+  const label = column && names[column[2]] ? `${node.name} ${names[column[2]]}` : node.name;
+  const value = piece ? cut(formatValue(piece)) : "";
+  return h(
+    "li",
+    {
+      role: "treeitem", id: piece ? `field${node.piece}` : null, "data-piece": piece ? node.piece : null,
+      "aria-level": level, "aria-selected": "false", "aria-expanded": node.children.length ? "true" : null,
+      "aria-label": node.children.length ? `${label} ${value} ${piece ? piece.notation : ""}` : null,
+    },
+    h(
+      "div",
+      { class: "field", title: piece?.doc ?? null },
+      h("span", { class: "name" }, `${label} `),
+      piece && h("span", { class: `value ${piece.type}` }, `${value} `),
+      piece && h("span", { class: "notation" }, piece.notation),
+    ),
+    node.children.length ? h("ul", { role: "group" }, node.children.map((child) => drawNode(child, pieces, names, level + 1))) : "",
+  );
+}
+
+/** Show the editor of a piece; null hides it. */
+function drawEditor(shown, piece) {
+  const form = byId("editor");
+  form.hidden = !piece;
+  if (!piece) return;
+  byId("edit-name").textContent = piece.path;
+  byId("edit-doc").textContent = piece.doc;
+  byId("edit-value").value = editableText(piece);
+  byId("edit-bytes").value = toHex(state.store.bytes(state.row).subarray(piece.start, piece.end), " ");
+  byId("edit-null").hidden = piece.kind !== "cell" || piece.type === "null";
+  byId("edit-error").textContent = "";
+}
+
+/** Encode the message again with what the editor says, and read the whole stream again. */
+function applyEdit(edit) {
+  try {
+    load("edit", { row: state.row, bytes: edit(state.store.bytes(state.row)) }, { row: state.row, piece: state.piece });
+  } catch (error) {
+    if (!(error instanceof EditError)) throw error;
+    byId("edit-error").textContent = error.message;
+  }
+}

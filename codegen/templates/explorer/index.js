@@ -1,0 +1,114 @@
+// The index of a stream: for each message its tag, transaction, relation and state, in arrays of numbers.
+
+const IN_STREAM = 1;
+const FAILED = 2; // the message cannot be decoded
+const OUT_OF_PLACE = 4; // the message breaks a rule of order
+
+/** Number of errors whose texts are kept. */
+const ERRORS = 1000;
+
+/**
+ * Return the index of the messages of a store.
+ *
+ * `versions` has the protocol version that reads each message; `descriptions` the row of the Relation that
+ * describes its columns, -1 for none; `transactions` the numbers of their transactions, -1 for none.
+ */
+function buildIndex(store, settings, progress = () => {}) {
+  const { count } = store;
+  const index = {
+    count,
+    flags: new Uint8Array(count),
+    marks: new Uint8Array(count),
+    tags: new Uint8Array(count),
+    versions: new Uint8Array(count),
+    transactions: new Int32Array(count).fill(-1),
+    descriptions: new Int32Array(count).fill(-1),
+    errors: new Map(),
+    errorCount: 0,
+    outOfPlaceCount: 0,
+  };
+  const decoder = new Decoder(settings);
+  const relations = new Map();
+  const report = (row, text) => {
+    if (index.flags[row] & (FAILED | OUT_OF_PLACE)) return;
+    index.flags[row] |= OUT_OF_PLACE;
+    index.outOfPlaceCount += 1;
+    if (index.errors.size < ERRORS) index.errors.set(row, text);
+  };
+  const tracker = new Tracker(report);
+  for (let row = 0; row < count; row++) {
+    if (row % 50_000 === 0) progress(row / count);
+    const data = payloadOf(store.channel(row), store.bytes(row));
+    if (decoder.context.inStream) index.flags[row] |= IN_STREAM;
+    index.versions[row] = settings.version;
+    if (!data) continue;
+    index.tags[row] = data[0];
+    index.versions[row] = decoder.protocolOf(data).version;
+    try {
+      const { layout, means } = decoder.next(data);
+      if (layout.role === "relation") relations.set(means.oid, row);
+      index.transactions[row] = tracker.feed(row, layout, means)?.id ?? -1;
+      index.marks[row] = tracker.marked;
+      const oid = layout.role === "relation" ? means.oid : (means.relation ?? means.relations?.[0]);
+      if (oid !== undefined) index.descriptions[row] = relations.get(oid) ?? -1;
+    } catch (error) {
+      if (!(error instanceof DecodeError)) throw error;
+      index.flags[row] |= FAILED;
+      index.errorCount += 1;
+      if (index.errors.size < ERRORS) index.errors.set(row, error.message);
+    }
+  }
+  index.list = tracker.transactions;
+  index.lanes = assignLanes(tracker.transactions, count);
+  return index;
+}
+
+/** Give each transaction a lane; return the transactions of each lane, by their numbers, in the stream's order. */
+function assignLanes(transactions, count) {
+  const lanes = [];
+  for (const one of transactions) {
+    if (one.end !== "commit" && one.end !== "abort") one.last = count - 1;
+    let lane = lanes.findIndex((numbers) => transactions[numbers.at(-1)].last < one.first);
+    if (lane < 0) lane = lanes.push([]) - 1;
+    lanes[lane].push(one.id);
+    one.lane = lane;
+  }
+  return lanes;
+}
+
+/** Return the rows of the messages that a filter accepts. */
+function filterRows(store, index, { tags, transaction, problems, text }) {
+  const wanted = new Set(tags);
+  const needles = text ? searchedBytes(text) : [];
+  const rows = new Uint32Array(index.count);
+  let found = 0;
+  for (let row = 0; row < index.count; row++) {
+    if (wanted.size && !wanted.has(index.tags[row])) continue;
+    if (transaction >= 0 && index.transactions[row] !== transaction) continue;
+    if (problems && !(index.flags[row] & (FAILED | OUT_OF_PLACE))) continue;
+    if (needles.length && !needles.some((needle) => includes(store.bytes(row), needle))) continue;
+    rows[found++] = row;
+  }
+  return rows.slice(0, found);
+}
+
+/** Return the bytes that a search looks for: the text itself, and the LSN, number or hexadecimal digits it may be. */
+function searchedBytes(text) {
+  const needles = [new TextEncoder().encode(text)];
+  const lsn = /^([0-9a-f]{1,8})\/([0-9a-f]{1,8})$/i.exec(text);
+  if (lsn) needles.push(fromHex(lsn[1].padStart(8, "0") + lsn[2].padStart(8, "0")));
+  if (/^\d+$/.test(text) && Number(text) < 2 ** 32) needles.push(fromHex(Number(text).toString(16).padStart(8, "0")));
+  const digits = /^(?:0x|\\x)([0-9a-f ]+)$/i.exec(text);
+  if (digits) needles.push(fromHex(digits[1]) ?? new Uint8Array());
+  return needles.filter((needle) => needle.length);
+}
+
+function includes(bytes, needle) {
+  const last = bytes.length - needle.length;
+  for (let at = bytes.indexOf(needle[0]); at >= 0 && at <= last; at = bytes.indexOf(needle[0], at + 1)) {
+    let i = 1;
+    while (i < needle.length && bytes[at + i] === needle[i]) i += 1;
+    if (i === needle.length) return true;
+  }
+  return false;
+}

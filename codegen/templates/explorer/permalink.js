@@ -1,0 +1,71 @@
+// The link that holds the stream, the options and the selection in its hash, which browsers send to no server.
+
+const LONGEST_LINK = 100_000;
+
+/** Return the stream as bytes: for each message its channel, its size in 4 bytes, and its bytes. */
+function packStore(store, rows) {
+  const parts = rows.flatMap((row) => {
+    const bytes = store.bytes(row);
+    return [Uint8Array.of(store.channels[row]), integerBytes(BigInt(bytes.length), 4), bytes];
+  });
+  return concatenate(parts);
+}
+
+/** Return the capture file of a packed stream. */
+function unpackStore(packed, settings) {
+  const store = new Store(packed.length);
+  for (let at = 0; at + 5 <= packed.length; ) {
+    const size = frameEnd(packed, at) - at - 1;
+    store.add(CHANNELS[packed[at]] ?? "data", packed.subarray(at + 5, at + 5 + size));
+    at += 5 + size;
+  }
+  return new TextEncoder().encode(writeCapture(store, settings));
+}
+
+/** Return the hash of a link to what the page shows: the whole stream, or one message if that is too long. */
+async function linkHash() {
+  const { store, settings, row, piece } = state;
+  const all = store.size < LONGEST_LINK * 10;
+  const rows = all ? Array.from({ length: store.count }, (_, i) => i) : [row];
+  let data = toBase64(await compress(packStore(store, rows), "deflate-raw"));
+  const whole = all && data.length <= LONGEST_LINK;
+  if (!whole) data = toBase64(await compress(packStore(store, [row]), "deflate-raw"));
+  const values = { v: settings.version, s: settings.streaming, t: Number(settings.twoPhase), m: whole ? row + 1 : 1, f: piece, d: data };
+  return { hash: `#${new URLSearchParams(values)}`, whole };
+}
+
+/** Show what a link's hash holds; return whether it holds a stream. */
+async function openHash(hash) {
+  const values = new URLSearchParams(hash.slice(1));
+  const packed = fromBase64(values.get("d") ?? "");
+  if (!packed?.length) return false;
+  const settings = { version: Number(values.get("v")), streaming: values.get("s") ?? "off", twoPhase: values.get("t") === "1" };
+  try {
+    const bytes = unpackStore(await decompress(packed, "deflate-raw"), settings);
+    await load("open", { bytes, settings }, { row: Number(values.get("m")) - 1 || 0, piece: Number(values.get("f") ?? -1) });
+  } catch (error) {
+    if (!(error instanceof FileError)) throw error;
+    byId("problem").textContent = `The link is damaged: ${error.message}`;
+    return false;
+  }
+  return true;
+}
+
+let ownHash = "";
+let linking = 0;
+
+/** Write the link to the address bar, if it is short, after the last of several changes. */
+function keepHash() {
+  clearTimeout(linking);
+  linking = setTimeout(async () => {
+    if (state.store.size > 50_000) return;
+    const { hash } = await linkHash();
+    ownHash = hash;
+    history.replaceState(null, "", hash);
+  }, 200);
+}
+
+addEventListener("hashchange", () => {
+  if (location.hash !== ownHash) openHash(location.hash);
+});
+onChange(keepHash);

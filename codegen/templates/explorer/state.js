@@ -1,0 +1,119 @@
+// What the page shows, and the worker that makes it.
+
+const state = {
+  store: new Store(1),
+  index: buildIndex(new Store(1), { version: LATEST, streaming: "off" }),
+  settings: { version: LATEST, streaming: "off", twoPhase: false },
+  format: "",
+  /** Rows of the messages that the filter accepts; null for all. */
+  rows: null,
+  query: { tags: [], transaction: -1, problems: false, text: "" },
+  /** Row of the message that is shown, and the number of its piece; -1 for none. */
+  row: -1,
+  piece: -1,
+};
+
+const listeners = [];
+
+/** Call `listener` with the names of what changed: "stream", "rows", "row" or "piece". */
+function onChange(listener) {
+  listeners.push(listener);
+}
+
+function change(...names) {
+  for (const listener of listeners) listener(names);
+}
+
+const worker = new Worker(
+  URL.createObjectURL(new Blob([byId("core").textContent, byId("worker").textContent], { type: "text/javascript" })),
+);
+const pending = new Map();
+let requests = 0;
+
+worker.onmessage = ({ data: { id, result, error, part } }) => {
+  const request = pending.get(id);
+  if (part !== undefined) {
+    request.progress(part);
+    return;
+  }
+  pending.delete(id);
+  if (error === undefined) request.resolve(result);
+  else request.reject(new FileError(error));
+};
+
+/** Send a command to the worker; return its result. */
+function ask(command, values = {}, transfer = []) {
+  const id = requests++;
+  return new Promise((resolve, reject) => {
+    const progress = (part) => say("Reading …", part);
+    pending.set(id, { resolve, reject, progress });
+    worker.postMessage({ id, command, ...values }, transfer);
+  });
+}
+
+/** Show another stream, the result of a command of the worker; an error is told, and changes nothing. */
+async function load(command, values, { row = 0, piece = -1 } = {}) {
+  byId("problem").textContent = "";
+  try {
+    const { store, ...result } = await ask(command, values, values.bytes && command === "open" ? [values.bytes.buffer] : []);
+    Object.assign(state, result, { store: Object.assign(new Store(1), store), rows: null });
+    state.row = Math.min(row, state.store.count - 1);
+    state.piece = piece;
+    if (command === "open") state.query = { tags: [], transaction: -1, problems: false, text: "" };
+    if (command !== "open" && isFiltered()) state.rows = await ask("filter", { query: state.query });
+    const problems = state.index.errorCount + state.index.outOfPlaceCount;
+    const parts = [counted(state.store.count, "message"), counted(state.index.list.length, "transaction")];
+    say(`${state.format}: ${parts.join(", ")}, ${problems ? counted(problems, "problem") : "no problem"}`);
+    change("stream", "rows", "row", "piece");
+  } catch (error) {
+    if (!(error instanceof FileError)) throw error;
+    say("");
+    byId("problem").textContent = error.message;
+  }
+}
+
+function isFiltered() {
+  const { tags, transaction, problems, text } = state.query;
+  return tags.length > 0 || transaction >= 0 || problems || text !== "";
+}
+
+/** Show only the messages that a filter accepts; `query` has what changes in it. */
+async function filter(query) {
+  Object.assign(state.query, query);
+  const rows = isFiltered() ? await ask("filter", { query: state.query }) : null;
+  state.rows = rows;
+  if (rows?.length && !rows.includes(state.row)) select(rows[0]);
+  change("rows");
+}
+
+/** Show a message. */
+function select(row, piece = -1) {
+  state.row = row;
+  state.piece = piece;
+  change("row", "piece");
+}
+
+/** Show a piece of the message. */
+function selectPiece(piece) {
+  state.piece = piece;
+  change("piece");
+}
+
+/** Return the pieces, layout and error of a stored message. */
+function explainRow(row) {
+  const { store, index, settings } = state;
+  const context = { inStream: Boolean(index.flags[row] & IN_STREAM), streaming: settings.streaming };
+  const protocol = VERSIONS.get(index.versions[row]);
+  return { ...explainRecord(store.channel(row), store.bytes(row), protocol, context), protocol, context };
+}
+
+/** Return the values of a message's fields by path. */
+function valuesOf(row) {
+  return new Map(explainRow(row).pieces.map((piece) => [piece.path, piece.value]));
+}
+
+/** Return the error of a message: it cannot be decoded, or breaks a rule of order; "" for none. */
+function problemOf(row) {
+  if (!(state.index.flags[row] & (FAILED | OUT_OF_PLACE))) return "";
+  return state.index.errors.get(row) ?? explainRow(row).error?.message ?? "the message is out of place";
+}

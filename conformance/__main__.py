@@ -1,0 +1,173 @@
+"""Run other projects' decoders on the test vectors, and write `docs/conformance.md`.
+
+`make conformance` first installs the decoders of `requirements.txt` and `package.json` into
+`.venv/conformance`. With `--decoder` and `--vector`, only this is repeated, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pgoutput.vectors import Vector, Verdict, build_vectors, run_decoder
+
+ROOT: Final = Path(__file__).parent.parent
+ADAPTERS: Final = ROOT / "conformance/adapters"
+INSTALLED: Final = ROOT / ".venv/conformance"
+PAGE: Final = ROOT / "docs/conformance.md"
+CAPTURES: Final = [
+    ROOT / "tests/captures" / f"{name}.jsonl.gz"
+    for name in (
+        "pg10_p1",
+        "pg14_p1_messages",
+        "pg14_p2_stream_bin",
+        "pg15_p3_2pc_stream_msg",
+        "pg16_p4_par_2pc",
+        "pg18_p1",
+        "pg18_p1_binary",
+        "pg18_p4_par_msg",
+    )
+]
+SECONDS: Final = 1.0
+"""Time that a vector may take, in seconds."""
+
+MEMORY: Final = 1 << 30
+"""Limit of the memory that a decoder allocates, in bytes."""
+
+
+class Decoder(NamedTuple):
+    """A decoder, the adapter that runs it, and what it claims to decode."""
+
+    name: str
+    adapter: str
+    claims: str
+
+
+DECODERS: Final = (
+    Decoder("pypgoutput", "run_pypgoutput.py", "version 1, text format"),
+    Decoder("python-postgres-cdc", "run_pypgcdc.py", "version 1, text format"),
+    Decoder(
+        "pg-streamline",
+        "run_pg_streamline.py",
+        "version 1, text format, only the rows of Insert, Update and Delete",
+    ),
+    Decoder(
+        "pg-logical-replication",
+        "run_pg_logical_replication.js",
+        "versions 1 and 2 without streaming, binary format, logical messages",
+    ),
+    Decoder("pgwire", "run_pgwire.mjs", "version 1, binary format, logical messages"),
+    Decoder("postgres", "run_postgres.mjs", "version 1, text format, Relation, Insert, Update and Delete"),
+)
+NODE: Final = (".js", ".mjs")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make conformance", description=__doc__)
+    parser.add_argument("--decoder", choices=[one.name for one in DECODERS])
+    parser.add_argument("--vector", help="The id of a vector to repeat, with all that the decoder prints.")
+    arguments = parser.parse_args()
+    decoders = [one for one in DECODERS if arguments.decoder in (None, one.name)]
+    if shutil.which("node") is None and any(one.adapter.endswith(NODE) for one in decoders):
+        print("make conformance needs node and npm", file=sys.stderr)
+        return 2
+    vectors = [one for one in build_vectors(CAPTURES) if arguments.vector in (None, one.id)]
+    results = {decoder: run(decoder, vectors, quiet=arguments.vector is None) for decoder in decoders}
+    for decoder, verdicts in results.items():
+        outcomes = Counter(verdict.outcome for verdict in verdicts)
+        print(f"{decoder.name}: " + ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()))
+        for verdict in verdicts if arguments.vector else ():
+            print(f"  {verdict.id}: {verdict.outcome} {verdict.reason}")
+    if arguments.decoder is None and arguments.vector is None:
+        PAGE.write_text(page(vectors, results), encoding="utf-8")
+        print(f"{PAGE.relative_to(ROOT)} is written")
+    return 0
+
+
+def run(decoder: Decoder, vectors: list[Vector], *, quiet: bool) -> list[Verdict]:
+    """Return the results of all vectors. Bad input that a decoder accepts is not counted against it."""
+    program = "node" if decoder.adapter.endswith(NODE) else sys.executable
+    os.environ["NODE_PATH"] = str(INSTALLED / "node_modules")
+    os.environ["PYTHONPATH"] = str(INSTALLED / "python")
+    command = [program, str(ADAPTERS / decoder.adapter)]
+    return list(run_decoder(command, vectors, seconds=SECONDS, memory=MEMORY, lenient=True, quiet=quiet))
+
+
+def versions() -> dict[str, str]:
+    """Return the pinned version of each package."""
+    pinned: dict[str, str] = json.loads((ROOT / "conformance/package.json").read_text())["dependencies"]
+    requirements = (ROOT / "conformance/requirements.txt").read_text()
+    return pinned | dict(re.findall(r"^([\w-]+)==(\S+)$", requirements, re.MULTILINE))
+
+
+def page(vectors: list[Vector], results: dict[Decoder, list[Verdict]]) -> str:
+    """Return the text of the page."""
+    groups = list(dict.fromkeys(one.group for one in vectors))
+    used = [group for group in groups if any(score(one, group) != "n/a" for one in results.values())]
+    parts = [
+        HEAD.format(vectors=len(vectors), seconds=f"{SECONDS:g}", memory=MEMORY >> 30),
+        table(
+            ["group", *(one.name for one in results)],
+            [[group, *(score(verdicts, group) for verdicts in results.values())] for group in used],
+        ),
+    ]
+    pinned = versions()
+    for decoder, verdicts in results.items():
+        failed = [one for one in verdicts if one.outcome == "failed"]
+        registry = "npm" if decoder.adapter.endswith(NODE) else "PyPI"
+        parts.append(
+            f"## {decoder.name}\n\n{registry}, version {pinned[decoder.name]}. Claims: {decoder.claims}. "
+            f"{len(failed)} vectors failed."
+        )
+        if failed:
+            parts.append(f"```sh\nmake conformance DECODER={decoder.name} VECTOR={failed[0].id}\n```")
+            rows = [[f"`{one.id}`", f"`{shown(one.reason)}`"] for one in failed]
+            parts.append(table(["failed vector", "reason"], rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def score(verdicts: list[Verdict], group: str) -> str:
+    """Return how many vectors of a group passed and failed; n/a if the decoder claims none of them."""
+    count = Counter(one.outcome for one in verdicts if one.group == group)
+    if not count["passed"] + count["failed"]:
+        return "n/a"
+    return f"{count['passed']}" + (f", **{count['failed']} failed**" if count["failed"] else "")
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def shown(reason: str) -> str:
+    """Return a reason as one short line that can stand in a table."""
+    text = re.sub(r"[`|\s]+", " ", reason)
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
+HEAD: Final = """# Other decoders
+
+`make conformance` runs decoders of other projects on the [test vectors](howto/vectors.md), and
+writes this page. It fetches the decoders from PyPI and npm, in the versions below. {vectors}
+vectors were run, among them eight captures of real servers.
+
+The numbers are those of vectors that passed. A decoder is only held to the protocol versions,
+options and messages that it claims; the others are n/a. None of these decoders promises to refuse
+illegal messages, so an illegal message that is accepted is not counted. A decoder fails a vector if
+it returns something else than what the bytes mean, refuses a legal message, or hangs (no answer in
+{seconds} second), ends, or needs more than {memory} GiB.
+
+`not UTF-8` is text of databases with the encoding `SQL_ASCII`. `extreme values` are LSNs and times
+that no server has reached. The adapters are in `conformance/adapters`."""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

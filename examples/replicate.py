@@ -1,0 +1,43 @@
+"""A program for spark-submit: applies a recording to Delta tables, with the executors of a cluster.
+
+    spark-submit --master spark://host:7077 --conf spark.sql.shuffle.partitions=8 examples/replicate.py
+        RECORDING TARGET [CHECKPOINT]
+
+The number of partitions is the number of the executors' cores; with Spark's default of 200, small
+micro-batches take minutes. Driver and executors need `pgoutput[spark]`, in the Python that PYSPARK_PYTHON
+names, and reach recording and target under the same paths or URIs. The program can be killed; the next run
+continues.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql import SparkSession
+
+from pgoutput.replica import replica_tables, retry_tables
+from pgoutput.spark import replicate
+
+
+def main(recording: str, target: str, checkpoint: str | None = None) -> int:
+    """Apply what the target does not have yet; return 1 if tables have failed, and 0 otherwise."""
+    spark = SparkSession.builder.appName(f"pgoutput: {target}").getOrCreate()
+    for applied in retry_tables(recording, target):
+        print(f"{applied.namespace}.{applied.name} is retried: {applied.error or applied.changes}")
+    changes = spark.readStream.format("pgoutput").option("path", recording).option("view", "batches").load()
+    query = replicate(
+        changes,
+        target,
+        checkpoint=checkpoint,
+        recording=recording,
+        trigger={"availableNow": True},  # or {"processingTime": "1 minute"}, to follow the recording
+    )
+    query.awaitTermination()
+    tables = replica_tables(target).values()
+    for table in tables:
+        print(f"{table.namespace}.{table.name}: {table.error or table.place}")
+    return int(any(table.error for table in tables))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,31 @@
+"""Spans of OpenTelemetry, where its API is installed. Without it, or without an SDK, nothing is recorded."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any
+
+
+def span(name: str, **attributes: str | int) -> AbstractContextManager[object]:
+    """Return a context manager that records its `with` block as a span, also if the block fails.
+
+    Args:
+        name: Name of the span.
+        attributes: Attributes of the span; their names get the prefix `pgoutput.`.
+    """
+    if (tracer := _find_tracer()) is None:
+        return nullcontext()
+    named = {f"pgoutput.{key}": value for key, value in attributes.items()}
+    block: AbstractContextManager[object] = tracer.start_as_current_span(name, attributes=named)
+    return block
+
+
+@cache
+def _find_tracer() -> Any:
+    """Return the tracer of the library; None if OpenTelemetry is not installed."""
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return None
+    return trace.get_tracer("pgoutput")

@@ -1,0 +1,71 @@
+"""How many seconds something is behind: by commit times, or by when the end of a log was seen."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from datetime import datetime
+from math import inf
+from typing import Final
+
+from pgoutput.recording import Recording
+from pgoutput.wire import to_datetime
+
+_MAX_SAMPLES: Final = 4096
+
+_MAX_SEGMENTS: Final = 100
+"""Largest number of segments in which `last_commit_time` searches."""
+
+
+def last_commit_time(recording: Recording, segment: int) -> datetime | None:
+    """Return the time of the last commit up to the end of a segment; None if none is found.
+
+    Few segments have no commit: those of a snapshot, and those with a part of a large transaction.
+
+    Args:
+        recording: The recording.
+        segment: Number of the segment.
+    """
+    numbers = [number for number in recording.numbers if number <= segment]
+    for number in reversed(numbers[-_MAX_SEGMENTS:]):
+        time = recording.metadata([number])[0].last_commit_time
+        if time is not None:
+            return to_datetime(time)
+    return None
+
+
+class LagClock:
+    """Knows how long ago the end of a log moved past a position.
+
+    A position is an LSN or the number of a segment. A long lag is known less exactly than a short one, so
+    that the memory is bounded.
+    """
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[int, float]] = []
+        """Positions and the times at which the log ended there, ascending."""
+        self._step = 0.0
+        """Smallest number of seconds between the last sample and a new one."""
+
+    def saw_end(self, position: int, time: float) -> None:
+        """Note that the log ended at a position at a time, in seconds since 1970."""
+        index = bisect_left(self._samples, (position, -inf))
+        if index < len(self._samples):
+            if self._samples[index][0] == position:
+                return
+        elif self._samples and time < self._samples[-1][1] + self._step:
+            return
+        self._samples.insert(index, (position, time))
+        if len(self._samples) > _MAX_SAMPLES:
+            del self._samples[1::2]
+            self._step = 2 * (self._samples[-1][1] - self._samples[0][1]) / _MAX_SAMPLES
+
+    def forget(self, position: int) -> None:
+        """Drop what is known about positions up to this one."""
+        del self._samples[: bisect_right(self._samples, (position, inf))]
+        if not self._samples:
+            self._step = 0.0
+
+    def behind(self, position: int, now: float) -> float:
+        """Return for how many seconds the log has ended beyond a position; 0 if it is not known to."""
+        index = bisect_right(self._samples, (position, inf))
+        return max(0.0, now - self._samples[index][1]) if index < len(self._samples) else 0.0

@@ -1,0 +1,135 @@
+"""Metrics and health of a recorder, from its events."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Final
+
+from pgoutput.cli.lag import LagClock
+from pgoutput.cli.metrics import STAGES, WAL_STATUSES, Metrics
+from pgoutput.recorder import (
+    Connected,
+    Event,
+    Progress,
+    Reconnecting,
+    Stopped,
+    Stored,
+    TableComplete,
+    TableIncomplete,
+    TableNotCopied,
+)
+from pgoutput.wire import parse_lsn
+
+_SILENCE_SECONDS: Final = 60.0
+"""Seconds without an event after which a connected recorder counts as stuck; one a second is usual."""
+
+
+class RecorderMetrics:
+    """Keeps the metrics of a recorder up to date, and judges its health.
+
+    Args:
+        metrics: Where the values go.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._clock = LagClock()
+        self._first_wal_lsn: int | None = None
+        """End of the server's WAL when it was first known."""
+        self._incomplete: set[str] = set()
+        self._is_connected = False
+        self._last_event = time.time()
+        for kind in ("connection", "copy"):
+            metrics.add("pgoutput_recorder_errors_total", 0, kind)
+        metrics.set("pgoutput_recorder_incomplete_tables", 0)
+        metrics.set("pgoutput_recorder_connected", 0)
+
+    def add(self, event: Event) -> None:
+        """Update the metrics with an event."""
+        self._last_event = time.time()
+        metrics = self._metrics
+        match event:
+            case Connected():
+                self._set_connected(True)
+                metrics.add("pgoutput_recorder_sessions_total", 1)
+            case Progress():
+                self._add_progress(event)
+            case Stored():
+                metrics.add("pgoutput_recorder_stored_segments_total", 1)
+                metrics.add("pgoutput_recorder_stored_messages_total", event.messages)
+                metrics.add("pgoutput_recorder_stored_transactions_total", event.transactions)
+            case Reconnecting():
+                self._set_connected(False)
+                metrics.add("pgoutput_recorder_errors_total", 1, "connection")
+            case TableNotCopied():
+                metrics.add("pgoutput_recorder_errors_total", 1, "copy")
+            case TableIncomplete() | TableComplete():
+                self._incomplete.discard(event.table)
+                if isinstance(event, TableIncomplete):
+                    self._incomplete.add(event.table)
+                metrics.set("pgoutput_recorder_incomplete_tables", len(self._incomplete))
+            case Stopped():
+                self._set_connected(False)
+                metrics.set("pgoutput_recorder_received_messages_total", event.messages)
+
+    def stuck(self) -> str:
+        """Return why the recorder counts as stuck; an empty text if it does not."""
+        silence = time.time() - self._last_event
+        if self._is_connected and silence > _SILENCE_SECONDS:
+            return f"the recorder is connected, and has reported nothing for {silence:.0f} seconds"
+        return ""
+
+    def not_ready(self) -> str:
+        """Return why the recorder does not record; an empty text if it does."""
+        return "" if self._is_connected else "the recorder is not connected to the server"
+
+    def _set_connected(self, is_connected: bool) -> None:
+        self._is_connected = is_connected
+        self._metrics.set("pgoutput_recorder_connected", float(is_connected))
+
+    def _add_progress(self, event: Progress) -> None:
+        metrics = self._metrics
+        commit_time = None
+        if event.last_commit_time is not None:
+            commit_time = datetime.fromisoformat(event.last_commit_time).timestamp()
+            metrics.set("pgoutput_recorder_last_commit_timestamp_seconds", commit_time)
+        metrics.set("pgoutput_recorder_received_messages_total", event.messages)
+        metrics.set("pgoutput_recorder_received_bytes_total", event.received_bytes)
+        metrics.set("pgoutput_recorder_open_transactions", event.open_transactions)
+        metrics.set("pgoutput_recorder_oldest_transaction_age_seconds", event.oldest_transaction_seconds or 0)
+        metrics.set("pgoutput_slot_retained_wal_bytes", event.retained_wal_bytes)
+        metrics.set("pgoutput_slot_safe_wal_bytes", event.safe_wal_bytes)
+        for status in WAL_STATUSES:
+            is_known = event.wal_status is not None
+            metrics.set(
+                "pgoutput_slot_wal_status", float(status == event.wal_status) if is_known else None, status
+            )
+        if event.wal_lsn is not None:
+            lsns = [parse_lsn(getattr(event, f"{stage}_lsn")) for stage in STAGES]
+            self._add_lag(parse_lsn(event.wal_lsn), lsns, commit_time)
+
+    def _add_lag(self, wal_lsn: int, lsns: list[int], commit_time: float | None) -> None:
+        """Update the lags.
+
+        Args:
+            wal_lsn: End of the server's WAL.
+            lsns: LSNs that were received, stored and acknowledged.
+            commit_time: Commit time of the last received transaction; None if not known.
+        """
+        self._clock.forget(min(lsns))
+        self._clock.saw_end(wal_lsn, self._last_event)
+        if self._first_wal_lsn is None:
+            self._first_wal_lsn = wal_lsn
+        received = lsns[0]
+        if commit_time is not None and received < self._first_wal_lsn:
+            # The recorder did not see when this WAL was written: the next commit is later than the last one.
+            self._clock.saw_end(received + 1, commit_time)
+        for stage, lsn in zip(STAGES, lsns, strict=True):
+            self._metrics.set("pgoutput_recorder_lag_bytes", max(0, wal_lsn - lsn), stage)
+            self._metrics.set("pgoutput_recorder_lag_seconds", lambda lsn=lsn: self._lag(lsn), stage)
+
+    def _lag(self, lsn: int) -> float:
+        now = time.time()
+        silence = 0.0 if self._is_connected else now - self._last_event
+        return max(self._clock.behind(lsn, now), silence)

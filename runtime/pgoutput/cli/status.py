@@ -1,0 +1,195 @@
+"""The command `pgoutput status`: a recording, its slot and recorder, and its replicas, on one screen."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pgoutput._extras import require
+from pgoutput._text import counted
+from pgoutput.cli.lag import last_commit_time
+from pgoutput.cli.printing import printable, refused_values
+from pgoutput.recording import Metadata, Recording
+from pgoutput.wire import format_lsn
+
+if TYPE_CHECKING:
+    from pgoutput.recorder import SlotStatus
+
+
+class RecordingStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a recording, from its last segment."""
+
+    place: str
+    recording: str
+    """UUID of the recording."""
+    server_version: str
+    database: str
+    slot: str
+    publications: tuple[str, ...]
+    segments: int
+    """Number of segments."""
+    end_lsn: str
+    """Transactions with an end LSN up to this one are recorded."""
+    last_commit_time: str | None
+    """Time of the last commit, in ISO 8601; None if none is found."""
+    incomplete: tuple[str, ...]
+    """Names of the incomplete tables, with the reasons."""
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a replica."""
+
+    target: str
+    segment: int
+    """Number of the last segment that is applied; 0 for none."""
+    lag_segments: int
+    """Number of segments that are not applied."""
+    lag_bytes: int
+    """Bytes of WAL between the last segment that is applied and the end of the recording."""
+    lag_seconds: float | None
+    """Seconds between the last commit that is applied and the last commit; None if one is not found."""
+    tables: int
+    """Number of tables."""
+    failed: dict[str, str]
+    """Errors of the failed tables, by name."""
+    may_differ: tuple[str, ...]
+    """Names of the tables that may differ from their source."""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `pgoutput status` prints."""
+
+    recording: RecordingStatus
+    slot: SlotStatus | None = None
+    """State of the slot; None without a DSN, or if the slot does not exist."""
+    replicas: tuple[ReplicaStatus, ...] = ()
+
+
+def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> None:
+    """Print the state of a recording, its slot and its replicas.
+
+    Args:
+        place: Path or URI of the recording.
+        dsn: Connection string of libpq, to read the state of the slot; None to leave it out.
+        targets: Paths or URIs of replicas.
+        json: Whether to print a JSON object.
+
+    Raises:
+        PgoutputError: The recording or a replica cannot be read, or the server cannot be asked.
+    """
+    recording = Recording(place)
+    last = recording.last
+    assert last is not None
+    slot = None if dsn is None else _slot(dsn, last.source.slot)
+    status = Status(
+        recording=_recording(recording, last),
+        slot=slot,
+        replicas=tuple(_replica(recording, last, target) for target in targets),
+    )
+    if json:
+        sys.stdout.buffer.write(msgspec.json.encode(status) + b"\n")
+        return
+    for name, text in _lines(status, is_asked=dsn is not None):
+        print(f"{name:10} {printable(text)}")
+
+
+def _recording(recording: Recording, last: Metadata) -> RecordingStatus:
+    source, time = last.source, last_commit_time(recording, last.number)
+    return RecordingStatus(
+        place=str(recording.location),
+        recording=source.recording,
+        server_version=source.server_version,
+        database=source.database,
+        slot=source.slot,
+        publications=source.publications,
+        segments=len(recording.numbers),
+        end_lsn=format_lsn(last.end_lsn),
+        last_commit_time=None if time is None else time.isoformat(" ", "seconds"),
+        incomplete=tuple(f"{one.namespace}.{one.name}: {one.reason}" for one in last.incomplete),
+    )
+
+
+def _slot(dsn: str, name: str) -> SlotStatus | None:
+    require("recorder", "psycopg")
+    from pgoutput.recorder import read_slot_status
+
+    with refused_values():
+        return read_slot_status(dsn, name)
+
+
+def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus:
+    require("replica", "deltalake")
+    from pgoutput.replica import applied_offset, check_owner, read_owner, replica_tables
+
+    owner = read_owner(target)
+    check_owner(target, "tables" if owner is None else owner.output, last.source.recording)
+    segment = applied_offset(target).segment
+    is_known = segment in recording.numbers
+    (applied,) = recording.metadata([segment if is_known else recording.numbers[0]])
+    start = applied.end_lsn if is_known else applied.start_lsn
+    times = last_commit_time(recording, segment), last_commit_time(recording, last.number)
+    seconds = None if times[0] is None or times[1] is None else (times[1] - times[0]).total_seconds()
+    tables = replica_tables(target).values()
+    names = {one.oid: f"{one.namespace}.{one.name}" for one in tables}
+    return ReplicaStatus(
+        target=target,
+        segment=segment,
+        lag_segments=last.number - segment,
+        lag_bytes=max(0, last.end_lsn - start),
+        lag_seconds=None if seconds is None else max(0.0, seconds),
+        tables=len(tables),
+        failed={names[one.oid]: one.error for one in tables if one.error},
+        may_differ=tuple(names[one.oid] for one in tables if one.may_differ),
+    )
+
+
+def _lines(status: Status, *, is_asked: bool) -> Iterator[tuple[str, str]]:
+    """Yield the lines to print, each with its heading."""
+    one = status.recording
+    publications = ", ".join(one.publications)
+    yield "recording", f"{one.place} ({one.recording})"
+    yield "source", f"PostgreSQL {one.server_version}, database {one.database}, publications {publications}"
+    commit = f", last commit {one.last_commit_time}" if one.last_commit_time else ""
+    yield "segments", f"{one.segments:,}, up to {one.end_lsn}{commit}"
+    for text in one.incomplete:
+        yield "incomplete", text
+    if is_asked:
+        yield from _slot_lines(one.slot, status.slot)
+    for replica in status.replicas:
+        seconds = "" if replica.lag_seconds is None else f", {replica.lag_seconds:,.1f} s"
+        yield "replica", f"{replica.target}: {counted(replica.tables, 'table')}, segment {replica.segment:,}"
+        lag = f"{counted(replica.lag_segments, 'segment')}, {counted(replica.lag_bytes, 'byte')} of WAL"
+        yield "", f"lag {lag}{seconds}"
+        for name, error in replica.failed.items():
+            yield "failed", f"{name}: {error}"
+        if replica.may_differ:
+            yield "may differ", ", ".join(replica.may_differ)
+
+
+def _slot_lines(name: str, slot: SlotStatus | None) -> Iterator[tuple[str, str]]:
+    if slot is None:
+        yield "slot", f"{name} does not exist"
+        return
+    yield "slot", f"{name}, {slot.invalidation_reason or slot.wal_status or 'valid'}"
+    retained = (
+        "WAL is lost"
+        if slot.retained_wal_bytes is None
+        else f"retains {counted(slot.retained_wal_bytes, 'byte')} of WAL"
+    )
+    safe = slot.safe_wal_bytes
+    yield "", retained if safe is None else f"{retained}; {counted(safe, 'byte')} until WAL is lost"
+    if slot.active_pid is None:
+        yield "recorder", "no client streams from the slot"
+    else:
+        place = f" at {slot.address}" if slot.address else ""
+        since = f" since {slot.connected_since}" if slot.connected_since else ""
+        state = slot.state or "connected"
+        yield (
+            "recorder",
+            f"{slot.client or 'a client'}{place}: {state}{since} (server process {slot.active_pid})",
+        )
+    lag = "unknown" if slot.lag_bytes is None else f"{counted(slot.lag_bytes, 'byte')} of WAL"
+    yield "", f"lag {lag}, acknowledged up to {slot.acknowledged_lsn or 'nothing'}"

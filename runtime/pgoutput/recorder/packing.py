@@ -1,0 +1,225 @@
+"""Pack small segments, so that a recording with short segments does not have many files.
+
+One pack replaces enough small segments, and a larger pack replaces enough packs. A pack is flushed to the
+disk before the files that it replaces are removed. After a crash in between, both exist and have the same
+content; the next session removes the files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from math import ceil
+from queue import SimpleQueue
+from threading import Thread
+from typing import Final
+
+import msgspec
+
+from pgoutput.errors import PgoutputError
+from pgoutput.recording import Directory, pack_name, packed_numbers, segment_name, write_pack
+
+_LOG: Final = logging.getLogger(__name__)
+
+FILE_SECONDS: Final = 10.0
+"""Seconds of recording that a pack has at least, unless it is large. Such long segments are not packed."""
+
+_PACK_BYTES: Final = 64 << 20
+"""Largest size of a pack, in bytes."""
+
+_PACK_SEGMENTS: Final = 10_000
+"""Largest number of segments in a pack."""
+
+_PACKS: Final = 10
+"""Number of packs that a larger pack replaces."""
+
+_MOST_SEGMENTS: Final = 100
+"""Largest number of segments that are awaited before they are packed."""
+
+_LEVELS: Final = 3
+"""Number of sizes of packs, each `_PACKS` times the one before."""
+
+
+class _File(msgspec.Struct, frozen=True):
+    """A segment or pack in the folder of a recording."""
+
+    name: str
+    first: int
+    """Number of the file's first segment."""
+    last: int
+    bytes: int
+
+    @property
+    def segments(self) -> int:
+        """Number of segments in the file."""
+        return self.last - self.first + 1
+
+
+class Packer:
+    """Packs the segments of a recording while they are written.
+
+    Files that are removed meanwhile, because the recording is pruned, are left out.
+
+    Args:
+        directory: Folder of the recording. Files that are part of a pack are removed from it.
+        segment_seconds: Age in seconds at which a segment ends. Longer segments than `FILE_SECONDS` are not
+            packed.
+        kept: Numbers of segments whose files are not removed when a pack contains the segments.
+
+    Raises:
+        OSError: The folder cannot be read, or a file cannot be removed.
+    """
+
+    def __init__(self, directory: Directory, segment_seconds: float, kept: Collection[int] = ()) -> None:
+        self._directory = directory
+        self._kept = {segment_name(number) for number in kept}
+        self._least = _packed_at_once(segment_seconds)
+        self._files: list[_File] = []
+        packed = []
+        for file in sorted(self._stored(), key=lambda file: (file.first, -file.last)):
+            if self._files and file.last <= self._files[-1].last:
+                packed.append(file)
+            else:
+                self._files.append(file)
+        self._remove(packed)
+
+    def add(self, number: int) -> None:
+        """Note that a segment was stored, and pack segments if enough are stored.
+
+        The newest segment stays a file of its own.
+
+        Args:
+            number: Number of the segment.
+
+        Raises:
+            OSError: A file cannot be read, written or removed.
+        """
+        if self._least == 1 or (self._files and number <= self._files[-1].last):
+            return
+        name = segment_name(number)
+        self._files.append(_File(name, number, number, self._directory.size(name)))
+        while files := self._next_files():
+            self._pack(files)
+
+    def _stored(self) -> Iterator[_File]:
+        for name, size in self._directory.sizes().items():
+            if numbers := packed_numbers(name):
+                yield _File(name, numbers[0], numbers[-1], size)
+            elif name[:-8].isdecimal() and name == segment_name(int(name[:-8])):
+                yield _File(name, int(name[:-8]), int(name[:-8]), size)
+
+    def _next_files(self) -> Sequence[_File]:
+        """Return the next files to be replaced by a pack; an empty sequence if there are too few."""
+        end = len(self._files) - 1
+        for level in range(_LEVELS):
+            begin = end
+            while begin and self._fits(begin - 1, begin == end, self._least * _PACKS**level):
+                begin -= 1
+            *full, last = _groups(self._files[begin:end])
+            for group in full:
+                if len(group) > 1:
+                    return group
+            if len(last) >= (_PACKS if level else self._least):
+                return last
+            end = begin
+        return ()
+
+    def _fits(self, place: int, is_last: bool, limit: int) -> bool:
+        """Return whether a file has less than `limit` segments, and is followed by the next without a gap."""
+        file = self._files[place]
+        return file.segments < limit and (is_last or file.last + 1 == self._files[place + 1].first)
+
+    def _pack(self, files: Sequence[_File]) -> None:
+        first, last, directory = files[0].first, files[-1].last, self._directory
+        name = pack_name(first, last)
+        with directory.create(name) as pack, ExitStack() as opened:
+            try:
+                sources = [(file.name, opened.enter_context(directory.open(file.name))) for file in files]
+            except FileNotFoundError:
+                self._forget_removed(directory)
+                return
+            write_pack(pack, sources)
+            pack.flush()
+            os.fsync(pack.fileno())
+            size = pack.tell()
+        directory.publish(name)
+        place = self._files.index(files[0])
+        self._files[place : place + len(files)] = [_File(name, first, last, size)]
+        self._remove(files)
+
+    def _remove(self, files: Iterable[_File]) -> None:
+        """Remove files whose segments are in a pack."""
+        if names := [file.name for file in files if file.name not in self._kept]:
+            self._directory.remove(*names)
+
+    def _forget_removed(self, directory: Directory) -> None:
+        names = {*directory.names()}
+        self._files = [file for file in self._files if file.name in names]
+
+
+class PackerThread:
+    """A thread that packs segments in an object store, because each request takes time; a context manager.
+
+    Segments that cannot be packed stay objects of their own. The thread lists the objects again when the next
+    segment is stored.
+
+    Args:
+        directory: The recording. Objects that are part of a pack are removed from it.
+        segment_seconds: Age in seconds at which a segment ends.
+        kept: Numbers of segments whose objects are not removed when a pack contains the segments.
+    """
+
+    def __init__(self, directory: Directory, segment_seconds: float, kept: Collection[int]) -> None:
+        self._begin = partial(Packer, directory, segment_seconds, kept)
+        self._is_needed = _packed_at_once(segment_seconds) > 1
+        self._numbers: SimpleQueue[int | None] = SimpleQueue()
+        self._is_over = False
+        self._thread = Thread(target=self._run, name="pgoutput-packer", daemon=True)
+
+    def __enter__(self) -> PackerThread:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End the thread after the packs that it is making."""
+        self._is_over = True
+        self._numbers.put(None)
+        self._thread.join()
+
+    def add(self, number: int) -> None:
+        """Note that a segment was stored; the thread packs segments if enough are stored."""
+        if self._is_needed:
+            self._numbers.put(number)
+
+    def _run(self) -> None:
+        packer: Packer | None = None
+        while (number := self._numbers.get()) is not None and not self._is_over:
+            try:
+                if packer is None:
+                    packer = self._begin()  # it finds the segment in the store
+                else:
+                    packer.add(number)
+            except (PgoutputError, OSError) as error:
+                _LOG.warning("segments are not packed: %s", error)
+                packer = None
+
+
+def _packed_at_once(segment_seconds: float) -> int:
+    """Return the number of segments that the first pack replaces; 1 if segments are too long to be packed."""
+    return min(ceil(FILE_SECONDS / max(segment_seconds, 0.001)), _MOST_SEGMENTS)
+
+
+def _groups(files: Iterable[_File]) -> list[list[_File]]:
+    """Divide files into as few groups as possible that each fit into a pack; at least one group."""
+    groups: list[list[_File]] = [[]]
+    size = segments = 0
+    for file in files:
+        size, segments = size + file.bytes, segments + file.segments
+        if groups[-1] and (size > _PACK_BYTES or segments > _PACK_SEGMENTS):
+            groups.append([])
+            size, segments = file.bytes, file.segments
+        groups[-1].append(file)
+    return groups

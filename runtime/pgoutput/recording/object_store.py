@@ -1,0 +1,403 @@
+"""Objects of one recording in an object store, written with preconditions; and the settings of object stores.
+
+The settings are the environment variables that also delta-rs reads, so that one URL works in pyarrow, obstore
+and delta-rs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import uuid4
+
+from pyarrow import fs
+
+from pgoutput._extras import require
+from pgoutput.errors import ConnectionLost, RecordingError
+
+if TYPE_CHECKING:
+    import obstore
+
+_URL: Final = re.compile(r"(s3a?|gs|az)://([^/?]*)([^?]*)(\?.*)?", re.DOTALL)
+"""Pattern for the URLs of object stores: scheme, bucket or container, path, query."""
+
+_ENDPOINT: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_REGION: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_ACCOUNT: Final = ("AZURE_STORAGE_ACCOUNT_NAME",)
+_CREDENTIALS: Final = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""Environment variables with credentials, for error texts; a store also takes those of a cloud's machine."""
+
+_RETRIES: Final = 8
+"""Largest number of retries of a request, with exponential backoff."""
+
+_RETRY_SECONDS: Final = 60.0
+"""Time after which a request is not retried any more, in seconds; the recorder then begins a new session."""
+
+_TIMEOUT_SECONDS: Final = 60.0
+"""Longest time for one attempt of a request, in seconds."""
+
+_LARGE_BYTES: Final = 32 << 20
+"""Size in bytes from which a file is uploaded in parts."""
+
+_PART_BYTES: Final = 8 << 20
+_PARALLEL_PARTS: Final = 4
+_UPLOADS: Final = ".uploads"
+"""Name of the folder with files that were uploaded in parts, and do not have their final name yet."""
+
+
+class StoreUrl(NamedTuple):
+    """A URL of an object store."""
+
+    scheme: str
+    """`s3` (also for s3a), `gs` or `az`."""
+    bucket: str
+    path: str
+    """Path in the bucket, without slashes at its ends."""
+
+
+def parse_store_url(place: str) -> StoreUrl | None:
+    """Return the parts of the URL of an object store; None for a local path or any other URI.
+
+    URLs with credentials or a query, which only pyarrow understands, are other URIs.
+    """
+    match = _URL.fullmatch(place)
+    if match is None or match[4] or "@" in match[2]:
+        return None
+    return StoreUrl(match[1].removesuffix("a"), match[2], match[3].strip("/"))
+
+
+def store_filesystem(url: StoreUrl) -> tuple[fs.FileSystem, str]:
+    """Return pyarrow's filesystem for an object store, and the path of the URL in it.
+
+    Raises:
+        RecordingError: A setting is missing.
+    """
+    path = f"{url.bucket}/{url.path}".rstrip("/")
+    if url.scheme == "az":
+        return fs.AzureFileSystem(**_azure_options(url)), path
+    if url.scheme == "gs":
+        return fs.GcsFileSystem(), path
+    settings = _s3_settings(url)
+    options: dict[str, Any] = {"retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=_RETRIES)}
+    if endpoint := settings.get("endpoint"):
+        options["endpoint_override"] = endpoint
+    region = settings.get("region") or fs.resolve_s3_region(url.bucket)
+    return fs.S3FileSystem(region=region, **options), path
+
+
+def _azure_options(url: StoreUrl) -> dict[str, Any]:
+    """Return pyarrow's options for an Azure storage account."""
+    account = _setting(_ACCOUNT, url)
+    options: dict[str, Any] = {"account_key": os.environ.get("AZURE_STORAGE_ACCOUNT_KEY")}
+    if endpoint := os.environ.get("AZURE_STORAGE_ENDPOINT"):
+        scheme, _, authority = endpoint.partition("://")
+        authority = authority.partition("/")[0].removeprefix(account)  # pyarrow adds the account in front
+        for kind in ("blob", "dfs"):
+            options[f"{kind}_storage_scheme"] = scheme
+            options[f"{kind}_storage_authority"] = authority.replace("blob.", f"{kind}.")
+    return {"account_name": account, **options}
+
+
+def _s3_settings(url: StoreUrl) -> Mapping[str, str]:
+    """Return endpoint and region from the environment; without an endpoint, the region may be missing."""
+    endpoint, region = _first(_ENDPOINT), _first(_REGION)
+    _allows_http(endpoint, url)
+    found = {"endpoint": endpoint, "region": region or ("us-east-1" if endpoint else "")}
+    return {name: value for name, value in found.items() if value}
+
+
+def _allows_http(endpoint: str, url: StoreUrl) -> bool:
+    """Return whether an endpoint is not encrypted.
+
+    Raises:
+        RecordingError: The endpoint is not encrypted, and the settings do not allow that.
+    """
+    if not endpoint.startswith("http://"):
+        return False
+    name = {"s3": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}[url.scheme]
+    if os.environ.get(name, "").lower() not in ("true", "1"):
+        raise RecordingError(
+            f"{url.scheme}://{url.bucket}/{url.path}: the endpoint {endpoint} is not encrypted: set "
+            f"{name}=true to allow that"
+        )
+    return True
+
+
+def _first(names: tuple[str, ...]) -> str:
+    return next((value for name in names if (value := os.environ.get(name))), "")
+
+
+def _setting(names: tuple[str, ...], url: StoreUrl) -> str:
+    if not (value := _first(names)):
+        raise RecordingError(
+            f"{url.scheme}://{url.bucket}/{url.path}: set the environment variable {names[0]}"
+        )
+    return value
+
+
+class Version(NamedTuple):
+    """A version of an object, which a precondition names."""
+
+    e_tag: str | None
+    version: str | None
+
+
+class Superseded(Exception):
+    """The object has another version than the precondition names."""
+
+
+class StoreUnavailable(ConnectionLost):
+    """The object store does not answer, or answers with errors; retryable."""
+
+
+class ObjectStore:
+    """The objects below a URL. Writes of the recorder have preconditions; requests are retried with backoff.
+
+    A request whose answer was lost may have been carried out. `create` recognizes its own object; after a
+    `Superseded` error of `replace`, the caller compares the object with what it wanted to write.
+
+    Args:
+        place: The URL.
+
+    Raises:
+        RecordingError: The URL is not one of an object store, or a setting is missing.
+        MissingExtraError: The package obstore is not installed.
+    """
+
+    def __init__(self, place: str) -> None:
+        require("store", "obstore")
+        import obstore
+        from obstore.store import from_url
+
+        url = parse_store_url(place)
+        if url is None or not url.bucket or not url.path:
+            raise RecordingError(
+                "the URL of an object store has the form s3://BUCKET/PATH, gs://BUCKET/PATH or "
+                "az://CONTAINER/PATH; credentials and settings are environment variables"
+            )
+        self._url = url
+        options: dict[str, Any] = {}
+        client: Any = {"timeout": timedelta(seconds=_TIMEOUT_SECONDS)}
+        if url.scheme == "s3":
+            settings = dict(_s3_settings(url))
+            if "region" not in settings:
+                _setting(_REGION, url)
+            client["allow_http"] = _allows_http(settings.get("endpoint", ""), url)
+            options = settings | {"copy_if_not_exists": "multipart"}
+        elif url.scheme == "az":
+            options = {"account_name": _setting(_ACCOUNT, url)}
+            client["allow_http"] = _allows_http(os.environ.get("AZURE_STORAGE_ENDPOINT", ""), url)
+        retries: Any = {
+            "max_retries": _RETRIES,
+            "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
+            "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10)},
+        }
+        place = f"{url.scheme}://{url.bucket}/{url.path}"
+        try:
+            self._store = from_url(place, client_options=client, retry_config=retries, **options)
+        except obstore.exceptions.BaseError as error:
+            text = str(error).partition("\n")[0]
+            raise RecordingError(f"{place}: {text}: check {_CREDENTIALS[url.scheme]}") from None
+
+    def __str__(self) -> str:
+        return f"{self._url.scheme}://{self._url.bucket}/{self._url.path}"
+
+    @contextmanager
+    def _request(self, *expected: type[Exception]) -> Iterator[None]:
+        """Raise the errors of requests as `StoreUnavailable` or `RecordingError`, except expected ones."""
+        import obstore
+
+        try:
+            yield
+        except expected:
+            raise
+        except (FileNotFoundError, obstore.exceptions.BaseError) as error:
+            raise self._error(error) from None
+
+    def get(self, name: str) -> tuple[bytes, Version] | None:
+        """Return content and version of a small object; None if the object does not exist.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+            RecordingError: The store refuses the request.
+        """
+        import obstore
+
+        with suppress(FileNotFoundError), self._request(FileNotFoundError):
+            found = obstore.get(self._store, name)
+            return bytes(found.bytes()), _version(found.meta)
+        return None
+
+    def size(self, name: str) -> int | None:
+        """Return the size of an object, in bytes; None if the object does not exist.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+            RecordingError: The store refuses the request.
+        """
+        import obstore
+
+        with suppress(FileNotFoundError), self._request(FileNotFoundError):
+            return obstore.head(self._store, name)["size"]
+        return None
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """Return the sizes of the objects below the URL whose names begin with `prefix`, by name, in order.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+            RecordingError: The store refuses the request.
+        """
+        import obstore
+
+        found: dict[str, int] = {}
+        with self._request():
+            for objects in obstore.list(self._store, offset=prefix or None):
+                found |= {one["path"]: one["size"] for one in objects if one["path"].startswith(prefix)}
+                if objects[-1]["path"] > prefix and not objects[-1]["path"].startswith(prefix):
+                    break
+        return found
+
+    def put(self, name: str, content: bytes) -> None:
+        """Create or replace a small object, whatever its version.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+            RecordingError: The store refuses the request.
+        """
+        import obstore
+
+        with self._request():
+            obstore.put(self._store, name, content)
+
+    def delete(self, *names: str) -> None:
+        """Remove objects; a missing object is no error.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+            RecordingError: The store refuses the request.
+        """
+        import obstore
+
+        with suppress(FileNotFoundError), self._request(FileNotFoundError):
+            obstore.delete(self._store, names)
+            return
+        for name in names if len(names) > 1 else ():  # some stores stop at a missing object
+            self.delete(name)
+
+    def remove_uploads(self) -> None:
+        """Remove what interrupted uploads in parts have left; an upload that still runs then fails.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+            RecordingError: The store refuses the request.
+        """
+        if names := self.sizes(f"{_UPLOADS}/"):
+            self.delete(*names)
+
+    def create(self, name: str, content: bytes | Path) -> Version:
+        """Store an object that does not exist yet.
+
+        Args:
+            name: Name of the object.
+            content: The content, or the path of a file that contains it. Large files are uploaded in parts.
+
+        Raises:
+            FileExistsError: The object exists, with another content.
+            StoreUnavailable: The store does not answer.
+            RecordingError: The store refuses the request.
+        """
+        import obstore
+
+        exists = obstore.exceptions.AlreadyExistsError
+        with suppress(exists), self._request(exists):
+            if isinstance(content, Path) and content.stat().st_size >= _LARGE_BYTES:
+                return self._create_large(name, content)
+            return _version(obstore.put(self._store, name, content, mode="create"))
+        if (same := self._same(name, content)) is not None:
+            return same
+        raise FileExistsError(f"{self}/{name}: the object exists already")
+
+    def replace(self, name: str, content: bytes, version: Version) -> Version:
+        """Replace an object that has a known version; return the new version.
+
+        Raises:
+            Superseded: The object has another version, or does not exist.
+            StoreUnavailable: The store does not answer.
+            RecordingError: The store refuses the request.
+        """
+        import obstore
+
+        known: Any = {key: value for key, value in version._asdict().items() if value is not None}
+        changed = obstore.exceptions.PreconditionError, obstore.exceptions.AlreadyExistsError
+        with suppress(*changed), self._request(*changed):
+            return _version(obstore.put(self._store, name, content, mode=known))
+        raise Superseded(f"{self}/{name}")
+
+    def _create_large(self, name: str, path: Path) -> Version:
+        """Upload a file in parts under a temporary name, then copy the object to its name in the store."""
+        import obstore
+
+        temporary = f"{_UPLOADS}/{name}-{uuid4()}"
+        obstore.put(
+            self._store,
+            temporary,
+            path,
+            use_multipart=True,
+            chunk_size=_PART_BYTES,
+            max_concurrency=_PARALLEL_PARTS,
+        )
+        try:
+            obstore.copy(self._store, temporary, name, overwrite=False)
+        finally:
+            obstore.delete(self._store, temporary)
+        return _version(obstore.head(self._store, name))
+
+    def _same(self, name: str, content: bytes | Path) -> Version | None:
+        """Return the version of an object if it has a given content, otherwise None."""
+        import obstore
+
+        with suppress(FileNotFoundError), self._request(FileNotFoundError):
+            found = obstore.get(self._store, name)
+            size = content.stat().st_size if isinstance(content, Path) else len(content)
+            if found.meta["size"] != size:
+                return None
+            version, place = _version(found.meta), 0
+            with (content if isinstance(content, Path) else Path(os.devnull)).open("rb") as file:
+                for chunk in found.stream(min_chunk_size=_PART_BYTES):
+                    part = bytes(chunk)
+                    own = content[place : place + len(part)] if isinstance(content, bytes) else None
+                    if part != (file.read(len(part)) if own is None else own):
+                        return None
+                    place += len(part)
+            return version
+        return None
+
+    def _error(self, error: Exception) -> Exception:
+        """Return the exception to raise for an error of obstore."""
+        import obstore
+
+        text = str(error).partition("\n")[0].partition(": <?xml")[0]
+        refused = obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError
+        if isinstance(error, refused):
+            names = _CREDENTIALS[self._url.scheme]
+            return RecordingError(f"{self}: the store refuses access: {text}; check {names}")
+        if "169.254.169.254" in text or "metadata.google.internal" in text:
+            names = _CREDENTIALS[self._url.scheme]
+            return RecordingError(f"{self}: there are no credentials: set {names}")
+        if isinstance(error, FileNotFoundError):
+            return RecordingError(f"{self}: the store has no bucket {self._url.bucket}, or not this object")
+        return StoreUnavailable(f"{self}: {text}")
+
+
+def _version(found: obstore.PutResult | obstore.ObjectMeta) -> Version:
+    return Version(found.get("e_tag"), found.get("version"))

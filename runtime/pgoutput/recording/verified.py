@@ -1,0 +1,83 @@
+"""Which tables of a recording's replicas were found equal to the source: one file per replica.
+
+The files are in the folder of the recording. Readers and recorders that do not know the files ignore them.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from pgoutput.errors import RecordingError
+from pgoutput.recording.location import Location, PathOrUri, locate
+from pgoutput.recording.small_files import replace_file
+
+_PREFIX: Final = "_verified-"
+_SUFFIX: Final = ".json"
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """The result of a comparison that found a Delta table equal to its source."""
+
+    lsn: int
+    """The table was equal as of this LSN."""
+    time: str
+    """Time of the comparison in UTC, as `2026-01-31 12:00:00+00:00`."""
+    rows: int
+    """Number of compared rows."""
+
+
+class VerifiedTable(msgspec.Struct, frozen=True):
+    """A table of a replica that was found equal to its source."""
+
+    target: str
+    """Path of the folder that holds the replica."""
+    oid: int
+    table: str
+    """Name of the table, such as `public.orders`."""
+    verified_through: Verified
+
+
+def store_verified_table(folder: PathOrUri, table: VerifiedTable, *, equal: bool) -> None:
+    """Store the result of a comparison in the folder of a recording.
+
+    Only one process at a time may compare a replica; several replicas may be compared at the same time.
+
+    Args:
+        folder: Path or URI of the recording.
+        table: The table and the result.
+        equal: Whether the table was found equal; if not, its earlier result is removed.
+
+    Raises:
+        OSError: The file cannot be written.
+        RecordingError: The object store does not let the file be written.
+    """
+    location = locate(folder)
+    name = f"{_PREFIX}{sha256(table.target.encode()).hexdigest()[:16]}{_SUFFIX}"
+    tables = [one for one in _read(location / name) if one.oid != table.oid]
+    content = msgspec.json.encode([*tables, table] if equal else tables) + b"\n"
+    replace_file(location / name, content)
+
+
+def verified_tables(folder: PathOrUri | Location) -> list[VerifiedTable]:
+    """Return the tables that were found equal in the last comparison of each replica of a recording.
+
+    Args:
+        folder: Path, URI or location of the recording.
+
+    Raises:
+        RecordingError: A file cannot be read.
+    """
+    location = folder if isinstance(folder, Location) else locate(folder)
+    names = (name for name in location.names() if name.startswith(_PREFIX) and name.endswith(_SUFFIX))
+    return [one for name in sorted(names) for one in _read(location / name)]
+
+
+def _read(file: Location) -> list[VerifiedTable]:
+    try:
+        content = file.content()
+        return [] if content is None else msgspec.json.decode(content, type=list[VerifiedTable])
+    except (OSError, msgspec.DecodeError) as error:
+        raise RecordingError(f"{file}: it cannot be read ({error}): remove it") from None

@@ -1,0 +1,41 @@
+"""The event of an applied micro-batch, and its log records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from pgoutput._log import log_event
+from pgoutput._text import counted
+from pgoutput.replica.batch import TableResult
+
+_LOGGER: Final = "pgoutput.replica"
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="applied"):
+    """A micro-batch was applied. `msgspec.json.encode` writes the event as JSON."""
+
+    time: str = msgspec.field(default_factory=lambda: datetime.now(UTC).isoformat())
+    """Time of the event by the clock of the process, in ISO 8601."""
+    batch: int
+    """Number of the micro-batch."""
+    tables: tuple[TableResult, ...]
+    """One result for each changed table."""
+
+
+def log_batch(batch: int, results: Sequence[TableResult]) -> None:
+    """Log an applied micro-batch, and a warning for each table that has failed or may differ since then."""
+    changes = sum(sum(one.changes.values()) for one in results)
+    text = f"micro-batch {batch}: {counted(changes, 'change')} of {counted(len(results), 'table')}"
+    log_event(_LOGGER, logging.INFO, text, Applied(batch=batch, tables=tuple(results)))
+    for one in results:
+        name = f"{one.namespace}.{one.name}"
+        if one.error:
+            log_event(_LOGGER, logging.WARNING, f"{name} failed: {one.error}", one)
+        if one.may_differ:
+            reasons = "; ".join(difference.reason for difference in one.may_differ)
+            log_event(_LOGGER, logging.WARNING, f"{name} may differ from its source: {reasons}", one)

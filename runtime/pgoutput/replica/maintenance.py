@@ -1,0 +1,77 @@
+"""Maintain the Delta tables of a replica, also those that have no new changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from deltalake.exceptions import DeltaError
+
+from pgoutput.errors import PgoutputError
+from pgoutput.recording import PathOrUri, locate
+from pgoutput.replica.cleaning import remove_unused_files
+from pgoutput.replica.registry import find_table, registered_oids
+
+_LOG: Final = logging.getLogger(__name__)
+
+_SECONDS: Final = 3600.0
+"""Seconds between two rounds."""
+
+
+def maintain_tables(target: PathOrUri) -> int:
+    """Remove the data files that the Delta tables of a target do not need any more.
+
+    Every hundredth commit of a table removes replaced files too: those of a table without new changes would
+    stay. Here, replaced files are removed after a day, and so are files that a killed query has written and
+    not committed. A table whose retention time was set by a user is left alone. The query that writes to the
+    target may run at the same time. A table that cannot be maintained is left for the next call.
+
+    Args:
+        target: The folder that holds the replica, as a path or URI.
+
+    Returns:
+        Number of removed files.
+
+    Raises:
+        ReplicaError: The target cannot be read.
+    """
+    folder, removed = locate(target), 0
+    for oid in sorted(registered_oids(folder)):
+        try:
+            if (found := find_table(folder, oid)) is not None:
+                place, table = found
+                removed += remove_unused_files(table, {*place.names()})
+        except (PgoutputError, DeltaError, OSError) as error:
+            _LOG.info("table %s of %s is maintained later: %s", oid, folder, error)
+    return removed
+
+
+class Maintenance:
+    """A thread that maintains the tables of a target each hour; a context manager that ends the thread.
+
+    Args:
+        target: The folder that holds the replica, as a path or URI.
+    """
+
+    def __init__(self, target: PathOrUri) -> None:
+        self._target = target
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
+
+    def __enter__(self) -> Maintenance:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                maintain_tables(self._target)
+            except PgoutputError as error:
+                _LOG.warning("the tables are not maintained: %s", error)
+            if self._stop.wait(_SECONDS):
+                return

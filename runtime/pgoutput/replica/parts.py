@@ -1,0 +1,265 @@
+"""Apply the changes of one relation in parts, which several processes fold at the same time.
+
+The changes of a micro-batch are divided by key, so that all changes of a key are in one part. `fold_part`
+writes the rows that a part adds to new data files, and returns these files and the rows that the part
+removes. `plan_rewrites` and `rewrite_files` write the data files that lose rows once more, without these
+rows. `commit_parts` commits all parts at once.
+
+Until the commit, the new data files belong to no version of the Delta table. Changes that cannot be applied
+in parts have to be applied by `apply_changes`; nothing is committed then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Final
+
+import msgspec
+import numpy as np
+from deltalake import DeltaTable, Transaction
+
+from pgoutput._arrays import Numbers
+from pgoutput._text import one_line
+from pgoutput.recording import Location
+from pgoutput.replica.batch import CHUNK_BITS, MAX_COMMITS, TableResult, count_changes
+from pgoutput.replica.chunks import Chunk
+from pgoutput.replica.data_files import (
+    FILE_BYTES,
+    SMALL_FILE_BYTES,
+    DataFile,
+    DataFiles,
+    PendingFiles,
+    small_files,
+)
+from pgoutput.replica.delta_log import Applied, applied_metadata, last_change
+from pgoutput.replica.registry import RECORDING, find_table
+from pgoutput.replica.rows import ChunkWriter
+from pgoutput.replica.schema import TableLayout, changed_properties, read_layout
+
+_ROW_NUMBER: Final = "<u4"
+
+
+class PartsError(Exception):
+    """The changes of a relation cannot be applied in parts."""
+
+
+class TableVersion(msgspec.Struct, frozen=True):
+    """The version of a Delta table that parts are applied to."""
+
+    place: str
+    """Path or URI of the Delta table."""
+    version: int
+
+    def open(self) -> tuple[DeltaTable, TableLayout]:
+        """Return the Delta table in this version, and its layout."""
+        table = DeltaTable(self.place, self.version)
+        return table, read_layout(table, self.place)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The result of folding one part of a relation's changes."""
+
+    oid: int
+    namespace: str
+    name: str
+    keys: tuple[str, ...]
+    """Names of the columns of the relation's replica identity."""
+    changes: dict[str, int] = {}
+    """Number of changes, by operation such as "Insert"."""
+    last: Applied = Applied(-1, -1)
+    """The last change of the part."""
+    added: tuple[DataFile, ...] = ()
+    """New data files."""
+    removed: dict[str, bytes] = {}
+    """Rows to remove from data files, by path: ascending row numbers as little-endian 32-bit integers."""
+    refusal: str = ""
+    """Why the changes of the relation cannot be applied in parts; empty if they can."""
+
+
+class Rewrite(msgspec.Struct, frozen=True):
+    """Data files of a Delta table whose remaining rows have to be written to new data files."""
+
+    oid: int
+    table: TableVersion
+    files: tuple[DataFile, ...]
+    removed: dict[str, bytes]
+    """Rows that are left out, as in `Part`."""
+
+
+class Rewritten(msgspec.Struct, frozen=True):
+    """The new data files that replace those of a `Rewrite`."""
+
+    oid: int
+    added: tuple[DataFile, ...] = ()
+    error: str = ""
+    """Why the files could not be written; empty if they were written."""
+
+
+def find_version(target: Location, oid: int, query: str, batch: int, recording: str) -> TableVersion | None:
+    """Return the version of a relation's table to which a micro-batch can be applied in parts.
+
+    None if there is no such table, or if it has the first commits of the micro-batch already: the other
+    commits have to follow one by one.
+
+    Args:
+        target: The folder that holds the replica.
+        oid: OID of the relation.
+        query: ID of the query that applies the changes.
+        batch: The number of the micro-batch.
+        recording: UUID of the recording; empty if the changes do not come from a recording.
+
+    Raises:
+        ReplicaError: The target cannot be read, or the table is gone.
+    """
+    found = find_table(target, oid)
+    if found is None:
+        return None
+    place, table = found
+    done = table.transaction_version(query)
+    is_begun = done is not None and done >= batch << CHUNK_BITS
+    if is_begun or (table.metadata().configuration.get(RECORDING) or "") != recording:
+        return None
+    return TableVersion(place.place, table.version())
+
+
+def fold_part(chunks: Iterable[Chunk], version: TableVersion) -> Part:
+    """Write the rows that one part of a relation's changes adds to new data files.
+
+    The result has a refusal if the changes have to be applied in their order: a truncate, a schema change, an
+    update that moves a row to another key, and changes of a relation without a key. So does any error,
+    because it occurs again when the changes are applied in their order.
+
+    Args:
+        chunks: The changes of the part, sorted by `sequence`.
+        version: The Delta table.
+    """
+    counts: Counter[str] = Counter()
+    files: PendingFiles | None = None
+    for chunk in count_changes(chunks, counts):
+        result = Part(chunk.oid, chunk.namespace, chunk.name, chunk.keys)
+        try:
+            if files is None:
+                table, layout = version.open()
+                files, keys = PendingFiles(table, layout.schema), chunk.keys
+            if chunk.truncates or chunk.is_alteration or chunk.replaced_by is not None:
+                raise PartsError("the changes contain a truncate or ALTER TABLE")
+            if not 0 < len(chunk.keys) < len(chunk.columns) or chunk.keys != keys:
+                raise PartsError("the relation has no key, or another key than before")
+            if chunk.columns != layout.columns or changed_properties(table, files, layout, chunk)[0]:
+                raise PartsError("the columns or properties of the table change")
+            writer = ChunkWriter(files, layout, chunk)
+            if writer.moves_keys:
+                raise PartsError("an update moves a row to another key")
+            files.change(*writer.fold())
+        except Exception as error:
+            return msgspec.structs.replace(result, refusal=one_line(error) or type(error).__name__)
+        result = msgspec.structs.replace(result, last=last_change(chunk))
+    assert files is not None
+    removed = {path: numbers.astype(_ROW_NUMBER).tobytes() for path, numbers in files.removed.items()}
+    return msgspec.structs.replace(result, changes=dict(counts), added=tuple(files.added), removed=removed)
+
+
+def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> list[Rewrite]:
+    """Return the rewrites after which the data files lack the rows that the parts remove.
+
+    There are about as many rewrites as parts, unless their files would be small or too large. Small files of
+    the table are combined too, if there are too many of them.
+
+    Raises:
+        PartsError: The parts cannot be committed together.
+    """
+    refusals = [part.refusal for part in parts if part.refusal]
+    if refusals:
+        raise PartsError(refusals[0])
+    if len({(part.namespace, part.name, part.keys) for part in parts}) > 1:
+        raise PartsError("the relation has different names or keys")
+    table, layout = version.open()
+    files = DataFiles(table, layout.schema)
+    removed: dict[str, list[bytes]] = {}
+    for part in parts:
+        for path, numbers in part.removed.items():
+            removed.setdefault(path, []).append(numbers)
+    small = small_files(files)
+    found = chain(files, *(part.added for part in parts))
+    rewritten = [file for file in found if file.path in removed or file.path in small]
+    share = sum(file.size for file in rewritten) // len(parts)
+    most = min(max(share, SMALL_FILE_BYTES), FILE_BYTES)
+    rewrites: list[Rewrite] = []
+    size = most
+    for file in rewritten:
+        if size + file.size > most:
+            rewrites.append(Rewrite(oid, version, (), {}))
+            size = 0
+        size += file.size
+        rows = {file.path: b"".join(removed.get(file.path, ()))}
+        last = rewrites[-1]
+        rewrites[-1] = Rewrite(oid, version, (*last.files, file), last.removed | rows)
+    return rewrites
+
+
+def rewrite_files(rewrite: Rewrite) -> Rewritten:
+    """Write the remaining rows of data files to new data files."""
+    try:
+        table, layout = rewrite.table.open()
+        files = DataFiles(table, layout.schema)
+        rows = (
+            batch
+            for file in rewrite.files
+            for batch in files.read_except(file, _row_numbers(rewrite.removed[file.path]))
+        )
+        return Rewritten(rewrite.oid, tuple(files.write(rows)))
+    except Exception as error:  # it occurs again when the changes are not applied in parts
+        return Rewritten(rewrite.oid, error=one_line(error) or type(error).__name__)
+
+
+def _row_numbers(numbers: bytes) -> Numbers:
+    """Return row numbers in ascending order; several parts may have removed rows of one data file."""
+    return np.sort(np.frombuffer(numbers, _ROW_NUMBER).astype(np.int64))
+
+
+def commit_parts(
+    version: TableVersion,
+    parts: Sequence[Part],
+    rewrites: Sequence[Rewrite],
+    rewritten: Sequence[Rewritten],
+    query: str,
+    batch: int,
+) -> TableResult:
+    """Commit all parts of a relation's changes in a micro-batch at once.
+
+    The txnVersion of the commit is the greatest of the micro-batch, so that no chunk of it is applied again.
+
+    Raises:
+        PartsError: A rewrite has failed.
+        deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
+    """
+    if errors := [one.error for one in rewritten if one.error]:
+        raise PartsError(errors[0])
+    table, layout = version.open()
+    files = DataFiles(table, layout.schema)
+    replaced = {file.path: file for one in rewrites for file in one.files}
+    new = [file for part in parts for file in part.added]
+    added = [file for file in new if file.path not in replaced]
+    added += [file for one in rewritten for file in one.added]
+    unfinished = {file.path for file in new} & replaced.keys()
+    removed = [file for path, file in replaced.items() if path not in unfinished]
+    transaction = Transaction(query, (batch << CHUNK_BITS) + MAX_COMMITS)
+    last = max(part.last for part in parts)
+    files.commit(added, removed, table.schema(), transaction, applied_metadata(last))
+    with suppress(OSError):  # VACUUM removes them too
+        files.delete(unfinished)
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(part.changes)
+    first = parts[0]
+    return TableResult(first.oid, first.namespace, first.name, dict(counts))
+
+
+def discard_files(version: TableVersion, unused: Iterable[DataFile]) -> None:
+    """Delete new data files of parts that are not committed."""
+    with suppress(Exception):  # VACUUM removes them too
+        table, layout = version.open()
+        DataFiles(table, layout.schema).delete(file.path for file in unused)

@@ -1,0 +1,80 @@
+"""Chunks of a relation's changes that are folded into new data files, and committed together."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from deltalake import DeltaTable, Transaction
+
+from pgoutput.replica.chunks import Chunk
+from pgoutput.replica.data_files import MAX_SMALL_FILES, PendingFiles
+from pgoutput.replica.delta_log import changes_metadata
+from pgoutput.replica.rows import ChunkWriter
+from pgoutput.replica.schema import changed_properties, read_layout
+
+
+class PendingChunks:
+    """Successive chunks of a relation that are not committed yet.
+
+    Attributes:
+        version: The txnVersion of the last chunk.
+
+    Args:
+        table: The Delta table of the relation.
+        name: Name of the relation, for errors.
+    """
+
+    def __init__(self, table: DeltaTable, name: str) -> None:
+        self.version: int = -1
+        self._layout = read_layout(table, name)
+        self._files = PendingFiles(table, self._layout.schema)
+        self._metadata: dict[str, str] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether further chunks would make look-ups slow."""
+        return self._files.count > MAX_SMALL_FILES
+
+    def fits(self, table: DeltaTable, chunk: Chunk) -> bool:
+        """Return whether a chunk changes neither the columns nor the properties of the table."""
+        return (
+            chunk.columns == self._layout.columns
+            and not changed_properties(table, self._files, self._layout, chunk)[0]
+        )
+
+    def fold(self, chunk: Chunk, version: int) -> None:
+        """Apply a chunk to the data files.
+
+        Args:
+            chunk: The chunk, which `fits`.
+            version: The txnVersion of the chunk.
+
+        Raises:
+            ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
+                does not exist any more.
+        """
+        self._files.change(*ChunkWriter(self._files, self._layout, chunk).fold())
+        self.version, self._metadata = version, changes_metadata(chunk)
+
+    def commit(self, table: DeltaTable, transaction: Transaction) -> None:
+        """Commit all chunks.
+
+        After an error of the commit the new data files stay, because the commit may have succeeded. VACUUM
+        removes them if it has not.
+
+        Raises:
+            deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
+        """
+        try:
+            added, removed, unused = self._files.merge()
+        except BaseException:
+            self.discard()
+            raise
+        self._files.commit(added, removed, table.schema(), transaction, self._metadata)
+        with suppress(OSError):  # VACUUM removes them too
+            self._files.delete(file.path for file in unused)
+
+    def discard(self) -> None:
+        """Delete the new data files, which no commit has."""
+        with suppress(Exception):  # VACUUM removes them too
+            self._files.discard()

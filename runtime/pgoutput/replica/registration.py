@@ -1,0 +1,96 @@
+"""Register a query in the recording that it reads, so that `pgoutput prune` keeps what it needs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from pgoutput.errors import RecordingError, ReplicaError
+from pgoutput.recording import STATE_FILE, Location, Reader, Recording, reader_file
+from pgoutput.replica.failed_tables import read_failed_tables, read_missed_batches
+from pgoutput.replica.ownership import Owner
+from pgoutput.replica.small_files import remove_file, write_file
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Registration:
+    """The registration of a query in a recording.
+
+    Only recordings that can be pruned have registrations: those that were made by the recorder.
+
+    Args:
+        recording: The recording.
+        target: The folder that the query writes to.
+        owner: The query.
+    """
+
+    def __init__(self, recording: Recording, target: Location, owner: Owner) -> None:
+        self._recording = recording
+        self._target = target
+        self._owner = owner
+        self._is_prunable = (recording.location / STATE_FILE).is_file
+        self._needed: int | None = None
+        """Number of the segment that is registered; None before the first registration."""
+
+    def update(self, segment: int) -> None:
+        """Store up to which segment the query has read, then check that the next segment was not pruned.
+
+        A recording to which the query cannot write is not an error: then `pgoutput prune` does not know the
+        query.
+
+        Args:
+            segment: Number of the last segment whose changes are committed; 0 for none.
+
+        Raises:
+            RecordingError: The segments that the query needs next were pruned; it is registered no longer.
+            ReplicaError: The target cannot be read.
+        """
+        if not self._is_prunable:
+            return
+        missed = [
+            one.first_segment - 1
+            for oid in read_failed_tables(self._target)
+            for one in read_missed_batches(self._target, oid)
+        ]
+        needed = min([segment, *missed])
+        if needed == self._needed:
+            return
+        file = reader_file(self._recording.location, self._owner.query)
+        try:
+            self._recording.check_not_pruned(segment + 1)
+            self._write(file, needed)
+            self._recording.check_not_pruned(segment + 1)  # the registration may have come too late
+        except RecordingError:
+            with suppress(ReplicaError):
+                remove_file(file, missing_ok=True)
+            raise
+        self._needed = needed
+
+    def _write(self, file: Location, segment: int) -> None:
+        reader = Reader(
+            id=self._owner.query,
+            kind=self._owner.output,
+            target=str(self._target) if "://" in self._target.place else os.path.abspath(self._target.path),
+            segment=segment,
+            lsn=self._end_lsn(segment),
+            time=datetime.now(UTC).isoformat(" ", "seconds"),
+            host=socket.gethostname(),
+        )
+        try:
+            write_file(file, msgspec.json.encode(reader).decode())
+        except ReplicaError as error:
+            if self._needed is None:
+                _LOG.warning("the replica is not registered, and segments can be pruned too early: %s", error)
+
+    def _end_lsn(self, segment: int) -> int:
+        beginning = self._recording.beginning
+        if segment < beginning.segment:
+            return beginning.lsn
+        return self._recording.metadata([segment])[0].end_lsn

@@ -1,0 +1,66 @@
+"""Number the keys of rows, so that equal keys have equal numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput._arrays import Numbers
+from pgoutput.values import Rescued, default_type, from_arrow
+
+NEVER_SENT: Final = -1
+"""Number of a value that was never sent."""
+NULL: Final = -2
+"""Number of NULL."""
+
+
+def number_keys(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+    """Return the number of each key, from 0, and for each number the index of a key with this number.
+
+    Args:
+        columns: For each key column the numbers that `number_values` returns; at least one column.
+    """
+    numbers = columns[0]
+    for column in columns[1:]:
+        values = column - NULL
+        numbers = _renumber(numbers) * (values.max(initial=0) + 1) + values
+    if len(columns) > 1 or numbers.min(initial=0) < 0:
+        numbers = _renumber(numbers)
+    first = np.zeros(numbers.max(initial=-1) + 1, np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    return numbers, first
+
+
+def _renumber(numbers: Numbers) -> Numbers:
+    return np.asarray(pa.array(numbers).dictionary_encode().indices, np.int64)
+
+
+def number_values(array: pa.Array, rescued: Rescued | Mapping[int, str | None]) -> Numbers:
+    """Return a number for each value. Numbers of equal values are equal, of floats: of equal text.
+
+    Args:
+        array: The values.
+        rescued: Rescued values by row. A rescued value is unequal to every value of the array's type; None
+            is a value that was never sent.
+    """
+    encoded = _comparable(array).dictionary_encode()
+    numbers = np.array(encoded.indices.fill_null(NULL), np.int64)
+    texts: dict[str, int] = {}
+    for row, text in rescued.items():
+        own = texts.setdefault(text, len(texts)) if text is not None else 0
+        numbers[row] = NEVER_SENT if text is None else len(encoded.dictionary) + own
+    return numbers
+
+
+def _comparable(array: pa.Array) -> pa.Array:
+    """Return an array of another type whose values are equal where these values are equal."""
+    if pa.types.is_nested(array.type):
+        return from_arrow(array, *default_type(array.type))
+    if pa.types.is_floating(array.type):
+        single = pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
+        return single.view({32: pa.int32(), 64: pa.int64()}[array.type.bit_width])
+    return array

@@ -1,0 +1,123 @@
+"""Changes of a micro-batch, grouped by relation and sorted, in memory or in a temporary file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import IO, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pgoutput.replica.change_batches import pack_changes, split_by_relation, unpack_changes
+
+MEMORY: Final = 64 << 20
+"""Default size of the changes that are held in memory, in bytes."""
+
+
+class _Stored(NamedTuple):
+    """Where the temporary file has an Arrow batch."""
+
+    offset: int
+    size: int
+
+
+class _Part(NamedTuple):
+    """Changes of one relation, as they were appended in one Arrow batch."""
+
+    first: tuple[int, int]
+    """Commit LSN and position of the first change."""
+    last: tuple[int, int]
+    is_sorted: bool
+    rows: pa.RecordBatch | _Stored
+
+
+class SortedChanges:
+    """Changes of a micro-batch; a context manager whose exit removes the temporary file.
+
+    Attributes:
+        counts: Number of changes of each relation, by OID.
+
+    Args:
+        memory: Size of the changes that are held in memory, in bytes. If there are more, they are compressed,
+            and written to a temporary file in `tempfile.gettempdir()` if they still exceed this size. Only
+            changes that were not appended in their order need more memory while they are sorted: 40 bytes for
+            each change of the relation.
+    """
+
+    def __init__(self, memory: int = MEMORY) -> None:
+        self.counts: Counter[int] = Counter()
+        self._memory = memory
+        self._bytes = 0
+        self._parts: defaultdict[int, list[_Part]] = defaultdict(list)
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Add changes of one or several relations, as rows of the view `changes`, in any order."""
+        for oid, rows in split_by_relation(batch):
+            lsns, positions = _sort_keys(rows)
+            first, last = ((int(lsns[at]), int(positions[at])) for at in (0, -1))
+            place = rows if self._file is None else self._write(rows)
+            self._parts[oid].append(_Part(first, last, _is_sorted(lsns, positions), place))
+            self.counts[oid] += rows.num_rows
+        self._bytes += batch.nbytes
+        if self._file is None and self._bytes > self._memory:
+            self._file = tempfile.SpooledTemporaryFile(self._memory, prefix="pgoutput-")  # noqa: SIM115
+            for parts in self._parts.values():
+                parts[:] = [part._replace(rows=self._write(part.rows)) for part in parts]
+
+    def sorted(self, oid: int) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of one relation, sorted by `sequence`.
+
+        The parts are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
+        """
+        parts = self._parts[oid]
+        follow = all(before.last <= after.first for before, after in pairwise(parts))
+        if follow and all(part.is_sorted for part in parts):
+            yield from map(self._read, parts)
+            return
+        # Copies, so that the Arrow batches can be freed.
+        keys = [[column.copy() for column in _sort_keys(self._read(part))] for part in parts]
+        lsns, positions = (np.concatenate(column) for column in zip(*keys, strict=True))
+        order = np.lexsort([positions, lsns])
+        lengths = [len(part_lsns) for part_lsns, _ in keys]
+        del keys, lsns, positions
+        begins = np.cumsum([0, *lengths[:-1]])
+        part_of = np.repeat(np.arange(len(parts), dtype=np.int32), lengths)[order]
+        for rows in np.split(order, np.flatnonzero(np.diff(part_of)) + 1):
+            number = int(np.searchsorted(begins, rows[0], "right")) - 1
+            yield self._read(parts[number]).take(pa.array(rows - begins[number]))
+
+    def _write(self, rows: pa.RecordBatch) -> _Stored:
+        assert self._file is not None
+        data = pack_changes(rows)
+        stored = _Stored(self._file.tell(), len(data))
+        self._file.write(data)
+        return stored
+
+    def _read(self, part: _Part) -> pa.RecordBatch:
+        if not isinstance(part.rows, _Stored):
+            return part.rows
+        assert self._file is not None
+        self._file.seek(part.rows.offset)
+        return unpack_changes(self._file.read(part.rows.size))
+
+
+def _sort_keys(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the commit LSNs and the positions of changes."""
+    return rows["commit_lsn"].to_numpy(), rows["position"].to_numpy()
+
+
+def _is_sorted(lsns: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> bool:
+    same = lsns[1:] == lsns[:-1]
+    return bool(((lsns[1:] > lsns[:-1]) | same & (positions[1:] >= positions[:-1])).all())

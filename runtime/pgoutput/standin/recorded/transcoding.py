@@ -1,0 +1,258 @@
+"""Transcode a recorded stream: serve it as a server sends it for other options than those of the recording.
+
+Streamed and prepared transactions that the client has not asked for are kept in memory until their commit.
+Stream blocks lack the LSN of the transaction's origin, which is sent as 0. They also lack the subtransactions
+of logical messages, so logical messages of rolled-back subtransactions are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from pgoutput import messages
+from pgoutput._layout import Field, sides
+from pgoutput._offsets import layout_of
+from pgoutput._roles import CHANGES, ROLES, ROW_FIELDS, classes, field_name, meaning_of, read_end
+from pgoutput.messages import Message, TupleData
+from pgoutput.standin.recorded.envelopes import assign_lsns
+from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
+from pgoutput.standin.source import PluginOptions
+from pgoutput.stream import TrackedTransaction, TransactionTracker, encode_for
+from pgoutput.values import decode_binary, encode_binary
+
+_SKIPS_EMPTY: Final = 15
+"""First major version of PostgreSQL that does not send transactions without changes."""
+
+
+class TranscodedStream(RecordedStream, frozen=True, kw_only=True):
+    """A recorded stream as a server sends it for other options, which are the attribute `options`."""
+
+    recorded: RecordedStream
+    """The recorded stream."""
+    start_lsn: int | None
+    """LSN before the first transaction if the stream was recorded without LSNs, else None."""
+
+    def messages(self) -> Iterator[RecordedMessage]:
+        """Return the transcoded messages in order.
+
+        Raises:
+            RecordingError: The recording cannot be read.
+        """
+        recorded = self.recorded
+        messages = recorded.messages() if self.start_lsn is None else assign_lsns(recorded, self.start_lsn)
+        return _Transcoder(recorded, self.options).transcode(messages)
+
+
+class _Transaction(TrackedTransaction):
+    held: list[tuple[int, Message]] = msgspec.field(default_factory=list)
+    """LSNs and messages that are sent with the transaction's commit or prepare."""
+    openers: list[tuple[int, Message]] = msgspec.field(default_factory=list)
+    """Messages at the beginning of the transaction or stream block, sent before the first change."""
+    is_sent: bool = False
+    """Whether a message of the transaction has been sent."""
+    is_reduced: bool = False
+    """Whether a change of the transaction is left out."""
+    is_excluded: bool = False
+    """Whether the transaction is left out because of its origin."""
+
+
+class _Transcoder:
+    def __init__(self, recorded: RecordedStream, options: PluginOptions) -> None:
+        self._recorded = recorded
+        self._options = options
+        self._keeps_blocks = options.streaming != "off"
+        self._converts_values = options.binary != recorded.options.binary
+        self._keeps_empty = int(recorded.server_version.partition(".")[0]) < _SKIPS_EMPTY
+        self._relations: dict[int, messages.Relation] = {}
+        self._tracker = TransactionTracker(self._new, lenient=True)
+
+    def _new(self, xid: int, message: Message | None) -> _Transaction:
+        return _Transaction(xid, message)
+
+    def transcode(self, recorded: Iterator[RecordedMessage]) -> Iterator[RecordedMessage]:
+        """Yield the transcoded messages of the stream."""
+        decoder, current = self._recorded.decoder(), None
+        for session, lsn, data in recorded:
+            if session != current:
+                decoder, current = self._recorded.decoder(), session
+                self._tracker.reconnect()
+            for sent_lsn, message in self._transcode(lsn, decoder.decode(data)):
+                yield session, sent_lsn, self._encode(message)
+
+    def _transcode(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
+        """Yield the messages to send when a recorded message is read."""
+        in_block = self._tracker.in_block
+        event = self._tracker.feed(message)
+        kind, transaction = event.kind, event.transaction
+        if isinstance(message, messages.Relation):
+            self._relations[message.oid] = message
+        if kind == "emitted":
+            if self._options.messages:
+                yield lsn, message if self._keeps_blocks else _outside_block(message)
+        elif kind in ("began", "block_opened"):
+            assert transaction is not None
+            transaction.openers = [(lsn, message)]
+        elif kind == "origin" and transaction is not None:
+            transaction.is_excluded |= self._options.origin == "none"
+            transaction.openers.append((lsn, message))
+        elif transaction is None:
+            if kind == "described" or self._keeps_blocks or kind != "ignored":
+                yield lsn, message
+        elif kind in ("changed", "described"):
+            yield from self._change(lsn, message, transaction, in_block=in_block)
+        elif kind == "block_closed":
+            if self._keeps_blocks and not transaction.openers:
+                yield lsn, message
+        elif kind == "subtransaction_rolled_back":
+            subxid = meaning_of(message, "subxid") or 0
+            transaction.held = [one for one in transaction.held if not _is_change_of(one[1], subxid)]
+            if transaction.is_sent:
+                yield lsn, message
+        else:
+            yield from self._end(lsn, message, transaction)
+
+    def _change(
+        self, lsn: int, message: Message, transaction: _Transaction, *, in_block: bool
+    ) -> Iterator[tuple[int, Message]]:
+        if transaction.is_excluded:
+            return
+        if ROLES[type(message)] == "payload" and not self._options.messages:
+            transaction.is_reduced = True
+            return
+        if self._converts_values:
+            message = self._convert_values(message)
+        is_prepared = ROLES[type(transaction.opener)] == "begin_prepare" if transaction.opener else False
+        if (in_block and not self._keeps_blocks) or (is_prepared and not self._options.two_phase):
+            transaction.held.append((lsn, message))
+            return
+        yield from self._open(transaction)
+        yield lsn, message
+
+    def _open(self, transaction: _Transaction) -> Iterator[tuple[int, Message]]:
+        """Yield the messages at the beginning of a transaction or stream block that have not been sent."""
+        for lsn, opener in transaction.openers:
+            if isinstance(opener, messages.StreamStart):
+                opener = msgspec.structs.replace(opener, first_stream_segment=not transaction.is_sent)
+            yield lsn, opener
+        transaction.openers, transaction.is_sent = [], True
+
+    def _end(self, lsn: int, message: Message, transaction: _Transaction) -> Iterator[tuple[int, Message]]:
+        """Yield the messages to send at the commit, prepare or rollback of a transaction."""
+        role, end = ROLES[type(message)], read_end(message)
+        if transaction.is_excluded:
+            return
+        is_whole = not transaction.is_reduced or self._keeps_empty
+        if (role == "commit" and is_whole) or (role == "prepare" and self._options.two_phase):
+            yield from self._open(transaction)
+        if role in ("prepare", "prepare_streamed") and not self._options.two_phase:
+            return  # the transaction is sent with its commit
+        if role in ("abort_streamed", "rollback_prepared") and not transaction.is_sent:
+            return
+        xid = transaction.xid
+        ends: list[Message] = [message]
+        if role == "rollback_prepared" and not self._options.two_phase:
+            ends = [messages.StreamAbort(xid=xid, subxid=xid)]
+        elif role == "commit_prepared" and not self._options.two_phase and transaction.is_sent:
+            ends = [messages.StreamCommit(xid, end.lsn, end.end_lsn, end.time)]
+        elif transaction.held or (not transaction.is_sent and self._is_reassembled(role)):
+            if role == "prepare_streamed":
+                opener: Message = messages.BeginPrepare(end.lsn, end.end_lsn, end.time, xid, end.gid)
+                ends = [messages.Prepare(end.lsn, end.end_lsn, end.time, xid, end.gid)]
+            else:
+                opener = messages.Begin(end.lsn, end.time, xid)
+                ends = [messages.Commit(end.lsn, end.end_lsn, end.time)]
+            yield from self._reassemble(transaction, opener)
+        elif not transaction.is_sent:
+            return
+        for one in ends:
+            yield lsn, one
+
+    def _is_reassembled(self, role: str) -> bool:
+        """Return whether a transaction without changes is sent where a message of this role ends it."""
+        if role == "prepare_streamed":
+            return not self._keeps_blocks
+        return role.startswith("commit_") and self._keeps_empty
+
+    def _reassemble(self, transaction: _Transaction, opener: Message) -> Iterator[tuple[int, Message]]:
+        """Yield the beginning and the changes of a transaction that was held."""
+        first = next((lsn for lsn, _ in transaction.held if lsn), 0)
+        yield 0 if transaction.origin is not None else first, opener
+        if transaction.origin is not None:
+            yield first, transaction.origin
+        for lsn, message in transaction.held:
+            yield lsn, _outside_block(message)
+        transaction.held, transaction.is_sent = [], True
+
+    def _encode(self, message: Any) -> bytes:
+        """Encode a message for the requested options."""
+        if isinstance(message, messages.StreamAbort) and self._options.streaming != "parallel":
+            message = msgspec.structs.replace(message, abort_lsn=None, abort_time=None)
+        version = self._options.proto_version
+        kind: type[Message] = type(message)
+        if version < self._recorded.options.proto_version and (layout := layout_of(kind, version)):
+            message = _without_later_fields(message, layout.fields)
+        return encode_for(message, version)
+
+    def _convert_values(self, message: Any) -> Message:
+        """Convert the values of a change to the requested format. Later Relation messages do not matter."""
+        for name, _ in ROW_FIELDS[type(message)]:
+            cells = getattr(message, name)
+            if cells is not None:
+                relation = self._relations[meaning_of(message, "relation")]
+                message = msgspec.structs.replace(message, **{name: self._convert(cells, relation)})
+        converted: Message = message
+        return converted
+
+    def _convert(self, cells: TupleData, relation: messages.Relation) -> TupleData:
+        """Convert the values of a row to the requested format; to binary only if the type is built in."""
+        convert = _to_binary if self._options.binary else _to_text
+        columns = zip(cells, relation.columns, strict=True)
+        return tuple(convert(cell, column.type_oid) for cell, column in columns)
+
+
+def _without_later_fields(value: Any, fields: tuple[Field, ...]) -> Any:
+    """Return a message, or a struct in it, with None in the fields that a protocol version does not have."""
+    known = {one.name: one for one in sides(fields)}
+    changed: dict[str, Any] = {}
+    for name in value.__struct_fields__:
+        old = getattr(value, name)
+        if name not in known:
+            if old is not None:
+                changed[name] = None
+        elif known[name].element == "struct":
+            changed[name] = tuple(_without_later_fields(one, known[name].fields) for one in old)
+    return msgspec.structs.replace(value, **changed) if changed else value
+
+
+def _to_text(cell: Any, type_oid: int) -> Any:
+    return decode_binary(cell, type_oid) if isinstance(cell, bytes) else cell
+
+
+def _to_binary(cell: Any, type_oid: int) -> Any:
+    if not isinstance(cell, str):
+        return cell
+    try:
+        return encode_binary(cell, type_oid)
+    except ValueError:
+        return cell
+
+
+_IN_BLOCKS: Final = {
+    kind: field_name(kind, "subxid") or field_name(kind, "xid")
+    for kind in classes(*CHANGES, "relation", "type", "payload")
+}
+"""Name of the field that only messages in stream blocks have, by message class."""
+
+
+def _outside_block(message: Any) -> Message:
+    """Return a message of a stream block as it is sent outside of stream blocks."""
+    name = _IN_BLOCKS.get(type(message))
+    outside: Message = message if name is None else msgspec.structs.replace(message, **{name: None})
+    return outside
+
+
+def _is_change_of(message: Message, subxid: int) -> bool:
+    return ROLES[type(message)] in CHANGES and meaning_of(message, "subxid") == subxid

@@ -1,0 +1,539 @@
+"""Analyze a query: adapt its syntax tree to DuckDB, and infer the names and types that PostgreSQL gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from pgoutput.standin.protocol import Field, ServerError
+from pgoutput.standin.sql.functions import BUILTINS, MACROS, RENAMED, TABLE_MACROS
+from pgoutput.standin.sql.system_catalogs import (
+    ARRAY_OIDS,
+    ELEMENT_OIDS,
+    OBJECT_TYPES,
+    RELATIONS,
+    TYPE_OIDS,
+    VECTORS,
+    duckdb_type,
+)
+from pgoutput.standin.values import BOOL, INT4, INT8, JSONB, NAME, TEXT, UNKNOWN, XID
+from pgoutput.values import parse_array
+
+Node: TypeAlias = dict[str, Any]
+"""Node of the syntax tree that DuckDB's function json_serialize_sql returns."""
+
+Columns: TypeAlias = Sequence[Field]
+"""Columns of a query or table. The type OID `UNKNOWN` stands for the type that DuckDB infers."""
+
+Tables: TypeAlias = Mapping[str, Columns]
+"""Columns of the tables in FROM or of the common table expressions, by name or alias."""
+
+_TYPE_ALIASES: Final = {
+    "bigint": "int8",
+    "boolean": "bool",
+    "decimal": "numeric",
+    "double": "float8",
+    "float": "float4",
+    "int": "int4",
+    "integer": "int4",
+    "real": "float4",
+    "smallint": "int2",
+    "string": "text",
+    "timestamp with time zone": "timestamptz",
+}
+"""PostgreSQL's names of types, by other names."""
+
+_UNNAMED: Final = "?column?"
+_NULLARY: Final = ("current_user", "current_role", "session_user", "current_catalog", "current_schema")
+"""Functions that are called without parentheses."""
+
+_BOOLEAN_CLASSES: Final = ("COMPARISON", "CONJUNCTION", "BETWEEN")
+_BOOLEAN_OPERATORS: Final = (
+    *("OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"),
+    *("COMPARE_IN", "COMPARE_NOT_IN"),
+)
+_TEXT_OPERATORS: Final = ("~~", "!~~", "~~*", "!~~*", "~", "~*", "!~", "!~*")
+_NAME_KEYS: Final = ("schema", "schema_name", "catalog", "catalog_name")
+_LITERALS: Final = {"INTEGER": INT4, "BOOLEAN": BOOL, "STRING": TEXT, "NULL_LITERAL": TEXT}
+_QUERIES: Final = ("SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE")
+
+
+class Query:
+    """A query whose syntax tree is adapted to DuckDB.
+
+    Attributes:
+        tree: The adapted syntax tree.
+        sql: Text of the adapted syntax tree; set by `Engine.analyze`.
+        catalogs: Names of the catalogs that the query reads.
+        parameters: Type OIDs of the parameters, by number; text for a parameter of unknown type.
+        columns: Columns of the result.
+
+    Args:
+        sql: Text of the query.
+        tree: Syntax tree of the query, which is changed.
+
+    Raises:
+        ServerError: The query reads a table that is not a catalog, or calls an unknown function.
+    """
+
+    def __init__(self, sql: str, tree: Node) -> None:
+        self.tree = tree
+        self.sql = ""
+        self.catalogs: set[str] = set()
+        self.parameters: dict[int, int] = {}
+        self._written = sql.encode()
+        self._types: dict[int, int] = {}
+        """Type OIDs of the adapted expressions, by the identity of their nodes."""
+        self._kept: list[Node] = []
+        if len(tree["statements"]) != 1:
+            raise not_supported("it is not one statement")
+        (statement,) = tree["statements"]
+        self.columns: Columns = self._query(statement["node"], {}, {})
+        for one in statement.get("named_param_map", ()):
+            self.parameters.setdefault(_number(one["key"]), TEXT)
+
+    # Queries and tables
+
+    def _query(self, node: Node, outer: Tables, ctes: Tables) -> Columns:
+        """Adapt a query and return its columns."""
+        for entry in node.get("cte_map", {}).get("map", ()):
+            value = entry["value"]
+            columns = self._query(value["query_node"], outer, {**ctes, entry["key"]: ()})
+            ctes = {**ctes, entry["key"]: _renamed(columns, value.get("aliases", ()))}
+        match node["type"]:
+            case "SELECT_NODE":
+                return self._select(node, outer, ctes)
+            case "SET_OPERATION_NODE":
+                columns, *_ = [self._query(child, outer, ctes) for child in node["children"]]
+            case "RECURSIVE_CTE_NODE":
+                columns = self._query(node["left"], outer, ctes)
+                self._query(node["right"], outer, {**ctes, node["cte_name"]: columns})
+            case kind:
+                raise not_supported(f"it contains {kind}")
+        self._expressions(node.get("modifiers"), {**outer, "": columns}, ctes)
+        return columns
+
+    def _select(self, node: Node, outer: Tables, ctes: Tables) -> Columns:
+        tables: dict[str, Columns] = {}
+        self._table(node["from_table"], outer, ctes, tables)
+        scope = {**outer, **tables}
+        names = [self._name(one) for one in node["select_list"]]
+        for key, value in node.items():
+            if key not in ("from_table", "cte_map", "modifiers"):
+                self._expressions(value, scope, ctes)
+        columns: list[Field] = []
+        for name, expression in zip(names, node["select_list"], strict=True):
+            if expression["class"] == "STAR":
+                qualifier = expression.get("relation_name")
+                columns += [one for key, of in tables.items() if qualifier in (None, key) for one in of]
+                continue
+            columns.append(Field(name, self._types.get(id(expression), UNKNOWN)))
+            if expression["class"] != "COLUMN_REF" and name != _UNNAMED:
+                expression.setdefault("alias", name)
+        self._expressions(node.get("modifiers"), {**scope, "": columns}, ctes)
+        return columns
+
+    def _table(self, node: Node, outer: Tables, ctes: Tables, tables: dict[str, Columns]) -> None:
+        """Adapt an item of FROM, and add its columns to `tables`."""
+        scope = {**outer, **tables}
+        is_function = node["type"] == "TABLE_FUNCTION"
+        match node["type"]:
+            case "EMPTY":
+                return
+            case "JOIN":
+                self._table(node["left"], outer, ctes, tables)
+                self._table(node["right"], outer, ctes, tables)
+                self._expressions(node.get("condition"), {**outer, **tables}, ctes)
+                return
+            case "BASE_TABLE":
+                name = node["table_name"]
+                columns = ctes[name] if name in ctes else self._catalog(node)
+            case "SUBQUERY":
+                name = ""
+                columns = self._query(node["subquery"]["node"], scope, ctes)
+            case "TABLE_FUNCTION":
+                name = str(node["function"]["function_name"])
+                node.setdefault("alias", name)
+                columns = self._table_function(node, name, scope, ctes)
+            case "EXPRESSION_LIST":
+                name = ""
+                self._expressions(node["values"], scope, ctes)
+                columns = [
+                    Field(f"column{number}", self._types.get(id(value), UNKNOWN))
+                    for number, value in enumerate(node["values"][0], 1)
+                ]
+            case kind:
+                raise not_supported(f"its FROM clause contains {kind}")
+        names = node.get("column_name_alias", ())
+        if not names and is_function and len(columns) == 1:
+            names = [node["alias"]]  # a function's only column has the name of the function's alias
+            node["column_name_alias"] = names
+        tables[node.get("alias") or name or f"#{len(tables)}"] = _renamed(columns, names)
+
+    def _catalog(self, node: Node) -> Columns:
+        name = node["table_name"].lower()
+        if name not in RELATIONS or node.get("schema_name", "pg_catalog") != "pg_catalog":
+            raise not_supported(f'relation "{name}" does not exist')
+        _unqualify(node)
+        self.catalogs.add(name)
+        return [Field(column, abs(oid)) for column, oid in RELATIONS[name].columns.items()]
+
+    def _table_function(self, node: Node, name: str, scope: Tables, ctes: Tables) -> Columns:
+        function = node["function"]
+        if name in TABLE_MACROS:
+            self._expressions(function.get("arguments"), scope, ctes)
+            _unqualify(function)
+            return [Field(column, _oid(kind)) for column, kind in TABLE_MACROS[name][0].items()]
+        type_oid = self._expression(function, scope, ctes)
+        columns = [Field(name, type_oid)]
+        if node.pop("with_ordinality", None) == "WITH_ORDINALITY":
+            node["with_ordinality"] = "WITH_ORDINALITY"
+            columns.append(Field("ordinality", INT8))
+        if name not in ("generate_series", "unnest"):
+            select = {**_EMPTY_SELECT, "select_list": [{**function, "alias": name}]}
+            del node["function"]
+            node |= {"type": "SUBQUERY", "subquery": {"node": select}}
+        return columns
+
+    # Expressions
+
+    def _expressions(self, value: Any, scope: Tables, ctes: Tables) -> None:
+        """Adapt all expressions inside a part of the tree."""
+        if isinstance(value, list):
+            for one in value:
+                self._expressions(one, scope, ctes)
+        elif isinstance(value, dict):
+            if "class" in value:
+                self._expression(value, scope, ctes)
+            elif value.get("type") in _QUERIES:
+                self._query(value, scope, ctes)
+            else:
+                self._expressions(list(value.values()), scope, ctes)
+
+    def _expression(self, node: Node, scope: Tables, ctes: Tables) -> int:
+        """Adapt an expression and return the OID of its type."""
+        if node["class"] == "SUBQUERY":
+            columns = self._query(node["subquery"]["node"], scope, ctes)
+            self._expressions(node.get("child"), scope, ctes)
+            type_oid = self._subquery(node, columns)
+        else:
+            self._expressions(
+                [value for value in node.values() if isinstance(value, (dict, list))], scope, ctes
+            )
+            type_oid = self._type(node, scope)
+        self._types[id(node)] = type_oid
+        self._kept.append(node)
+        return type_oid
+
+    def _type(self, node: Node, scope: Tables) -> int:
+        """Adapt an expression whose operands are adapted, and return the OID of its type."""
+        match node["class"]:
+            case "COLUMN_REF":
+                return self._column(node, scope)
+            case "CONSTANT":
+                return _LITERALS.get(node["literal"]["kind"], UNKNOWN)
+            case "PARAMETER":
+                return self.parameters.get(_number(node["identifier"]), UNKNOWN)
+            case "CAST":
+                return self._cast(node)
+            case "FUNCTION" | "WINDOW":
+                return self._function(node)
+            case "CASE":
+                branches = [check["then_expr"] for check in node["case_checks"]] + [node["else_expr"]]
+                return self._common_type(branches)
+            case "OPERATOR":
+                return self._operator(node)
+            case "COLLATE":
+                child = node.pop("child")
+                node.clear()
+                node |= child
+                return self._types.get(id(child), UNKNOWN)
+            case "BETWEEN":
+                self._unify([node["input"], node["lower"], node["upper"]])
+            case "COMPARISON":
+                self._unify([node["left"], node["right"]])
+        return BOOL if node["class"] in _BOOLEAN_CLASSES else UNKNOWN
+
+    def _column(self, node: Node, scope: Tables) -> int:
+        *qualifiers, name = node["column_names"]
+        if not qualifiers and name.lower() in _NULLARY:
+            _replace(node, _function(name.lower()))
+            return self._function(node)
+        if qualifiers[:1] == ["pg_catalog"]:
+            node["column_names"] = node["column_names"][1:]
+        if name == "xmin" and not any(name in map(_name_of, columns) for columns in scope.values()):
+            _replace(node, _constant("INTEGER", "3"))
+            return XID
+        tables = qualifiers[-1:] if qualifiers else list(scope)[::-1]
+        for table in tables:
+            for column in scope.get(table, ()):
+                if column.name.lower() == name.lower():
+                    return column.type_oid
+        return TYPE_OIDS["record"] if name in scope else UNKNOWN
+
+    def _cast(self, node: Node) -> int:
+        child, target = node["child"], node["type_expr"]
+        type_oid = self._target(target)
+        source = self._types.get(id(child), UNKNOWN)
+        if child["class"] == "PARAMETER":
+            self._unify([child], type_oid)
+        if type_oid in OBJECT_TYPES and source in (TEXT, NAME, UNKNOWN):
+            catalog, _ = OBJECT_TYPES[type_oid]
+            self.catalogs.add(catalog)
+            _replace(node, _function(f"{catalog}_oid", child))
+        elif source in OBJECT_TYPES and type_oid in (TEXT, NAME):
+            catalog, _ = OBJECT_TYPES[source]
+            self.catalogs.add(catalog)
+            _replace(node, _function(f"{catalog}_name", child))
+        elif type_oid in ELEMENT_OIDS and child["class"] == "CONSTANT" and source == TEXT:
+            texts = parse_array(child["literal"].get("text", "")) or []
+            values = [_constant("STRING", text) for text in texts if text is not None]
+            node["child"] = {"class": "OPERATOR", "type": "ARRAY_CONSTRUCTOR", "children": values}
+        return type_oid
+
+    def _target(self, node: Node) -> int:
+        """Return the OID of the type that a cast names, and replace the type by DuckDB's."""
+        name = node["type_name"].lower()
+        if name == "list":
+            (element,) = node["children"]
+            return ARRAY_OIDS.get(self._target(element), UNKNOWN)
+        type_oid = TYPE_OIDS.get(_TYPE_ALIASES.get(name, name), UNKNOWN)
+        if type_oid not in _KNOWN_CASTS:
+            node.pop("children", None)
+            node |= {"type_name": duckdb_type(type_oid), "qualified_name": {"path": [duckdb_type(type_oid)]}}
+        _unqualify(node)
+        return type_oid
+
+    def _function(self, node: Node) -> int:
+        name = node["function_name"].lower()
+        arguments = [one["expression"] for one in node.get("arguments", ())]
+        types = [self._types.get(id(one), UNKNOWN) for one in arguments]
+        _unqualify(node)
+        if node.get("is_operator"):
+            return self._named_operator(node, name, arguments, types)
+        if name in MACROS:
+            self._default_text(arguments)
+            return _oid(MACROS[name][0])
+        if name in RENAMED:
+            node |= _named(RENAMED[name])
+            return TYPE_OIDS["jsonb" if name.startswith("jsonb") else "json"]
+        if name not in BUILTINS:
+            raise ServerError("42883", f"function {name} does not exist in a stand-in server")
+        if BUILTINS[name]:
+            self._default_text(arguments)
+            return _oid(BUILTINS[name])
+        first = types[0] if types else UNKNOWN
+        if name == "unnest":
+            return ELEMENT_OIDS.get(first, UNKNOWN)
+        if name == "array_agg":
+            return ARRAY_OIDS.get(first, UNKNOWN)
+        return UNKNOWN if name in ("sum", "list_value", "abs", "round") else first
+
+    def _named_operator(self, node: Node, name: str, arguments: list[Node], types: list[int]) -> int:
+        if name in _TEXT_OPERATORS:
+            self._unify(arguments, TEXT)
+            if name in ("~", "!~", "~*", "!~*"):
+                flags = [_constant("STRING", "i")] if name.endswith("*") else []
+                match = _function("regexp_matches", *arguments, *flags)
+                negated = {"class": "OPERATOR", "type": "OPERATOR_NOT", "children": [match]}
+                _replace(node, negated if name.startswith("!") else match)
+            return BOOL
+        if name == "||" and not set(types) & ELEMENT_OIDS.keys():
+            self._unify(arguments, TEXT)
+            return TEXT
+        if name == "-" and types[0] == JSONB:
+            _replace(node, _function("jsonb_without", *arguments))
+            return JSONB
+        return UNKNOWN
+
+    def _operator(self, node: Node) -> int:
+        kind, children = node["type"], node.get("children", [])
+        types = [self._types.get(id(one), UNKNOWN) for one in children]
+        if kind in _BOOLEAN_OPERATORS:
+            if kind.startswith("COMPARE"):
+                self._unify(children)
+            return BOOL
+        if kind == "OPERATOR_COALESCE":
+            return self._common_type(children)
+        if kind == "ARRAY_CONSTRUCTOR":
+            return ARRAY_OIDS.get(self._common_type(children), UNKNOWN)
+        if kind == "ARRAY_EXTRACT":
+            if types[0] in VECTORS:  # the first subscript of a vector is 0
+                plus = _function("+", children[1], _constant("INTEGER", "1"))
+                children[1] = plus | {"is_operator": True}
+            return ELEMENT_OIDS.get(types[0], UNKNOWN)
+        return UNKNOWN
+
+    def _subquery(self, node: Node, columns: Columns) -> int:
+        kind = node["subquery_type"]
+        if kind == "SCALAR":
+            return columns[0].type_oid if columns else UNKNOWN
+        if kind == "ANY" and "child" in node:
+            inner = node["subquery"]["node"].get("select_list", [{}])[0]
+            child = node["child"]
+            if columns and columns[0].type_oid != UNKNOWN:
+                self._unify([child], columns[0].type_oid)
+            arguments = inner.get("arguments", [])
+            if inner.get("function_name") == "unnest" and arguments[0]["expression"]["class"] == "PARAMETER":
+                element = self._types.get(id(child), UNKNOWN)
+                self._unify([arguments[0]["expression"]], ARRAY_OIDS.get(element, UNKNOWN))
+        return BOOL
+
+    def _common_type(self, nodes: Sequence[Node]) -> int:
+        """Return the type of a CASE or COALESCE expression: its operands' type, apart from literals."""
+        types = {
+            self._types.get(id(one), UNKNOWN)
+            for one in nodes
+            if one["class"] not in ("CONSTANT", "PARAMETER")
+            or one.get("literal", {}).get("kind") in ("INTEGER", "BOOLEAN")
+        }
+        if not types:
+            return TEXT
+        self._unify([one for one in nodes if one["class"] == "PARAMETER"], next(iter(types)))
+        return types.pop() if len(types) == 1 else UNKNOWN
+
+    def _unify(self, nodes: Sequence[Node], type_oid: int = UNKNOWN) -> None:
+        """Give the parameters among operands a type: `type_oid`, or the type of another operand."""
+        known = (self._types.get(id(one), UNKNOWN) for one in nodes if one["class"] != "PARAMETER")
+        found = type_oid if type_oid != UNKNOWN else next((one for one in known if one != UNKNOWN), UNKNOWN)
+        for one in nodes:
+            if one["class"] == "PARAMETER" and found != UNKNOWN:
+                self.parameters.setdefault(_number(one["identifier"]), found)
+                self._types[id(one)] = found
+
+    def _default_text(self, arguments: Sequence[Node]) -> None:
+        for one in arguments:
+            self._unify([one], TEXT)
+
+    # Names
+
+    def _name(self, node: Node) -> str:
+        """Return the name that PostgreSQL gives to a result column (FigureColname)."""
+        return str(node.get("alias") or self._figure(node) or _UNNAMED)
+
+    def _figure(self, node: Node) -> str:
+        match node["class"]:
+            case "COLUMN_REF":
+                return str(node["column_names"][-1])
+            case "FUNCTION" | "WINDOW" if not node.get("is_operator"):
+                written = self._written[node.get("query_location", 0) :].decode("utf-8", "replace").lower()
+                name = str(node["function_name"])
+                name = "count" if name == "count_star" else name
+                return name if written.removeprefix("pg_catalog.").lstrip('"').startswith(name) else ""
+            case "CAST":
+                return self._figure(node["child"]) or self._type_name(node["type_expr"])
+            case "COLLATE":
+                return self._figure(node["child"])
+            case "CASE":
+                return self._figure(node["else_expr"]) or "case"
+            case "SUBQUERY":
+                return self._subquery_name(node)
+            case "OPERATOR":
+                return self._operator_name(node)
+        return ""
+
+    def _type_name(self, node: Node) -> str:
+        if node["type_name"] == "list":
+            return self._type_name(node["children"][0])
+        name = node["type_name"].lower()
+        return str(_TYPE_ALIASES.get(name, name))
+
+    def _subquery_name(self, node: Node) -> str:
+        if node["subquery_type"] == "EXISTS":
+            return "exists"
+        if node["subquery_type"] != "SCALAR":
+            return ""
+        written = self._written[node.get("query_location", 0) :].lower()
+        if written.startswith(b"array"):
+            return "array"
+        select = node["subquery"]["node"].get("select_list")
+        return self._name(select[0]).replace(_UNNAMED, "") if select else ""
+
+    def _operator_name(self, node: Node) -> str:
+        match node["type"]:
+            case "OPERATOR_COALESCE":
+                return "coalesce"
+            case "ARRAY_CONSTRUCTOR":
+                return "array"
+            case "ARRAY_EXTRACT" | "ARRAY_SLICE":
+                return self._figure(node["children"][0])
+            case "STRUCT_EXTRACT":
+                return str(node["children"][1]["literal"]["text"])
+        return ""
+
+
+_KNOWN_CASTS: Final = tuple(map(TYPE_OIDS.get, ("date", "interval", "numeric", "timestamp", "timestamptz")))
+"""Types that DuckDB's casts know, and no catalog has."""
+
+_EMPTY_SELECT: Final = {
+    "type": "SELECT_NODE",
+    "cte_map": {},
+    "from_table": {"type": "EMPTY"},
+    "aggregate_handling": "STANDARD_HANDLING",
+}
+
+
+def _renamed(columns: Columns, names: Sequence[str]) -> Columns:
+    """Return the columns with the first of them renamed."""
+    renamed = [Field(name, column.type_oid) for name, column in zip(names, columns, strict=False)]
+    return [*renamed, *columns[len(renamed) :]]
+
+
+def _number(parameter: str) -> int:
+    if not parameter.isdigit():
+        raise not_supported(f"${parameter} is not a parameter")
+    return int(parameter)
+
+
+def _name_of(column: Field) -> str:
+    return column.name
+
+
+def _oid(name: str) -> int:
+    """Return the OID of a type; `UNKNOWN` for the empty name."""
+    if name.endswith("[]"):
+        return ARRAY_OIDS[TYPE_OIDS[name[:-2]]]
+    return {"": UNKNOWN, "void": 2278, "record": 2249}.get(name) or TYPE_OIDS.get(name, UNKNOWN)
+
+
+def _named(name: str) -> Node:
+    return {"function_name": name, "qualified_name": {"path": [name]}}
+
+
+def _function(name: str, *arguments: Node) -> Node:
+    return {
+        "class": "FUNCTION",
+        "type": "FUNCTION",
+        "order_bys": {"type": "ORDER_MODIFIER"},
+        "arguments": [{"expression": one} for one in arguments],
+        **_named(name),
+    }
+
+
+def _constant(kind: str, text: str) -> Node:
+    return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": kind, "text": text}}
+
+
+def _replace(node: Node, other: Node) -> None:
+    alias = node.get("alias")
+    node.clear()
+    node |= other
+    if alias:
+        node["alias"] = alias
+
+
+def _unqualify(node: Node) -> None:
+    """Remove the schema of a table, function or type."""
+    for key in _NAME_KEYS:
+        node.pop(key, None)
+    if "qualified_name" in node:
+        node["qualified_name"] = {"path": node["qualified_name"]["path"][-1:]}
+
+
+def not_supported(reason: str) -> ServerError:
+    """Return the error for a query that the stand-in server cannot execute."""
+    return ServerError(
+        "0A000",
+        f"a stand-in server executes only look-ups in catalogs, not this query ({reason})",
+        "It has the system catalogs of PostgreSQL 18, and no tables.",
+    )

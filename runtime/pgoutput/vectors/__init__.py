@@ -1,0 +1,47 @@
+"""Test vectors for decoders in any language: bytes, what they mean, and whether they are legal.
+
+`build_vectors` derives the vectors from the spec; `write_kit` writes them as JSON lines. `run_decoder` runs
+a program on vectors and compares its answers. The page "Test a decoder" describes the program's input and
+output. `answer` is pgoutput's own decoder as such a program.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pgoutput._extras import require
+from pgoutput.vectors.answers import answer
+from pgoutput.vectors.judging import Verdict, judge
+from pgoutput.vectors.kit import read_kit
+from pgoutput.vectors.model import FORMAT, Answer, Fault, Manifest, Options, Request, Vector
+from pgoutput.vectors.running import run_decoder
+from pgoutput.vectors.schema import schema
+
+if TYPE_CHECKING:
+    from pgoutput.vectors.building import build_vectors, write_kit
+
+__all__ = [
+    "FORMAT",
+    "Answer",
+    "Fault",
+    "Manifest",
+    "Options",
+    "Request",
+    "Vector",
+    "Verdict",
+    "answer",
+    "build_vectors",
+    "judge",
+    "read_kit",
+    "run_decoder",
+    "schema",
+    "write_kit",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("build_vectors", "write_kit"):
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    require("synth", "numpy", "pyarrow")  # for the streams; other names work without
+    return getattr(import_module(f"{__name__}.building"), name)

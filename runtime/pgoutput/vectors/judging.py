@@ -1,0 +1,112 @@
+"""Compare the answers of a decoder with what vectors expect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from pgoutput.vectors.model import Answer, Json, Vector
+
+Outcome = Literal["passed", "failed", "skipped"]
+
+_COMPARED: Final = ("message", "field", "offset")
+"""Keys of an error that are compared."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The result of a vector."""
+
+    id: str
+    group: str
+    outcome: Outcome
+    reason: str = ""
+    """Why the vector failed or was skipped."""
+
+
+class Mismatch(Exception):
+    """An answer is not what the vector expects; the text says where."""
+
+
+def judge(vector: Vector, answer: Answer, *, lenient: bool, exact: bool) -> Verdict:
+    """Return whether an answer is what a vector expects.
+
+    Args:
+        vector: The vector.
+        answer: The answer of the decoder.
+        lenient: Whether illegal messages may be accepted; their vectors are then skipped.
+        exact: Whether the answer must have all keys; otherwise keys that it lacks are not compared.
+    """
+    if answer.skip is not None:
+        return Verdict(vector.id, vector.group, "skipped", answer.skip)
+    if lenient and not vector.legal and answer.error is None:
+        return Verdict(vector.id, vector.group, "skipped", "accepted")
+    try:
+        _compare_answer(vector, answer, exact)
+    except Mismatch as mismatch:
+        return Verdict(vector.id, vector.group, "failed", str(mismatch))
+    return Verdict(vector.id, vector.group, "passed")
+
+
+def _compare_answer(vector: Vector, answer: Answer, exact: bool) -> None:
+    if vector.fault is None:
+        if answer.error is not None:
+            raise Mismatch(f"refused: {answer.error.get('text', 'without text')}")
+        if answer.messages is None:
+            raise Mismatch("the answer has neither messages nor error nor skip")
+    elif answer.error is None:
+        raise Mismatch(f"accepted, but {vector.fault.text}")
+    if answer.messages is not None or exact:
+        _compare_lists("messages", vector.expected, answer.messages, exact)
+    if vector.fault is not None and answer.error is not None:
+        keys = _COMPARED if exact else [key for key in _COMPARED if key in answer.error]
+        for key in keys:
+            _require(f"error.{key}", getattr(vector.fault, key), answer.error.get(key))
+    if vector.transactions is not None and (exact or answer.transactions is not None):
+        expected: list[Json] = [msgspec.to_builtins(one) for one in vector.transactions]
+        _compare_lists("transactions", expected, answer.transactions, exact)
+    if vector.tables is not None and (exact or answer.tables is not None):
+        found = answer.tables or {}
+        for name in sorted(vector.tables.keys() | found.keys()):
+            rows = [_in_order(one.get(name, [])) for one in (vector.tables, found)]
+            _require(f"tables.{name}", *rows)
+
+
+def _compare_lists(path: str, expected: list[Any], found: list[Any] | None, exact: bool) -> None:
+    if found is None or len(expected) != len(found):
+        have = "none" if found is None else str(len(found))
+        raise Mismatch(f"{path}: {len(expected)} are expected, {have} are there")
+    for i, (one, other) in enumerate(zip(expected, found, strict=True)):
+        _compare(f"{path}[{i}]", one, other, exact)
+
+
+def _compare(path: str, expected: Any, found: Any, exact: bool) -> None:
+    """Raise Mismatch if a value differs.
+
+    Unless `exact`, keys that an object of the answer lacks are not compared, and an empty object is equal to
+    any value.
+    """
+    if found == {} and not exact:
+        return
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in expected.keys() | found.keys() if exact else found.keys():
+            _compare(f"{path}.{key}", expected.get(key), found.get(key), exact)
+    elif isinstance(expected, list) and isinstance(found, list):
+        _compare_lists(path, expected, found, exact)
+    else:
+        _require(path, expected, found)
+
+
+def _require(path: str, expected: Any, found: Any) -> None:
+    if expected != found or isinstance(expected, bool) != isinstance(found, bool):
+        raise Mismatch(f"{path}: {_shown(expected)} is expected, {_shown(found)} is there")
+
+
+def _in_order(rows: Iterable[Json]) -> list[Json]:
+    return sorted(rows, key=lambda row: msgspec.json.encode(row, order="deterministic"))
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 80 else text[:79] + "…"

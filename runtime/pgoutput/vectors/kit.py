@@ -1,0 +1,34 @@
+"""Read kits: folders of test vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pgoutput.errors import RecordingError
+from pgoutput.vectors.model import FORMAT, Manifest, Vector
+
+MANIFEST: Final = "manifest.json"
+"""Name of the file of a kit that lists the others."""
+
+
+def read_kit(folder: str | Path) -> Iterator[Vector]:
+    """Yield the vectors of a kit.
+
+    Raises:
+        RecordingError: The folder has no kit, or a kit of another format.
+    """
+    path = Path(folder, MANIFEST)
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        if manifest.format != FORMAT:
+            raise RecordingError(f"{path}: format {FORMAT} is expected, not {manifest.format}")
+        for one in manifest.files:
+            path = Path(folder, one.path)
+            for line in path.read_bytes().splitlines():
+                yield msgspec.json.decode(line, type=Vector)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RecordingError(f"{path}: not a kit of test vectors: {error}") from None

@@ -1,0 +1,224 @@
+"""Vectors of single legal messages: each message in each version and context, with boundary values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from pgoutput import _protocols, envelope
+from pgoutput._layout import Field, Message, Protocol
+from pgoutput._roles import CHANGES, meaning_of, tuples
+from pgoutput._walk import applies
+from pgoutput.jsonlines import to_json
+from pgoutput.messages import (
+    AnyMessage,
+    ColumnFlag,
+    Relation,
+    RelationColumn,
+    ReplicaIdentity,
+    Streaming,
+)
+from pgoutput.stream import encode_for
+from pgoutput.vectors.boundaries import EXTREME, choices
+from pgoutput.vectors.model import Options, Vector
+from pgoutput.versions import LATEST_RELEASED, OPTIONS
+
+VERSIONS: Final = tuple(version for version in _protocols.VERSIONS if version <= LATEST_RELEASED)
+"""The released protocol versions."""
+
+_TEXT_OID: Final = 25
+_LONG_TEXT: Final = "y" * 65_536
+_WIRE_ONLY: Final = ("count", "length", "literal")
+_IN_BLOCK: Final = ("origin", "close_block")
+"""Roles of messages that stand inside stream blocks, and have no field that only messages there have."""
+
+
+class Context(NamedTuple):
+    """A place in a stream: protocol version, option `streaming`, and whether a stream block is open."""
+
+    version: int
+    streaming: Streaming
+    in_stream: bool
+
+    @property
+    def name(self) -> str:
+        """Name of the context in the ids of vectors, such as `v2/on/block`."""
+        return f"v{self.version}/{self.streaming}{'/block' * self.in_stream}"
+
+    def has(self, layout: Message) -> bool:
+        """Return whether a server sends a message in this context."""
+        role = str(layout.role)
+        if self.in_stream:
+            return role in _IN_BLOCK or any(field.when == "in_stream" for field in layout.fields)
+        if role == "close_block":
+            return False
+        return self.streaming != "off" or not (layout.option == "streaming" or role.endswith("_streamed"))
+
+    def form(self, layout: Message) -> tuple[str, ...]:
+        """Return the names of the fields that a message has in this context."""
+        return tuple(f.name for f in layout.fields if applies(f, self.in_stream, self.streaming))
+
+
+class Sample(NamedTuple):
+    """A message with the messages that a server sends before it in the same vector."""
+
+    name: str
+    layout: Message
+    before: list[Any]
+    message: Any
+
+    def options(self, streaming: Streaming) -> Options:
+        """Return the options of START_REPLICATION under which a server sends the message."""
+        return Options(
+            streaming=streaming,
+            two_phase=self.layout.option == "two_phase",
+            messages=self.layout.option == "messages",
+            binary=any(isinstance(cell, bytes) for _, cells in tuples(self.message) for cell in cells),
+        )
+
+
+def contexts() -> Iterator[Context]:
+    """Yield all contexts of the released protocol versions."""
+    for version in VERSIONS:
+        for value, need in OPTIONS["streaming"].items():
+            if need.proto_version <= version:
+                streaming: Streaming = value  # type: ignore[assignment]
+                yield Context(version, streaming, False)
+                if streaming != "off":
+                    yield Context(version, streaming, True)
+
+
+def message_vectors() -> Iterator[Vector]:
+    """Yield the vectors of the messages of all protocol versions.
+
+    A context in which a message has the same bytes as in an earlier context of the version has one vector of
+    each form of the message, and not all boundary values.
+    """
+    for context, sample in samples():
+        streaming, version = context.streaming, context.version
+        sent = [*sample.before, sample.message]
+        yield Vector(
+            id=f"{context.name}/{sample.layout.name}/{sample.name}",
+            group=_group(context, sample),
+            version=version,
+            options=sample.options(streaming),
+            messages=[encode_for(one, version).hex() for one in sent],
+            legal=True,
+            expected=[to_json(one) for one in sent],
+        )
+
+
+def samples() -> Iterator[tuple[Context, Sample]]:
+    """Yield the messages of all contexts."""
+    seen: set[tuple[object, ...]] = set()
+    for context in contexts():
+        protocol = _protocols.VERSIONS[context.version]
+        for layout in (*protocol.messages, *protocol.foreign):
+            if not context.has(layout):
+                continue
+            form = (context.version, layout.name, *context.form(layout))
+            for name, message in _messages(layout, context, every=form not in seen):
+                yield context, Sample(name, layout, _before(protocol, layout, context, message), message)
+            seen.add(form)
+
+
+def envelope_vectors() -> Iterator[Vector]:
+    """Yield the vectors of the messages of the streaming replication protocol."""
+    for layout in _protocols.ENVELOPE.messages:
+        for name, message in _messages(layout, Context(0, "off", False), every=True):
+            yield Vector(
+                id=f"envelope/{layout.name}/{name}",
+                group="envelopes",
+                version=None,
+                options=Options(),
+                messages=[envelope.encode(message).hex()],
+                legal=True,
+                expected=[to_json(message)],
+            )
+
+
+def _group(context: Context, sample: Sample) -> str:
+    layout, options = sample.layout, sample.options(context.streaming)
+    if sample.name.endswith("not-utf-8"):
+        return "not UTF-8"
+    if f"={EXTREME}" in sample.name:
+        return "extreme values"
+    if options.two_phase:
+        return "two-phase commit"
+    if context.in_stream or not Context(context.version, "off", False).has(layout):
+        return "stream blocks"
+    if options.binary:
+        return "binary"
+    return "logical messages" if options.messages else "messages"
+
+
+def _messages(layout: Message, context: Context, *, every: bool) -> Iterator[tuple[str, Any]]:
+    """Yield the messages of a layout with their names: the usual one first, then with one other value each.
+
+    Args:
+        layout: The layout.
+        context: The context of the messages.
+        every: Whether to yield all boundary values; otherwise only the first value of each choice.
+    """
+    kind = _protocols.CLASSES[layout.name]
+    fields = [f for f in layout.fields if applies(f, context.in_stream, context.streaming)]
+    usual: dict[str, Any] = {}
+    for field in fields:
+        if field.kind == "choice" and not field.optional:
+            usual[field.fields[0].name] = _first(field.fields[0])
+        elif field.kind not in ("choice", *_WIRE_ONLY):
+            usual[field.name] = _first(field)
+    yield "usual", kind(**usual)
+    for field in fields:
+        sides = field.fields if field.kind == "choice" else (field,)
+        others = {name: value for name, value in usual.items() if name not in {one.name for one in sides}}
+        for side in sides if field.kind not in _WIRE_ONLY else ():
+            for name, value in choices(side):
+                if usual.get(side.name) != value:
+                    yield f"{side.name}={name}", kind(**others, **{side.name: value})
+                if not every:
+                    break
+    if layout.role == "insert" and every and context.streaming == "off":
+        yield "new=text-64k", kind(**usual | {"new": ("1", _LONG_TEXT)})
+
+
+def _first(field: Field) -> Any:
+    return next(choices(field))[1]
+
+
+def _before(protocol: Protocol, layout: Message, context: Context, message: AnyMessage) -> list[Any]:
+    """Return the messages that a decoder may need before a message: its transaction, block and relations."""
+    role = str(layout.role)
+    xid = getattr(message, "xid", None) if context.in_stream else None
+    opener = None
+    if context.in_stream:
+        opener = "open_block"
+    elif role == "prepare":
+        opener = "begin_prepare"
+    elif role in (*CHANGES, "relation", "type", "origin", "commit"):
+        opener = "begin"
+    sent: list[Any] = []
+    if opener is not None:
+        (opening,) = (one for one in (*protocol.messages, *protocol.foreign) if one.role == opener)
+        sent.append(next(_messages(opening, context, every=False))[1])
+    oid = meaning_of(message, "relation")
+    oids = [oid] if oid is not None else list(meaning_of(message, "relations") or ())
+    return sent + [_relation(one, xid, message) for one in oids]
+
+
+def _relation(oid: int, xid: int | None, message: AnyMessage) -> Relation:
+    """Return the Relation message of a changed relation, whose columns all have the type text."""
+    rows = dict(tuples(message))
+    cells = next(iter(rows.values()), ("1", ""))
+    key = rows.get("key")
+    columns = tuple(
+        RelationColumn(
+            ColumnFlag.KEY if i == 0 or "old" in rows or (key and key[i] is not None) else 0,
+            f"c{i}",
+            _TEXT_OID,
+            -1,
+        )
+        for i in range(len(cells))
+    )
+    identity = ReplicaIdentity.FULL if "old" in rows else ReplicaIdentity.DEFAULT
+    return Relation(oid, "public", "t", identity, columns, xid=xid)

@@ -1,0 +1,47 @@
+"""Run a decoder on vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+
+from pgoutput.vectors.judging import Verdict, judge
+from pgoutput.vectors.model import Request, Vector
+from pgoutput.vectors.process import DecoderFailed, DecoderProcess
+
+
+def run_decoder(
+    command: Sequence[str],
+    vectors: Iterable[Vector],
+    *,
+    seconds: float = 5.0,
+    memory: int | None = None,
+    lenient: bool = False,
+    exact: bool = False,
+    quiet: bool = True,
+) -> Generator[Verdict, None, None]:
+    """Yield the result of each vector. A decoder that hangs or ends fails the vector, and is started again.
+
+    Args:
+        command: The program that decodes, and its arguments.
+        vectors: The vectors.
+        seconds: Time that an answer may take, in seconds.
+        memory: Limit of the memory that the program allocates, in bytes (on Linux); None for no limit.
+        lenient: Whether the program may accept illegal messages; their vectors are then skipped.
+        exact: Whether an answer must have all keys; otherwise keys that it lacks are not compared.
+        quiet: Whether to discard what the program writes to standard error.
+
+    Raises:
+        PgoutputError: The program has answered none of its first requests.
+        OSError: The program cannot be started.
+    """
+    with DecoderProcess(command, seconds=seconds, memory=memory, quiet=quiet) as process:
+        for vector in vectors:
+            request = Request(
+                id=vector.id, version=vector.version, options=vector.options, messages=vector.messages
+            )
+            try:
+                answer = process.ask(request)
+            except DecoderFailed as error:
+                yield Verdict(vector.id, vector.group, "failed", str(error))
+            else:
+                yield judge(vector, answer, lenient=lenient, exact=exact)

@@ -1,0 +1,238 @@
+"""Options come from the command line, else from the environment, else from a configuration file."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Final, Protocol
+
+import pytest
+
+from pgoutput.recording import record_capture_file
+from tests.conftest import Run
+from tests.truth import CAPTURES
+
+COMMAND: Final = (sys.executable, "-m", "pgoutput.cli")
+PATIENCE: Final = 60
+
+
+class Command(Protocol):
+    def __call__(self, *arguments: str | Path, **environment: str) -> SimpleNamespace: ...
+
+
+@pytest.fixture
+def command(run: Run, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Return a function that runs `pgoutput` in this process, with further environment variables."""
+
+    def command(*arguments: str | Path, **environment: str) -> SimpleNamespace:
+        with monkeypatch.context() as context:
+            for name, value in {"COLUMNS": "300", **environment}.items():
+                context.setenv(name, value)
+            return run(*arguments)
+
+    return command
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "pgoutput.toml"
+    path.write_text(text.replace("PLACE", str(folder)))
+    return path
+
+
+def test_the_command_line_replaces_the_environment_and_both_replace_the_file(
+    command: Command, tmp_path: Path
+) -> None:
+    config = write(tmp_path, "[spec]\nproto = 2\n")
+    versions = []
+    calls: list[tuple[list[str | Path], dict[str, str]]] = [
+        ([], {}),
+        (["--config", config], {}),
+        ([], {"PGOUTPUT_CONFIG": str(config)}),
+        (["--config", config], {"PGOUTPUT_SPEC_PROTO": "3"}),
+        (["--config", config, "--proto", "1"], {"PGOUTPUT_SPEC_PROTO": "3"}),
+    ]
+    for arguments, environment in calls:
+        printed = command("spec", *arguments, **environment)
+        assert printed.code == 0, printed.err
+        versions.append(int(re.findall(r"Protocol version (\d)", printed.out)[0]))
+    assert versions == [4, 2, 2, 3, 1]
+
+
+SECRET = "host=/nowhere user=postgres password=Ahem77"
+
+
+@pytest.mark.parametrize("source", ["env", "file", "command"])
+def test_a_secret_is_read_by_reference_and_not_printed(command: Command, tmp_path: Path, source: str) -> None:
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    name = {"env": "THE_DSN", "file": "PLACE/secret", "command": "cat PLACE/secret"}[source]
+    text = f"""\
+[record]
+dsn = {{ {source} = "{name}" }}
+slot = "s"
+publication = ["p", "q"]
+out = "PLACE/recording"
+retry-for = 0
+"""
+    config = write(tmp_path, text)
+    ended = subprocess.run(
+        [*COMMAND, "record", "--config", config],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"THE_DSN": SECRET},
+        timeout=PATIENCE,
+    )
+    assert ended.returncode == 3
+    assert 'socket "/nowhere/' in ended.stderr
+    assert "Ahem77" not in ended.stderr + ended.stdout
+    checked = command("config", "check", config)
+    assert (checked.code, checked.out) == (0, f"{config}: 1 command and 0 processes\n")
+
+
+@pytest.mark.parametrize("name", ["record", "sync", "status", "verify", "install-ddl-events"])
+@pytest.mark.parametrize("dsn", ["{ env = 'THE_DSN' }", "{ env = 'MISSING' }", f"'{SECRET}'"])
+def test_help_and_usage_errors_do_not_print_the_dsn(
+    command: Command, tmp_path: Path, name: str, dsn: str
+) -> None:
+    """Help pages show values of configuration files as defaults, but do not read references."""
+    config = write(tmp_path, f"[{name}]\ndsn = {dsn}\n")
+    helped = command(name, "--config", config, "--help", THE_DSN=SECRET)
+    assert (helped.code, helped.err) == (0, "")
+    wrong = command(name, "--config", config, "--nonsense", THE_DSN=SECRET)
+    assert wrong.code == 2
+    for printed in (helped.out, wrong.out, wrong.err):
+        assert "Ahem77" not in printed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"dsn = '{SECRET}'",
+        f"[record]\ndsn = ['{SECRET}']",
+        f"[record]\ndsn = {{ password = '{SECRET}' }}",
+        f"[record]\ndns = '{SECRET}'",
+        f"[record]\ndsn = '{SECRET}",
+        f"[run]\ndsn = '{SECRET}'",
+    ],
+)
+def test_errors_do_not_quote_misplaced_texts(command: Command, tmp_path: Path, text: str) -> None:
+    ended = command("config", "check", write(tmp_path, text))
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "Ahem77" not in ended.err + ended.out
+
+
+@pytest.mark.parametrize("name", ["record", "status", "install-ddl-events"])
+def test_a_dsn_that_cannot_be_read_is_not_printed(command: Command, tmp_path: Path, name: str) -> None:
+    """The text behind a space in a password is no keyword with a value."""
+    record_capture_file(CAPTURES / "pg18_p1.jsonl.gz", tmp_path / "recording")
+    options = {
+        "record": f"slot = 's'\npublication = ['p']\nout = '{tmp_path / 'new'}'\n",
+        "status": f"recording = '{tmp_path / 'recording'}'\n",
+    }
+    config = write(tmp_path, f"[{name}]\ndsn = '{SECRET} Ahem77'\n{options.get(name, '')}")
+    ended = command(name, "--config", config)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("pgoutput: the DSN cannot be read: ")
+    assert ended.err.count("\n") == 1
+    assert "Ahem77" not in ended.err
+
+
+def test_a_command_that_is_started_has_no_dsn_in_its_arguments(tmp_path: Path) -> None:
+    """Every user of a machine can see the arguments of all processes."""
+    text = f"[sync]\ndsn = '{SECRET}'\npublication = ['p']\ntarget = 'PLACE/lake'\nlog = 'json'\n"
+    line = [*COMMAND, "sync", "--config", str(write(tmp_path, text))]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert 'socket \\"/nowhere/' in process.stdout.readline()  # the recorder has the DSN
+        (child,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        assert b"record" in (arguments := Path(f"/proc/{child}/cmdline").read_bytes())
+        assert b"Ahem77" not in arguments
+        process.terminate()
+        assert "Ahem77" not in process.stdout.read()
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[record", "Expected ']' at the end of a table declaration (at end of document)"),
+        ("[recrod]", "[recrod]: recrod is not a command: a file can configure decode, encode, "),
+        ("record = 1", "record is not a table, such as [record]"),
+        ("[record]\nslto = 's'", "[record]: record has no option slto: its options are slot, publication, "),
+        ("[record]\nconfig = 's'", "[record]: record has no option config: "),
+        ("[record]\nslot = 5", "[record]: slot: "),
+        ("[record]\nslot = ['s']", "[record]: slot: "),
+        ("[record]\npublication = 'p'", "[record]: publication: "),
+        ("[record]\nsnapshot = 'perhaps'", "[record]: snapshot: "),
+        ("[record]\nworkers = 'many'", "[record]: workers: "),
+        ("[record]\nstreaming = 'maybe'", "[record]: streaming: "),
+        ("[record]\ndsn = { vault = 'v' }", "[record]: dsn: a reference has one of the keys env, file, "),
+        ("[record]\ndsn = { env = 5 }", "[record]: dsn: a reference has one of the keys env, file, "),
+        ("[run.a]\nslot = 's'", "[run.a]: the key command is missing: "),
+        ("[run.a]\ncommand = 'run'", "[run.a]: run is not a command: "),
+        ("[run.a]\ncommand = 'record'\nslto = 's'", "[run.a]: record has no option slto: "),
+    ],
+)
+def test_mistakes_are_refused_with_file_table_and_key(
+    command: Command, tmp_path: Path, text: str, error: str
+) -> None:
+    config = write(tmp_path, text)
+    for arguments in (("config", "check", config), ("spec", "--config", config), ("run", "--config", config)):
+        ended = command(*arguments)
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err.startswith(f"pgoutput: {config}: {error}"), ended.err
+        assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("reference", "error"),
+    [
+        ("env = 'MISSING'", "the environment variable is not set"),
+        ("file = '/no/file'", "No such file or directory"),
+        ("command = 'false'", "returned non-zero exit status 1"),
+    ],
+)
+def test_a_reference_without_a_value_is_refused(
+    command: Command, tmp_path: Path, reference: str, error: str
+) -> None:
+    config = write(tmp_path, f"[record]\ndsn = {{ {reference} }}\nslot = 's'\npublication = ['p']\n")
+    ended = command("record", "--config", config, "--out", tmp_path / "recording")
+    assert ended.code == 2
+    assert ended.err.startswith(f"pgoutput: {config}: dsn: ")
+    assert error in ended.err
+    assert not (tmp_path / "recording").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("[run.a]\ncommand = 'record'", "record lacks --slot, --publication, --out"),
+        ("[record]\nslot = 's'\n[run.a]\ncommand = 'record'\nout = 'o'", "record lacks --publication"),
+        ("[run.a]\ncommand = 'segments'", "segments lacks folder"),
+    ],
+)
+def test_processes_without_required_options_are_refused(
+    command: Command, tmp_path: Path, text: str, missing: str
+) -> None:
+    config = write(tmp_path, text)
+    for arguments in (("config", "check", config), ("run", "--config", config)):
+        ended = command(*arguments)
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err == f"pgoutput: {config}: [run.a]: {missing}\n"
+    assert command("spec", "--config", config).code == 0  # it is no process of `pgoutput run`
+
+
+def test_required_options_can_be_environment_variables(command: Command, tmp_path: Path) -> None:
+    config = write(tmp_path, "[run.a]\ncommand = 'record'\npublication = ['p']\ndsn = { env = 'MISSING' }\n")
+    checked = command("config", "check", config, PGOUTPUT_RECORD_SLOT="s", PGOUTPUT_RECORD_OUT="o")
+    assert (checked.code, checked.out) == (0, f"{config}: 0 commands and 1 process\n")
+
+
+def test_environment_variables_have_the_names_of_options(command: Command, tmp_path: Path) -> None:
+    """Some parameters of Python functions have other names, because `from` and `for` are keywords."""
+    ended = command("serve", PGOUTPUT_SERVE_FROM=str(tmp_path))
+    assert ended.code == 2
+    assert f"{tmp_path}: " in ended.err

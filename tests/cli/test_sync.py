@@ -1,0 +1,210 @@
+"""The command `pgoutput sync`: a server is recorded and replicated by one command."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from pgoutput.cli.synchronization import slot_name
+from pgoutput.recording import Recording
+from tests import store
+from tests.server import Server
+
+PATIENCE = 60
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def connection(server: Server, request: pytest.FixtureRequest) -> Iterator[psycopg.Connection]:
+    """A connection to a server with a table and a publication, both with the name of the test."""
+    name = request.node.name
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)".encode())
+        connection.execute(f"CREATE PUBLICATION {name} FOR TABLE {name}".encode())
+        yield connection
+        slots = b"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
+        connection.execute(slots)
+
+
+@contextmanager
+def sync(server: Server, name: str, target: Path | str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `pgoutput sync` for the publication of a test; kill it at the end."""
+    command = [sys.executable, "-m", "pgoutput.cli", "sync", f"--dsn={server.dsn}", f"--publication={name}"]
+    with subprocess.Popen(
+        [*command, f"--target={target}", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def ids(target: Path | str, name: str) -> list[int]:
+    try:
+        rows = DeltaTable(f"{target}/public.{name}").to_pyarrow_table()
+    except TableNotFoundError:
+        return []
+    return sorted(rows["id"].to_pylist())
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a recorder uses the folder of a recording."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(opened)
+    return False
+
+
+def insert(connection: psycopg.Connection, name: str, first: int, last: int) -> None:
+    connection.execute(f"INSERT INTO {name} SELECT generate_series({first}, {last})".encode())
+
+
+def test_what_was_received_is_applied_before_the_end(
+    server: Server, connection: psycopg.Connection, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """A signal, and then SIGKILL, end both processes; the next run continues with what was missed."""
+    name, target = request.node.name, tmp_path / "lake"
+    recording = target / "_recording"
+    insert(connection, name, 1, 10)
+    # By its age alone, the segment would end long after the test.
+    with sync(server, name, target, "--segment-seconds=600") as process:
+        wait_for(lambda: ids(target, name) == [*range(1, 11)])
+        insert(connection, name, 11, 20)
+        (lsn,) = connection.execute(b"SELECT pg_current_wal_lsn()").fetchone() or ()
+        sent = b"SELECT 1 FROM pg_stat_replication WHERE sent_lsn >= %s::pg_lsn"
+        wait_for(lambda: connection.execute(sent, [lsn]).fetchone() is not None)
+        time.sleep(0.5)  # from the socket to the recorder
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, errors
+    assert ids(target, name) == [*range(1, 21)]
+    assert [line.split()[1:] for line in output.splitlines() if "public" in line] == [["10", "10"]]
+    assert not is_locked(recording)
+    insert(connection, name, 21, 30)
+    with sync(server, name, target) as process:
+        wait_for(lambda: ids(target, name) == [*range(1, 31)])
+        began = time.monotonic()
+        insert(connection, name, 31, 40)
+        wait_for(lambda: ids(target, name) == [*range(1, 41)])
+        assert time.monotonic() < began + 10  # by default about a second, with a margin for busy machines
+        assert is_locked(recording)
+        process.kill()
+    wait_for(lambda: not is_locked(recording))
+
+
+def test_an_error_of_the_recorder_ends_the_replica(
+    server: Server, connection: psycopg.Connection, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    name, target = request.node.name, tmp_path / "lake"
+    insert(connection, name, 1, 10)
+    with sync(server, name, target) as process:
+        wait_for(lambda: ids(target, name) == [*range(1, 11)])
+        insert(connection, name, 11, 20)
+        wait_for(lambda: ids(target, name) == [*range(1, 21)])
+        connection.execute(f"DROP PUBLICATION {name}".encode())
+        insert(connection, name, 21, 30)
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert "pgoutput: the stream lacks changes that were made while a publication did not exist" in errors
+
+
+def test_an_error_of_the_replica_ends_the_recorder(
+    server: Server, connection: psycopg.Connection, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    name, target = request.node.name, tmp_path / "lake"
+    insert(connection, name, 1, 10)
+    with sync(server, name, target) as process:
+        wait_for(lambda: ids(target, name) == [*range(1, 11)])
+        (target / "_owner.json").write_text("damaged")
+        insert(connection, name, 11, 20)
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert f"pgoutput: {target}/_owner.json: " in errors
+    assert not is_locked(target / "_recording")
+
+
+def test_a_recording_in_an_object_store(
+    server: Server,
+    connection: psycopg.Connection,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SIGKILL ends both processes; the next run continues with what was missed."""
+    name = request.node.name
+    with store.moto() as port:
+        for key, value in store.settings(port).items():
+            monkeypatch.setenv(key, value)
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        target, recording = f"s3://{store.BUCKET}/lake", f"s3://{store.BUCKET}/lake/_recording"
+        insert(connection, name, 1, 10)
+        with sync(server, name, target) as process:
+            wait_for(lambda: ids(target, name) == [*range(1, 11)])
+            insert(connection, name, 11, 20)
+            process.kill()
+        (working_folder,) = tmp_path.glob("pgoutput-*/*")
+        wait_for(lambda: not is_locked(working_folder))
+        insert(connection, name, 21, 30)
+        with sync(server, name, target) as process:
+            wait_for(lambda: ids(target, name) == [*range(1, 31)])
+            insert(connection, name, 31, 40)
+            wait_for(lambda: ids(target, name) == [*range(1, 41)])
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 130, errors
+        Recording(recording).check()
+        with sync(server, name, tmp_path / "lake", f"--recording={recording}"):
+            wait_for(lambda: ids(tmp_path / "lake", name) == [*range(1, 41)])
+
+
+def test_an_error_before_the_recording_begins_ends_the_command(
+    server: Server, connection: psycopg.Connection, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with sync(server, request.node.name, tmp_path / "lake", f"--recording={tmp_path}/file/x") as process:
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert "Not a directory" in errors
+
+
+def test_a_remote_target_needs_a_folder_for_the_recording() -> None:
+    command = [sys.executable, "-m", "pgoutput.cli", "sync", "--publication=p", "--target=hdfs://host/lake"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "pgoutput: hdfs://host/lake: a recording is made in a local folder or an object store: name one with "
+        "the option --recording\n"
+    )
+
+
+def test_slots_have_valid_names() -> None:
+    assert slot_name(["Shop-1", "other"]) == "pgoutput_shop_1_other"
+    assert slot_name(["x" * 100]) == f"pgoutput_{'x' * 54}"

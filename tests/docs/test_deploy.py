@@ -1,0 +1,137 @@
+"""The files for systemd, containers and Kubernetes fit the program."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+import yaml
+
+from pgoutput.cli.app import app
+from pgoutput.cli.configuration import read_configuration
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+USER = 10001
+"""ID of the user that runs in containers."""
+
+
+def check(folder: Path, text: str) -> dict[str, Any]:
+    """Check a configuration as `pgoutput config check` does; return the options of its processes by name."""
+    path = folder / "pgoutput.toml"
+    path.write_text(text)
+    group: Any = typer.main.get_command(app)
+    found = read_configuration(path, group.configurable)
+    return {name: one.options for name, one in found.instances.items()}
+
+
+def test_the_configuration_of_the_page_is_valid(tmp_path: Path) -> None:
+    page = (ROOT / "docs/howto/production.md").read_text()
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert check(tmp_path, text).keys() == {"shop-recorder", "shop-replica", "crm-recorder"}
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[str, Any]:
+    """The objects of Kubernetes, by kind."""
+    text = (DEPLOY / "kubernetes/pgoutput.yaml").read_text()
+    return {one["kind"]: one for one in yaml.safe_load_all(text)}
+
+
+def test_the_kubernetes_objects_fit_together(objects: dict[str, Any], tmp_path: Path) -> None:
+    """Each process of the configuration has a container, with its own port, probes and volumes."""
+    processes = check(tmp_path, objects["ConfigMap"]["data"]["pgoutput.toml"])
+    workload = objects["StatefulSet"]["spec"]
+    pod = workload["template"]["spec"]
+    containers = {one["name"]: one for one in pod["containers"]}
+    assert containers.keys() == processes.keys()
+    service = objects["Service"]
+    ports = {one["name"]: one["port"] for one in service["spec"]["ports"]}
+    volumes = {one["name"] for one in pod["volumes"]}
+    volumes |= {one["metadata"]["name"] for one in workload["volumeClaimTemplates"]}
+    used: set[str] = set()
+    for name, container in containers.items():
+        mounts = {one["name"]: Path(one["mountPath"]) for one in container["volumeMounts"]}
+        used |= mounts.keys()
+        options = processes[name]
+        (port,) = container["ports"]
+        assert port == {"name": name, "containerPort": int(options["metrics"].rpartition(":")[2])}
+        assert ports.pop(name) == port["containerPort"]
+        for probe, page in (("startup", "healthz"), ("liveness", "healthz"), ("readiness", "readyz")):
+            assert container[f"{probe}Probe"]["httpGet"] == {"path": f"/{page}", "port": name}
+        for option in ("out", "segments", "target"):
+            assert Path(options.get(option, mounts["data"])).is_relative_to(mounts["data"])
+        if "dsn" in options:
+            secret = Path(options["dsn"]["file"])
+            assert secret.parent == mounts["secret"]
+            assert secret.name in objects["Secret"]["stringData"]
+    assert (used, ports) == (volumes, {})
+    assert processes["recorder"]["out"] == processes["replica"]["segments"]
+    labels = workload["template"]["metadata"]["labels"]
+    assert workload["selector"]["matchLabels"] == service["spec"]["selector"] == labels
+    assert workload["serviceName"] == service["metadata"]["name"]
+    assert (workload["replicas"], pod["securityContext"]["runAsUser"]) == (1, USER)
+
+
+def test_a_container_of_kubernetes_runs_its_process(
+    objects: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arguments and environment of each container give the options of its own [run.NAME]."""
+    path, secret = tmp_path / "pgoutput.toml", tmp_path / "dsn"
+    text = objects["ConfigMap"]["data"]["pgoutput.toml"]
+    path.write_text(text.replace("/etc/pgoutput-secret/dsn", str(secret)))
+    secret.write_text("host=db\n")
+    group: Any = typer.main.get_command(app)
+    found = {}
+    for container in objects["StatefulSet"]["spec"]["template"]["spec"]["containers"]:
+        for one in container["env"]:
+            monkeypatch.setenv(one["name"], one["value"])
+        arguments = [one.replace("/etc/pgoutput", str(tmp_path)) for one in container["args"]]
+        parent = typer.Context(group)
+        command = group.commands[arguments[0]]
+        found[container["name"]] = command.make_context(arguments[0], arguments[1:], parent=parent).params
+    assert found["recorder"]["dsn"] == "host=db"
+    assert (found["recorder"]["slot"], found["recorder"]["snapshot"]) == ("lake", True)
+    assert (found["replica"]["segments"], found["replica"]["follow"]) == (found["recorder"]["out"], True)
+
+
+@pytest.mark.parametrize("key", ["ExecStartPre", "ExecStart"])
+def test_the_unit_of_systemd_runs_existing_commands(key: str) -> None:
+    unit = ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read_string((DEPLOY / "systemd/pgoutput.service").read_text())
+    _, name, *arguments = unit["Service"][key].split()
+    group: Any = typer.main.get_command(app)
+    command = group.commands[name]
+    if name == "config":
+        command = command.commands[arguments.pop(0)]
+    command.make_context(name, arguments, parent=typer.Context(group))  # fails for unknown options
+    assert unit["Service"]["Type"] == "notify"
+
+
+def test_the_container_installs_existing_extras_and_starts_a_command() -> None:
+    text = (DEPLOY / "container/Containerfile").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (extras,) = re.findall(r'"/source\[(.*)\]"', text)
+    assert set(extras.split(",")) <= project["optional-dependencies"].keys()
+    group: Any = typer.main.get_command(app)
+    (command,) = re.findall(r'CMD \["(\w+)"', text)
+    assert command in group.commands
+    assert 'ENTRYPOINT ["pgoutput"]' in text
+    assert "pgoutput" in project["scripts"]
+    assert f"USER {USER}" in text
+
+
+def test_the_container_gets_the_files_that_the_package_is_built_from() -> None:
+    everything, *lines = (ROOT / ".dockerignore").read_text().splitlines()[1:]
+    copied = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, build = pyproject["project"], pyproject["tool"]["hatch"]["build"]
+    needed = {"pyproject.toml", "hatch_build.py", project["readme"], *project["license-files"]}
+    needed |= {Path(one).parts[0] for one in build["targets"]["wheel"]["packages"]}
+    assert (everything, copied) == ("*", needed)

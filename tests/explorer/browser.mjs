@@ -1,0 +1,183 @@
+// Use the protocol explorer in a headless Chromium, as a reader does. `make explorer` runs this file.
+//
+// node tests/explorer/browser.mjs PAGE CAPTURE [FOLDER]: PAGE is generated/explorer/index.html, CAPTURE a
+// capture file to open, FOLDER gets screenshots. The working folder has the packages of package.json installed.
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { gunzipSync } from "node:zlib";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const require = createRequire(join(process.cwd(), "package.json"));
+const sparticuz = await import(pathToFileURL(require.resolve("@sparticuz/chromium")));
+const Chromium = sparticuz.default ?? sparticuz;
+const { chromium } = require("playwright-core");
+const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+
+const [page_file, capture, folder] = process.argv.slice(2).map((path) => resolve(path));
+const URL_OF_PAGE = pathToFileURL(page_file).href;
+const BEGIN = "42 00000000016b3848 0002dad4b2a2b040 000002ea".replaceAll(" ", "");
+const COMMIT = "43 00 00000000016b3848 00000000016b3878 0002dad4b2a2b040".replaceAll(" ", "");
+
+const browser = await chromium.launch({ args: ["--no-sandbox"], executablePath: await Chromium.executablePath(), headless: true });
+const problems = [];
+
+async function open(hash = "", options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(20_000);
+  page.on("pageerror", (error) => problems.push(error.message));
+  page.on("console", (one) => one.type() === "error" && problems.push(one.text()));
+  page.on("request", (one) => /^(file|data|blob):/.test(one.url()) || problems.push(`a request to ${one.url()}`));
+  await page.goto(URL_OF_PAGE + hash);
+  await page.waitForSelector("#rows [role=option]");
+  return page;
+}
+
+async function paste(page, text) {
+  await page.click("#paste");
+  await page.fill("#pasted", text);
+  await page.click("#pasting button[value=read]");
+}
+
+const status = (page, text) => page.waitForFunction((text) => document.querySelector("#status").textContent.includes(text), text);
+const title = (page) => page.textContent("#message-title");
+
+const checks = {
+  async "the example is legal and explained"() {
+    const page = await open();
+    await status(page, "no problem");
+    await page.click("#rows [role=option] >> nth=1");
+    assert.match(await title(page), /Begin/);
+    const names = await page.$$eval("#tree [role=treeitem]", (all) => all.length);
+    assert.ok(names >= 4);
+    await page.click("#tree [role=treeitem] >> nth=1");
+    assert.ok((await page.$$("#hex .chosen")).length && (await page.$$("#yaml .chosen")).length);
+  },
+  async "every example is legal"() {
+    const page = await open();
+    const values = await page.$$eval("#example option", (all) => all.map((one) => one.value).filter(Boolean));
+    assert.ok(values.length > 50);
+    for (const version of new Set(values.map((one) => one[0]))) {
+      await page.selectOption("#example", values.find((one) => one[0] === version));
+      await status(page, "no problem");
+    }
+  },
+  async "pasted hex and base64 are read"() {
+    const page = await open();
+    await paste(page, `${BEGIN}\n${COMMIT}`);
+    await status(page, "2 messages");
+    assert.match(await page.textContent("#rows"), /Begin.*xid 746.*Commit/s);
+    await paste(page, Buffer.from(BEGIN, "hex").toString("base64"));
+    await status(page, "1 message");
+  },
+  async "an illegal message is marked"() {
+    const page = await open();
+    await paste(page, BEGIN.slice(0, -2));
+    await status(page, "1 problem");
+    assert.match(await page.textContent("#message-problem"), /xid/);
+    assert.ok((await page.$$("#hex .wrong, #hex .rest")).length);
+  },
+  async "a message in the wrong place is marked"() {
+    const page = await open();
+    await paste(page, `${COMMIT}\n${COMMIT}`);
+    await status(page, "2 messages");
+    assert.notEqual(await page.textContent("#message-problem"), "");
+  },
+  async "an edited field is encoded again"() {
+    const page = await open();
+    await paste(page, `${BEGIN}\n${COMMIT}`);
+    await status(page, "2 messages");
+    await page.click("#tree [role=treeitem]:has-text('xid')");
+    await page.fill("#edit-value", "747");
+    await page.click("#apply-value");
+    await page.waitForFunction(() => document.querySelector("#rows").textContent.includes("xid 747"));
+    await page.fill("#edit-value", "5000000000");
+    await page.click("#apply-value");
+    assert.match(await page.textContent("#edit-error"), /does not fit/);
+  },
+  async "a permalink holds stream and selection"() {
+    const page = await open();
+    await paste(page, `${BEGIN}\n${COMMIT}`);
+    await status(page, "2 messages");
+    await page.click("#rows [role=option] >> nth=1");
+    await page.click("#link");
+    await page.waitForFunction(() => location.hash.includes("d="));
+    const other = await open(await page.evaluate(() => location.hash));
+    await status(other, "2 messages");
+    assert.match(await title(other), /2\. Commit/);
+  },
+  async "a capture file is opened, filtered and searched"() {
+    const page = await open();
+    await page.setInputFiles("#file", capture);
+    await status(page, "messages");
+    await page.waitForFunction(() => !document.querySelector("#status").textContent.includes("47 messages"));
+    await page.selectOption("#kind", { label: "Commit" });
+    await page.waitForFunction(() => document.querySelector("#rows [role=option]")?.textContent.includes("Commit"));
+    const kinds = await page.$$eval("#rows [role=option]", (all) => all.map((one) => one.textContent));
+    assert.ok(kinds.length && kinds.every((text) => text.includes("Commit")), kinds[0]);
+    await page.selectOption("#kind", "");
+    await page.fill("#search", "no such text anywhere");
+    await page.waitForSelector("#none:not([hidden])");
+  },
+  async "100 MB stay responsive"() {
+    const page = await open();
+    const [head, ...lines] = gunzipSync(readFileSync(capture)).toString().trimEnd().split("\n");
+    const once = lines.join("\n");
+    const file = join(mkdtempSync(join(tmpdir(), "explorer-")), "large.jsonl");
+    writeFileSync(file, `${head}\n${`${once}\n`.repeat(Math.ceil((100 << 20) / once.length))}`);
+    await page.setInputFiles("#file", file);
+    await page.evaluate(() => {
+      window.slowest = 0;
+      let last = performance.now();
+      setInterval(() => {
+        window.slowest = Math.max(window.slowest, performance.now() - last);
+        last = performance.now();
+      }, 10);
+    });
+    await page.waitForFunction(() => /\d{3},\d{3} messages/.test(document.querySelector("#status").textContent), null, { timeout: 120_000 });
+    const slowest = await page.evaluate(() => window.slowest);
+    console.log(`  100 MB: the page was busy for at most ${slowest.toFixed(0)} ms; ${await page.textContent("#status")}`);
+    await page.press("#list", "End");
+    assert.ok((await page.$$("#rows [role=option]")).length < 200);
+  },
+  async "the keyboard selects messages and fields"() {
+    const page = await open();
+    const before = await title(page);
+    await page.press("#list", "ArrowDown");
+    await page.waitForFunction((before) => document.querySelector("#message-title").textContent !== before, before);
+    await page.focus("#tree");
+    await page.press("#tree", "ArrowDown");
+    assert.ok(await page.getAttribute("#tree", "aria-activedescendant"));
+  },
+  async "there is no violation of accessibility rules"() {
+    for (const options of [{}, { colorScheme: "dark" }, { viewport: { width: 390, height: 800 } }]) {
+      const page = await open("", options);
+      await page.click("#rows [role=option] >> nth=1");
+      await page.evaluate(AXE);
+      const { violations } = await page.evaluate(() => axe.run());
+      assert.deepEqual(violations.map((one) => [one.id, one.nodes[0].html.slice(0, 200)]), []);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(wide <= 0, `${wide} pixels wider than the window`);
+      if (folder) await page.screenshot({ path: join(folder, `${JSON.stringify(options).replace(/\W+/g, "-")}.png`) });
+    }
+  },
+};
+
+let failed = 0;
+for (const [name, check] of Object.entries(checks)) {
+  try {
+    await check();
+    console.log(`ok      ${name}`);
+  } catch (error) {
+    failed += 1;
+    console.log(`FAILED  ${name}: ${error.message}`);
+  }
+  for (const context of browser.contexts()) await context.close();
+}
+await browser.close();
+for (const one of problems) console.log(`FAILED  in the page: ${one}`);
+process.exit(failed || problems.length ? 1 : 0);

@@ -1,0 +1,80 @@
+"""Spans of OpenTelemetry, recorded by a tracer of the test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+
+from pgoutput import _trace
+from pgoutput.replica import replicate
+from tests.recorder.lab import Lab
+
+
+class Tracer:
+    """Has the one method of a tracer that the library calls."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, dict[str, Any]]] = []
+
+    @contextmanager
+    def start_as_current_span(self, name: str, attributes: dict[str, Any]) -> Iterator[None]:
+        yield
+        self.spans.append((name, attributes))
+
+
+def test_segments_and_micro_batches_are_spans(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracer = Tracer()
+    monkeypatch.setattr(trace, "get_tracer", lambda name: tracer)
+    _trace._find_tracer.cache_clear()
+    try:
+        lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+        lab.record()
+        lab.run("INSERT INTO t VALUES (1)")
+        lab.record()
+        replicate(lab.folder, tmp_path / "lake")
+    finally:
+        _trace._find_tracer.cache_clear()
+    segments = lab.segments()
+    last = segments[-1].number
+    assert tracer.spans == [
+        *(
+            (
+                "pgoutput store segment",
+                {
+                    "pgoutput.segment": one.number,
+                    "pgoutput.messages": one.messages,
+                    "pgoutput.kind": one.kind,
+                },
+            )
+            for one in segments
+        ),
+        (
+            "pgoutput apply micro-batch",
+            {"pgoutput.batch": 0, "pgoutput.first_segment": 1, "pgoutput.last_segment": last},
+        ),
+    ]
+
+
+def test_nothing_happens_without_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    _trace._find_tracer.cache_clear()
+    try:
+        with _trace.span("name", segment=1):
+            assert _trace._find_tracer() is None
+    finally:
+        _trace._find_tracer.cache_clear()
+
+
+def test_the_tracer_has_the_method_of_opentelemetry() -> None:
+    with trace.get_tracer("test").start_as_current_span("name", attributes={"key": 1}) as span:
+        assert not span.is_recording(), "without an SDK"
+    with _trace.span("name", segment=1):
+        pass

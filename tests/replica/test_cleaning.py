@@ -1,0 +1,144 @@
+"""A Delta table with many commits has few files."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Transaction
+
+from pgoutput.replica import TableResult, maintain_tables, replicate
+from pgoutput.replica.cleaning import RETENTION
+from pgoutput.replica.data_files import DataFiles, small_files
+from pgoutput.replica.registry import OID
+from tests.recording.recordings import sent, source, write
+from tests.replica.tables import different_tables
+from tests.truth import true_tables
+
+SCHEMA = pa.schema([("id", pa.int64())])
+COMMITS = 230
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recording")
+    write(folder, source("pg18_p4_par_2pc"), sent("pg18_p4_par_2pc"), 20)
+    return folder
+
+
+def make_table(folder: Path, properties: dict[str, str | None], commits: int) -> DeltaTable:
+    """Make a Delta table with one row for each commit; small files are combined as in a replica."""
+    table = DeltaTable.create(folder, SCHEMA, configuration=properties, raise_if_key_not_exists=False)
+    for number in range(commits):
+        if number % 7 == 0:
+            table = DeltaTable(folder)
+        files = DataFiles(table, SCHEMA)
+        paths = small_files(files)
+        small = [file for file in files if file.path in paths]
+        rows = [pa.record_batch([[number]], schema=SCHEMA)]
+        rows += [batch for file in small for batch in files.read(file)]
+        files.commit(files.write(rows), small, table.schema(), Transaction("query", number))
+    return table
+
+
+def test_replaced_files_and_old_commits_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pgoutput.replica.cleaning._HOURS", 0)
+    table = make_table(tmp_path, RETENTION | {"delta.logRetentionDuration": "interval 0 seconds"}, COMMITS)
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(COMMITS))
+    assert len(list(tmp_path.glob("*.parquet"))) <= 100
+    assert len(list((tmp_path / "_delta_log").iterdir())) <= 100 + 5
+    assert DeltaTable(tmp_path).transaction_version("query") == COMMITS - 1
+
+
+def test_a_new_table_keeps_replaced_files_for_an_hour(tmp_path: Path) -> None:
+    table = make_table(tmp_path, RETENTION, 120)
+    assert len(list(tmp_path.glob("*.parquet"))) == 120
+    assert not any(commit["operation"].startswith("VACUUM") for commit in table.history())
+
+
+def test_the_retention_time_of_the_table_is_respected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgoutput.replica.cleaning._HOURS", 0)
+    make_table(tmp_path, {"delta.deletedFileRetentionDuration": "interval 3 days"}, 101)
+    assert len(list(tmp_path.glob("*.parquet"))) == 101
+
+
+def test_files_that_cannot_be_removed_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> list[str]:
+        raise OSError("no permission")
+
+    monkeypatch.setattr(DeltaTable, "vacuum", refuse)
+    assert make_table(tmp_path, {}, 101).version() == 101
+
+
+def make_replica(target: Path) -> DeltaTable:
+    """Make a replica with one Delta table."""
+    table = make_table(target / "t", RETENTION | {OID: "1"}, 30)
+    (target / "_relations").mkdir()
+    (target / "_relations" / "1").write_text("t")
+    return table
+
+
+def test_a_table_without_new_changes_is_maintained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer than a hundred commits, and files of a commit that was never made."""
+    table = make_replica(tmp_path)
+    rows, version = table.to_pyarrow_table(), table.version()
+    folder = tmp_path / "t"
+    for name, hours in (("part-old.parquet", 25), ("part-new.parquet", 1)):
+        (folder / name).write_bytes(b"not committed")
+        time_ = time.time() - hours * 3600
+        os.utime(folder / name, (time_, time_))
+    assert maintain_tables(tmp_path) == 1
+    assert {path.name for path in folder.glob("part-???.parquet")} == {"part-new.parquet"}
+    monkeypatch.setattr("pgoutput.replica.cleaning._UNUSED_HOURS", 0)
+    assert maintain_tables(tmp_path) > 10
+    assert maintain_tables(tmp_path) == 0
+    remaining = DeltaTable(folder)
+    assert remaining.to_pyarrow_table().equals(rows)
+    assert len(list(folder.glob("part-*.parquet"))) == len(remaining.file_uris())
+    assert remaining.version() > version
+    assert remaining.transaction_version("query") == 29
+
+
+def test_a_query_commits_while_its_tables_are_maintained(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits of both are repeated after a conflict, and no change is applied twice."""
+    monkeypatch.setattr("pgoutput.replica.replication.SEGMENTS_PER_BATCH", 1)
+    stop, removed, results = threading.Event(), list[int](), list[TableResult]()
+
+    def maintain() -> None:
+        while not stop.is_set():
+            for log in (tmp_path / "lake").glob("*/_delta_log"):
+                (log.parent / "part-old.parquet").write_bytes(b"not committed")
+                os.utime(log.parent / "part-old.parquet", (0, 0))
+            removed.append(maintain_tables(tmp_path / "lake"))
+            stop.wait(0.2)
+
+    thread = threading.Thread(target=maintain)
+    thread.start()
+    try:
+        replicate(recording, tmp_path / "lake", report=lambda batch, applied: results.extend(applied))
+    finally:
+        stop.set()
+        thread.join(60)
+    assert [one.error for one in results if one.error] == []
+    assert different_tables(tmp_path / "lake", list(true_tables("pg18"))) == []
+    assert sum(removed)
+
+
+def test_a_damaged_table_does_not_keep_others_from_being_maintained(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_replica(tmp_path)
+    (tmp_path / "_relations" / "0").write_text("gone")
+    (tmp_path / "t" / "part-old.parquet").write_bytes(b"not committed")
+    os.utime(tmp_path / "t" / "part-old.parquet", (0, 0))
+    with caplog.at_level("INFO"):
+        assert maintain_tables(tmp_path) == 1
+    assert "table 0 of" in caplog.text

@@ -1,0 +1,153 @@
+"""A recording is pruned while a server is recorded and replicas follow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from deltalake import DeltaTable
+
+from pgoutput.recording import Recording, find_segments, locate, prune, read_beginning, read_readers
+from pgoutput.replica import replica_tables, replicate
+from tests.recorder.lab import Lab, wait_until
+from tests.server import VERSION, Server
+
+SECONDS = 6.0
+"""How long rows are changed while the recording is pruned."""
+
+PRUNE = """
+import sys
+from pgoutput.recording import prune
+while True:
+    prune(sys.argv[1], keep=0)
+"""
+
+
+class Query:
+    """A query that follows a recording in a thread."""
+
+    def __init__(self, folder: Path, target: Path, **options: Any) -> None:
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(folder, target), kwargs=options)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the query; if it has failed, raise its error."""
+        self._stop.set()
+        self._thread.join(60)
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, folder: Path, target: Path, **options: Any) -> None:
+        try:
+            replicate(folder, target, follow=True, stop=self._stop, **options)
+        except BaseException as failure:
+            self._failure = failure
+
+
+@contextmanager
+def pruning(folder: Path, random: Random) -> Iterator[list[int]]:
+    """Prune a recording over and over in a process that is killed at random moments; yield its exit codes."""
+    stop, codes = threading.Event(), list[int]()
+
+    def run() -> None:
+        while not stop.is_set():
+            with subprocess.Popen([sys.executable, "-c", PRUNE, str(folder)]) as process:
+                stop.wait(random.uniform(0.8, 2.0))
+                process.kill()
+            codes.append(process.returncode)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield codes
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+def change_rows(lab: Lab, seconds: float, random: Random) -> None:
+    """Change rows in transactions of many sizes, some of which are open for long, streamed or rolled back."""
+    end = time.monotonic() + seconds
+    number = int(lab.value("SELECT coalesce(max(id), 0) FROM t"))
+    with lab.connect() as slow:
+        slow.autocommit = False
+        while time.monotonic() < end:
+            count = random.choice((1, 1, 5, 50, 1500))
+            first, number = number + 1, number + count
+            insert = f"INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series({first}, {number}) g"
+            where = f"WHERE id % 7 = {random.randrange(7)} AND id <= {first}"
+            if random.random() < 0.3:
+                slow.execute(f"INSERT INTO t SELECT -g, 'slow' FROM generate_series({first}, {number}) g")
+            if random.random() < 0.2:
+                slow.rollback() if random.random() < 0.3 else slow.commit()
+            lab.run(insert, f"UPDATE t SET a = '{number}' {where}")
+            if random.random() < 0.2:
+                lab.run(f"DELETE FROM t {where} AND id > 0")
+            time.sleep(random.choice((0.0, 0.05, 0.2)))
+        slow.commit()
+
+
+def rows(target: Path, *, history: bool) -> list[tuple[int, str]]:
+    (table,) = replica_tables(target).values()
+    found = DeltaTable(table.place).to_pyarrow_table().to_pylist()
+    return sorted((row["id"], row["a"]) for row in found if not history or row["__END_AT"] is None)
+
+
+def test_replicas_follow_while_the_recording_is_pruned(lab: Lab, tmp_path: Path) -> None:
+    """Neither recorder nor replicas notice it, whenever `prune` is killed."""
+    random = Random(4)
+    lab.run("CREATE TABLE t (id int PRIMARY KEY, a text)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.run("INSERT INTO t VALUES (0, 'before')")
+    targets = {tmp_path / "tables": False, tmp_path / "history": True}
+    beginnings: list[int] = []
+    for _ in range(2):
+        with lab.recording(snapshot=True, segment_seconds=0.03):
+            wait_until(lambda: bool(find_segments(locate(lab.folder))))
+            queries = [Query(lab.folder, target, history=history) for target, history in targets.items()]
+            wait_until(lambda: len(read_readers(locate(lab.folder))) == 2)
+            with pruning(lab.folder, random) as codes:
+                change_rows(lab, SECONDS / 2, random)
+            for query in queries:
+                query.stop()
+            assert set(codes) == {-9}
+        beginnings.append(read_beginning(locate(lab.folder)).segment)
+    lab.record(segment_seconds=0.03)
+    for target, history in targets.items():
+        replicate(lab.folder, target, history=history)
+    expected = sorted(lab.rows("SELECT id, a FROM t"))
+    for target, history in targets.items():
+        assert rows(target, history=history) == expected
+    assert 5 < beginnings[0] < beginnings[1]
+    Recording(lab.folder).check()
+
+
+def test_pruned_commits_that_the_server_sends_again_are_not_missed(tmp_path: Path) -> None:
+    """After a crash of the server, its slot can stand before the beginning of the recording."""
+    with Server(VERSION) as server, Lab(server, tmp_path) as lab:
+        lab.run("CREATE TABLE t (id int PRIMARY KEY, a text)", "CREATE PUBLICATION p FOR TABLE t")
+        lab.record()
+        lab.run("CHECKPOINT")
+        for number in range(4):
+            lab.run(f"INSERT INTO t VALUES ({number}, 'old')")
+            lab.record()
+        replicate(lab.folder, tmp_path / "lake")
+        done = prune(lab.folder, keep=0)
+        assert done.first_segment == done.last_segment > 3
+        server.crash()
+        server.start()
+        lab.reconnect()
+        assert lab.confirmed_lsn() < read_beginning(locate(lab.folder)).lsn
+        lab.run("INSERT INTO t VALUES (4, 'new')")
+        lab.record()
+        replicate(lab.folder, tmp_path / "lake")
+        assert rows(tmp_path / "lake", history=False) == lab.rows("SELECT id, a FROM t ORDER BY id")
+        Recording(lab.folder).check()

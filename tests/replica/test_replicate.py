@@ -1,0 +1,201 @@
+"""`replicate` applies a recording without Spark, and resumes after a stop, a kill, and a query of Spark."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from pgoutput.errors import RecordingError, ReplicaError
+from pgoutput.recording import locate
+from pgoutput.replica import Progress, TableResult, replica_tables, replicate
+from pgoutput.replica.checkpoint import Checkpoint, Offset
+from pgoutput.replica.sorted_changes import SortedChanges
+from pgoutput.views import CHANGES
+from tests.recording.recordings import sent, source, write
+from tests.replica.changes import recorded_changes
+from tests.replica.changes import sorted_changes as sorted_table
+from tests.replica.tables import different_tables
+from tests.truth import true_tables
+
+NAME = "pg18_p4_par_2pc"
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording with interleaved streamed and prepared transactions, in many segments."""
+    folder = tmp_path_factory.mktemp("recording")
+    write(folder, source(NAME), sent(NAME), 150)
+    return folder
+
+
+def copy_segments(source: Path, folder: Path, count: int | None = None) -> None:
+    """Copy the first segments of a recording to a folder, as a recorder stores them: complete at once."""
+    folder.mkdir(exist_ok=True)
+    for path in sorted(source.iterdir())[:count]:
+        if not (folder / path.name).exists():
+            shutil.copy(path, part := folder / f".{path.name}")
+            part.rename(folder / path.name)
+
+
+def versions(target: Path) -> list[int]:
+    return [DeltaTable(table.place).version() for table in replica_tables(target).values()]
+
+
+def forget_commit(target: Path) -> None:
+    """Change a checkpoint as if the query had been killed before it committed the last micro-batch."""
+    commits = target / "_checkpoint" / "commits"
+    (commits / str(max(int(file.name) for file in commits.iterdir()))).unlink()
+
+
+def test_tables_equal_a_real_servers_tables(recording: Path, tmp_path: Path) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    results: list[TableResult] = []
+    for count in (3, 4, None):
+        copy_segments(recording, folder, count)
+        replicate(folder, target, report=lambda batch, applied: results.extend(applied))
+    assert different_tables(target, list(true_tables("pg18"))) == []
+    before = versions(target)
+    forget_commit(target)
+    replicate(folder, target)
+    assert versions(target) == before
+    assert not any(one.error for one in results)
+
+
+def test_no_package_of_spark_is_imported(recording: Path, tmp_path: Path) -> None:
+    code = "import sys; from pgoutput.replica import replicate; replicate(*sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, recording, tmp_path / "lake"], capture_output=True, text=True, check=True
+    )
+    assert not {"pyspark", "py4j"} & {*done.stdout.split()}
+
+
+def test_a_stop_is_resumed(recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query is stopped wherever it shows progress; the tables have each change once in the end."""
+    monkeypatch.setattr("pgoutput.replica.replication.SEGMENTS_PER_BATCH", 5)
+    stops = 0
+    for allowed in range(0, 400, 3):
+        stop, seen = threading.Event(), 0
+
+        def count(progress: Progress, stop: threading.Event = stop, allowed: int = allowed) -> None:
+            nonlocal seen
+            seen += 1
+            assert progress.applied <= progress.changes
+            if seen > allowed:
+                stop.set()
+
+        replicate(recording, tmp_path / "lake", stop=stop, progress=count)
+        if not stop.is_set():
+            break
+        stops += 1
+    assert stops > 3
+    assert different_tables(tmp_path / "lake", list(true_tables("pg18"))) == []
+
+
+def test_a_following_query_sees_a_segment_at_once(recording: Path, tmp_path: Path) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    folder.mkdir()
+    stop, times = threading.Event(), []
+    query = threading.Thread(
+        target=replicate,
+        args=(folder, target),
+        kwargs={"follow": True, "stop": stop, "progress": lambda progress: times.append(time.monotonic())},
+    )
+    copy_segments(recording, folder, 1)
+    query.start()
+    try:
+        end = time.monotonic() + 60
+        while not (target / "_checkpoint" / "commits" / "0").exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        time.sleep(0.2)
+        times.clear()
+        copied = time.monotonic()
+        copy_segments(recording, folder, 2)
+        while not times:
+            assert time.monotonic() < copied + 5
+            time.sleep(0.01)
+        assert times[0] < copied + 1
+    finally:
+        stop.set()
+        query.join(60)
+    assert not query.is_alive()
+
+
+@pytest.mark.parametrize("memory", [0, 50_000, 1 << 30])
+def test_changes_are_sorted_in_memory_and_in_a_file(recording: Path, memory: int) -> None:
+    expected = sorted_table(recorded_changes(recording))
+    with SortedChanges(memory) as changes:
+        for batch in recorded_changes(recording):
+            for first in range(0, batch.num_rows, 7):
+                changes.append(batch.slice(first, 7))
+        assert (changes._file is None) == (memory == 1 << 30)
+        assert changes.counts.total() == expected.num_rows
+        batches = [batch for oid in sorted(changes.counts) for batch in changes.sorted(oid)]
+        found = pa.Table.from_batches(batches, CHANGES)
+    assert found.equals(expected)
+
+
+def test_two_queries_cannot_plan_the_same_batch(tmp_path: Path) -> None:
+    location = locate(tmp_path / "checkpoint")
+    first, second = Checkpoint(location), Checkpoint(location)
+    first.plan(Offset(3, "one"))
+    with pytest.raises(ReplicaError, match="another process has written this file: only one query"):
+        second.plan(Offset(2, "one"))
+    resumed = Checkpoint(location)
+    assert (resumed.query, resumed.batch, resumed.offset) == (first.query, 0, Offset(3, "one"))
+    assert not resumed.is_committed
+    assert not list((tmp_path / "checkpoint" / "offsets").glob(".*"))
+
+
+def test_the_files_of_old_batches_are_removed(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(locate(tmp_path))
+    for segment in range(1, 131):
+        checkpoint.plan(Offset(segment, "one"))
+        checkpoint.commit()
+    for folder in ("offsets", "commits"):
+        assert sorted(int(file.name) for file in (tmp_path / folder).iterdir()) == [*range(30, 130)]
+    assert Checkpoint(locate(tmp_path)).offset == Offset(130, "one")
+
+
+def test_lost_segments_and_other_recordings_are_refused(recording: Path, tmp_path: Path) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    copy_segments(recording, folder, 3)
+    replicate(folder, target)
+    before = versions(target)
+    (folder / "0000000003.parquet").unlink()
+    with pytest.raises(RecordingError, match="the checkpoint has read segment 3, but the last segment here"):
+        replicate(folder, target)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    write(folder, msgspec.structs.replace(source("pg10_p1"), recording="another"), sent("pg10_p1"), 100)
+    with pytest.raises(ReplicaError, match="the target belongs to recording"):
+        replicate(folder, target)
+    shutil.rmtree(folder)
+    copy_segments(recording, folder)
+    (folder / "0000000005.parquet").unlink()
+    with pytest.raises(RecordingError, match=r"0000000005\.parquet"):
+        replicate(folder, target)
+    assert versions(target) == before
+
+
+def test_a_target_that_is_gone_is_refused(recording: Path, tmp_path: Path) -> None:
+    checkpoint, target = tmp_path / "checkpoint", tmp_path / "lake"
+    folder = tmp_path / "recording"
+    copy_segments(recording, folder, 3)
+    replicate(folder, target, checkpoint=checkpoint)
+    shutil.rmtree(target)
+    copy_segments(recording, folder)
+    with pytest.raises(ReplicaError, match="is empty, but by its checkpoint the query has"):
+        replicate(folder, target, checkpoint=checkpoint)
+    replicate(folder, tmp_path / "new", checkpoint=checkpoint.with_name("a"))
+    with pytest.raises(ReplicaError, match="A query whose checkpoint is lost cannot be resumed"):
+        replicate(folder, tmp_path / "new", checkpoint=checkpoint.with_name("b"))

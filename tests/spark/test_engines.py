@@ -1,0 +1,60 @@
+"""A replica is kept with Spark and without in turns; each resumes where the other has stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pgoutput import replica
+from pgoutput.spark import PgoutputDataSource, local_session
+from pgoutput.spark import replicate as start_query
+from tests.recording.recordings import sent, source, write
+from tests.replica.tables import different_tables
+from tests.replica.test_replicate import copy_segments, versions
+from tests.spark.test_replicate import forget_last_batch
+from tests.truth import true_tables
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+NAME = "pg18_p4_par_2pc"
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    session = local_session("pgoutput tests")
+    session.dataSource.register(PgoutputDataSource)
+    yield session
+    session.stop()
+
+
+def with_spark(session: SparkSession, folder: Path, target: Path) -> None:
+    changes = (
+        session.readStream.format("pgoutput").option("path", str(folder)).option("view", "batches").load()
+    )
+    start_query(changes, target, trigger={"availableNow": True}).awaitTermination()
+
+
+@pytest.mark.parametrize("spark_first", [False, True])
+def test_each_engine_resumes_the_other(session: SparkSession, tmp_path: Path, spark_first: bool) -> None:
+    """Every second run begins with a batch of the other engine that was applied and not committed."""
+    whole, folder, target = tmp_path / "whole", tmp_path / "recording", tmp_path / "lake"
+    whole.mkdir()
+    write(whole, source(NAME), sent(NAME), 150)
+    engines: list[Callable[[], None]] = [
+        lambda: with_spark(session, folder, target),
+        lambda: replica.replicate(folder, target),
+    ]
+    if not spark_first:
+        engines.reverse()
+    for count, turn in ((2, 0), (4, 1), (None, 0)):
+        engine, other = engines[turn], engines[1 - turn]
+        copy_segments(whole, folder, count)
+        engine()
+        before = versions(target)
+        forget_last_batch(target / "_checkpoint")
+        other()
+        assert versions(target) == before
+    assert different_tables(target, list(true_tables("pg18"))) == []

@@ -1,0 +1,142 @@
+"""Decoders for tests of `pgoutput vectors run`: right, wrong, slow, and broken ones.
+
+`python -m tests.vectors.decoders NAME` answers requests as the function NAME does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pgoutput.vectors import Request, answer
+
+
+def right(request: Request) -> Any:
+    return answer(request)
+
+
+def silent(request: Request) -> Any:
+    """Say only whether the messages are legal."""
+    done = answer(request)
+    if done.error is not None:
+        return {"id": request.id, "error": {}}
+    return {"id": request.id, "messages": [{} for _ in request.messages]}
+
+
+def tags(request: Request) -> Any:
+    done = answer(request)
+    decoded = [{"type": one["type"]} for one in done.messages or ()]
+    return {"id": request.id, "messages": decoded} | ({"error": {}} if done.error is not None else {})
+
+
+def unsure(request: Request) -> Any:
+    """Leave out the values of rows."""
+    done = answer(request)
+    for one in done.messages or ():
+        one |= {name: [{} for _ in one[name]] for name in ("new", "old", "key") if one.get(name)}
+    return done
+
+
+def credulous(request: Request) -> Any:
+    """Accept everything."""
+    return {"id": request.id, "messages": [{} for _ in request.messages]}
+
+
+def wrong_xid(request: Request) -> Any:
+    done = answer(request)
+    for one in done.messages or ():
+        if one.get("xid", 0) >= 1 << 31:
+            one["xid"] -= 1 << 32
+    return done
+
+
+def off_by_one(request: Request) -> Any:
+    """Name the byte after that of the fault."""
+    done = answer(request)
+    if done.error is not None:
+        done.error["offset"] += 1
+    return done
+
+
+def loses_a_row(request: Request) -> Any:
+    done = answer(request)
+    for rows in (done.tables or {}).values():
+        del rows[:1]
+    return done
+
+
+def hangs(request: Request) -> Any:
+    """Never answer requests for an Update."""
+    while "/Update/" in request.id:
+        time.sleep(1)
+    return answer(request)
+
+
+def drips(request: Request) -> Any:
+    """Write one byte after the other, without an end, for an Update."""
+    while "/Update/" in request.id:
+        os.write(1, b" ")
+        time.sleep(0.01)
+    return answer(request)
+
+
+def floods(request: Request) -> Any:
+    """Write without an end of line for an Update."""
+    while "/Update/" in request.id:
+        os.write(1, b"x" * 65536)
+    return answer(request)
+
+
+def ends(request: Request) -> Any:
+    if "/Update/" in request.id:
+        os._exit(7)
+    return answer(request)
+
+
+def aborts(request: Request) -> Any:
+    if "/Update/" in request.id:
+        os.abort()
+    return answer(request)
+
+
+def babbles(request: Request) -> Any:
+    return "no answer" if "/Update/" in request.id else answer(request)
+
+
+def misnames(request: Request) -> Any:
+    """Answer with the id of another request."""
+    return {"id": "other", "messages": []} if "/Update/" in request.id else answer(request)
+
+
+def grows(request: Request) -> Any:
+    """Allocate 256 MiB for an Update."""
+    held = bytes(256 << 20) if "/Update/" in request.id else b""
+    assert held is not None
+    return answer(request)
+
+
+def waits(request: Request) -> Any:
+    """Write the process id to the file DECODER_PID, and never answer, as a child of a shell would."""
+    Path(os.environ["DECODER_PID"]).write_text(f"{os.getpid()}\n")
+    time.sleep(3600)
+
+
+def dumb(request: Request) -> Any:
+    os._exit(3)
+
+
+def version_1(request: Request) -> Any:
+    if request.version != 1:
+        return {"id": request.id, "skip": f"version {request.version}"}
+    return answer(request)
+
+
+if __name__ == "__main__":
+    decode = globals()[sys.argv[1]]
+    for line in sys.stdin.buffer:
+        os.write(1, msgspec.json.encode(decode(msgspec.json.decode(line, type=Request))) + b"\n")

@@ -1,0 +1,132 @@
+"""The command `pgoutput vectors`, its page, and the page that `make conformance` writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.__main__ import DECODERS, versions
+from pgoutput.vectors import Vector
+from tests.conftest import Run
+from tests.docs.test_pages import examples
+from tests.truth import CAPTURES
+
+ROOT = Path(__file__).parent.parent.parent
+PATIENCE = 60
+"""Seconds to wait for what takes a moment."""
+
+
+def test_a_kit_is_written_and_run(run: Run, tmp_path: Path) -> None:
+    capture = CAPTURES / "pg10_p1.jsonl.gz"
+    done = run("vectors", "-o", tmp_path / "kit", "--capture", capture)
+    assert done.code == 0
+    assert re.fullmatch(r".*kit: \d{4} vectors, \d{4} legal and \d{4} illegal\n", done.out)
+    decoder = (sys.executable, "-m", "pgoutput.cli", "vectors", "decode")
+    done = run("vectors", "run", "--kit", tmp_path / "kit", "--exact", "--", *decoder)
+    assert done.code == 0, done.out
+    assert "captures of servers  1       0       0" in done.out
+    total = re.search(r"^total +(\d+) +0 +0 *$", done.out, re.MULTILINE)
+    assert total is not None
+    manifest = json.loads((tmp_path / "kit/manifest.json").read_text())
+    assert int(total[1]) == manifest["vectors"]
+
+
+def test_failed_vectors_are_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    decoder = ("--", sys.executable, "-m", "tests.vectors.decoders", "wrong_xid")
+    chosen = ("--vector", "v1/off/Begin/xid=greatest", "--vector", "v1/off/Begin/usual")
+    done = run("vectors", "run", *chosen, *decoder)
+    assert done.code == 1
+    failure = "v1/off/Begin/xid=greatest: {}messages[0].xid: 4294967295 is expected, -1 is there\n"
+    assert failure.format("failed ") in done.out
+    assert "first failure of messages: " + failure.format("") in done.out
+    assert "v1/off/Begin/usual: passed\n" in done.out
+    assert re.search(r"^total +1 +1 +0 *$", done.out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["vectors"],
+        ["vectors", "run", "--vector", "no/such", "--", "true"],
+        ["vectors", "run"],
+        ["vectors", "run", "--kit", "/nonexistent", "--", "true"],
+        ["vectors", "run", "--timeout", "0", "--", "true"],
+        ["vectors", "run", "--kit", "kit", "--capture", "capture.jsonl", "--", "true"],
+        ["vectors", "run", "--", "/nonexistent"],
+        ["vectors", "-o", "/dev/null/kit"],
+        ["vectors", "-o", "kit", "--capture", "/nonexistent"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_decoder_and_what_it_has_started(tmp_path: Path, number: signal.Signals) -> None:
+    written = tmp_path / "pid"
+    decoder = ["sh", "-c", f"{sys.executable} -m tests.vectors.decoders waits; true"]
+    command = [sys.executable, "-m", "pgoutput.cli", "vectors", "run", "--timeout=600", "--", *decoder]
+    environment = os.environ | {"DECODER_PID": str(written)}
+    # A process in the background ignores SIGINT, and so would its children.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(command, env=environment, cwd=ROOT)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    with process:
+        wait_until(lambda: written.exists() and written.read_text().endswith("\n"))
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == 130
+    wait_until(lambda: not is_running(int(written.read_text())))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process exists that has not ended."""
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return bool(done.stdout.strip()) and not done.stdout.startswith("Z")
+
+
+def test_the_decoder_of_the_page(run: Run, tmp_path: Path) -> None:
+    (program,) = examples("docs/howto/vectors.md")
+    path = tmp_path / "my_decoder.py"
+    path.write_text(program)
+    done = run("vectors", "run", "--", sys.executable, path)
+    assert done.code == 0, done.out
+    rows = dict(re.findall(r"^(\S.*?) +(\d+) +0 +\d+ *$", done.out, re.MULTILINE))
+    assert int(rows["illegal: truncated"]) > 0
+    assert int(rows["messages"]) > 10
+
+
+def test_the_page_of_other_decoders(vectors: list[Vector]) -> None:
+    """`make conformance` writes the page. The page must name the pinned versions and existing vectors."""
+    page = (ROOT / "docs/conformance.md").read_text()
+    sections = dict(re.findall(r"^## (\S+)\n\n(\S.*)$", page, re.MULTILINE))
+    pinned = versions()
+    assert list(sections) == [one.name for one in DECODERS]
+    for one in DECODERS:
+        assert f"version {pinned[one.name]}. Claims: {one.claims}." in sections[one.name]
+    ids = set(re.findall(r"^\| `(v\d/.*?)` \|", page, re.MULTILINE))
+    assert ids
+    assert ids <= {one.id for one in vectors}
+    assert f" {len(vectors)} vectors were run" in " ".join(page.split())

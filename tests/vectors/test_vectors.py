@@ -1,0 +1,191 @@
+"""The vectors are complete, the same in each run, and right for the codecs in Python and in the kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pgoutput import _protocols
+from pgoutput._walk import walk
+from pgoutput.errors import RecordingError
+from pgoutput.jsonlines import from_json
+from pgoutput.stream import encode_for
+from pgoutput.vectors import Manifest, Request, Vector, answer, judge, read_kit, schema, write_kit
+from tests.codec.cases import CASES, CONTEXTS
+from tests.truth import CAPTURES
+
+
+def request(vector: Vector) -> Request:
+    return Request(id=vector.id, version=vector.version, options=vector.options, messages=vector.messages)
+
+
+@pytest.mark.usefixtures("both")
+def test_pgoutput_passes_all_vectors(vectors: list[Vector]) -> None:
+    verdicts = [judge(one, answer(request(one)), lenient=False, exact=True) for one in vectors]
+    assert [one for one in verdicts if one.outcome != "passed"] == []
+
+
+def test_expected_messages_are_the_bytes(vectors: list[Vector]) -> None:
+    for one in vectors:
+        for data, expected in zip(one.messages, one.expected, strict=False):
+            if one.version is not None:
+                assert encode_for(from_json(expected), one.version).hex() == data, one.id
+
+
+def test_ids_are_unique(vectors: list[Vector]) -> None:
+    assert len({one.id for one in vectors}) == len(vectors)
+
+
+def test_every_message_has_a_vector_in_every_version_and_context(vectors: list[Vector]) -> None:
+    found = {
+        (one.version, one.options.streaming, "/block/" in one.id, one.expected[-1]["type"])
+        for one in vectors
+        if one.legal and one.version is not None and "/stream/" not in one.id and "/capture/" not in one.id
+    }
+    for case in CASES:
+        name = type(case.message).__name__
+        for version in case.versions:
+            for in_stream, streaming in CONTEXTS[version]:
+                kind = _protocols.VERSIONS[version].by_name[name]
+                needs_block = any(field.when == "in_stream" for field in kind.fields)
+                if in_stream and not needs_block and name not in ("Origin", "StreamStop"):
+                    continue
+                if name == "StreamStop" and not in_stream:
+                    continue
+                if streaming == "off" and name.startswith("Stream"):
+                    continue
+                place = (version, streaming, in_stream, name)
+                assert place in found
+
+
+def test_two_phase_messages_of_old_versions_have_vectors(vectors: list[Vector]) -> None:
+    found = {
+        (one.version, one.expected[-1]["type"]) for one in vectors if one.legal and one.options.two_phase
+    }
+    assert {(version, name) for version in (1, 2) for name in ("BeginPrepare", "CommitPrepared")} <= found
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"), [("new=null", "6e"), ("new=unchanged", "75"), ("usual", "74"), ("new=binary", "62")]
+)
+def test_every_form_of_a_cell_has_a_vector(vectors: list[Vector], name: str, tag: str) -> None:
+    for version in (1, 2, 3, 4):
+        (one,) = (v for v in vectors if v.id == f"v{version}/off/Insert/{name}")
+        assert one.messages[-1].partition("74000000013")[2][1:3] == tag  # behind the first value
+
+
+def test_faults_name_the_byte(vectors: list[Vector]) -> None:
+    """Compare field and offset with the pieces of the legal message from which the fault was made."""
+    legal = {one.id: one for one in vectors if one.legal}
+    compared = 0
+    for one in vectors:
+        context, _, rest = one.id.partition("/bad/")
+        name, _, fault = rest.rpartition("/")
+        base = legal.get(f"{context}/{name}")
+        if one.group not in ("illegal: truncated", "illegal: value") or base is None:
+            continue
+        assert one.fault is not None
+        data = bytes.fromhex(base.messages[-1])
+        since = _protocols.ALL_VERSIONS.by_tag[data[0]].since
+        protocol = _protocols.VERSIONS[max(base.version or 0, since)]
+        pieces = list(walk(protocol, data, "/block" in context, one.options.streaming))
+        if fault.startswith("cut-"):
+            cut = int(fault.removeprefix("cut-"))
+            piece = next(piece for piece in pieces if piece.end > cut)
+            path = piece.path if not re.fullmatch(r"(key|old)\.tag", piece.path) else one.fault.field
+        else:
+            path = fault.partition("=")[0]
+            piece = next(piece for piece in pieces if piece.path == path)
+        found = one.fault.offset, (one.fault.field or "").removesuffix(".tag")
+        assert found == (piece.start, (path or "").removesuffix(".tag")), one.id
+        compared += 1
+    assert compared > 1000
+
+
+def test_the_kit_is_the_same_in_each_run(tmp_path: Path) -> None:
+    capture = CAPTURES / "pg18_p1.jsonl.gz"
+    manifest = write_kit(tmp_path / "one", [capture])
+    program = (
+        f"from pgoutput.vectors import write_kit; write_kit({str(tmp_path / 'two')!r}, [{str(capture)!r}])"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PGOUTPUT_PURE": "1", "TZ": "Asia/Tokyo"}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], env=environment, check=True)
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "two").iterdir())
+    for name in files:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    assert files == sorted({"manifest.json", "schema.json"} | {one.path for one in manifest.files})
+    for one in manifest.files:
+        content = (tmp_path / "one" / one.path).read_bytes()
+        assert (hashlib.sha256(content).hexdigest(), content.count(b"\n")) == (one.sha256, one.vectors)
+    stored = msgspec.json.decode((tmp_path / "one/manifest.json").read_bytes(), type=Manifest)
+    assert stored == manifest
+    read = list(read_kit(tmp_path / "one"))
+    assert len(read) == manifest.vectors == manifest.legal + manifest.illegal == sum(manifest.groups.values())
+
+
+def test_vectors_obey_the_schema(vectors: list[Vector]) -> None:
+    for one in [*vectors[::20], *(one for one in vectors if one.tables is not None)]:
+        assert obeys(msgspec.to_builtins(one), SCHEMA), one.id
+        assert obeys(msgspec.to_builtins(answer(request(one))), {"$ref": "#/$defs/Answer"}), one.id
+        assert obeys(msgspec.to_builtins(request(one)), {"$ref": "#/$defs/Request"}), one.id
+
+
+def test_the_schema_refuses_other_objects(vectors: list[Vector]) -> None:
+    vector = msgspec.to_builtins(vectors[0])
+    begin = vectors[0].expected[0]
+    assert begin["type"] == "Begin"
+    for wrong in ({"legal": 1}, {"options": {"streaming": "no"}}, {"version": "1"}):
+        assert not obeys(vector | wrong, SCHEMA)
+    for wrong in ({"xid": -1}, {"xid": 1 << 32}, {"final_lsn": 1}, {"final_lsn": "x"}, {"type": "End"}):
+        assert not obeys(vector | {"expected": [begin | wrong]}, SCHEMA)
+
+
+SCHEMA = schema()
+KINDS: dict[str, Any] = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
+
+
+def obeys(value: Any, rule: dict[str, Any]) -> bool:
+    """Return whether a value obeys a JSON Schema with the keywords that `schema` uses."""
+    if "$ref" in rule and not obeys(value, SCHEMA["$defs"][rule["$ref"].rpartition("/")[2]]):
+        return False
+    if "anyOf" in rule and not any(obeys(value, one) for one in rule["anyOf"]):
+        return False
+    if ("enum" in rule and value not in rule["enum"]) or value != rule.get("const", value):
+        return False
+    if "type" in rule and type(value) is not KINDS.get(rule["type"], int):
+        return False
+    if "pattern" in rule and not re.search(rule["pattern"], value):
+        return False
+    if "minimum" in rule and not rule["minimum"] <= value <= rule["maximum"]:
+        return False
+    if isinstance(value, list):
+        return all(obeys(one, rule.get("items", {})) for one in value)
+    if isinstance(value, dict):
+        properties, others = rule.get("properties", {}), rule.get("additionalProperties", True)
+        inner = {True: {}, False: {"enum": []}}[others] if isinstance(others, bool) else others
+        return set(rule.get("required", ())) <= value.keys() and all(
+            obeys(one, properties.get(key, inner)) for key, one in value.items()
+        )
+    return True
+
+
+def test_a_folder_without_a_kit(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="not a kit of test vectors"):
+        list(read_kit(tmp_path))
+
+
+def test_a_kit_of_another_format(tmp_path: Path) -> None:
+    digits = {"vectors": 0, "legal": 0, "illegal": 0, "seed": 0}
+    manifest = {"format": 2, "pgoutput": "9.0.0", "spec": "", "groups": {}, "files": []} | digits
+    (tmp_path / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    with pytest.raises(RecordingError, match="format 1 is expected, not 2"):
+        list(read_kit(tmp_path))
