@@ -102,6 +102,31 @@ def test_the_checkpoint_can_be_in_another_folder(
     assert not (target / "_checkpoint").exists()
 
 
+def test_tables_are_selected_and_added(replicate: Replicate, recording: Path, tmp_path: Path) -> None:
+    names = {table.oid: table.name for table in true_tables("pg18")}
+    places = ["--segments", recording, "--target", tmp_path / "lake"]
+
+    def followed() -> set[str]:
+        return {names[oid] for oid in replica_tables(tmp_path / "lake")}
+
+    first = replicate(*places, "--table", "app.strm", "--table", "app.missing")
+    assert first.returncode == 0
+    assert "no table app.missing has been recorded so far\n" in first.stderr
+    assert followed() == {"app.strm"}
+    added = replicate(*places, "--table", "app.tr_a")
+    assert added.returncode == 0
+    assert "app.tr_a" in added.stdout
+    assert followed() == {"app.strm", "app.tr_a"}
+    truth = [table for table in true_tables("pg18") if table.name in followed()]
+    assert different_tables(tmp_path / "lake", truth) == []
+    assert replicate(*places).returncode == 0
+    assert followed() == {"app.strm", "app.tr_a"}
+    assert replicate("--segments", recording, "--target", tmp_path / "all").returncode == 0
+    refused = replicate("--segments", recording, "--target", tmp_path / "all", "--table", "app.tr_a")
+    assert refused.returncode == 2
+    assert "the target follows all tables" in refused.stderr
+
+
 def test_follow_waits_for_the_folder_of_a_new_recording(tmp_path: Path) -> None:
     folder, target = tmp_path / "recording", tmp_path / "lake"
     arguments = ["--segments", folder, "--target", target, "--follow"]

@@ -18,7 +18,7 @@ from pgoutput.recorder import Connected, RecorderOptions
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.published_tables import published_tables
 from pgoutput.recording import Recording, SegmentReader
-from pgoutput.replica import recorded_changes
+from pgoutput.replica import recorded_changes, replicate, select_tables
 from pgoutput.verification import (
     SHOWN_ROWS,
     RowDifference,
@@ -511,6 +511,21 @@ def test_what_cannot_be_compared_is_refused(replica: Replica, tmp_path: Path) ->
         list(verify_tables(lab.folder, replica.target, lab.server.dsn))
     with pytest.raises(ReplicaError, match="no replica of the recording"):
         list(verify_tables(lab.folder, tmp_path, lab.dsn))
+
+
+def test_tables_that_the_target_does_not_follow_are_not_compared(replica: Replica) -> None:
+    lab = replica.lab
+    tables = ("t", "u")
+    lab.run(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in tables))
+    lab.run(*(f"INSERT INTO {name} VALUES (1)" for name in tables))
+    replica.replicate()
+    target = replica.target.with_name("selected")
+    select_tables(lab.folder, target, ["public.t"])
+    replicate(lab.folder, target)
+    verdicts = list(verify_tables(lab.folder, target, lab.dsn, report=replica.report))
+    assert [(one.table, one.is_equal) for one in verdicts] == [("public.t", True)]
+    with pytest.raises(ReplicaError, match=r"the target does not follow the table public\.u$"):
+        list(verify_tables(lab.folder, target, lab.dsn, tables=["public.u"], report=replica.report))
 
 
 def test_a_recording_that_ends_before_the_snapshot_is_refused(lab: Lab, tmp_path: Path) -> None:

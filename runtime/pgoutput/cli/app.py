@@ -300,6 +300,15 @@ def replicate(
             help="The folder or URI of the Delta tables; existing tables are continued.", show_default=False
         ),
     ],
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            help="A table to follow from now on, such as public.orders; repeatable. Without any, a new target "
+            "follows all tables.",
+            show_default=False,
+        ),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep running, and apply new segments as they are recorded.")
     ] = False,
@@ -357,6 +366,7 @@ def replicate(
         strict=strict,
         checkpoint=checkpoint,
         output=output,
+        tables=table or (),
     )
     if spark:
         from pgoutput.cli.spark_replication import SparkEngine

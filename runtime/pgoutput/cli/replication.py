@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from threading import Event
@@ -24,7 +24,7 @@ from pgoutput.cli.printing import Interval, print_event, printable
 from pgoutput.cli.replica_metrics import ReplicaMetrics
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import RecordingError
-from pgoutput.recording import Recording, locate
+from pgoutput.recording import IncompleteTable, Recording, locate
 from pgoutput.replica import (
     Applied,
     Maintenance,
@@ -32,8 +32,11 @@ from pgoutput.replica import (
     ReplicaTable,
     TableResult,
     check_owner,
+    existing_tables,
     replica_tables,
     retry_tables,
+    select_tables,
+    selected_tables,
 )
 from pgoutput.replica import replicate as start_query
 from pgoutput.wire import format_lsn
@@ -104,22 +107,12 @@ class Output:
             self.failed.add(applied.oid)
             self.warn(f"{relation} failed, and the next run retries it: {applied.error}")
 
-    def warn_incomplete(self, recording: Recording, *, strict: bool) -> None:
-        """Print the incomplete tables of a recording with the reasons, each table and reason only once.
-
-        Raises:
-            RecordingError: `strict` is True, and the recording has incomplete tables.
-        """
-        tables = recording.last.incomplete if recording.last else ()
+    def warn_incomplete(self, tables: Iterable[IncompleteTable]) -> None:
+        """Print incomplete tables of a recording with the reasons, each table and reason only once."""
         for one in tables:
             if (one.oid, one.reason) not in self._incomplete:
                 self._incomplete.add((one.oid, one.reason))
                 self.warn(f"{one.namespace}.{one.name} is incomplete: {one.reason}")
-        if strict and tables:
-            raise RecordingError(
-                f"{recording.location}: the recording lacks rows of tables. Leave out --strict to replicate "
-                "what it has, or record anew with a snapshot"
-            )
 
     def show_progress(self, text: str, segment: int, last_segment: int) -> None:
         """Print how many segments of the recording are applied."""
@@ -156,9 +149,12 @@ class Run:
         output: Prints warnings and micro-batches; None for text.
         metrics: Definitions of the metrics to serve.
         is_recording: Whether the command also records, so that the recording may not exist yet.
+        tables: Names of tables that the target follows from now on; without any, it follows the same tables
+            as before, or all tables.
 
     Raises:
-        PgoutputError: The recording cannot be read, or the target holds the replica of another recording.
+        PgoutputError: The recording cannot be read, the target holds the replica of another recording, or
+            tables cannot be added.
     """
 
     def __init__(
@@ -173,6 +169,7 @@ class Run:
         output: Output | None = None,
         metrics: Iterable[Metric] = REPLICA,
         is_recording: bool = False,
+        tables: Collection[str] = (),
     ) -> None:
         self.segments = segments
         self.target = target
@@ -187,9 +184,32 @@ class Run:
             self._await_folder(segments)
         self._recording = Recording(segments, may_be_empty=follow, may_be_missing=is_recording)
         check_owner(target, "history" if history else "tables", self._recording.identity)
+        if tables:
+            self._select(tables)
+        self._tables = selected_tables(locate(target))
         self.replica_metrics = ReplicaMetrics(self.metrics, self._recording, target)
         self.observed: list[Observed] = [self.replica_metrics]
-        self.output.warn_incomplete(self._recording, strict=strict)
+        self._check_complete()
+
+    def _select(self, tables: Collection[str]) -> None:
+        for name in select_tables(self.segments, self.target, tables, self.checkpoint):
+            self.output.warn(f"no table {name} has been recorded so far")
+
+    def _check_complete(self) -> None:
+        """Print the incomplete tables of the recording that the target follows; refuse them if strict."""
+        last, selected = self._recording.last, self._tables
+        tables = () if last is None else last.incomplete
+        if tables and selected is not None:
+            existing = existing_tables(locate(self.target))
+            tables = tuple(
+                one for one in tables if one.oid in existing or f"{one.namespace}.{one.name}" in selected
+            )
+        self.output.warn_incomplete(tables)
+        if self._strict and tables:
+            raise RecordingError(
+                f"{self._recording.location}: the recording lacks rows of tables. Leave out --strict to "
+                "replicate what it has, or record anew with a snapshot"
+            )
 
     def _await_folder(self, segments: str) -> None:
         """Wait for a recorder that starts at the same time to create the folder, for a minute at most."""
@@ -244,7 +264,7 @@ class Run:
             self._recording.extend()
         else:
             self._recording.refresh()
-        self.output.warn_incomplete(self._recording, strict=self._strict)
+        self._check_complete()
         self.replica_metrics.show_progress(applied_segment)
 
     def show_interval(self, text: str, applied_segment: int) -> None:

@@ -20,6 +20,7 @@ How the package is divided:
 - `applied`: the event of an applied micro-batch, logged with the logger `pgoutput.replica`.
 - `ownership`, `registry`, `failed_tables`: files of the target that name its owner, the folder of each
   relation's table, and the failed tables.
+- `selection`: the tables that a target follows, if it does not follow all tables of the recording.
 - `registration`: registers a query in the recording, which is then not pruned before it was read.
 - `tables`, `retry`: list the tables of a target, and retry the failed tables.
 - `cleaning`, `maintenance`: remove files that the tables do not need any more.
@@ -44,6 +45,7 @@ from pgoutput.replica.registration import Registration
 from pgoutput.replica.replication import SEGMENTS_PER_BATCH, Progress, Report, replicate
 from pgoutput.replica.retry import retry_tables
 from pgoutput.replica.schema import Difference
+from pgoutput.replica.selection import Selection, existing_tables, select_tables, selected_tables
 from pgoutput.replica.tables import ReplicaTable, replica_table, replica_tables
 
 __all__ = [
@@ -59,12 +61,14 @@ __all__ = [
     "Registration",
     "ReplicaTable",
     "Report",
+    "Selection",
     "TableResult",
     "Verified",
     "applied_offset",
     "apply_changes",
     "check_owner",
     "claim_target",
+    "existing_tables",
     "log_batch",
     "maintain_tables",
     "parse_offsets",
@@ -75,4 +79,6 @@ __all__ = [
     "replica_tables",
     "replicate",
     "retry_tables",
+    "select_tables",
+    "selected_tables",
 ]

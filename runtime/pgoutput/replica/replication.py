@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -27,8 +27,9 @@ from pgoutput.replica.chunks import Chunk, split_changes
 from pgoutput.replica.failed_tables import FailedTable, MissedBatch, read_failed_tables, record_failure
 from pgoutput.replica.ownership import Owner, check_owner, claim_target
 from pgoutput.replica.registration import Registration
+from pgoutput.replica.selection import Selection
 from pgoutput.replica.sorted_changes import SortedChanges
-from pgoutput.views import ChangesView, plan_changes, read
+from pgoutput.views import ChangesView, RelationSchema, plan_changes, read
 
 SEGMENTS_PER_BATCH: Final = 128
 """Maximum number of segments in a micro-batch.
@@ -83,7 +84,8 @@ def replicate(
     source. `retry_tables` applies the micro-batches that failed tables have missed. The function can be
     stopped or killed at any moment: the next call with the same target and checkpoint resumes, and each
     change is applied exactly once. `pgoutput.spark.replicate` can resume too, and its queries can be resumed
-    here. Target and checkpoint belong to one recording; other recordings are refused.
+    here. Target and checkpoint belong to one recording; other recordings are refused. Before the first call,
+    `select_tables` can restrict a target to some tables.
 
     Changes that are larger than 64 MiB are written to a temporary file in `tempfile.gettempdir()`.
 
@@ -134,6 +136,7 @@ class _Query:
         self._checkpoint = Checkpoint(location)
         self._applied_segment = self._checkpoint.applied.segment
         self._registration: Registration | None = None
+        self._selection = Selection(self._recording, self._target)
         self._stop = stop
         self._report = report
         self._progress = progress
@@ -162,6 +165,8 @@ class _Query:
         Return an empty sequence if the recording has no new segments.
         """
         planned, recording = self._checkpoint, self._recording
+        if not planned.is_committed and planned.applied == planned.offset:
+            planned.commit()  # a run was killed while it added tables: the micro-batch has no segments
         first = planned.offset.segment + 1
         if max(recording.numbers, default=0) < first:
             recording.extend()
@@ -200,9 +205,10 @@ class _Query:
         self._register()
         before = [number for number in (numbers[0] - 1,) if number in recording.numbers]
         recording.check([*before, *numbers])
+        oids = self._selection.oids(batch, numbers[0], numbers[-1])
         errors = {oid: table.error for oid, table in read_failed_tables(self._target).items()}
         with SortedChanges() as changes:
-            self._read_segments(numbers, changes)
+            self._read_segments(numbers, changes, oids)
             results = [
                 apply_repeatedly(
                     partial(self._chunks, changes, oid, numbers[-1]),
@@ -237,11 +243,16 @@ class _Query:
             self._registration = Registration(recording, self._target, owner)
         self._registration.update(planned.applied.segment)
 
-    def _read_segments(self, numbers: Sequence[int], changes: SortedChanges) -> None:
+    def _read_segments(
+        self, numbers: Sequence[int], changes: SortedChanges, oids: Collection[int] | None
+    ) -> None:
+        def is_wanted(schema: RelationSchema) -> bool:
+            return oids is None or schema.relation.oid in oids
+
         for task in plan_changes(self._recording, numbers):
             self._show_progress(numbers[-1], 0, 0)
             with SegmentReader(task.place) as segment:
-                for rows in read(segment, ChangesView(segment, task, lambda relation: True)):
+                for rows in read(segment, ChangesView(segment, task, is_wanted)):
                     changes.append(rows)
 
     def _chunks(self, changes: SortedChanges, oid: int, segment: int) -> Iterator[Chunk]:

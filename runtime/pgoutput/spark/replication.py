@@ -9,10 +9,21 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pgoutput.errors import ReplicaError
 from pgoutput.recording import PathOrUri, Recording, locate
-from pgoutput.replica import Owner, Registration, Report, check_owner, claim_target
+from pgoutput.replica import (
+    MissedBatch,
+    Owner,
+    Registration,
+    Report,
+    Selection,
+    check_owner,
+    claim_target,
+    selected_tables,
+)
 from pgoutput.spark.checkpoint import Batch, read_offset, read_query_id
 from pgoutput.spark.tables import TablesWriter
 from pgoutput.views import BATCHES, CHANGES
@@ -48,7 +59,8 @@ def replicate(
         report: Called after each micro-batch with the number of the micro-batch, and one result for each
             table that has changes in the micro-batch.
         recording: The recording that the changes come from, so that `pgoutput prune` keeps the segments that
-            the query needs: the query registers in it. None if the recording is not pruned.
+            the query needs: the query registers in it. None if the recording is not pruned, and the target
+            follows all tables.
 
     Raises:
         ValueError: `changes` is not a streaming DataFrame of one of these views.
@@ -137,7 +149,9 @@ class _BatchFunction:
         self._write = write
         self._recording = recording
         self._owner: Owner | None = None
-        self._registered: tuple[Recording, Registration] | None = None
+        self._source: Recording | None = None
+        self._registration: Registration | None = None
+        self._selection: Selection | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Check that this query owns the target, then write a micro-batch."""
@@ -147,19 +161,33 @@ class _BatchFunction:
         if self._owner is None:
             self._owner = Owner(read_query_id(session, self._checkpoint), self._output, recording)
         claim_target(self._target, self._owner, batch=batch)
+        one = Batch(batch, self._owner, self._checkpoint)
         if self._recording is not None and recording:
-            # Spark commits a micro-batch when this function has returned.
-            done = read_offset(session, self._checkpoint, batch - 1).segment if batch else 0
-            self._register(self._recording, self._owner, done)
-        self._write(rows, Batch(batch, self._owner, self._checkpoint))
+            segments = one.as_missed(session)
+            self._register(self._recording, self._owner, segments.first_segment - 1)
+            rows = self._select(rows, segments)
+        elif selected_tables(locate(self._target)) is not None:
+            raise ReplicaError(f"{self._target}: the target follows some tables: pass the argument recording")
+        self._write(rows, one)
 
     def _register(self, place: str, owner: Owner, segment: int) -> None:
-        if self._registered is None:
-            source = Recording(place)
-            self._registered = source, Registration(source, locate(self._target), owner)
-        source, registration = self._registered
-        source.extend()
-        registration.update(segment)
+        """Register the query in the recording; Spark commits a micro-batch when it has been written."""
+        if self._source is None or self._registration is None:
+            self._source = Recording(place)
+            self._registration = Registration(self._source, locate(self._target), owner)
+        self._source.extend()
+        self._registration.update(segment)
+
+    def _select(self, rows: DataFrame, segments: MissedBatch) -> DataFrame:
+        """Return the rows of the relations that the target follows."""
+        if self._source is None or segments.last_segment < segments.first_segment:
+            return rows
+        if self._selection is None:
+            self._selection = Selection(self._source, locate(self._target))
+        oids = self._selection.oids(segments.batch, segments.first_segment, segments.last_segment)
+        if oids is None:
+            return rows
+        return rows.filter(sf.col("oid" if "data" in rows.columns else "relation.oid").isin(sorted(oids)))
 
 
 def _write_feed_batch(target: str, rows: DataFrame, batch: Batch) -> None:

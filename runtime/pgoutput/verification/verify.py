@@ -32,7 +32,7 @@ from pgoutput.recording import (
     locate,
     store_verified_table,
 )
-from pgoutput.replica import Owner
+from pgoutput.replica import Owner, existing_tables, selected_tables
 from pgoutput.replica.as_of import TablesAsOf
 from pgoutput.replica.ownership import read_owner
 from pgoutput.replica.verified import store_verified
@@ -112,7 +112,8 @@ def verify_tables(
         recording: Path or URL of the recording.
         target: The folder that holds the replica.
         dsn: Connection string of the source. The role needs the attribute REPLICATION.
-        tables: Names of the tables to compare, such as `public.orders`; all published tables if empty.
+        tables: Names of the tables to compare, such as `public.orders`; if empty, all published tables that
+            the target follows.
         rate: Number of rows to read from the source per second; None for no limit.
         max_keys: Largest number of differing rows of a table whose keys a verdict has; 0 for no keys.
         report: Called with `Waiting` and `AwaitingRecording` events, possibly from another thread.
@@ -138,7 +139,7 @@ def verify_tables(
                 with snapshot.connect(lambda: False) as connection:
                     row_hash = choose_hash(connection)
                     published = published_tables(connection, source.publications, binary=False)
-                selected = _select(published, tables) if wanted is None else published
+                selected = _select(published, tables, place) if wanted is None else published
                 _await_recording(recording, snapshot.lsn, report)
                 recorded.refresh()
                 compared = [one for one in selected if wanted is None or one.relation.oid in wanted]
@@ -183,9 +184,17 @@ def _check_server(dsn: str, recording: Recording) -> Source:
     return source
 
 
-def _select(published: list[PublishedTable], tables: Collection[str]) -> list[PublishedTable]:
+def _select(
+    published: list[PublishedTable], tables: Collection[str], target: Location
+) -> list[PublishedTable]:
+    """Return the tables to compare: those with the given names, or all that the target follows."""
     if unknown := sorted({*tables} - {one.name for one in published}):
         raise RecordingError(f"no publication of the recording has the table {', '.join(unknown)}")
+    if (selected := selected_tables(target)) is not None:
+        existing = existing_tables(target)
+        published = [one for one in published if one.name in selected or one.relation.oid in existing]
+    if skipped := sorted({*tables} - {one.name for one in published}):
+        raise ReplicaError(f"{target}: the target does not follow the table {', '.join(skipped)}")
     return [one for one in published if not tables or one.name in tables]
 
 

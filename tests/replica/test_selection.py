@@ -1,0 +1,222 @@
+"""A target follows some tables of a recording; tables that are added later have all their rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+from deltalake import DeltaTable
+
+from pgoutput import messages as m
+from pgoutput.errors import RecordingError, ReplicaError
+from pgoutput.recording import locate, prune
+from pgoutput.replica import replica_tables, replicate, retry_tables, select_tables, selected_tables
+from pgoutput.replica import selection as selection_module
+from pgoutput.replica.checkpoint import Checkpoint
+from tests.recording.recordings import record, sent, source, write
+from tests.replica.tables import different_tables
+from tests.replica.test_replicate import copy_segments, forget_commit
+from tests.truth import TrueTable, true_tables
+
+NAME = "pg18_p4_par_2pc"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording with interleaved streamed and prepared transactions, in many segments."""
+    folder = tmp_path_factory.mktemp("whole")
+    write(folder, source(NAME), sent(NAME), 40)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def truth(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> list[TrueTable]:
+    """The final tables of the server that have a Delta table."""
+    target = tmp_path_factory.mktemp("truth") / "lake"
+    replicate(whole, target)
+    return [table for table in true_tables("pg18") if table.oid in replica_tables(target)]
+
+
+class Killed(BaseException):
+    """Stands for a signal that kills the process."""
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 20))])
+def test_added_tables_equal_a_real_servers_tables(
+    whole: Path, truth: list[TrueTable], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Tables are added at any time, and the run is killed at any write of an added table, and goes on."""
+    random, folder, target = Random(seed), tmp_path / "recording", tmp_path / "lake"
+    names = [table.name for table in truth]
+    random.shuffle(names)
+    last = max(len(list(whole.iterdir())) - 1, 1)
+    stages = sorted(random.sample(range(1, last), 6))
+    for function in ("record_failure", "write_file"):
+        monkeypatch.setattr(selection_module, function, killing(getattr(selection_module, function), random))
+    wanted: set[str] = set()
+    for count in [*stages, None]:
+        copy_segments(whole, folder, count)
+        added = {names.pop() for _ in range(4)}
+        while True:
+            try:
+                select_tables(folder, target, added)
+                break
+            except (Killed, ReplicaError):  # a killed run has planned a micro-batch
+                list(retry_tables(folder, target))
+                replicate(folder, target)
+        wanted |= added
+        list(retry_tables(folder, target))
+        replicate(folder, target)
+        if count is not None and random.random() < 0.5:
+            forget_commit(target)
+            replicate(folder, target)
+    assert selected_tables(locate(target)) == wanted
+    list(retry_tables(folder, target))
+    assert different_tables(target, [table for table in truth if table.name in wanted]) == []
+    followed = {oid for oid, table in replica_tables(target).items() if not table.error}
+    assert {table.name for table in truth if table.oid in followed} == wanted
+
+
+def killing(function, random: Random):  # type: ignore[no-untyped-def]
+    """Return a function that kills every third call, before or after its effect."""
+
+    def call(*arguments: object) -> None:
+        moment = random.randrange(6)
+        if moment == 0:
+            raise Killed
+        function(*arguments)
+        if moment == 1:
+            raise Killed
+
+    return call
+
+
+def insert(folder: Path, name: str, *values: int, oid: int = 1, drop: int | None = None) -> None:
+    """Record a transaction in a segment of its own; it inserts rows into a table of this name."""
+    relation = m.Relation(oid, "public", name, m.ReplicaIdentity("d"), (m.RelationColumn(1, "id", 23, -1),))
+    folder.mkdir(exist_ok=True)
+    n = len(list(folder.glob("*.arrow"))) + 1
+    changes = [relation, m.Begin(n * 100, n, n), *(m.Insert(oid, (str(one),)) for one in values)]
+    record(folder, *changes, m.Commit(n * 100, n * 100 + 10, n))
+    (folder / "_recording.json").write_text(json.dumps({"last_segment": n}))
+
+
+def rows(target: Path) -> dict[str, list[int]]:
+    """Return the rows of the tables of a target, and the tables' errors, by the tables' names."""
+    return {
+        table.name: sorted(DeltaTable(table.place).to_pyarrow_table()["id"].to_pylist())
+        for table in replica_tables(target).values()
+        if table.place and not table.error
+    }
+
+
+def run(folder: Path, target: Path, *tables: str) -> None:
+    """Do what `pgoutput replicate` does."""
+    if tables:
+        select_tables(folder, target, tables)
+    list(retry_tables(folder, target))
+    replicate(folder, target)
+
+
+def test_tables_that_are_not_selected_are_left_out(tmp_path: Path) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    insert(folder, "a", 1)
+    insert(folder, "b", 2, oid=2)
+    assert select_tables(folder, target, ["public.a", "public.c"]) == ["public.c"]
+    run(folder, target)
+    assert rows(target) == {"a": [1]}
+    insert(folder, "c", 3, oid=3)
+    insert(folder, "b", 4, oid=2)
+    run(folder, target)
+    assert rows(target) == {"a": [1], "c": [3]}
+    run(folder, target, "public.b")
+    assert rows(target) == {"a": [1], "c": [3], "b": [2, 4]}
+    insert(folder, "b", 5, oid=2)
+    run(folder, target)
+    assert rows(target) == {"a": [1], "c": [3], "b": [2, 4, 5]}
+
+
+def test_a_renamed_table_is_followed_further(tmp_path: Path) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    insert(folder, "a", 1)
+    run(folder, target, "public.a")
+    insert(folder, "b", 2)
+    insert(folder, "a", 3, oid=2)  # another relation gets the selected name
+    run(folder, target)
+    assert {oid: one.name for oid, one in replica_tables(target).items()} == {1: "b", 2: "a"}
+    assert rows(target) == {"b": [1, 2], "a": [3]}
+
+
+@pytest.mark.parametrize("between", [0, 1])
+def test_a_table_that_gets_a_selected_name_has_its_earlier_rows(tmp_path: Path, between: int) -> None:
+    """Whether it was renamed within a micro-batch, or after a micro-batch that has skipped its changes."""
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    insert(folder, "old", 1)
+    select_tables(folder, target, ["public.a"])
+    if between:
+        replicate(folder, target)
+    insert(folder, "old", 2)
+    insert(folder, "a", 3)
+    replicate(folder, target)
+    (table,) = replica_tables(target).values()
+    assert bool(table.error) == bool(between)
+    insert(folder, "a", 4)
+    replicate(folder, target)
+    run(folder, target)
+    assert rows(target) == {"a": [1, 2, 3, 4]}
+
+
+def test_skipped_changes_that_were_pruned_are_noticed(tmp_path: Path) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    insert(folder, "a", 1)
+    insert(folder, "b", 2, oid=2)
+    run(folder, target, "public.a")
+    insert(folder, "a", 3)
+    insert(folder, "c", 4, oid=3)
+    run(folder, target)
+    assert prune(folder, keep=0).first_segment == 4
+    with pytest.raises(RecordingError, match=r"public\.b cannot be added: .*segment 1 was pruned"):
+        select_tables(folder, target, ["public.b"])
+    assert selected_tables(locate(target)) == {"public.a"}
+    insert(folder, "b", 5, oid=2)
+    run(folder, target, "public.c")  # its changes were not pruned
+    assert rows(target) == {"a": [1, 3], "c": [4]}
+    insert(folder, "c", 6, oid=2)  # a relation with pruned changes gets a selected name
+    run(folder, target)
+    run(folder, target)
+    assert "segment 1" in replica_tables(target)[2].error
+    assert rows(target) == {"a": [1, 3], "c": [4]}
+
+
+def test_tables_are_added_to_a_target_that_follows_some_tables(tmp_path: Path) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    insert(folder, "a", 1)
+    run(folder, target)
+    with pytest.raises(ReplicaError, match="the target follows all tables"):
+        select_tables(folder, target, ["public.a"])
+    other = tmp_path / "other"
+    run(folder, other, "public.a")
+    (other / "_selected_tables.json").write_text("[")
+    with pytest.raises(ReplicaError, match="_selected_tables.json: "):
+        replicate(folder, other)
+
+
+def test_tables_are_not_added_while_a_query_runs(tmp_path: Path) -> None:
+    """The query would not know of them: it fails, or adding them fails."""
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    insert(folder, "a", 1)
+    insert(folder, "b", 2, oid=2)
+    run(folder, target, "public.a")
+    running = Checkpoint(locate(target) / "_checkpoint")
+    select_tables(folder, target, ["public.b"])
+    with pytest.raises(ReplicaError, match="only one query may write to a target"):
+        running.plan(msgspec.structs.replace(running.offset, segment=3))
+    forget_commit(target)
+    with pytest.raises(ReplicaError, match="another run is active"):
+        select_tables(folder, target, ["public.c"])
+    insert(folder, "a", 3)
+    run(folder, target)
+    assert rows(target) == {"a": [1, 3], "b": [2]}
