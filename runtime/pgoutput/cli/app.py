@@ -304,8 +304,8 @@ def replicate(
         list[str] | None,
         typer.Option(
             "--table",
-            help="A table to follow from now on, such as public.orders; repeatable. Without any, a new target "
-            "follows all tables.",
+            help="A table to follow from now on, such as public.orders; repeatable. A new target follows all "
+            "tables if none is named.",
             show_default=False,
         ),
     ] = None,
