@@ -71,7 +71,7 @@ def _add(target: Location, checkpoint: Checkpoint, relations: Relations) -> None
         return
     if not checkpoint.is_committed:
         raise ReplicaError(
-            f"{target}: the last run was interrupted, or another run is active. Replicate once without adding "
+            f"{target}: the last run was interrupted, or another run is active. Run once without adding "
             "tables, then add them"
         )
     applied = checkpoint.offset
