@@ -12,10 +12,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
+from pgoutput.errors import RecordingError
+from pgoutput.recorder import is_requested, request_snapshot
+from pgoutput.recorder.exported_snapshot import stored_lsn
 from pgoutput.recording import Recording, find_segments, locate, prune, read_beginning, read_readers
-from pgoutput.replica import replica_tables, replicate
+from pgoutput.replica import replica_tables, replicate, retry_tables, select_tables
 from tests.recorder.lab import Lab, wait_until
 from tests.server import VERSION, Server
 
@@ -128,6 +132,41 @@ def test_replicas_follow_while_the_recording_is_pruned(lab: Lab, tmp_path: Path)
         assert rows(target, history=history) == expected
     assert 5 < beginnings[0] < beginnings[1]
     Recording(lab.folder).check()
+
+
+def test_a_table_with_pruned_changes_is_added_after_a_snapshot(lab: Lab, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    lab.run(
+        "CREATE TABLE t (id int PRIMARY KEY, a text)",
+        "CREATE TABLE u (id int PRIMARY KEY, a text)",
+        "CREATE PUBLICATION p FOR TABLE t, u",
+        "INSERT INTO u SELECT g, 'before' FROM generate_series(1, 9) g",
+    )
+
+    def apply(*statements: str) -> None:
+        lab.run(*statements)
+        lsn = lab.lsn()
+        lab.run("INSERT INTO t SELECT count(*) FROM t")
+        wait_until(lambda: stored_lsn(lab.folder) >= lsn)
+        replicate(lab.folder, target)
+
+    with lab.recording(snapshot=True, segment_seconds=0.03):
+        wait_until(lambda: bool(find_segments(locate(lab.folder))))
+        select_tables(lab.folder, target, ["public.t"])
+        apply("DELETE FROM u WHERE id = 1")
+        apply("INSERT INTO u VALUES (10, 'skipped')")
+        assert prune(lab.folder, keep=0).first_segment > 1
+        with pytest.raises(RecordingError, match=r"pgoutput snapshot --table public\.u"):
+            select_tables(lab.folder, target, ["public.u"])
+        request = request_snapshot(lab.folder, ["public.u"])
+        wait_until(lambda: not is_requested(request))
+        apply("UPDATE u SET a = 'after' WHERE id = 2")
+        select_tables(lab.folder, target, ["public.u"])
+        assert [one.error for one in retry_tables(lab.folder, target)] == [""]
+        apply("INSERT INTO u VALUES (11, 'last')")
+    places = {one.name: one.place for one in replica_tables(target).values()}
+    found = DeltaTable(places["u"]).to_pyarrow_table().select(["id", "a"]).to_pylist()
+    assert sorted((row["id"], row["a"]) for row in found) == sorted(lab.rows("SELECT id, a FROM u"))
 
 
 def test_pruned_commits_that_the_server_sends_again_are_not_missed(tmp_path: Path) -> None:

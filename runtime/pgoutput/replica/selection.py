@@ -15,15 +15,16 @@ from itertools import chain
 from typing import Final
 
 import msgspec
+import pyarrow.compute as pc
 
 from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import Location, PathOrUri, Recording, SchemaVersion, locate
+from pgoutput.recording import Location, PathOrUri, Recording, SchemaVersion, SegmentReader, locate
 from pgoutput.replica.checkpoint import CHECKPOINT_FOLDER, Checkpoint
 from pgoutput.replica.failed_tables import FailedTable, MissedBatch, read_failed_tables, record_failure
 from pgoutput.replica.ownership import read_owner
 from pgoutput.replica.registry import registered_oids
 from pgoutput.replica.small_files import read_file, write_file
-from pgoutput.views import schema_versions
+from pgoutput.views import ChangesView, plan_changes, read, schema_versions
 
 _FILE: Final = "_selected_tables.json"
 
@@ -49,7 +50,8 @@ def select_tables(
         Those of the names that no relation of the recording has had so far.
 
     Raises:
-        RecordingError: The recording cannot be read, or skipped changes of an added table were pruned.
+        RecordingError: The recording cannot be read, or skipped changes of an added table were pruned and no
+            snapshot after them has its rows.
         ReplicaError: The target follows all tables, or its last run was interrupted within a micro-batch.
     """
     folder, source = locate(target), Recording(recording, may_be_empty=True, may_be_missing=True)
@@ -78,15 +80,45 @@ def _add(target: Location, checkpoint: Checkpoint, relations: Relations) -> None
     relations.read(applied.segment)
     existing = existing_tables(target)
     late = [one for oid, one in relations.selected.items() if oid not in existing]
-    for one in late:
-        try:
-            relations.recording.check_not_pruned(one.first_segment)
-        except RecordingError as error:
-            raise RecordingError(f"{one.namespace}.{one.name} cannot be added: {error}") from None
+    begins = {one.oid: _complete_since(relations.recording, one, applied.segment) for one in late}
     checkpoint.plan(applied)  # a query that is running cannot plan this micro-batch any more, and fails
     for one in late:
-        one.record_missed(target, MissedBatch(checkpoint.batch, one.first_segment, applied.segment))
+        one.record_missed(target, MissedBatch(checkpoint.batch, begins[one.oid], applied.segment))
     checkpoint.commit()
+
+
+def _complete_since(recording: Recording, relation: SelectedRelation, last: int) -> int:
+    """Return the number of a segment: from it on, the recording has all rows of a relation.
+
+    Raises:
+        RecordingError: The recording has all rows in none of the segments up to number `last`.
+    """
+    try:
+        recording.check_not_pruned(relation.first_segment)
+    except RecordingError as error:
+        for number in reversed([number for number in recording.numbers if number <= last]):
+            if recording.metadata([number])[0].kind == "snapshot" and _replaces(
+                recording, number, relation.oid
+            ):
+                return number
+        name = f"{relation.namespace}.{relation.name}"
+        raise RecordingError(
+            f"{name} cannot be added: {error}; or add its rows to the recording (`pgoutput snapshot --table "
+            f"{name}`), replicate them, and add the table then"
+        ) from None
+    return relation.first_segment
+
+
+def _replaces(recording: Recording, number: int, oid: int) -> bool:
+    """Return whether a snapshot that ends in a segment replaces all rows of a relation."""
+    for task in plan_changes(recording, [number]):
+        with SegmentReader(task.place) as segment:
+            changes = ChangesView(segment, task, lambda schema: schema.relation.oid == oid)
+            if any(
+                pc.any(pc.equal(rows["operation"], "Truncate")).as_py() for rows in read(segment, changes)
+            ):
+                return True
+    return False
 
 
 def selected_tables(target: Location) -> frozenset[str] | None:
