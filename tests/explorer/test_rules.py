@@ -173,7 +173,8 @@ def _damaged_stream(random: Random) -> tuple[CheckOptions, Records]:
     header, lines, _ = corpus.read(random.choice(corpus.CAPTURES))
     short = [line.record for line in lines if len(line.record.data) <= MOST_BYTES]
     start = random.choice((0, random.randrange(len(short))))
-    records = [(record.channel, record.data) for record in short[start : start + random.randint(10, 80)]]
+    part = short[start : start + random.randint(10, 80)]
+    records: Records = [(record.channel, record.data) for record in part]
     for _ in range(random.choice((0, 1, 1, 2, 3, 5))):
         _damage(random, records)
     return _options(random, header), records
@@ -187,7 +188,7 @@ def _options(random: Random, header: Header) -> CheckOptions:
     return CheckOptions(proto_version=random.choice((1, 2, 3, 4)), two_phase=random.random() < 0.5)
 
 
-def _damage(random: Random, records: list[tuple[Any, bytes]]) -> None:
+def _damage(random: Random, records: Records) -> None:
     if not records:
         return
     at = random.randrange(len(records))
