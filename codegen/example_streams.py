@@ -21,7 +21,7 @@ _COLUMNS: tuple[Mapping[str, Any], ...] = (
 _NAMES: Mapping[str, str] = {"relation": "account", "type": "mood", "origin": "node_b"}
 _ROW = ("7", "ada@example.org", None)
 _TEXTS: Mapping[str, str] = {"namespace": "public", "prefix": "audit"}
-_EPOCH_MICROSECONDS = 820_497_600_000_000
+_EPOCH_MICROSECONDS = 820_540_800_000_000
 """2026-01-01 00:00 UTC, in microseconds since 2000-01-01."""
 
 

@@ -19,7 +19,10 @@ NAME = "explorer/index.html"
 
 SOURCES = Path(__file__).parent / "templates/explorer"
 
-CORE = ("bytes", "layouts", "walk", "stream", "tracker", "store", "files", "packets", "edit", "index")
+CORE = (
+    *("bytes", "layouts", "walk", "stream", "tracker", "rules", "checker"),
+    *("store", "files", "packets", "edit", "index"),
+)
 """Modules that run in the page and in its worker, without a document."""
 
 PAGE = ("elements", "state", "list", "lanes", "hex", "fields", "spec", "versions", "permalink", "page")

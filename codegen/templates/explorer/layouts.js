@@ -13,8 +13,16 @@ function completeField(field) {
   };
 }
 
+function completeMessage(version, message) {
+  const fields = (message.fields ?? []).map(completeField);
+  const members = fields.flatMap((field) => (field.kind === "choice" ? field.fields : [field]));
+  /** Names of fields by meaning. */
+  const names = Object.fromEntries(members.filter(({ means }) => means).map(({ means, name }) => [means, name]));
+  return { ...message, version, fields, names };
+}
+
 function completeProtocol(version, { messages }) {
-  const layouts = messages.map((one) => ({ ...one, version, fields: (one.fields ?? []).map(completeField) }));
+  const layouts = messages.map((one) => completeMessage(version, one));
   return {
     version,
     label: version === null ? "the replication protocol" : `protocol version ${version}`,

@@ -17,17 +17,25 @@ function readPackets(bytes, store) {
     const segment = findSegment(packet, link);
     if (segment) addSegment(connections, segment, order++);
   });
-  let settings = {};
+  let settings = null;
+  let gaps = 0;
   const messages = [];
-  for (const one of connections.values()) {
-    for (const { bytes: frame, order: at } of frames(one)) {
-      const query = frame[0] === 0x51 ? UTF8.decode(frame.subarray(5, -1)) : "";
+  for (const { segments } of connections.values()) {
+    const runs = joinSegments(segments);
+    gaps += Math.max(0, runs.length - 1);
+    let copies = "unknown"; // what CopyData has: "replication", "tables", or "unknown" if its beginning is missing
+    for (const { tag, body, order: at } of runs.flatMap((run) => [...frames(run)])) {
+      const query = tag === "Q" ? UTF8.decode(body.subarray(0, -1)) : "";
       if (/^\s*START_REPLICATION\s+SLOT/i.test(query)) settings = readCommand(query);
-      if (frame[0] === 0x64) messages.push({ at, data: frame.subarray(5), sender: one.sender });
+      if (query) copies = /^\s*START_REPLICATION/i.test(query) ? "replication" : "tables";
+      copies = { W: "replication", H: "tables", G: "tables" }[tag] ?? copies;
+      const isMessage = copies === "replication" || (copies === "unknown" && isEnvelope(body));
+      if (tag === "d" && isMessage) messages.push({ at, body });
     }
   }
   messages.sort((a, b) => a.at - b.at);
-  for (const { data, sender } of messages) addCopyData(data, store, sender);
+  for (const { body } of messages) addCopyData(body, store);
+  if (gaps) store.note = `, in which packets are missing in ${gaps} place${gaps === 1 ? "" : "s"}`;
   return settings;
 }
 
@@ -38,7 +46,7 @@ function readCommand(query) {
   return {
     version: Number(option("proto_version") ?? LATEST),
     streaming: { true: "on", false: "off" }[streaming] ?? streaming,
-    twoPhase: ["on", "true"].includes(option("two_phase") ?? ""),
+    twoPhase: !["off", "false", "0"].includes(option("two_phase") ?? ""), // the slot may have it, too
   };
 }
 
@@ -105,32 +113,46 @@ function addSegment(connections, { from, to, sequence, starts, data }, order) {
   if (starts || !connections.has(key)) {
     const used = connections.get(key);
     if (used && used.segments.length) connections.set(`${key} ${order}`, used); // the ports are used again
-    connections.set(key, { base: (sequence + (starts ? 1 : 0)) >>> 0, segments: [], sender: "" });
+    connections.set(key, { base: (sequence + (starts ? 1 : 0)) >>> 0, segments: [] });
   }
   const one = connections.get(key);
   if (data.length) one.segments.push({ at: (sequence - one.base) | 0, data, order });
 }
 
-/** Yield the frames of the protocol in one direction of a connection, without what was sent twice. */
-function* frames(connection) {
-  const segments = connection.segments.sort((a, b) => a.at - b.at || a.order - b.order);
-  const parts = [];
-  let size = 0;
-  for (const one of segments) {
-    if (one.at + one.data.length <= size) continue;
-    if (one.at > size) break; // a packet is missing
-    parts.push({ data: one.data.subarray(size - one.at), end: one.at + one.data.length, order: one.order });
-    size = one.at + one.data.length;
+/** Return the runs of segments without a gap between them, without what was sent twice. */
+function joinSegments(segments) {
+  const runs = [];
+  let end = 0;
+  let latest = 0; // a frame is complete when all packets before its end have come
+  for (const { at, data, order } of segments.sort((a, b) => a.at - b.at || a.order - b.order)) {
+    if (!runs.length || at > end) {
+      runs.push([]);
+      end = at;
+    }
+    if (at + data.length <= end) continue;
+    latest = Math.max(latest, order);
+    runs.at(-1).push({ data: data.subarray(end - at), order: latest });
+    end = at + data.length;
   }
-  const bytes = concatenate(parts.map(({ data }) => data));
-  const untagged = startupEnd(bytes);
-  connection.sender = untagged > 0 ? "client" : "server";
+  return runs;
+}
+
+/** Yield the protocol's frames in a run of segments. After bytes that begin no frame, the next segment is tried. */
+function* frames(run) {
+  const bytes = concatenate(run.map(({ data }) => data));
+  const ends = [];
+  for (const { data } of run) ends.push((ends.at(-1) ?? 0) + data.length);
   let part = 0;
-  for (let at = untagged; at + 5 <= bytes.length; ) {
+  for (let at = startupEnd(bytes); at + 5 <= bytes.length; ) {
+    while (ends[part] <= at) part += 1;
     const end = frameEnd(bytes, at);
-    if (end < at + 5 || end > bytes.length) return;
-    while (part < parts.length - 1 && parts[part].end < end) part += 1;
-    yield { bytes: bytes.subarray(at, end), order: parts[part]?.order ?? 0 };
+    const tag = String.fromCharCode(bytes[at]);
+    if (!/[A-Za-z1-3]/.test(tag) || end < at + 5 || end > bytes.length) {
+      at = ends[part];
+      continue;
+    }
+    while (ends[part] < end) part += 1;
+    yield { tag, body: bytes.subarray(at + 5, end), order: run[part].order };
     at = end;
   }
 }

@@ -129,6 +129,12 @@ function nextProblem() {
   else say("No message has a problem.");
 }
 
+function fillRules() {
+  const names = (rules) => rules.flatMap((name) => [h("code", {}, name), " "]);
+  byId("own-rules").append(...names([...DECODER_RULES, ...RULES.map(({ name }) => name)]));
+  for (const [about, rules] of Object.entries(COMMAND_LINE_RULES)) byId("other-rules").append(h("li", {}, `${about}: `, names(rules)));
+}
+
 function fillControls() {
   for (const number of VERSIONS.keys()) byId("version").append(h("option", { value: number }, String(number)));
   for (const name of Object.keys(STREAMING_SINCE)) byId("streaming").append(h("option", {}, name));
@@ -225,5 +231,6 @@ onChange((names) => {
 });
 narrow.addEventListener("change", () => change("row"));
 fillControls();
+fillRules();
 listen();
 openHash(location.hash).then((opened) => opened || openExample(LATEST));

@@ -115,5 +115,7 @@ function valuesOf(row) {
 /** Return the error of a message: it cannot be decoded, or breaks a rule of order; "" for none. */
 function problemOf(row) {
   if (!(state.index.flags[row] & (FAILED | OUT_OF_PLACE))) return "";
-  return state.index.errors.get(row) ?? explainRow(row).error?.message ?? "the message is out of place";
+  const { rule, text } = state.index.errors.get(row) ?? { rule: "message", text: explainRow(row).error?.message };
+  if (rule === "message") return text ?? "the message is out of place";
+  return `${text} (${rule})`;
 }

@@ -7,6 +7,8 @@ class Store {
     this.channels = new Uint8Array(1024);
     this.size = 0;
     this.count = 0;
+    /** What the name of the file's format ends with. */
+    this.note = "";
   }
 
   /** Make room for `size` more bytes; return the position of the first. */

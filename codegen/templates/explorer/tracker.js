@@ -1,25 +1,20 @@
-// Follows the transactions of a stream. The rules and their texts are those of pgoutput's TransactionTracker.
-
-const OPENERS = { begin: "commit", begin_prepare: "prepare", open_block: "close_block" };
+// Follows the transactions of a stream, as pgoutput's TransactionTracker with `lenient`.
 
 /** What a message does to its transaction; a column of the index has the positions in this list. */
 const MARKS = ["", "begin", "open", "close", "savepoint", "rollback", "prepare", "commit", "abort"];
 
 class Tracker {
-  /** `report` is called with a row and the text of the rule that its message breaks. */
-  constructor(report) {
-    this.report = report;
+  constructor() {
     this.transactions = [];
     this.streamed = new Map();
     this.prepared = new Map();
     this.current = null;
-    this.closer = "";
     this.subtransactions = new Map();
     /** Position in MARKS of what the last message did. */
     this.marked = 0;
   }
 
-  /** Follow a message; return its transaction, null for none. A rule that the message breaks is only reported. */
+  /** Follow a message; return its transaction, null for none. A missing first message is assumed to have come. */
   feed(row, layout, means) {
     this.row = row;
     this.layout = layout;
@@ -29,13 +24,8 @@ class Tracker {
     return transaction;
   }
 
-  refuse(text) {
-    this.report(this.row, `${this.layout.name}: ${text}`);
-  }
-
   start(xid, kind) {
-    const opener = this.layout.role in OPENERS ? this.layout.name : "NoneType";
-    const one = { id: this.transactions.length, xid, kind, opener, gid: "", first: this.row, last: this.row, end: "" };
+    const one = { id: this.transactions.length, xid, kind, gid: "", first: this.row, last: this.row, end: "" };
     this.transactions.push(one);
     return one;
   }
@@ -45,19 +35,6 @@ class Tracker {
     return transaction;
   }
 
-  requireNoneOpen() {
-    if (this.current) this.refuse(`transaction ${this.current.xid} is still open`);
-  }
-
-  requireStreamed(xid) {
-    if (!this.streamed.has(xid)) this.refuse(`transaction ${xid} has not had its first block`);
-  }
-
-  requireOpen() {
-    if (!this.current) this.refuse("no transaction is open");
-    return this.current;
-  }
-
   finish(transaction, end) {
     transaction.end = end;
     this.subtransactions.delete(transaction);
@@ -65,8 +42,6 @@ class Tracker {
   }
 
   begin({ xid, gid = "" }) {
-    this.requireNoneOpen();
-    this.closer = OPENERS[this.layout.role];
     this.current = this.start(xid, this.layout.role === "begin" ? "whole" : "prepared");
     this.current.gid = gid;
     return this.mark(this.current, "begin");
@@ -81,20 +56,13 @@ class Tracker {
   }
 
   prepare(means) {
-    this.requireUnusedGid(means.gid);
     return this.keepPrepared(this.close(means), means.gid);
   }
 
-  open_block({ xid, first_block }) {
-    const known = this.streamed.get(xid);
-    if (first_block && known) this.refuse(`transaction ${xid} has had its first block already`);
-    if (!first_block) this.requireStreamed(xid);
-    this.requireNoneOpen();
-    const transaction = known ?? this.start(xid, "streamed");
-    this.streamed.set(xid, transaction);
-    this.current = transaction;
-    this.closer = "close_block";
-    return this.mark(transaction, "open");
+  open_block({ xid }) {
+    this.current = this.streamed.get(xid) ?? this.start(xid, "streamed");
+    this.streamed.set(xid, this.current);
+    return this.mark(this.current, "open");
   }
 
   close_block(means) {
@@ -106,7 +74,6 @@ class Tracker {
   }
 
   prepare_streamed({ xid, gid }) {
-    this.requireUnusedGid(gid);
     return this.keepPrepared(this.endStreamed(xid), gid);
   }
 
@@ -114,7 +81,6 @@ class Tracker {
     if (subxid === xid) return this.finish(this.endStreamed(xid), "abort");
     const transaction = this.streamed.get(xid);
     if (!transaction) return null; // PostgreSQL 18.0 to 18.4 send it for a subtransaction that was not streamed
-    this.requireNoneOpen();
     this.current = null;
     return this.mark(transaction, "rollback");
   }
@@ -130,7 +96,7 @@ class Tracker {
   }
 
   change({ subxid }) {
-    const transaction = this.requireOpen();
+    const transaction = this.current;
     if (!transaction || subxid === undefined || subxid === transaction.xid) return transaction;
     const known = this.subtransactions.get(transaction) ?? new Set();
     if (!known.has(subxid)) this.mark(transaction, "savepoint");
@@ -159,7 +125,7 @@ class Tracker {
   }
 
   origin() {
-    return this.requireOpen();
+    return this.current;
   }
 
   relation() {
@@ -171,29 +137,16 @@ class Tracker {
   }
 
   close({ xid }) {
-    const transaction = this.current ?? this.requireOpen();
-    const { role } = this.layout;
-    if (!transaction || role !== this.closer) {
-      const openers = Object.keys(OPENERS).filter((one) => OPENERS[one] === role);
-      const names = VERSIONS.get(LATEST).messages.filter((one) => openers.includes(one.role)).map(({ name }) => name);
-      const there = transaction ? transaction.opener : "no message";
-      this.refuse(`must follow ${names.join(" or ")}, but ${there} opened transaction ${transaction?.xid ?? "None"}`);
-    }
+    const transaction = this.current ?? this.start(xid ?? 0, "whole");
     this.current = null;
-    return transaction ?? this.start(xid ?? 0, "whole");
+    return transaction;
   }
 
   endStreamed(xid) {
-    this.requireStreamed(xid);
-    this.requireNoneOpen();
     this.current = null;
     const transaction = this.streamed.get(xid) ?? this.start(xid, "streamed");
     this.streamed.delete(xid);
     return transaction;
-  }
-
-  requireUnusedGid(gid) {
-    if (this.prepared.has(gid)) this.refuse(`a transaction is prepared as '${gid}' already`);
   }
 
   keepPrepared(transaction, gid) {
@@ -205,7 +158,6 @@ class Tracker {
   }
 
   endPrepared(gid) {
-    this.requireNoneOpen();
     this.current = null;
     const transaction = this.prepared.get(gid) ?? null;
     this.prepared.delete(gid);

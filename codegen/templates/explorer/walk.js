@@ -39,7 +39,7 @@ function layoutOf(protocol, data) {
  * Read a message; return its layout, the end of its last field, and the values of fields by meaning.
  *
  * `emit` is called with each piece: the bytes from `start` to `end`, with the path, value and layout of their
- * field. Without `emit`, 64-bit numbers are skipped, which is several times as fast.
+ * field. Without `emit`, paths and the values of rows are left out, which is several times as fast.
  */
 function readMessage(protocol, data, context, emit = null) {
   const layout = layoutOf(protocol, data);
@@ -118,7 +118,6 @@ class Reader {
   number(size, path, what, signed = false) {
     let at = this.take(size, path, what);
     if (size === 8) {
-      if (!this.emit) return 0n;
       const view = new DataView(this.data.buffer, this.data.byteOffset + at, 8);
       return signed ? view.getBigInt64(0) : view.getBigUint64(0);
     }

@@ -29,7 +29,7 @@ function load({ store, format, settings }, progress) {
 onmessage = async ({ data: { id, command, ...values } }) => {
   try {
     const result = await COMMANDS[command](values, (part) => postMessage({ id, part }));
-    postMessage({ id, result });
+    postMessage({ id, result }, result.store ? [result.store.data.buffer] : []);
   } catch (error) {
     const text = error instanceof RangeError ? `the file is too large for this browser (${error.message})` : error.message;
     postMessage({ id, error: text });

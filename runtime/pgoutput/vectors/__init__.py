@@ -14,9 +14,9 @@ from pgoutput._extras import require
 from pgoutput.vectors.answers import answer
 from pgoutput.vectors.judging import Verdict, judge
 from pgoutput.vectors.kit import read_kit
+from pgoutput.vectors.kit_schema import schema
 from pgoutput.vectors.model import FORMAT, Answer, Fault, Manifest, Options, Request, Vector
 from pgoutput.vectors.running import run_decoder
-from pgoutput.vectors.schema import schema
 
 if TYPE_CHECKING:
     from pgoutput.vectors.building import build_vectors, write_kit

@@ -12,9 +12,9 @@ import msgspec
 from pgoutput import __version__, _protocols
 from pgoutput.vectors.illegal import illegal_envelope_vectors, illegal_vectors
 from pgoutput.vectors.kit import MANIFEST
+from pgoutput.vectors.kit_schema import schema
 from pgoutput.vectors.legal import VERSIONS, envelope_vectors, message_vectors
 from pgoutput.vectors.model import FORMAT, File, Manifest, Vector
-from pgoutput.vectors.schema import schema
 from pgoutput.vectors.streams import SEED, capture_vectors, stream_vectors
 
 

@@ -1,0 +1,217 @@
+"""The protocol explorer reads the same messages from each kind of file as from the capture file."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from pgoutput.capturefile import Channel, encode_record
+from tests.codec import corpus
+from tests.explorer.packets import Network, disorder, frame, session, write
+from tests.explorer.peer import ask, open_file
+
+Record = tuple[Channel, bytes]
+
+RECORDS: Final = 300
+"""Number of messages of each capture, from its beginning."""
+
+PLAIN: Final = tuple(name for name in corpus.VARIED if "_ws_" not in name)
+WALSENDER: Final = ("pg10_ws_p1", "pg14_ws_p2_stream_msg", "pg16_ws_p4_par_2pc_msg", "pg18_ws_p3_2pc_stream")
+
+
+def start(name: str) -> tuple[bytes, list[Record]]:
+    """Return the header and the first records of a capture."""
+    with gzip.open(corpus.path(name)) as file:
+        header = file.readline()
+    lines = corpus.read(name)[1][:RECORDS]
+    return header, [(line.record.channel, line.record.data) for line in lines]
+
+
+def capture(header: bytes, records: list[Record]) -> bytes:
+    return header + b"".join(encode_record(*record) for record in records)
+
+
+def pg_recvlogical(records: list[Record]) -> bytes:
+    return b"".join(data + b"\n" for _, data in records)
+
+
+def copy_stream(records: list[Record]) -> bytes:
+    return frame("W", bytes(3)) + b"".join(frame("d", data) for _, data in records) + frame("c", b"")
+
+
+def xxd(data: bytes) -> str:
+    def line(at: int) -> str:
+        part = data[at : at + 16]
+        digits = " ".join(part[i : i + 2].hex() for i in range(0, len(part), 2))
+        return f"{at:08x}: {digits:39}  {_characters(part)}"
+
+    return "\n".join(line(at) for at in range(0, len(data), 16)) + "\n"
+
+
+def hexdump(data: bytes) -> str:
+    """Return what `hexdump -C` prints, in which `*` replaces repeated lines."""
+
+    def lines() -> Iterator[str]:
+        last, starred = b"", False
+        for at in range(0, len(data), 16):
+            part = data[at : at + 16]
+            if part == last:
+                if not starred:
+                    yield "*"
+                starred = True
+                continue
+            last, starred = part, False
+            digits = f"{part[:8].hex(' '):23}  {part[8:].hex(' '):23}"
+            yield f"{at:08x}  {digits}  |{_characters(part)}|"
+        yield f"{len(data):08x}"
+
+    return "\n".join(lines()) + "\n"
+
+
+def od(data: bytes) -> str:
+    """Return what `od -A x -t x1 -v` prints."""
+    lines = [f"{at:06x} {data[at : at + 16].hex(' ')}" for at in range(0, len(data), 16)]
+    return "\n".join([*lines, f"{len(data):06x}"]) + "\n"
+
+
+def psql(records: list[Record]) -> str:
+    rows = [f" 0/{i:X} | 7{i} | \\x{data.hex()}" for i, (_, data) in enumerate(records)]
+    return (
+        "\n".join(["    lsn    | xid | data ", "-----------+-----+------", *rows, f"({len(rows)} rows)"])
+        + "\n"
+    )
+
+
+def _characters(part: bytes) -> str:
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
+
+
+def _each(encode: Callable[[bytes], str]) -> Callable[[list[Record]], str]:
+    return lambda records: "".join(encode(data) + "\n" for _, data in records)
+
+
+def _wrapped(text: str, width: int) -> str:
+    return re.sub(f"(.{{{width}}})", r"\1\n", text) + "\n"
+
+
+TEXTS: Final[dict[str, Callable[[list[Record]], str]]] = {
+    "hex lines": _each(bytes.hex),
+    "hex lines, spaced": _each(lambda data: data.hex(" ").upper()),
+    "bytea lines": _each(lambda data: f"\\x{data.hex()}"),
+    "base64 lines": _each(lambda data: base64.b64encode(data).decode()),
+    "psql": psql,
+    "xxd of pg_recvlogical": lambda records: xxd(pg_recvlogical(records)),
+    "xxd -p of pg_recvlogical": lambda records: _wrapped(pg_recvlogical(records).hex(), 60),
+    "hexdump -C of a COPY stream": lambda records: hexdump(copy_stream(records)),
+    "od of a COPY stream": lambda records: od(copy_stream(records)),
+    "base64 of a COPY stream": lambda records: base64.encodebytes(copy_stream(records)).decode(),
+    "base64 of pg_recvlogical": lambda records: base64.b64encode(pg_recvlogical(records)).decode(),
+}
+
+
+def opened(contents: list[bytes], **settings: object) -> list[Any]:
+    """Return transactions and messages of each file as the page shows them."""
+    answers = ask(open_file(content, **settings) for content in contents)
+    return [[answer["transactions"], answer["messages"]] for answer in answers]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_files_and_texts_of_messages_without_envelopes(name: str) -> None:
+    header, records = start(name)
+    contents = [pg_recvlogical(records), gzip.compress(pg_recvlogical(records)), copy_stream(records)]
+    contents += [make(records).encode() for make in TEXTS.values()]
+    expected, *found = opened([capture(header, records), *contents])
+    assert len(expected[1]) == len(records)
+    assert all(message["problem"] is None for message in expected[1])
+    kinds = ["pg_recvlogical", "pg_recvlogical, compressed", "COPY stream", *TEXTS]
+    for kind, one in zip(kinds, found, strict=True):
+        assert one == expected, kind
+
+
+@pytest.mark.parametrize("name", WALSENDER)
+def test_files_and_texts_of_messages_in_envelopes(name: str) -> None:
+    header, both = start(name)
+    records = [record for record in both if record[0] == "copydata"]
+    texts = {kind: make for kind, make in TEXTS.items() if "recvlogical" not in kind}
+    contents = [copy_stream(records), *(make(records).encode() for make in texts.values())]
+    expected, *found = opened([capture(header, records), *contents])
+    for kind, one in zip(["COPY stream", *texts], found, strict=True):
+        assert one == expected, kind
+
+
+NETWORKS: Final = (
+    Network(),
+    Network("vlan", six=True),
+    Network("cooked", order=">"),
+    Network("raw", blocks=True),
+    Network("raw", six=True, blocks=True, order=">"),
+    Network("loopback"),
+)
+
+
+@pytest.mark.parametrize("name", WALSENDER)
+def test_packets(name: str) -> None:
+    header, records = start(name)
+    options = corpus.read(name)[0]
+    given = {"proto_version": options.proto_version, **options.options}
+    packets = session(records, ", ".join(f"\"{key}\" '{value}'" for key, value in given.items()))
+    contents = [write(packets, network) for network in NETWORKS]
+    contents += [write(disorder(packets), network) for network in NETWORKS]
+    expected, *found = opened([capture(header, records), *contents])
+    for network, one in zip(NETWORKS * 2, found, strict=True):
+        assert one == expected, network
+
+
+def test_packets_from_the_middle_of_a_connection() -> None:
+    name = WALSENDER[1]
+    header, records = start(name)
+    packets = session(records, "", 10_000_000, started=False)
+    expected, found = opened([capture(header, records), write(packets, Network(), handshake=False)])
+    assert found == expected
+
+
+def test_missing_packets_lose_only_the_messages_in_them() -> None:
+    header, records = start(WALSENDER[0])
+    packets = session(records, "proto_version '1'", 10_000_000)
+    lost = len(packets) // 2
+    while packets[lost][0]:
+        lost += 1
+    opening = len(packets) - len(records)
+    rest = [*records[: lost - opening], *records[lost - opening + 1 :]]
+    content = write([*packets[:lost], *packets[lost + 1 :]], Network())
+    (answer,) = ask([open_file(content)])
+    assert answer["format"] == "pcap file, in which packets are missing in 1 place"
+    (expected,) = opened([capture(header, rest)])
+    assert answer["messages"] == expected[1]
+
+
+def test_settings_of_the_page_are_kept_where_they_fit() -> None:
+    _, records = start("pg13_p1")
+    content = pg_recvlogical(records)
+    for version in (1, 2):
+        (answer,) = ask([open_file(content, version=version)])
+        assert answer["settings"]["version"] == version
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", "text: no message of logical replication is in it"),
+        (b"\x89PNG\r\n", "the first bytes, 89 50 4e 47, begin no known format"),
+        (b"\x1f\x8b\x08\0", "the file is not valid gzip, or ends too early"),
+        (b"42 0\n", "line 1: an odd number of hexadecimal digits: 42 0"),
+        (b"QgA=\nno message!\n", "line 2: neither hexadecimal digits nor base64: no message!"),
+        (b"{}\n", "line 1: no header: proto_version is missing"),
+        (b'{"proto_version": 9}\n', "line 1: proto_version 9 is not known; the versions are 1, 2, 3, 4"),
+        (b'{"proto_version": 1}\n{"data": "4"}\n', "line 2: data is not hex"),
+        (b"E\0\n", "byte 0: no newline ends the Stream Stop"),
+    ],
+)
+def test_errors_of_files(content: bytes, error: str) -> None:
+    (answer,) = ask([open_file(content)], errors=True)
+    assert answer == {"error": error, "kind": "FileError"}
