@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pgoutput.cli import replication
 from pgoutput.recording import record_capture_file
 from tests.conftest import Run
 from tests.store import settings
@@ -47,6 +48,23 @@ def test_3_the_server_refuses(run: Run, tmp_path: Path) -> None:
         *("--out", tmp_path / "out"),
     )
     assert (done.code, done.err.count("\n")) == (3, 1)
+
+
+def test_3_no_recorder_has_begun_the_recording(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`pgoutput run` starts the replica again, because the recorder may take longer to connect."""
+    monkeypatch.setattr(replication, "_FOLDER_SECONDS", 0.3)
+    command = "replicate", "--segments", tmp_path / "none", "--target", tmp_path / "lake"
+    done = run(*command, "--follow")
+    assert (done.code, done.err.splitlines()[1:]) == (
+        3,
+        [
+            f"pgoutput: {tmp_path}/none: no recorder has begun the recording in 0 seconds: start "
+            "`pgoutput record`, or correct --segments"
+        ],
+    )
+    assert run(*command).code == 2, "only --follow waits for a recorder"
 
 
 @pytest.mark.nightly  # the store's client tries for a minute

@@ -16,12 +16,6 @@ from tests.recorder.lab import Lab, wait_until
 from tests.server import Server
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server(max_slot_wal_keep_size="1GB") as server:
-        yield server
-
-
 @pytest.fixture
 def lab(server: Server, tmp_path: Path) -> Iterator[Lab]:
     with Lab(server, tmp_path) as lab:

@@ -25,24 +25,6 @@ from tests.server import Server
 PATIENCE = 60
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-def connection(server: Server, request: pytest.FixtureRequest) -> Iterator[psycopg.Connection]:
-    """A connection to a server with a table and a publication, both with the name of the test."""
-    name = request.node.name
-    with psycopg.connect(server.dsn, autocommit=True) as connection:
-        connection.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)".encode())
-        connection.execute(f"CREATE PUBLICATION {name} FOR TABLE {name}".encode())
-        yield connection
-        slots = b"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
-        connection.execute(slots)
-
-
 @contextmanager
 def sync(server: Server, name: str, target: Path | str, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run `pgoutput sync` for the publication of a test; kill it at the end."""

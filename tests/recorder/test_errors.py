@@ -406,7 +406,7 @@ def test_uris_of_other_kinds_are_refused(
     refused: Refused, table: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for uri in ("s3://key:SECRET@bucket/recording", "s3:/bucket", "hdfs://host/recording"):
+    for uri in ("s3://key:SECRET@bucket/recording", "s3:/bucket", "s3://bucket/", "hdfs://host/recording"):
         line = refused("--create-slot", out=uri, exit_code=2)
         scheme = uri.partition(":")[0]
         assert line == (

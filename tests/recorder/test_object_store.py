@@ -17,7 +17,14 @@ from deltalake import DeltaTable
 from pgoutput.errors import ConnectionLost, RecordingError
 from pgoutput.recorder import Connected, Reconnecting, Stored, TableComplete, lease
 from pgoutput.recorder.store_folder import StoreDirectory
-from pgoutput.recording import STATE_FILE, RecordingReader, locate, object_store, segment_name
+from pgoutput.recording import (
+    STATE_FILE,
+    RecordingReader,
+    locate,
+    object_store,
+    partial_name,
+    segment_name,
+)
 from pgoutput.replica import replica_tables
 from pgoutput.standin import RecordedSource
 from tests import store
@@ -245,6 +252,43 @@ def test_large_segments_are_uploaded_in_parts(
     assert any("uploadId" in path for _, path in proxy.requests)
     lab.assert_equal(folder=url)
     assert not [name for name in object_store.ObjectStore(url).sizes() if name.startswith(".")]
+
+
+def test_the_next_segments_are_written_while_a_segment_is_stored(
+    lab: Lab, proxy: store.Proxy, url: str, tmp_path: Path
+) -> None:
+    """Two segments wait at most. They are stored in order, and nothing is acknowledged before."""
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    release = Event()
+
+    def hold(method: str, path: str) -> store.Fault:
+        if method == "PUT" and segment_name(1) in path:
+            assert release.wait(PATIENCE)
+        return ""
+
+    def is_written(number: int) -> bool:
+        return any(tmp_path.rglob(partial_name(segment_name(number))))
+
+    with lab.recording(folder=url, segment_seconds=0.05) as recording:
+        recording.wait(Connected)
+        before = lab.lsn()
+        proxy.fault = hold
+        try:
+            for number in range(1, 4):
+                lab.run(f"INSERT INTO t VALUES ({number})")
+                wait_until(partial(is_written, number))
+            lab.run("INSERT INTO t VALUES (4)")
+            time.sleep(0.5)
+            assert not is_written(4)
+            assert lab.confirmed_lsn() <= before
+            assert recording.events_of(Stored) == []
+        finally:
+            release.set()
+        recording.wait(Stored, 4)
+    stored = [path.rpartition("/")[2] for method, path in proxy.requests if method == "PUT"]
+    numbers = [segment_name(number) for number in range(1, 5)]
+    assert [name for name in stored if name in numbers] == numbers
+    lab.assert_equal(folder=url)
 
 
 @pytest.mark.parametrize(

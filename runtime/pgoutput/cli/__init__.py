@@ -12,12 +12,13 @@ from typing import Final
 
 from pgoutput._extras import MissingExtraError, install_line, require
 from pgoutput.cli.printing import complain, version_line
-from pgoutput.errors import ChangesLost, PgoutputError, RecordingInUse, ReplicationError
+from pgoutput.errors import ChangesLost, ConnectionLost, PgoutputError, RecordingInUse, ReplicationError
 
 _PASSING: Final = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),  # a full disk
     *(errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
     errno.EADDRINUSE,  # the process before may still be ending
+    errno.ETIMEDOUT,
 )
 """Values of errno for conditions that may pass without a change of the command."""
 
@@ -73,7 +74,7 @@ def _may_pass(error: PgoutputError | OSError) -> bool:
     passing = (*_PASSING, None) if "://" in str(error) else _PASSING
     reason: BaseException | None = error
     while reason is not None:
-        if isinstance(reason, OSError) and reason.errno in passing:
+        if isinstance(reason, ConnectionLost) or (isinstance(reason, OSError) and reason.errno in passing):
             return True
         reason = reason.__cause__ or reason.__context__
     return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
 from collections import Counter
@@ -212,11 +214,20 @@ class Run:
             )
 
     def _await_folder(self, segments: str) -> None:
-        """Wait for a recorder that starts at the same time to create the folder, for a minute at most."""
+        """Wait for a recorder that starts at the same time to create the folder, for a minute at most.
+
+        Raises:
+            RecordingError: The folder still does not exist; the cause, a TimeoutError, makes this retryable.
+        """
         place, deadline = locate(segments), time.monotonic() + _FOLDER_SECONDS
         if not place.is_folder:
             self.output.warn(f"waiting for a recorder to begin the recording {segments}")
-        while not place.is_folder and time.monotonic() < deadline:
+        while not place.is_folder:
+            if time.monotonic() > deadline:
+                raise RecordingError(
+                    f"{place}: no recorder has begun the recording in {_FOLDER_SECONDS:.0f} seconds: start "
+                    "`pgoutput record`, or correct --segments"
+                ) from TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
             time.sleep(_POLL_SECONDS)
 
     def retry(self) -> None:

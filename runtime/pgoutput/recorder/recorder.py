@@ -264,7 +264,7 @@ def _checked_place(folder: str) -> str:
     """
     if folder.startswith("file:///"):
         folder = unquote(folder.removeprefix("file://"))
-    if (uri := _URI.match(folder)) and parse_store_url(folder) is None:
+    if (uri := _URI.match(folder)) and not ((url := parse_store_url(folder)) and url.path):
         raise ValueError(
             "a recording is made in a folder, or at a URL as s3://BUCKET/PATH, gs://BUCKET/PATH or "
             f"az://CONTAINER/PATH without credentials, and not at {uri[1]}://…"

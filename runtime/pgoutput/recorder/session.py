@@ -20,7 +20,7 @@ from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.session_start import PreparedSession
-from pgoutput.recorder.writer_thread import WriterThread
+from pgoutput.recorder.writer_threads import WriterThreads
 from pgoutput.recording import SCHEMA, Directory, Metadata, Remarks, SchemaVersion, SegmentWriter
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
 
@@ -46,7 +46,7 @@ class Session:
         messages: Number of messages that were received.
         received_bytes: Size of the messages that were received, in bytes.
         received_lsn: LSN up to which all transactions were received.
-        stored_lsn: LSN up to which everything is stored and may be acknowledged; set by the writer thread.
+        stored_lsn: LSN up to which everything is stored and may be acknowledged; set by other threads.
         acknowledged_lsn: LSN that was acknowledged last.
         last_commit_time: Time of the last received commit, in microseconds since 2000-01-01 00:00 UTC; None
             before the first commit.
@@ -57,9 +57,9 @@ class Session:
         prepared: Where and how the session starts. Nothing is acknowledged until all transactions that the
             server sends again have arrived.
         settings: Settings of the recorder.
-        on_stored: Called in the writer thread with path and metadata of each stored segment.
-        save_lsn: Called in the writer thread with an LSN to acknowledge at which no segment ends. Must
-            write the LSN to the disk, so that a restart does not report a gap.
+        on_stored: Called in the thread that stores segments, with path and metadata of each stored segment.
+        save_lsn: Called in the thread that writes segments, with an LSN to acknowledge at which no segment
+            ends. Must write the LSN to the disk, so that a restart does not report a gap.
         save_seconds: Least number of seconds between two such LSNs while nothing is received.
         remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
             the schema versions that begin in the segment.
@@ -95,13 +95,14 @@ class Session:
         self.received_lsn: int = prepared.start.lsn
         self._start_lsn = prepared.start.lsn
         self._status_sent = self._last_heard = time.monotonic()
-        self._writer_thread = WriterThread(self._keep_alive)
+        self._threads = WriterThreads(self._keep_alive)
         self._resent = prepared.resent
         self._writer = SegmentWriter(
             folder,
             source,
             prepared.start,
-            run=self._writer_thread.submit,
+            run=self._threads.submit,
+            end=self._threads.submit_end,
             stored=self._segment_stored,
             segment_bytes=settings.segment_bytes,
             remarks=remarks,
@@ -139,7 +140,7 @@ class Session:
             DecodeError: A message cannot be decoded; the text names message, field, byte and LSN.
             OSError: A segment cannot be written.
         """
-        with self._writer_thread:
+        with self._threads:
             try:
                 is_copying = tick()
                 while not (stop() or (self._has_reached(until) and not is_copying)):
@@ -151,8 +152,8 @@ class Session:
                 raise
             self._store_received()
             if not self._writer.state.in_flight and self._resent.settled:
-                self._writer_thread.submit(lambda: self._advance_to(self.received_lsn))
-                self._writer_thread.flush()
+                self._threads.submit(lambda: self._advance_to(self.received_lsn))
+                self._threads.flush()
             self._acknowledge()
             self._end_stream()
 
@@ -198,11 +199,11 @@ class Session:
         Args:
             is_hurried: Whether to ask the server several times a second how far it has read the WAL.
         """
-        connection, writer = self._connection.fileno(), self._writer_thread.fileno()
+        connection, writer = self._connection.fileno(), self._threads.fileno()
         patience = 0.0 if self._connection.more else min(_TICK, self._segment_patience())
         readable, _, _ = select.select([connection, writer], [], [], patience)
         if writer in readable:
-            self._writer_thread.collect()
+            self._threads.collect()
         if connection in readable or self._connection.more:
             self._handle(self._connection.receive())
         if self._is_segment_due():
@@ -270,12 +271,10 @@ class Session:
                 self._resent.settle()
         if message.reply_requested:
             self._acknowledge()
-        is_idle = (
-            not self._writer.open_for and not self._writer.state.in_flight and self._writer_thread.is_idle
-        )
+        is_idle = not self._writer.open_for and not self._writer.state.in_flight and self._threads.is_idle
         if is_idle and self._resent.settled and time.monotonic() >= self._next_save:
             self._next_save = time.monotonic() + self._save_seconds
-            self._writer_thread.submit(lambda: self._advance_to(message.wal_end))
+            self._threads.submit(lambda: self._advance_to(message.wal_end))
 
     def _advance_to(self, lsn: int) -> None:
         """Save an LSN before it is acknowledged, so that a restart does not report a gap."""
@@ -323,7 +322,7 @@ class Session:
     def _store_received(self) -> None:
         """Store all messages that were received."""
         self._writer.rotate()
-        self._writer_thread.flush()
+        self._threads.flush()
 
     def _end_stream(self) -> None:
         """End the stream, and discard messages that still arrive: the next session gets these again."""

@@ -179,7 +179,7 @@ class ObjectStore:
         from obstore.store import from_url
 
         url = parse_store_url(place)
-        if url is None or not url.bucket or not url.path:
+        if url is None or not url.bucket:
             raise RecordingError(
                 "the URL of an object store has the form s3://BUCKET/PATH, gs://BUCKET/PATH or "
                 "az://CONTAINER/PATH; credentials and settings are environment variables"

@@ -28,6 +28,7 @@ def replace_file(file: Location, content: bytes) -> None:
     elif parse_store_url(folder.place) is not None:
         ObjectStore(folder.place).put(name, content)
     else:
+        file.filesystem.create_dir(folder.path)
         with file.filesystem.open_output_stream(file.path) as stream:
             stream.write(content)
 

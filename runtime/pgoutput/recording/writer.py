@@ -83,8 +83,8 @@ class Remarks(msgspec.Struct, frozen=True):
 class SegmentWriter:
     """Writes the stream of one session as segments.
 
-    Files are written by jobs, callables that `run` executes in order. After a failed job the writer must not
-    be used any more.
+    Files are written by jobs, callables that `run` and `end` execute in order. After a failed job the writer
+    must not be used any more.
 
     Attributes:
         state: State of the stream after the messages written so far.
@@ -96,8 +96,10 @@ class SegmentWriter:
         source: Source of the stream.
         start: The point at which the session continues the recording.
         run: Executes a job, now or later in another thread; jobs must be executed in order.
-        stored: Called by a job with path and metadata of each segment, after the segment was flushed to the
-            disk.
+        end: Called by a job with the last job of each segment, which stores the segment; executes it, now or
+            later in another thread. The next segment may be written meanwhile.
+        stored: Called by the last job of each segment with path and metadata, after the segment was flushed
+            to the disk.
         segment_bytes: Size of the messages after which a new segment is started, in bytes.
         remarks: Called when a segment ends, with the schema versions that begin in the segment; returns the
             remarks for the segment's metadata.
@@ -111,6 +113,7 @@ class SegmentWriter:
         start: SessionStart,
         *,
         run: Callable[[Job], None] = lambda job: job(),
+        end: Callable[[Job], None] = lambda job: job(),
         stored: Callable[[Path, Metadata], None] = lambda path, metadata: None,
         segment_bytes: int = SEGMENT_BYTES,
         remarks: Callable[[Sequence[SchemaVersion]], Remarks] = lambda versions: Remarks(),
@@ -126,6 +129,7 @@ class SegmentWriter:
         self._number = start.number
         self._position = start.position
         self._run = run
+        self._end = end
         self._stored = stored
         self._remarks = remarks
         self._segment_bytes = segment_bytes
@@ -239,7 +243,7 @@ class SegmentWriter:
             publication_changes=remarks.publication_changes,
         )
         self._number += 1
-        self._run(lambda: self._finish(file, metadata))
+        self._run(lambda: self._end(lambda: self._finish(file, metadata)))
 
     def _finish(self, file: _OpenSegment, metadata: Metadata) -> None:
         attributes = {"segment": metadata.number, "messages": metadata.messages, "kind": metadata.kind}

@@ -135,7 +135,7 @@ class Checkpoint:
         self.is_committed = True
         for folder in ("offsets", "commits"):
             for name in (old := str(self.batch - _RETAINED), f".{old}.crc"):  # Spark's checksum
-                remove_file(self._location / folder / name, missing_ok=True)
+                remove_file(self._location / folder / name)
 
     def _read_query(self) -> str:
         """Return the ID of the query; an empty string if there is no checkpoint."""

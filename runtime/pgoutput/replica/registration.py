@@ -69,7 +69,7 @@ class Registration:
             self._recording.check_not_pruned(segment + 1)  # the registration may have come too late
         except RecordingError:
             with suppress(ReplicaError):
-                remove_file(file, missing_ok=True)
+                remove_file(file)
             raise
         self._needed = needed
 

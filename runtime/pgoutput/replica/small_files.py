@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs
 
+from pgoutput import recording
 from pgoutput._text import one_line
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
+from pgoutput.errors import RecordingError, ReplicaError
+from pgoutput.recording import Location, ObjectStore, StoreUnavailable, parse_store_url, replace_file
 
 
 def read_file(place: Location) -> str:
@@ -34,64 +37,59 @@ def write_file(place: Location, text: str) -> None:
 
     Raises:
         ReplicaError: The file cannot be written.
+        MissingExtraError: The file is in an object store, and the package obstore is not installed.
     """
-    try:
-        place.filesystem.create_dir(place.path.rpartition("/")[0])
-        if place.is_local:
-            part = f"{place.path}.part"
-            _write(place.filesystem, part, text)
-            place.filesystem.move(part, place.path)
-        else:  # object stores show a file when it is complete
-            _write(place.filesystem, place.path, text)
-    except (OSError, pa.ArrowException) as error:
-        raise ReplicaError(f"{place}: {one_line(error)}") from error
+    with _replica_errors(place):
+        if not place.is_local:
+            replace_file(place, text.encode())
+            return
+        part = Path(f"{place.path}.part")
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(text.encode())
+        part.rename(place.path)
 
 
 def create_file(place: Location, text: str) -> None:
     """Write a small text file that must not exist yet, atomically.
 
-    If two processes create a file of the local filesystem at the same time, one of them fails.
+    If two processes create a file at the same time, one of them fails. At URIs other than those of object
+    stores, the second one is not always noticed.
 
     Raises:
         ReplicaError: The file exists, or cannot be written.
+        MissingExtraError: The file is in an object store, and the package obstore is not installed.
     """
     taken = ReplicaError(
         f"{place}: another process has written this file: only one query may write to a target"
     )
     if read_file(place):
         raise taken
-    if not place.is_local:
-        write_file(place, text)
-        return
-    part = place.parent / f".{uuid4()}.part"
-    write_file(part, text)
+    folder, name = place.parent, place.path.rpartition("/")[2]
+    part = folder / f".{uuid4()}.part"
     try:
-        os.link(part.path, place.path)
+        with _replica_errors(place, FileExistsError):
+            if place.is_local:
+                write_file(part, text)
+                os.link(part.path, place.path)
+            elif parse_store_url(folder.place) is not None:
+                ObjectStore(folder.place).create(name, text.encode())
+            else:
+                write_file(place, text)
     except FileExistsError:
         raise taken from None
-    except OSError as error:
-        raise ReplicaError(f"{place}: {one_line(error)}") from error
     finally:
-        remove_file(part)
+        if place.is_local:
+            remove_file(part)
 
 
-def remove_file(place: Location, *, missing_ok: bool = False) -> None:
-    """Remove a small text file.
-
-    Args:
-        place: The file.
-        missing_ok: Whether to do nothing if the file does not exist.
+def remove_file(place: Location) -> None:
+    """Remove a small text file; a missing file is no error.
 
     Raises:
         ReplicaError: The file cannot be removed.
     """
-    try:
-        place.filesystem.delete_file(place.path)
-    except FileNotFoundError as error:
-        if not missing_ok:
-            raise ReplicaError(f"{place}: {one_line(error)}") from error
-    except (OSError, pa.ArrowException) as error:
-        raise ReplicaError(f"{place}: {one_line(error)}") from error
+    with _replica_errors(place):
+        recording.remove_file(place)
 
 
 def remove_empty_folder(place: Location) -> None:
@@ -101,6 +99,12 @@ def remove_empty_folder(place: Location) -> None:
             os.rmdir(place.path)
 
 
-def _write(filesystem: fs.FileSystem, path: str, text: str) -> None:
-    with filesystem.open_output_stream(path) as stream:
-        stream.write(text.encode())
+@contextmanager
+def _replica_errors(place: Location, *expected: type[Exception]) -> Iterator[None]:
+    """Raise the errors of filesystems and object stores as `ReplicaError`, except expected ones."""
+    try:
+        yield
+    except expected:
+        raise
+    except (OSError, pa.ArrowException, RecordingError, StoreUnavailable) as error:
+        raise ReplicaError(f"{place}: {one_line(error)}") from error

@@ -1,0 +1,63 @@
+"""Small files of a target in an object store: each is one request, and is created at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pgoutput.cli import _may_pass
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import locate, object_store
+from pgoutput.replica import small_files
+from pgoutput.replica.small_files import create_file, read_file, remove_file, write_file
+from tests import store
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[int]:
+    with store.moto() as port:
+        yield port
+
+
+@pytest.fixture
+def proxy(moto: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Proxy]:
+    with store.Proxy(moto) as proxy:
+        for name, value in store.settings(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        yield proxy
+
+
+@pytest.mark.parametrize("folder", ["lake/_readers", ""])
+def test_a_file_is_written_by_one_request(proxy: store.Proxy, folder: str) -> None:
+    """Arrow's stream would create the file first, on Azure without its content."""
+    place = locate(f"s3://{store.BUCKET}/{folder}") / "one"
+    for text in ("first", "second"):
+        proxy.requests.clear()
+        write_file(place, text)
+        assert proxy.requests == [("PUT", f"/{place.path}")]
+        assert read_file(place) == text
+    remove_file(place)
+    remove_file(place)
+    assert read_file(place) == ""
+
+
+def test_a_file_is_created_once(proxy: store.Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = locate(f"s3://{store.BUCKET}/lake/_checkpoint/offsets") / "0"
+    create_file(place, "first")
+    with pytest.raises(ReplicaError, match="another process has written this file"):
+        create_file(place, "second")
+    with monkeypatch.context() as patched:
+        patched.setattr(small_files, "read_file", lambda place: "")  # the file did not exist a moment ago
+        with pytest.raises(ReplicaError, match="another process has written this file"):
+            create_file(place, "second")
+    assert read_file(place) == "first"
+
+
+def test_a_store_that_does_not_answer_may_answer_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "_RETRIES", 0)
+    for name, value in store.settings(1).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ReplicaError, match=f"^s3://{store.BUCKET}/lake/_owner.json: ") as error:
+        write_file(locate(f"s3://{store.BUCKET}/lake") / "_owner.json", "text")
+    assert _may_pass(error.value)
