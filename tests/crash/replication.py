@@ -318,9 +318,8 @@ class Run:
         requested = {name for one in self._requests for name in one.tables}
         if self._comparison is not None or not (self.target / "_owner.json").exists() or requested & {*QUIET}:
             return
-        pending = (name for name, version in self._repaired.items() if self._version(name) <= version)
-        if not self._changed and any(pending):
-            return  # a repair would also replace rows that are changed now
+        if not self._changed and self._is_repairing():
+            return
         # A comparison that was interrupted goes on, and does not read rows again that it has compared.
         interrupted = self._interrupted
         if not self._changed and interrupted is None:
@@ -383,15 +382,25 @@ class Run:
             self.request([name.removeprefix("public.") for name in sorted(repaired)], keys)
             self._changed = {name: ids for name, ids in self._changed.items() if name not in repaired}
 
+    def _is_repairing(self) -> bool:
+        """Return whether a repair is not applied yet; it would also replace rows that are changed now."""
+        return any(self._version(name) <= version for name, version in self._repaired.items())
+
     def _version(self, name: str) -> int:
         """Return the version of a Delta table of the replica, from the qualified name of the table."""
         return DeltaTable(self.target / name).version()
 
     def _prove(self) -> None:
         """Have all differences repaired, then have all tables compared; all must be equal."""
+        self.recorder.start("", "0", *self._segments)
+        end = time.monotonic() + PATIENCE
+        while not self._changed and self._is_repairing():
+            assert self.recorder.check()
+            assert self.replica.check()
+            assert time.monotonic() < end, f"not repaired: {self._repaired}"
+            time.sleep(0.5)
         self._changed = self._changed or change_rows(self.target, self.random)
         self.log(f"{sum(map(len, self._changed.values()))} rows of the replica are changed")
-        self.recorder.start("", "0", *self._segments)
         while (first := self._verify("--repair")).wait() == 2:  # the recorder has not begun yet
             assert self.recorder.check()
         assert "Traceback" not in first.log, first.log
