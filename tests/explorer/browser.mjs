@@ -138,6 +138,13 @@ const checks = {
     await page.fill("#edit-value", "5000000000");
     await page.click("#apply-value");
     assert.match(await page.textContent("#edit-error"), /does not fit/);
+    await page.click("#tree [role=treeitem]:has-text('final_lsn')");
+    await page.fill("#edit-value", "0/16B3849");
+    await page.click("#apply-value");
+    await status(page, "1 problem");
+    await page.click("#next");
+    const broken = "Commit.commit_lsn: Begin has final_lsn 0/16B3849, not 0/16B3848 (commit-as-begun)";
+    assert.equal(await page.textContent("#message-problem"), broken);
   },
   async "a permalink holds stream and selection"() {
     const page = await open();
