@@ -138,6 +138,15 @@ const checks = {
     await page.fill("#edit-value", "5000000000");
     await page.click("#apply-value");
     assert.match(await page.textContent("#edit-error"), /does not fit/);
+    await page.click("#tree [role=treeitem]:has-text('final_lsn')");
+    await page.fill("#edit-value", "0/16B3849");
+    await page.click("#apply-value");
+    await status(page, "1 problem");
+    await page.evaluate(() => (document.querySelector("#message").scrollTop = 10_000));
+    await page.click("#next");
+    assert.ok(await page.$eval("#message-problem", (one) => one.getBoundingClientRect().top > 0));
+    const broken = "Commit.commit_lsn: Begin has final_lsn 0/16B3849, not 0/16B3848 (commit-as-begun)";
+    assert.equal(await page.textContent("#message-problem"), broken);
   },
   async "a permalink holds stream and selection"() {
     const page = await open();
@@ -145,7 +154,7 @@ const checks = {
     await status(page, "2 messages");
     await page.click("#rows [role=option] >> nth=1");
     await page.click("#link");
-    await page.waitForFunction(() => location.hash.includes("d="));
+    await status(page, "The address is a link to this stream");
     const other = await open(await page.evaluate(() => location.hash));
     await status(other, "2 messages");
     assert.match(await title(other), /2\. Commit/);

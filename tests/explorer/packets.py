@@ -78,12 +78,13 @@ def frame(tag: str, body: bytes) -> bytes:
 
 
 def disorder(packets: list[Packet]) -> list[Packet]:
-    """Return the packets with every third of one side swapped with the next, and every fifth sent twice."""
+    """Return the packets, some in another order, and half of every fifth sent a second time."""
     result = list(packets)
     for i, (one, other) in enumerate(pairwise(packets)):
         if i % 3 == 0 and one[0] == other[0]:
             result[i : i + 2] = [other, one]
-    return [packet for i, one in enumerate(result) for packet in ([one, one] if i % 5 == 0 else [one])]
+    halves = [(side, position, data[: len(data) // 2]) for side, position, data in result]
+    return [packet for i, one in enumerate(result) for packet in ([one, halves[i]] if i % 5 == 0 else [one])]
 
 
 def write(packets: Iterable[Packet], network: Network, *, handshake: bool = True) -> bytes:

@@ -125,8 +125,12 @@ function nextProblem() {
   const { flags } = state.index;
   const bad = (_, i) => flags[(state.row + 1 + i) % flags.length] & (FAILED | OUT_OF_PLACE);
   const found = Array.prototype.findIndex.call(flags, bad);
-  if (found >= 0) select((state.row + 1 + found) % flags.length);
-  else say("No message has a problem.");
+  if (found < 0) {
+    say("No message has a problem.");
+    return;
+  }
+  select((state.row + 1 + found) % flags.length);
+  byId("message-problem").scrollIntoView({ block: "nearest" });
 }
 
 function fillRules() {
