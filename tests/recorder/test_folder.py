@@ -12,7 +12,14 @@ from pgoutput.messages import Begin, Commit, XLogData
 from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import CatalogChanges
 from pgoutput.recorder.folder import Folder, State
-from pgoutput.recording import PublicationChange, SegmentWriter, segment_name
+from pgoutput.recording import (
+    Directory,
+    PublicationChange,
+    SegmentWriter,
+    locate,
+    replace_file,
+    segment_name,
+)
 from pgoutput.stream import encode_for
 from tests.recording.recordings import FIRST, PARALLEL
 
@@ -82,3 +89,21 @@ def test_a_change_saved_while_the_state_is_saved_is_kept(
         noting.join()
         assert folder.state is not None
         assert folder.state.publication_changes == (new,)
+
+
+def test_a_file_is_written_while_a_recorder_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder removes unfinished files whenever the file is about to be renamed."""
+    removals: list[Directory] = []
+    remove, rename = Directory.remove_partial, Directory.rename
+    monkeypatch.setattr(Directory, "remove_partial", lambda directory: removals.append(directory))
+    with Folder(tmp_path):
+        assert removals
+
+        def rename_after_removal(directory: Directory, old: str, new: str) -> None:
+            if removals:
+                remove(removals.pop())
+            rename(directory, old, new)
+
+        monkeypatch.setattr(Directory, "rename", rename_after_removal)
+        replace_file(locate(tmp_path) / "request", b"content")
+    assert (tmp_path / "request").read_bytes() == b"content"

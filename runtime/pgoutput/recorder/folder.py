@@ -30,6 +30,7 @@ from pgoutput.recording import (
     SessionStart,
     list_segments,
     locate,
+    partial_name,
     read_metadata,
     segment_name,
     sync_path,
@@ -134,7 +135,8 @@ class Folder:
             # An unwritable folder fails here, before a slot is created.
             with self.directory.create("writable") as file:
                 file.write(b"\n")
-            self.directory.remove_partial()
+            # Only this one: a request that is being written is written again after one removal, not two.
+            self.directory.remove(partial_name("writable"))
         except BaseException:
             self.close()
             raise
