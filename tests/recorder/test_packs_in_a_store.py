@@ -191,9 +191,23 @@ def record(lab: Lab, url: str, first: int, count: int) -> None:
             recording.wait(Stored, stored)
 
 
+@pytest.mark.parametrize(
+    ("count", "objects", "largest"),
+    [
+        pytest.param(10, 16, 4, id="packs"),
+        pytest.param(30, 25, 40, id="packs of packs", marks=pytest.mark.nightly),
+    ],
+)
 def test_readers_find_each_segment_once_while_a_recorder_packs(
-    lab: Lab, direct: None, url: str, monkeypatch: pytest.MonkeyPatch
+    lab: Lab,
+    direct: None,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    objects: int,
+    largest: int,
 ) -> None:
+    """Two recorders store `count` segments each, and pack them into fewer than `objects`."""
     monkeypatch.setattr("pgoutput.recorder.packing.FILE_SECONDS", 0.2)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     lab.record(folder=url)
@@ -234,19 +248,19 @@ def test_readers_find_each_segment_once_while_a_recorder_packs(
     for thread in readers:
         thread.start()
     try:
-        for first in (0, 30):  # the second recorder continues a recording with packs
-            record(lab, url, first, 30)
+        for first in (0, count):  # the second recorder continues a recording with packs
+            record(lab, url, first, count)
     finally:
         over.set()
         for thread in readers:
             thread.join()
     assert failures == []
-    assert len(listings) > 3
+    assert len(listings) > count // 10
     follow()
     assert followed.numbers == Recording(url).numbers
     names = segment_objects(ObjectStore(url))
-    assert len(names) < 25, names
-    assert any(len(packed_numbers(name)) >= 40 for name in names)
+    assert len(names) < objects, names
+    assert any(len(packed_numbers(name)) >= largest for name in names)
     lab.assert_equal(folder=url)
     assert prune(url, keep=0).files
     Recording(url).check()
@@ -255,7 +269,7 @@ def test_readers_find_each_segment_once_while_a_recorder_packs(
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(some(0.2, "refuse"), id="503"),
+        pytest.param(some(0.2, "refuse"), id="503", marks=pytest.mark.nightly),
         pytest.param(some(0.3, "drop-answer", "PUT", "POST", "DELETE"), id="lost-answers"),
     ],
 )
@@ -269,9 +283,9 @@ def test_faults_while_segments_are_packed(
     monkeypatch.setattr("pgoutput.recorder.packing.FILE_SECONDS", 0.2)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     proxy.fault = fault
-    record(lab, url, 0, 12)
+    record(lab, url, 0, 8)
     proxy.fault = lambda method, path: ""
-    record(lab, url, 12, 6)
+    record(lab, url, 8, 4)
     lab.assert_equal(folder=url)
     names = segment_objects(ObjectStore(url))
-    assert len(names) < 12, names
+    assert len(names) < 10, names

@@ -1,0 +1,50 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from pgoutput.versions import LATEST
+
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        help="Capture files (.jsonl, .jsonl.gz; - is standard input), segments, or folders or URLs of "
+        "segments.",
+        show_default=False,
+    ),
+]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Skip lines and messages that cannot be read, and count them.")
+]
+Dsn = Annotated[
+    str,
+    typer.Option(
+        help="Connection string of libpq; the default is its environment variables (PGHOST, …).",
+        show_default=False,  # a help page must not have the password of a configuration file
+    ),
+]
+Proto = Annotated[int, typer.Option(min=1, max=LATEST, help="Protocol version of the stream.")]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Serve metrics to Prometheus at HOST:PORT, such as 127.0.0.1:9187, and /healthz and /readyz.",
+        show_default=False,
+    ),
+]
+Log = Annotated[
+    Literal["text", "json"],
+    typer.Option(help="`json` prints a JSON object per event on standard output."),
+]
+LogSeconds = Annotated[
+    float | None,
+    typer.Option(
+        min=0, help="Seconds between two lines about progress. By default, only `record --log json` has some."
+    ),
+]
+Streaming = Annotated[
+    Literal["off", "on", "parallel"], typer.Option(help="Option `streaming` of the stream.")
+]

@@ -1,0 +1,191 @@
+"""Commands that keep replicas, and prove that they equal the source."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pgoutput._extras import require
+from pgoutput.cli.options import Dsn, Log, LogSeconds, Metrics
+from pgoutput.cli.printing import refused_values
+
+
+def replicate(
+    segments: Annotated[
+        str, typer.Option(help="The recording: a folder, or a URI that pyarrow reads.", show_default=False)
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            help="The folder or URI of the Delta tables; existing tables are continued.", show_default=False
+        ),
+    ],
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            help="A table to follow from now on, such as public.orders; repeatable. A new target follows all "
+            "tables if none is named.",
+            show_default=False,
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Keep running, and apply new segments as they are recorded.")
+    ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Keep all versions of a row, with __START_AT and __END_AT.")
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse a recording that lacks rows of a table, with exit code 2."),
+    ] = False,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark", help="Start Spark on this machine, which applies tables in parallel."),
+    ] = False,
+    master: Annotated[
+        str,
+        typer.Option(help="Use the executors of a Spark cluster, such as spark://host:7077 or yarn."),
+    ] = "",
+    remote: Annotated[str, typer.Option(help="Use a Spark Connect server, such as sc://host:15002.")] = "",
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder or URI of the checkpoint, always the same for a target; by default in the target.",
+            show_default=False,
+        ),
+    ] = None,
+    log: Log = "text",
+    log_seconds: LogSeconds = None,
+    metrics: Metrics = None,
+    maintain: Annotated[
+        bool,
+        typer.Option("--maintain", help="With --follow: remove unused files of all tables each hour."),
+    ] = False,
+) -> None:
+    """Keep a Delta table for each relation equal to its source, in one process or with Spark.
+
+    Either can resume what the other has begun. Ctrl-C ends the command after the current commit. Exit code 1:
+    changes of some tables could not be applied; the next run retries them.
+    """
+    require("replica", "deltalake", "pyarrow")
+    if master and remote:
+        raise typer.BadParameter("give one of --master and --remote")
+    if maintain and not follow:
+        raise typer.BadParameter("--maintain needs --follow")
+    if spark := spark or bool(master or remote):
+        require("spark", "pyspark")
+    from pgoutput.cli import replication
+
+    output = replication.Output(log, log_seconds)
+    run = replication.Run(
+        segments,
+        target,
+        follow=follow,
+        history=history,
+        strict=strict,
+        checkpoint=checkpoint,
+        output=output,
+        tables=table or (),
+    )
+    if spark:
+        from pgoutput.cli.spark_replication import SparkEngine
+
+        replication.replicate(run, SparkEngine(master, remote), metrics, maintain=maintain)
+    else:
+        replication.replicate(run, replication.apply_directly, metrics, maintain=maintain)
+
+
+def sync(
+    publication: Annotated[
+        list[str],
+        typer.Option(help="A publication to replicate; repeat the option for several.", show_default=False),
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            help="The folder or URI of the Delta tables; existing tables are continued.", show_default=False
+        ),
+    ],
+    dsn: Dsn = "",
+    slot: Annotated[
+        str | None,
+        typer.Option(
+            help="The replication slot, created for a new recording; the default is pgoutput_PUBLICATION."
+        ),
+    ] = None,
+    recording: Annotated[
+        str | None,
+        typer.Option(help="The folder or URL of the recording; the default is _recording in the target."),
+    ] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Keep all versions of a row, with __START_AT and __END_AT.")
+    ] = False,
+    segment_seconds: Annotated[
+        float,
+        typer.Option(min=0, help="Age in seconds at which a segment ends, so that readers see its changes."),
+    ] = 1.0,
+    log: Log = "text",
+    log_seconds: LogSeconds = None,
+    metrics: Metrics = None,
+) -> None:
+    """Record publications and keep a Delta table for each relation, in one command.
+
+    It begins with a copy of the published tables. Ctrl-C ends the command after everything received is stored
+    and applied; the next run continues.
+    """
+    require("recorder", "psycopg")
+    require("replica", "deltalake", "pyarrow")
+    from pgoutput.cli import replication, synchronization
+
+    output = replication.Output(log, log_seconds)
+    synchronization.synchronize(
+        target,
+        recording,
+        publication,
+        dsn,
+        slot,
+        segment_seconds,
+        history=history,
+        output=output,
+        metrics=metrics,
+    )
+
+
+def verify(
+    recording: Annotated[
+        str,
+        typer.Option(
+            "--recording", help="The folder or URL that `pgoutput record` writes.", show_default=False
+        ),
+    ],
+    target: Annotated[
+        str, typer.Option(help="The folder of the Delta tables of the recording.", show_default=False)
+    ],
+    dsn: Dsn = "",
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table", help="A table to compare, such as public.orders; repeatable.", show_default=False
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per table.")] = False,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=1, help="Rows to read from the server per second; the default is no limit."),
+    ] = None,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Have the recorder copy the rows that differ again."),
+    ] = False,
+) -> None:
+    """Prove that the tables of a replica equal the source, as of one LSN.
+
+    Exit code 1: tables differ, or could not be compared. Ctrl-C ends the command; the next run goes on.
+    """
+    require("replica", "deltalake", "pyarrow")
+    from pgoutput.cli import verification
+
+    with refused_values():
+        verification.verify(recording, target, dsn, table or (), json=json, rate=rate, repair=repair)

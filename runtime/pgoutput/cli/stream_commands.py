@@ -1,0 +1,237 @@
+"""Commands that read, write and serve streams."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from pgoutput._extras import require
+from pgoutput._stored_stream import StoredStream
+from pgoutput.capturefile import CaptureFile
+from pgoutput.cli import encoding, inspection, specification, tabular
+from pgoutput.cli.options import Files, Proto, SkipBad, Streaming
+from pgoutput.cli.printing import complain
+from pgoutput.errors import RecordingError
+from pgoutput.versions import LATEST, LATEST_RELEASED
+
+if TYPE_CHECKING:
+    from pgoutput.recording import RecordingReader
+
+
+def decode(
+    files: Files,
+    table: Annotated[
+        bool, typer.Option("--table", help="Print a readable line per message instead of JSON.")
+    ] = False,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Print one JSON object per message."""
+    console = Console(soft_wrap=True, highlight=False)
+    for path in files:
+        with _opened(path, skip_bad) as stream:
+            for decoded in stream.messages():
+                if table:
+                    console.print(tabular.line(decoded, stream.decoder))
+                else:
+                    sys.stdout.buffer.write(encoding.to_line(decoded))
+
+
+def encode(
+    file: Annotated[
+        Path, typer.Argument(help="JSON lines as printed by `decode`; - is standard input.")
+    ] = Path("-"),
+    proto: Proto = LATEST_RELEASED,
+    streaming: Streaming = "off",
+) -> None:
+    """Convert JSON objects, one per message, to a capture file on standard output."""
+    for line in encoding.to_capture_file(file, proto, streaming):
+        sys.stdout.buffer.write(line)
+
+
+def inspect(files: Files, skip_bad: SkipBad = False) -> None:
+    """Print each message as an annotated hex dump: every byte with its field, value and meaning."""
+    console = Console(soft_wrap=True, highlight=False)
+    for path in files:
+        with _opened(path, skip_bad) as stream:
+            for record in stream.records():
+                inspection.show(console, stream, record)
+
+
+def spec(
+    proto: Annotated[int, typer.Option(min=1, max=LATEST, help="Protocol version.")] = LATEST_RELEASED,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print every message of a protocol version with its fields, in wire order."""
+    if json:
+        sys.stdout.buffer.write(specification.as_json(proto))
+    else:
+        specification.show(Console(soft_wrap=True, highlight=False), proto)
+
+
+def check(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="Capture files, segments, or folders or URLs of segments.", show_default=False),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object per violation, or per rule.")
+    ] = False,
+    rules: Annotated[
+        bool, typer.Option("--rules", help="Print the rules, each with a legal and an illegal example.")
+    ] = False,
+) -> None:
+    """Check streams against the rules that every server obeys; exit code 1 if one is violated."""
+    from pgoutput.cli import checking
+
+    console = Console(soft_wrap=True, highlight=False)
+    if rules:
+        checking.show_rules(console, json)
+    elif not files:
+        raise typer.BadParameter("name a file or folder to check", param_hint="FILES")
+    legal = True
+    for path in files or ():
+        with _opened(path, skip_bad=False) as stream:
+            legal &= checking.check_stream(console, stream, json)
+    if not legal:
+        raise typer.Exit(1)
+
+
+def serve(
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="A recording: a folder or URL of segments, or a capture file.",
+            show_default=False,
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            help="MODULE:NAME of a scenario, or of a function that returns one.", show_default=False
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 chooses a free one.")] = 0,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            help="The only user, with its password in PGPASSWORD or a file. By default anyone may connect."
+        ),
+    ] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(help="A file with the user's password in its first line.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="The certificate for TLS, a PEM file.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The key of the certificate, if it is in another file.")
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A fault to inject repeatedly: drop-after=N, delay=MS, duplicate=N, truncate-message=N, "
+            "flip-bit=N, stall-keepalive. Every Nth message is affected, but never one that is sent again."
+        ),
+    ] = None,
+) -> None:
+    """Serve a recording or a scenario as a PostgreSQL server would.
+
+    Prints the connection parameters, and serves until Ctrl-C.
+    """
+    from pgoutput.cli import serving
+
+    serving.run(
+        serving.find_source(from_, scenario),
+        host,
+        user,
+        port=port,
+        password=serving.find_password(user, password_file),
+        tls=serving.find_tls(tls_cert, tls_key),
+        faults=serving.find_faults(fault or []),
+    )
+
+
+def synth(
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            help="A new folder for a recording; FILE.jsonl[.gz] for a "
+            "capture file; - for a walsender's bytes.",
+            show_default=False,
+        ),
+    ],
+    tables: Annotated[str, typer.Option(help="Number of tables.")] = "20",
+    transactions: Annotated[str, typer.Option(help="Number of transactions; 1e6 is a million.")] = "1000",
+    changes: Annotated[str, typer.Option(help="Changes per transaction: a number, or a range.")] = "10",
+    mix: Annotated[
+        str, typer.Option(help="Relative frequencies of the kinds of changes.")
+    ] = "insert=6,update=3,delete=1",
+    value_sizes: Annotated[
+        str, typer.Option(help="Size of text values, in bytes: a number, or a range like 10-200.")
+    ] = "10-50",
+    large: Annotated[
+        float, typer.Option(help="Share of large transactions, which --streaming streams; 0 to 1.")
+    ] = 0.001,
+    large_changes: Annotated[str, typer.Option(help="Changes per large transaction.")] = "10000",
+    rolled_back: Annotated[
+        float,
+        typer.Option(help="Share of streamed transactions and savepoints that are rolled back; 0 to 1."),
+    ] = 0.1,
+    proto: Proto = LATEST_RELEASED,
+    streaming: Streaming = "off",
+    seed: Annotated[
+        str, typer.Option(help="Seed; the output is deterministic for a seed and options.")
+    ] = "0",
+) -> None:
+    """Generate a stream of any size, and the rows that its tables hold at the end."""
+    require("synth", "numpy", "pyarrow")
+    from pgoutput.cli import synthesis
+
+    workload = synthesis.make_workload(
+        tables=synthesis.parse_number("--tables", tables),
+        transactions=synthesis.parse_number("--transactions", transactions),
+        changes=synthesis.parse_range("--changes", changes),
+        mix=synthesis.parse_mix(mix),
+        value_sizes=synthesis.parse_range("--value-sizes", value_sizes),
+        large=large,
+        large_changes=synthesis.parse_number("--large-changes", large_changes),
+        rolled_back=rolled_back,
+        proto_version=proto,
+        streaming=streaming,
+        seed=synthesis.parse_number("--seed", seed),
+    )
+    synthesis.synthesize(workload, out)
+
+
+@contextmanager
+def _opened(path: str, skip_bad: bool) -> Iterator[StoredStream]:
+    """Open a capture file, segment or recording; with `skip_bad`, print skipped messages and their number."""
+    skipped = 0
+
+    def skip(error: RecordingError) -> None:
+        nonlocal skipped
+        skipped += 1
+        complain(f"skipped: {error}")
+
+    path = "/dev/stdin" if path == "-" else path
+    with _reader(path)(path, on_error=skip if skip_bad else None) as stream:
+        yield stream
+    if skipped:
+        complain(f"{path}: {skipped} skipped")
+
+
+def _reader(path: str) -> type[CaptureFile] | type[RecordingReader]:
+    """Return the class that reads the file or folder at a path or URL; import pyarrow only if needed."""
+    if not (Path(path).is_dir() or path.endswith(".parquet") or "://" in path):
+        return CaptureFile
+    from pgoutput.recording import RecordingReader
+
+    return RecordingReader
