@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pgoutput import compiled
 from pgoutput.recorder import Connected
+from pgoutput.replica import replicate
 from pgoutput.replica.data_files import DataFiles
 from tests.recorder.lab import Lab
 from tests.server import Server
@@ -46,7 +47,7 @@ def main() -> int:
         with lab.recording(snapshot=True) as recording:
             recording.wait(Connected)
             replica = Replica(lab, Path(folder) / "lake")
-            replica.replicate()
+            replicate(lab.folder, replica.target)
             return compare(lab, replica, rows)
 
 
