@@ -59,7 +59,7 @@ export interface Field {
   readonly fields: readonly Field[];
   /** Forms of a tuple's cells. */
   readonly cells: readonly CellForm[];
-  /** The same forms, by tag. */
+  /** The same forms at the index of their tag; other bytes have none. */
   readonly cellByTag: readonly (CellForm | undefined)[];
 }
 
@@ -87,7 +87,8 @@ export interface Protocol {
   readonly version: number | null;
   /** The protocol in the texts of errors. */
   readonly label: string;
-  readonly byTag: ReadonlyMap<number, MessageLayout>;
+  /** The messages at the index of their tag; other bytes have none. */
+  readonly byTag: readonly (MessageLayout | undefined)[];
   readonly byName: ReadonlyMap<string, MessageLayout>;
   /** Messages that only later versions have. */
   readonly later: readonly MessageLayout[];
@@ -106,8 +107,6 @@ interface ProtocolDescription {
 
 /** Return a field with all properties, so that all fields have one shape and are read fast. */
 export function field(description: FieldDescription): Field {
-  const cellByTag: (CellForm | undefined)[] = new Array(256).fill(undefined);
-  for (const cell of description.cells ?? []) cellByTag[cell.tag] = cell;
   return {
     notation: "",
     size: 0,
@@ -122,7 +121,7 @@ export function field(description: FieldDescription): Field {
     later: {},
     fields: [],
     cells: [],
-    cellByTag,
+    cellByTag: byTag(description.cells ?? []),
     ...description,
   };
 }
@@ -136,11 +135,18 @@ export function protocol(description: ProtocolDescription): Protocol {
   return {
     version,
     label: version === null ? "the replication protocol" : `protocol version ${version}`,
-    byTag: new Map(messages.map((one) => [one.tag, one])),
+    byTag: byTag(messages),
     byName: new Map(messages.map((one) => [one.name, one])),
     later,
     conditional: messages.some((one) => one.fields.some(({ when }) => when !== "")),
   };
+}
+
+/** Return an array of 256 elements with the layouts at the index of their tag. */
+function byTag<T extends { readonly tag: number }>(layouts: readonly T[]): (T | undefined)[] {
+  const found = new Array<T | undefined>(256).fill(undefined);
+  for (const one of layouts) found[one.tag] = one;
+  return found;
 }
 
 /** Return the fields that are properties of message objects; a choice is replaced by its alternatives. */
