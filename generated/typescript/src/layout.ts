@@ -71,6 +71,8 @@ export interface MessageLayout {
   readonly tag: number;
   /** What the message does in a stream, such as `begin`; "" for an envelope. */
   readonly role: string;
+  /** Whether StreamDecoder has to remember something of the message. */
+  readonly isFollowed: boolean;
   /** First protocol version that has the message. */
   readonly since: number;
   readonly option: string;
@@ -97,13 +99,17 @@ export interface Protocol {
 }
 
 type FieldDescription = Pick<Field, "name" | "kind" | "type"> & Partial<Field>;
-type MessageDescription = Omit<MessageLayout, "role" | "option" | "anyVersion"> & Partial<MessageLayout>;
+type MessageDescription = Omit<MessageLayout, "role" | "isFollowed" | "option" | "anyVersion"> &
+  Partial<MessageLayout>;
 
 interface ProtocolDescription {
   readonly version: number | null;
   readonly messages: readonly MessageLayout[];
   readonly later?: readonly MessageLayout[];
 }
+
+/** Roles of the messages of which StreamDecoder remembers something. */
+const FOLLOWED = ["open_block", "close_block", "relation", "type"];
 
 /** Return a field with all properties, so that all fields have one shape and are read fast. */
 export function field(description: FieldDescription): Field {
@@ -127,7 +133,8 @@ export function field(description: FieldDescription): Field {
 }
 
 export function message(description: MessageDescription): MessageLayout {
-  return { role: "", option: "", anyVersion: false, ...description };
+  const isFollowed = FOLLOWED.includes(description.role ?? "");
+  return { role: "", isFollowed, option: "", anyVersion: false, ...description };
 }
 
 export function protocol(description: ProtocolDescription): Protocol {

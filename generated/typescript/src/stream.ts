@@ -71,7 +71,7 @@ export class StreamDecoder {
   decode(data: Uint8Array): PluginMessage {
     const layout = layoutOf(this.foreign.get(data[0]!) ?? this.protocol, data);
     const message = decodeMessage(layout, data, this.open, this.streaming) as PluginMessage;
-    this.follow(message, layout.role);
+    if (layout.isFollowed) this.follow(message, layout.role);
     return message;
   }
 
