@@ -42,6 +42,7 @@ def server() -> Iterator[StandIn]:
             [("a", "pgoutput", False, True, None)],
         ),
         ("SELECT slot_name FROM pg_replication_slots WHERE NOT active", ["slot_name"], [("a",)]),
+        ("SELECT restart_lsn < confirmed_flush_lsn FROM pg_replication_slots", ["?column?"], [(True,)]),
         ("SELECT count(*) FROM pg_catalog.pg_replication_slots /* ; */ -- ;", ["count"], [(1,)]),
         ("SELECT typname FROM pg_type WHERE oid = 1700", ["typname"], [("numeric",)]),
         (

@@ -83,21 +83,6 @@ def test_envelopes_have_the_recorded_lsns(name: str) -> None:
     assert [(one.wal_start, one.data) for one in sent(source, path, source.start_lsn)] == recorded
 
 
-def test_messages_recorded_without_envelopes_are_assigned_lsns() -> None:
-    path = CAPTURES / "pg18_p4_par_2pc.jsonl.gz"
-    source = RecordedSource(path)
-    found = sent(source, path, source.start_lsn)
-    for one, following in zip(found, [*found[1:], None], strict=True):
-        assert one.wal_start == one.wal_end
-        tag = one.data[:1]
-        if tag in b"RY" or (tag in b"BbS" and following is not None and following.data[:1] == b"O"):
-            assert one.wal_start == 0
-        else:
-            assert source.start_lsn < one.wal_start <= source.end_lsn or tag in b"SEIUDTOMA"
-        if tag in END_LSN:
-            assert one.wal_start == int.from_bytes(one.data[END_LSN[tag] : END_LSN[tag] + 8])
-
-
 def test_a_recording_is_served_like_its_capture_file(tmp_path: Path) -> None:
     path = CAPTURES / "pg18_ws_p4_par_2pc_msg.jsonl.gz"
     record_capture_file(path, tmp_path / "r", segment_bytes=4096)

@@ -59,7 +59,7 @@ export interface Field {
   readonly fields: readonly Field[];
   /** Forms of a tuple's cells. */
   readonly cells: readonly CellForm[];
-  /** The same forms, by tag. */
+  /** The same forms at the index of their tag; other bytes have none. */
   readonly cellByTag: readonly (CellForm | undefined)[];
 }
 
@@ -71,6 +71,8 @@ export interface MessageLayout {
   readonly tag: number;
   /** What the message does in a stream, such as `begin`; "" for an envelope. */
   readonly role: string;
+  /** Whether StreamDecoder has to remember something of the message. */
+  readonly isFollowed: boolean;
   /** First protocol version that has the message. */
   readonly since: number;
   readonly option: string;
@@ -87,7 +89,8 @@ export interface Protocol {
   readonly version: number | null;
   /** The protocol in the texts of errors. */
   readonly label: string;
-  readonly byTag: ReadonlyMap<number, MessageLayout>;
+  /** The messages at the index of their tag; other bytes have none. */
+  readonly byTag: readonly (MessageLayout | undefined)[];
   readonly byName: ReadonlyMap<string, MessageLayout>;
   /** Messages that only later versions have. */
   readonly later: readonly MessageLayout[];
@@ -96,7 +99,8 @@ export interface Protocol {
 }
 
 type FieldDescription = Pick<Field, "name" | "kind" | "type"> & Partial<Field>;
-type MessageDescription = Omit<MessageLayout, "role" | "option" | "anyVersion"> & Partial<MessageLayout>;
+type MessageDescription = Omit<MessageLayout, "role" | "isFollowed" | "option" | "anyVersion"> &
+  Partial<MessageLayout>;
 
 interface ProtocolDescription {
   readonly version: number | null;
@@ -104,10 +108,11 @@ interface ProtocolDescription {
   readonly later?: readonly MessageLayout[];
 }
 
+/** Roles of the messages of which StreamDecoder remembers something. */
+const FOLLOWED = ["open_block", "close_block", "relation", "type"];
+
 /** Return a field with all properties, so that all fields have one shape and are read fast. */
 export function field(description: FieldDescription): Field {
-  const cellByTag: (CellForm | undefined)[] = new Array(256).fill(undefined);
-  for (const cell of description.cells ?? []) cellByTag[cell.tag] = cell;
   return {
     notation: "",
     size: 0,
@@ -122,13 +127,14 @@ export function field(description: FieldDescription): Field {
     later: {},
     fields: [],
     cells: [],
-    cellByTag,
+    cellByTag: byTag(description.cells ?? []),
     ...description,
   };
 }
 
 export function message(description: MessageDescription): MessageLayout {
-  return { role: "", option: "", anyVersion: false, ...description };
+  const isFollowed = FOLLOWED.includes(description.role ?? "");
+  return { role: "", isFollowed, option: "", anyVersion: false, ...description };
 }
 
 export function protocol(description: ProtocolDescription): Protocol {
@@ -136,11 +142,18 @@ export function protocol(description: ProtocolDescription): Protocol {
   return {
     version,
     label: version === null ? "the replication protocol" : `protocol version ${version}`,
-    byTag: new Map(messages.map((one) => [one.tag, one])),
+    byTag: byTag(messages),
     byName: new Map(messages.map((one) => [one.name, one])),
     later,
     conditional: messages.some((one) => one.fields.some(({ when }) => when !== "")),
   };
+}
+
+/** Return an array of 256 elements with the layouts at the index of their tag. */
+function byTag<T extends { readonly tag: number }>(layouts: readonly T[]): (T | undefined)[] {
+  const found = new Array<T | undefined>(256).fill(undefined);
+  for (const one of layouts) found[one.tag] = one;
+  return found;
 }
 
 /** Return the fields that are properties of message objects; a choice is replaced by its alternatives. */

@@ -2,7 +2,8 @@
 
 `python -m tests.standin.fetched [MESSAGES]` reads 200,000 messages by default, in transactions of 100. The
 connection is dropped twice. A client must receive every transaction completely; only Debezium may receive
-rows again that it has not stored the position of.
+rows again that it has not stored the position of. Debezium also reads a scenario, and recordings that are
+served with other options than those of the recording, over two dropped connections each.
 """
 
 from __future__ import annotations
@@ -12,22 +13,30 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pgoutput.standin import Faults, RecordedSource, StandIn
+from pgoutput.messages import XLogData
+from pgoutput.recording import record_capture_file
+from pgoutput.standin import Faults, GeneratedSource, PluginOptions, RecordedSource, Source, StandIn
+from pgoutput.synth import Scenario
 from pgoutput.wire import format_lsn
 from tests.standin.clients import SLOT, commit_end_lsns, create_slot
 from tests.standin.fetched import node_client
 from tests.standin.streams import TRANSACTION, Repeated
 
-CAPTURE: Final = Path(__file__).parents[2] / "captures/pg18_p1.jsonl.gz"
+CAPTURES: Final = Path(__file__).parents[2] / "captures"
 TIMEOUT_SECONDS: Final = 300
+
+DEBEZIUM_OPTIONS: Final = PluginOptions(proto_version=1, publication_names=("p",), messages=True)
+"""The stream options that Debezium requests."""
 
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
-    with tempfile.TemporaryDirectory() as folder, StandIn(RecordedSource(CAPTURE)) as server:
+    with tempfile.TemporaryDirectory() as folder, StandIn(recorded("pg18_p1", folder)) as server:
         for module in ("asyncpg_client", "pgjdbc_client"):
             began = time.monotonic()
             run(module, "look_up", "127.0.0.1", str(server.port), "postgres")
@@ -46,6 +55,9 @@ def main() -> None:
             f" over {len(stream.started)} connections in {seconds:.1f} s",
             flush=True,
         )
+    for name, make in SOURCES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"Debezium, {name}: {follow_with_debezium(name, make(folder), folder)}", flush=True)
 
 
 def check(name: str, stream: Repeated, found: dict[str, list[int]]) -> None:
@@ -65,14 +77,95 @@ def read_with_pgjdbc(server: StandIn, stream: Repeated, folder: str) -> dict[str
 
 
 def read_with_debezium(server: StandIn, stream: Repeated, folder: str) -> dict[str, list[int]]:
-    """Read one half of the stream, and the other half with a new engine. Return the distinct rows."""
-    rows: list[int] = []
-    count = TRANSACTION * stream.transactions
+    changes = run_debezium(server, TRANSACTION * stream.transactions, folder)
+    return {"rows": list(changes.values())}
+
+
+def run_debezium(server: StandIn, count: int, folder: str) -> dict[int, Any]:
+    """Read one half of the stream, and the other half with a new engine. Return ids of changes by LSN."""
+    address = ("127.0.0.1", str(server.port), "postgres")
     for part in (count // 2, count):
-        wanted = str(part - len(set(rows)))
-        run("debezium_client", "read", "127.0.0.1", str(server.port), "postgres", SLOT, wanted, folder)
-        rows += json.loads(Path(folder, "rows.json").read_text())
-    return {"rows": list(dict.fromkeys(rows))}
+        run("debezium_client", "read", *address, SLOT, str(part), folder)
+    return dict(json.loads(Path(folder, "changes.json").read_text()))
+
+
+def follow_with_debezium(name: str, source: Source, folder: str) -> str:
+    """Have Debezium read a source to its end over two dropped connections. Return a text about it."""
+    watched: Any = Watched(source)
+    messages = [one for one in watched.envelopes() if isinstance(one, XLogData)]
+    lsns = [one.wal_start for one in messages if one.data[:1] in (b"I", b"U", b"D", b"T", b"M")]
+    faults = Faults(drop_after=int(len(messages) * 0.35))
+    with StandIn(watched, faults=faults) as server:
+        create_slot(server.dsn)
+        began = time.monotonic()
+        found = run_debezium(server, len(set(lsns)), folder)
+        seconds = time.monotonic() - began
+    if watched.options != DEBEZIUM_OPTIONS:
+        sys.exit(f"{name}: Debezium has requested {watched.options}")
+    if list(found) != list(dict.fromkeys(lsns)):
+        sys.exit(f"{name}: Debezium has not read each change in order: {set(lsns) ^ set(found)} differ")
+    if len(watched.started) < 4:
+        sys.exit(f"{name}: Debezium has connected {len(watched.started)} times: two engines and drops make 4")
+    return (
+        f"{len(messages):,} messages, {len(found):,} changes, none lost,"
+        f" over {len(watched.started)} connections in {seconds:.1f} s"
+    )
+
+
+class Watched:
+    """A source that stores the LSN at which each connection starts, in the attribute `started`."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.started: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def start(self, options: PluginOptions, after_lsn: int) -> Iterator[Any]:
+        self.options = options
+        self.started.append(after_lsn)
+        return self._source.start(options, after_lsn)
+
+    def envelopes(self) -> Iterator[Any]:
+        """Return all envelopes of the stream that Debezium requests."""
+        return takewhile(lambda one: isinstance(one, XLogData), self._source.start(DEBEZIUM_OPTIONS, 0))
+
+
+def recorded(name: str, folder: str) -> RecordedSource:
+    """Return a source that serves a recording of a capture file, made in a folder."""
+    path = Path(folder, "recording")
+    record_capture_file(CAPTURES / f"{name}.jsonl.gz", path)
+    return RecordedSource(path)
+
+
+def scenario() -> Scenario:
+    """Return a scenario with pairs of interleaved transactions."""
+    db = Scenario()
+    orders = db.table("public.orders", id="int8 key", note="text")
+    for number in range(100):
+        first = 1000 * number
+        one = db.transaction()
+        with db.transaction(origin="elsewhere", origin_lsn=first + 1) as other:
+            for row in range(first, first + 50):
+                one.insert(orders, id=row, note="of the first transaction")
+                other.insert(orders, id=row + 500, note="of the second transaction")
+            other.message("audit", "inside")
+        one.update(orders, {"id": first}, note="changed")
+        one.delete(orders, {"id": first + 1})
+        one.commit()
+        db.message("audit", "outside")
+    with db.transaction() as last:
+        last.truncate(orders)
+    return db
+
+
+SOURCES: Final[Mapping[str, Callable[[str], Source]]] = {
+    "scenario": lambda folder: GeneratedSource(scenario()),
+    "recording of version 4, parallel": lambda folder: recorded("pg18_ws_p4_par_2pc_msg", folder),
+    "recording of version 2, streaming, without LSNs": lambda folder: recorded("pg18_p2_stream_msg", folder),
+}
+"""Functions that make a source in a folder, by its name. Debezium requests version 1 without options."""
 
 
 READERS: Final = {

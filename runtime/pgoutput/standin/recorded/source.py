@@ -56,7 +56,6 @@ class RecordedSource:
     def __init__(self, path: str | PathLike[str]) -> None:
         self._stream: RecordedStream = open_stream(path)
         self._index: StreamIndex = index_stream(self._stream)
-        self._assigned_from: int | None = None if self._index.has_lsns else self._index.start_lsn
         self._transcodings: dict[PluginOptions, tuple[RecordedStream, StreamIndex]] = {}
         self._lock = Lock()
         self.server_version: str = self._stream.server_version
@@ -101,7 +100,7 @@ class RecordedSource:
         with self._lock:
             if options not in self._transcodings:
                 fields = msgspec.structs.asdict(self._stream) | {"options": options, "metadata": ()}
-                stream = TranscodedStream(recorded=self._stream, start_lsn=self._assigned_from, **fields)
+                stream = TranscodedStream(recorded=self._stream, **fields)
                 self._transcodings[options] = stream, index_stream(stream)
             return self._transcodings[options]
 

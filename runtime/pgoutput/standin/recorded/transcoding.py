@@ -7,7 +7,7 @@ of logical messages, so logical messages of rolled-back subtransactions are sent
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +17,6 @@ from pgoutput._layout import Field, sides
 from pgoutput._offsets import layout_of
 from pgoutput._roles import CHANGES, ROLES, ROW_FIELDS, classes, field_name, meaning_of, read_end
 from pgoutput.messages import Message, TupleData
-from pgoutput.standin.recorded.envelopes import assign_lsns
 from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 from pgoutput.standin.source import PluginOptions
 from pgoutput.stream import TrackedTransaction, TransactionTracker, encode_for
@@ -32,18 +31,14 @@ class TranscodedStream(RecordedStream, frozen=True, kw_only=True):
 
     recorded: RecordedStream
     """The recorded stream."""
-    start_lsn: int | None
-    """LSN before the first transaction if the stream was recorded without LSNs, else None."""
 
     def messages(self) -> Iterator[RecordedMessage]:
-        """Return the transcoded messages in order.
+        """Return the transcoded messages in order; their LSNs are 0 if the stream was recorded without LSNs.
 
         Raises:
             RecordingError: The recording cannot be read.
         """
-        recorded = self.recorded
-        messages = recorded.messages() if self.start_lsn is None else assign_lsns(recorded, self.start_lsn)
-        return _Transcoder(recorded, self.options).transcode(messages)
+        return _Transcoder(self.recorded, self.options).transcode(self.recorded.messages())
 
 
 class _Transaction(TrackedTransaction):
@@ -65,6 +60,8 @@ class _Transcoder:
         self._options = options
         self._keeps_blocks = options.streaming != "off"
         self._converts_values = options.binary != recorded.options.binary
+        is_older = options.proto_version < recorded.options.proto_version
+        self._later_fields = _later_fields(options.proto_version) if is_older else {}
         self._keeps_empty = int(recorded.server_version.partition(".")[0]) < _SKIPS_EMPTY
         self._relations: dict[int, messages.Relation] = {}
         self._tracker = TransactionTracker(self._new, lenient=True)
@@ -190,11 +187,9 @@ class _Transcoder:
         """Encode a message for the requested options."""
         if isinstance(message, messages.StreamAbort) and self._options.streaming != "parallel":
             message = msgspec.structs.replace(message, abort_lsn=None, abort_time=None)
-        version = self._options.proto_version
-        kind: type[Message] = type(message)
-        if version < self._recorded.options.proto_version and (layout := layout_of(kind, version)):
-            message = _without_later_fields(message, layout.fields)
-        return encode_for(message, version)
+        if later := self._later_fields.get(type(message)):
+            message = later.removed_from(message)
+        return encode_for(message, self._options.proto_version)
 
     def _convert_values(self, message: Any) -> Message:
         """Convert the values of a change to the requested format. Later Relation messages do not matter."""
@@ -213,18 +208,40 @@ class _Transcoder:
         return tuple(convert(cell, column.type_oid) for cell, column in columns)
 
 
-def _without_later_fields(value: Any, fields: tuple[Field, ...]) -> Any:
-    """Return a message, or a struct in it, with None in the fields that a protocol version does not have."""
+class _LaterFields(msgspec.Struct, frozen=True):
+    """The fields of a message class, or of a struct class, that a protocol version does not have."""
+
+    names: tuple[str, ...]
+    lists: Mapping[str, _LaterFields]
+    """The same for the elements of lists of structs, by name of the field that holds the list."""
+
+    def removed_from(self, value: Any) -> Any:
+        """Return a message or struct with None in these fields."""
+        changed: dict[str, Any] = {name: None for name in self.names if getattr(value, name) is not None}
+        for name, elements in self.lists.items():
+            changed[name] = tuple(map(elements.removed_from, getattr(value, name)))
+        return msgspec.structs.replace(value, **changed) if changed else value
+
+
+def _later_fields(proto_version: int) -> Mapping[type[Message], _LaterFields]:
+    """Return the fields that a protocol version does not have, by class of the messages that have such."""
+    layouts = {kind: layout_of(kind, proto_version) for kind in ROLES}
+    found = {kind: _fields_not_in(layout.fields, kind) for kind, layout in layouts.items() if layout}
+    return {kind: later for kind, later in found.items() if later.names or later.lists}
+
+
+def _fields_not_in(fields: tuple[Field, ...], kind: type[msgspec.Struct]) -> _LaterFields:
+    """Return the fields of a message or struct class that are not among the fields of a layout."""
     known = {one.name: one for one in sides(fields)}
-    changed: dict[str, Any] = {}
-    for name in value.__struct_fields__:
-        old = getattr(value, name)
-        if name not in known:
-            if old is not None:
-                changed[name] = None
-        elif known[name].element == "struct":
-            changed[name] = tuple(_without_later_fields(one, known[name].fields) for one in old)
-    return msgspec.structs.replace(value, **changed) if changed else value
+    lists = {
+        name: _fields_not_in(field.fields, getattr(messages, field.type))
+        for name, field in known.items()
+        if field.element == "struct"
+    }
+    return _LaterFields(
+        names=tuple(name for name in kind.__struct_fields__ if name not in known),
+        lists={name: later for name, later in lists.items() if later.names or later.lists},
+    )
 
 
 def _to_text(cell: Any, type_oid: int) -> Any:

@@ -64,7 +64,7 @@ def _slots(context: CatalogContext) -> Iterator[Row]:
             "active": slot.active_pid is not None,
             "active_pid": slot.active_pid,
             "catalog_xmin": _FIRST_XID,
-            "restart_lsn": confirmed,
+            "restart_lsn": _RESTART_LSN,
             "confirmed_flush_lsn": confirmed,
             "wal_status": "reserved",
             "two_phase": slot.two_phase,
@@ -75,6 +75,10 @@ def _slots(context: CatalogContext) -> Iterator[Row]:
 
 
 _FIRST_XID: Final = 3
+
+_RESTART_LSN: Final = format_lsn(1)
+"""LSN before each message of a stream: a stand-in server can send all of them. Debezium refuses a slot whose
+restart LSN is higher than the LSN of its last change, which can be lower than the confirmed flush LSN."""
 
 
 def _publications(context: CatalogContext) -> Iterator[Row]:
