@@ -98,12 +98,12 @@ def recording(server: StandIn, folder: Path, *option_sets: dict[str, Any]) -> It
     recorders = [
         recorder(server, folder / str(number), one, f"s{number}") for number, one in enumerate(option_sets)
     ]
-    threads = [threading.Thread(target=one.run, kwargs={"seconds": 30.0}) for one in recorders]
+    threads = [threading.Thread(target=one.run, kwargs={"seconds": 150.0}) for one in recorders]
     for thread in threads:
         thread.start()
 
     def wait_until_acknowledged(lsn: int) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         query = "SELECT 1 FROM pg_replication_slots WHERE pg_wal_lsn_diff(confirmed_flush_lsn, %s) >= 0"
         while len(connection.execute(query, [format_lsn(lsn)]).fetchall()) < len(option_sets):
             assert time.monotonic() < deadline
@@ -135,7 +135,7 @@ def test_each_option_changes_the_stream(streams: list[list[bytes]]) -> None:
 def test_a_recorder_stores_the_stream_of_a_scenario(options: dict[str, Any], tmp_path: Path) -> None:
     db = shop()
     with StandIn(db) as server:
-        recorder(server, tmp_path / "r", options).run(until="now", seconds=20)
+        recorder(server, tmp_path / "r", options).run(until="now", seconds=120)
     assert stored(tmp_path / "r") == payloads(db, options)
 
 

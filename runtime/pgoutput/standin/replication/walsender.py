@@ -51,6 +51,7 @@ class WalSender:
         self._source_reader = source_reader
         self._timeout = timeout if sends_keepalives else 0.0
         self._sends_keepalives = sends_keepalives
+        self._is_dropped = False
         self._reader = reader
         self._writer = writer
         self._last_reply = time.monotonic()
@@ -95,7 +96,7 @@ class WalSender:
 
     async def _drop_connection(self) -> None:
         """Close the socket only for sending: a reset would discard data that the client has not read."""
-        self._sends_keepalives = False  # a keepalive cannot follow the end of the sent data
+        self._is_dropped = True  # nothing can follow the end of the sent data
         with suppress(NotImplementedError):  # TLS cannot close one side
             self._writer.write_eof()
         await asyncio.sleep(_LINGER_SECONDS)
@@ -109,9 +110,9 @@ class WalSender:
             match tag:
                 case b"d":
                     self._handle_reply(body)
-                case b"c":
+                case b"c" if not self._is_dropped:
                     return
-                case b"X":
+                case b"c" | b"X":
                     raise Terminated
                 case _:
                     raise ServerError("08P01", f"invalid standby message type {tag!r}", fatal=True)
@@ -149,7 +150,7 @@ class WalSender:
 
     def _send_keepalive(self, *, reply_requested: bool = False) -> None:
         unsent = self._writer.transport.get_write_buffer_size()
-        if not self._sends_keepalives or unsent > _MAX_UNSENT_BYTES:
+        if not self._sends_keepalives or self._is_dropped or unsent > _MAX_UNSENT_BYTES:
             return
         with suppress(OSError):
             self._writer.write(encode_keepalive(self._progress.sent_lsn, reply_requested=reply_requested))
