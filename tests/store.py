@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 BUCKET: Final = "bucket"
 
-PATIENCE: Final = 30.0
+PATIENCE: Final = 120.0
 """Seconds that the server may take to start."""
 
 Fault = Literal["", "refuse", "401", "403", "cut", "cut-answer", "drop-answer"]

@@ -255,7 +255,7 @@ def record(source, name, **options):
                                  "messages": True}} | options)
     with StandIn(source) as server:
         recorder = Recorder(server.dsn, "slot", ["synth"], folder / name, options=options, create_slot=True)
-        recorder.run(until="now", seconds=20)
+        recorder.run(until="now", seconds=120)
     return stored(folder / name)
 
 

@@ -65,7 +65,7 @@ def _create_slot(server: Server) -> None:
 
 def _await_waiting(connection: psycopg.Connection, holder: psycopg.Connection) -> None:
     """Wait until the creation of the slot is blocked by the open transaction of the connection `holder`."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     query = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
     while not connection.execute(query, [holder.info.backend_pid]).fetchall():
         assert time.monotonic() < deadline

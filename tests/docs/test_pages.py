@@ -183,7 +183,7 @@ def test_the_replication_client(server: Server, capsys: pytest.CaptureFixture[st
 def wait_for_slot(connection: psycopg.Connection, condition: str) -> None:
     """Wait until the slot `audit` meets a condition, an SQL expression on pg_replication_slots."""
     query = f"SELECT {condition} FROM pg_replication_slots WHERE slot_name = 'audit'"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while connection.execute(query).fetchone() != (True,):
         assert time.monotonic() < deadline, condition
         time.sleep(0.02)

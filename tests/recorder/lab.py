@@ -28,7 +28,7 @@ from tests.server import Server
 
 E = TypeVar("E", bound=Event)
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds to wait for a condition before a test fails."""
 
 _NUMBERS = itertools.count(1)

@@ -193,7 +193,7 @@ def at_work(folder: Path, **options: Any) -> Iterator[Lab]:
     finally:
         lab.over = True
         lab.disk.set()
-        lab.thread.join(10)
+        lab.thread.join(60)
         assert not lab.thread.is_alive()
         lab.connection.close()
 
@@ -257,7 +257,7 @@ def test_a_keepalive_inside_a_transaction_does_not_advance_the_slot(tmp_path: Pa
         lab.connection.say(begin, keepalive(300, reply=True), keepalive(350, reply=True))
         wait_until(lambda: lab.heard == [100, 100])
         lab.over = True
-        lab.thread.join(10)
+        lab.thread.join(60)
     assert set(lab.heard) == {100}
     assert lab.saved == []
 
@@ -279,7 +279,7 @@ def test_a_transaction_in_progress_is_not_acknowledged(tmp_path: Path) -> None:
         lab.connection.say(*sent(StreamStart(7, True), StreamStop()), *transaction(200), keepalive(300))
         wait_until(lambda: lab.session.messages == 4)
         lab.over = True
-        lab.thread.join(10)
+        lab.thread.join(60)
         assert lab.session.open_transactions == 1
     assert lab.heard[-1] == 200
     assert lab.saved == []
@@ -320,7 +320,7 @@ def test_received_messages_are_stored_if_the_connection_breaks_during_a_slow_wri
         last = fill(lab)
         lab.connection.broken = True
         threading.Timer(0.7, blocked.set).start()
-        lab.thread.join(10)
+        lab.thread.join(60)
     assert isinstance(lab.failure, ConnectionLost)
     metadata = [read_metadata(path) for path in lab.stored]
     assert metadata[-1].end_lsn == last
@@ -351,5 +351,5 @@ def test_status_updates_are_sent_while_the_end_waits_for_a_slow_disk(tmp_path: P
         wait_until(lambda: len(lab.heard) > heard + 3)
         assert lab.heard[-1] == 200
         lab.disk.set()
-        lab.thread.join(10)
+        lab.thread.join(60)
     assert lab.heard[-1] == 300

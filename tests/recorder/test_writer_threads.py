@@ -10,7 +10,7 @@ import pytest
 
 from pgoutput.recorder.writer_threads import WriterThreads
 
-PATIENCE = 30
+PATIENCE = 120
 
 
 def test_segments_are_stored_in_order_while_others_are_written() -> None:

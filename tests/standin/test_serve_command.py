@@ -51,7 +51,7 @@ def serving(
         yield process.stdout.readline().strip(), process
         if process.poll() is None:
             process.terminate()
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
         assert (process.returncode, out, err) == (0, "", "")
     finally:
         if process.poll() is None:

@@ -39,7 +39,7 @@ FLUSH: Final = "flushed by the test"
 _ASK_SECONDS: Final = 0.02
 """Seconds without data after which the walsender is asked for its position."""
 
-_PATIENCE: Final = 20.0
+_PATIENCE: Final = 60.0
 """Maximum duration of a step, in seconds."""
 
 
