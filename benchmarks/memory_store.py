@@ -1,7 +1,7 @@
 """An S3 server that keeps objects in memory: `python -m benchmarks.memory_store [MIB_PER_SECOND]`.
 
 The server has what a recorder needs: conditional writes, uploads in parts, copies of parts, ranges, listings
-and removals. It prints its port. With an argument, it receives no more than so many MiB a second.
+and removals. It prints its port. The argument limits what it receives, in MiB a second.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def test_3_no_recorder_has_begun_the_recording(
     assert (done.code, done.err.splitlines()[1:]) == (
         3,
         [
-            f"pgoutput: {tmp_path}/none: no recorder has begun the recording in 0 seconds: start "
+            f"pgoutput: {tmp_path}/none: no recorder began the recording within 0 seconds: start "
             "`pgoutput record`, or correct --segments"
         ],
     )

@@ -406,13 +406,15 @@ def test_uris_of_other_kinds_are_refused(
     refused: Refused, table: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for uri in ("s3://key:SECRET@bucket/recording", "s3:/bucket", "s3://bucket/", "hdfs://host/recording"):
+    for uri in ("s3://key:SECRET@bucket/recording", "s3:/bucket", "hdfs://host/recording"):
         line = refused("--create-slot", out=uri, exit_code=2)
         scheme = uri.partition(":")[0]
         assert line == (
             "a recording is made in a folder, or at a URL as s3://BUCKET/PATH, gs://BUCKET/PATH or "
             f"az://CONTAINER/PATH without credentials, and not at {scheme}://…"
         )
+    line = refused("--create-slot", out="s3://bucket/", exit_code=2)
+    assert line.startswith("s3://bucket/: the URL of a recording needs a path")
     assert list(tmp_path.iterdir()) == []
     assert table.slots() == []
 

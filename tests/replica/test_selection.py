@@ -8,16 +8,22 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-import msgspec
 import pytest
 from deltalake import DeltaTable
 
 from pgoutput import messages as m
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import Recording, locate, prune
-from pgoutput.replica import replica_tables, replicate, retry_tables, select_tables, selected_tables
+from pgoutput.replica import (
+    Selection,
+    replica_tables,
+    replicate,
+    retry_tables,
+    select_tables,
+    selected_tables,
+)
 from pgoutput.replica import selection as selection_module
-from pgoutput.replica.checkpoint import Checkpoint
+from pgoutput.replica.checkpoint import Checkpoint, Offset
 from tests.recording.recordings import record, sent, source, write
 from tests.replica.tables import different_tables
 from tests.replica.test_replicate import copy_segments, forget_commit
@@ -56,14 +62,14 @@ def test_added_tables_equal_a_real_servers_tables(
     random.shuffle(names)
     last = max(len(list(whole.iterdir())) - 1, 1)
     stages = sorted(random.sample(range(1, last), 6))
-    for function in ("record_failure", "write_file"):
+    for function in ("record_failure", "replace_file"):
         monkeypatch.setattr(selection_module, function, killing(getattr(selection_module, function), random))
     wanted: set[str] = set()
     for count in [*stages, None]:
         copy_segments(whole, folder, count)
         added = {names.pop() for _ in range(4)}
         while not added <= wanted:
-            with suppress(Killed, ReplicaError):  # a micro-batch was planned, and the next run completes it
+            with suppress(Killed):
                 select_tables(folder, target, added)
                 wanted |= added
             if wanted:  # otherwise the query would follow all tables
@@ -206,12 +212,13 @@ def test_tables_are_added_to_a_target_that_follows_some_tables(tmp_path: Path) -
     other = tmp_path / "other"
     run(folder, other, "public.a")
     (other / "_selected_tables.json").write_text("[")
+    insert(folder, "a", 2)
     with pytest.raises(ReplicaError, match=r"_selected_tables\.json: "):
         replicate(folder, other)
 
 
-def test_tables_are_not_added_while_a_query_runs(tmp_path: Path) -> None:
-    """The query would not know of them: it fails, or adding them fails."""
+def test_a_query_that_runs_meanwhile_misses_nothing_silently(tmp_path: Path) -> None:
+    """It fails, or the micro-batches that it has planned with the tables of before are recorded as missed."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     insert(folder, "a", 1)
     insert(folder, "b", 2, oid=2)
@@ -219,10 +226,78 @@ def test_tables_are_not_added_while_a_query_runs(tmp_path: Path) -> None:
     running = Checkpoint(locate(target) / "_checkpoint")
     select_tables(folder, target, ["public.b"])
     with pytest.raises(ReplicaError, match="only one query may write to a target"):
-        running.plan(msgspec.structs.replace(running.offset, segment=3))
-    forget_commit(target)
-    with pytest.raises(ReplicaError, match="another run is active"):
-        select_tables(folder, target, ["public.c"])
+        running.plan(running.offset)
+    insert(folder, "c", 3, oid=3)
+    run(folder, target)
+    insert(folder, "c", 4, oid=3)
+    insert(folder, "d", 5, oid=4)
+    replicate(folder, target)
+    forget_commit(target)  # of the micro-batch with the last two segments
+    select_tables(folder, target, ["public.c", "public.d"])
+    run(folder, target)
+    run(folder, target)
+    assert rows(target) == {"a": [1], "b": [2], "c": [3, 4], "d": [5]}
+
+
+def test_a_query_plans_a_micro_batch_while_tables_are_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    insert(folder, "a", 1)
+    insert(folder, "b", 2, oid=2)
+    run(folder, target, "public.a")
+    insert(folder, "b", 3, oid=2)
+    insert(folder, "c", 4, oid=3)
+    plan = Checkpoint.plan
+
+    def plan_too_late(checkpoint: Checkpoint, end: Offset) -> None:
+        monkeypatch.setattr(Checkpoint, "plan", plan)
+        (target / "_selected_tables.json").write_text('["public.a"]')
+        replicate(folder, target)
+        (target / "_selected_tables.json").write_text('["public.a", "public.b", "public.c"]')
+        checkpoint.plan(end)
+
+    monkeypatch.setattr(Checkpoint, "plan", plan_too_late)
+    with pytest.raises(ReplicaError, match=r"The tables were added"):
+        select_tables(folder, target, ["public.b", "public.c"])
+    run(folder, target)
+    assert rows(target) == {"a": [1], "b": [2, 3], "c": [4]}
+
+
+def test_a_waiting_query_learns_of_added_tables(tmp_path: Path) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    select_tables(folder, target, ["public.a"])
+    insert(folder, "a", 1)
+    selection = Selection(Recording(folder), locate(target))
+    select_tables(folder, target, ["public.b"])
+    insert(folder, "b", 2, oid=2)
+    assert Selection(Recording(folder), locate(target)).oids(0, 1, 2) == {1, 2}
+    assert selection.oids(0, 1, 1) == {1}
+
+
+def test_tables_are_added_with_the_recording_and_checkpoint_of_the_target(tmp_path: Path) -> None:
+    folder, target, checkpoint = tmp_path / "recording", tmp_path / "lake", tmp_path / "checkpoint"
+    insert(folder, "a", 1)
+    insert(folder, "b", 2, oid=2)
+    select_tables(folder, target, ["public.a"])
+    replicate(folder, target, checkpoint=checkpoint)
+    other = tmp_path / "other"
+    other.mkdir()
+    for recording, place in ((folder, None), (folder, tmp_path / "no"), (other, checkpoint)):
+        with pytest.raises(ReplicaError, match="tables cannot be added"):
+            select_tables(recording, target, ["public.b"], place)
+    select_tables(folder, target, ["public.b"], checkpoint)
+    list(retry_tables(folder, target))
+    assert rows(target) == {"a": [1], "b": [2]}
+
+
+def test_missed_segments_are_kept(tmp_path: Path) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    insert(folder, "a", 1)
+    insert(folder, "b", 2, oid=2)
     insert(folder, "a", 3)
+    run(folder, target, "public.a")
+    select_tables(folder, target, ["public.b"])
+    assert prune(folder, keep=0).first_segment <= 2
     run(folder, target)
     assert rows(target) == {"a": [1, 3], "b": [2]}

@@ -1,4 +1,4 @@
-// Checks the order of a stream's messages, as pgoutput's Checker: state, and what messages do to it.
+// Checks the order of a stream's messages, as the Python class Checker does: this file has the state, rules.js the rules.
 
 /** The first protocol version with stream blocks. */
 const FIRST_WITH_BLOCKS = Math.min(...[...VERSIONS.values()].filter(({ messages }) => messages.some(({ role }) => role === "open_block")).map(({ version }) => version));
@@ -24,7 +24,7 @@ class Checker {
     this.pendingTypes = [];
     this.openerMissing = false;
     const notes = new WeakMap();
-    /** Return what is known of a transaction beside its lane. */
+    /** Return the checker's own state of a transaction. */
     this.note = (transaction) => {
       if (!notes.has(transaction)) {
         notes.set(transaction, { relations: new Map(), subxids: new Set(), aborted: new Set(), messageLsn: 0n, prepare: null });

@@ -12,9 +12,7 @@ from pgoutput.cli.printing import refused_values
 
 
 def replicate(
-    segments: Annotated[
-        str, typer.Option(help="The recording: a folder, or a URI that pyarrow reads.", show_default=False)
-    ],
+    segments: Annotated[str, typer.Option(help="The folder or URL of the recording.", show_default=False)],
     target: Annotated[
         str,
         typer.Option(

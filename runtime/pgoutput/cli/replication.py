@@ -225,7 +225,7 @@ class Run:
         while not place.is_folder:
             if time.monotonic() > deadline:
                 raise RecordingError(
-                    f"{place}: no recorder has begun the recording in {_FOLDER_SECONDS:.0f} seconds: start "
+                    f"{place}: no recorder began the recording within {_FOLDER_SECONDS:.0f} seconds: start "
                     "`pgoutput record`, or correct --segments"
                 ) from TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
             time.sleep(_POLL_SECONDS)

@@ -260,11 +260,17 @@ def _checked_place(folder: str) -> str:
     """Return the path of a folder, from a path or a URI with `file:`; or the URL of an object store.
 
     Raises:
-        ValueError: The name is another URI, or not valid UTF-8.
+        ValueError: The name is another URI, the URL of an object store has no path, or the name is not valid
+            UTF-8.
     """
     if folder.startswith("file:///"):
         folder = unquote(folder.removeprefix("file://"))
-    if (uri := _URI.match(folder)) and not ((url := parse_store_url(folder)) and url.path):
+    url = parse_store_url(folder)
+    if url is not None and not url.path:
+        raise ValueError(
+            f"{folder}: the URL of a recording needs a path in the bucket or container, as s3://BUCKET/PATH"
+        )
+    if url is None and (uri := _URI.match(folder)):
         raise ValueError(
             "a recording is made in a folder, or at a URL as s3://BUCKET/PATH, gs://BUCKET/PATH or "
             f"az://CONTAINER/PATH without credentials, and not at {uri[1]}://…"

@@ -15,7 +15,7 @@ _MAX_WRITES: Final = 4
 """Largest number of queued jobs that write; each job keeps some megabytes of messages in memory."""
 
 _MAX_ENDS: Final = 1
-"""Largest number of written segments that wait until the segment before them is stored."""
+"""Largest number of queued jobs that store a segment. One more written segment can wait in `submit_end`."""
 
 _WAIT_SECONDS: Final = 0.25
 """Seconds between two calls of `waiting`."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording, SegmentReader
 from pgoutput.views import CHANGES, ChangesView, LsnRange, plan_changes, read
 
@@ -85,6 +86,46 @@ def store_changes(
                             batches.setdefault(oid, []).append(count)
                             count += 1
     return StoredChanges(file, batches)
+
+
+def complete_since(recording: Recording, oid: int, first: int, last: int) -> int:
+    """Return the number of the segment from which on changes of a relation give all its rows.
+
+    Args:
+        recording: The recording.
+        oid: OID of the relation.
+        first: Number of the first segment with changes of the relation, which may have been pruned.
+        last: Number of the last segment to read.
+
+    Returns:
+        `first`; if it was pruned, the last segment in which a snapshot replaces the rows of the relation.
+
+    Raises:
+        RecordingError: Segment `first` was pruned, and no such snapshot follows.
+    """
+    try:
+        recording.check_not_pruned(first)
+    except RecordingError as error:
+        for number in reversed([number for number in recording.numbers if first <= number <= last]):
+            if recording.metadata([number])[0].kind == "snapshot" and _replaces(recording, number, oid):
+                return number
+        raise RecordingError(
+            f"{error}; or have the recorder copy the rows of the table again (`pgoutput snapshot`), and "
+            "repeat this command when the replica has applied what was recorded"
+        ) from None
+    return first
+
+
+def _replaces(recording: Recording, number: int, oid: int) -> bool:
+    """Return whether a snapshot that ends in a segment replaces all rows of a relation."""
+    for task in plan_changes(recording, [number]):
+        with SegmentReader(task.place) as segment:
+            changes = ChangesView(segment, task, lambda schema: schema.relation.oid == oid)
+            if any(
+                pc.any(pc.equal(rows["operation"], "Truncate")).as_py() for rows in read(segment, changes)
+            ):
+                return True
+    return False
 
 
 def _sort_keys(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -9,12 +9,11 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from pgoutput._text import one_line
-from pgoutput.errors import PgoutputError, ReplicaError
+from pgoutput.errors import PgoutputError, RecordingError, ReplicaError
 from pgoutput.recording import Location, PathOrUri, Recording, locate
 from pgoutput.replica.batch import TableResult, apply_changes
 from pgoutput.replica.failed_tables import (
     FailedTable,
-    MissedBatch,
     read_failed_tables,
     read_missed_batches,
     record_failure,
@@ -22,7 +21,7 @@ from pgoutput.replica.failed_tables import (
     remove_missed_batch,
 )
 from pgoutput.replica.ownership import Owner, read_owner
-from pgoutput.replica.recorded_changes import store_changes
+from pgoutput.replica.recorded_changes import complete_since, store_changes
 
 
 def retry_tables(recording: PathOrUri, target: PathOrUri) -> Iterator[TableResult]:
@@ -63,16 +62,19 @@ def _retry_table(
     try:
         # Read again until no missed batch is left: a query may record further missed batches.
         while batches := read_missed_batches(target, table.oid):
+            first, last = batches[0].first_segment, batches[-1].last_segment
+            first = complete_since(source, table.oid, first, last)
             for missed in batches:
+                numbers = range(max(first, missed.first_segment), missed.last_segment + 1)
                 error = ""
-                for result in _apply_batch(source, target, owner, table, missed):
+                for result in _apply_batch(source, target, owner, table, missed.batch, numbers):
                     yield result
                     error = result.error
                 if error:
                     record_failure(target, msgspec.structs.replace(table, error=error))
                     return
                 remove_missed_batch(target, table.oid, missed.batch)
-    except ReplicaError as error:  # the record of the missed batches is damaged
+    except (ReplicaError, RecordingError) as error:  # a record is damaged, or segments were pruned
         record_failure(target, msgspec.structs.replace(table, error=str(error)))
         yield TableResult(table.oid, table.namespace, table.name, {}, error=str(error))
         return
@@ -80,12 +82,13 @@ def _retry_table(
 
 
 def _apply_batch(
-    source: Recording, target: Location, owner: Owner, table: FailedTable, missed: MissedBatch
+    source: Recording, target: Location, owner: Owner, table: FailedTable, batch: int, numbers: range
 ) -> Iterator[TableResult]:
+    if not numbers:
+        return  # a snapshot that was taken later replaces all rows
     with TemporaryDirectory(prefix="pgoutput-") as folder:
         file = os.path.join(folder, "changes")
         try:
-            numbers = range(missed.first_segment, missed.last_segment + 1)
             source.check(numbers)
             changes = store_changes(source, [table.oid], numbers, file)
         except PgoutputError as error:
@@ -99,7 +102,7 @@ def _apply_batch(
             changes.sorted(table.oid),
             target.place,
             owner.query,
-            missed.batch,
+            batch,
             recording=owner.recording,
             history=owner.output == "history",
         )

@@ -1,30 +1,41 @@
 """The selected tables of a target: a replica of some tables of a recording.
 
 A target that follows only some tables has the file `_selected_tables.json` with their names. A relation is
-selected if it has had one of these names, or has a Delta table already: a renamed table is followed further.
+selected if it has had one of these names, or has a Delta table already: a renamed relation stays selected.
 
-Changes of other relations are skipped for good when a micro-batch is committed. When a relation is selected
-later, because its name was added or because it was renamed, its earlier changes become missed micro-batches
-of a failed table, and `retry_tables` applies them.
+A micro-batch skips changes of other relations, and the query does not read them again. When a relation is
+selected later, because its name was added or because it was renamed, its earlier changes become missed
+micro-batches of a failed table, and `retry_tables` applies them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import os
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import Final
 
 import msgspec
-import pyarrow.compute as pc
 
+from pgoutput._text import one_line
 from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import Location, PathOrUri, Recording, SchemaVersion, SegmentReader, locate
+from pgoutput.recording import Location, PathOrUri, Recording, SchemaVersion, locate, replace_file
 from pgoutput.replica.checkpoint import CHECKPOINT_FOLDER, Checkpoint
-from pgoutput.replica.failed_tables import FailedTable, MissedBatch, read_failed_tables, record_failure
-from pgoutput.replica.ownership import read_owner
+from pgoutput.replica.failed_tables import (
+    FailedTable,
+    MissedBatch,
+    read_failed_tables,
+    read_missed_batches,
+    record_failure,
+    remove_failure,
+    remove_missed_batch,
+)
+from pgoutput.replica.ownership import Owner, read_owner
+from pgoutput.replica.recorded_changes import complete_since
+from pgoutput.replica.registration import Registration
 from pgoutput.replica.registry import registered_oids
-from pgoutput.replica.small_files import read_file, write_file
-from pgoutput.views import ChangesView, plan_changes, read, schema_versions
+from pgoutput.replica.small_files import read_file
+from pgoutput.views import schema_versions
 
 _FILE: Final = "_selected_tables.json"
 
@@ -47,78 +58,134 @@ def select_tables(
         checkpoint: Location of the query's checkpoint; a folder in the target if None.
 
     Returns:
-        Those of the names that no relation of the recording has had so far.
+        Names in `tables` that no relation of the recording has had so far.
 
     Raises:
-        RecordingError: The recording cannot be read, or skipped changes of an added table were pruned and no
-            snapshot after them has its rows.
-        ReplicaError: The target follows all tables, or its last run was interrupted within a micro-batch.
+        RecordingError: The recording cannot be read or lacks segments, or skipped changes of an added table
+            were pruned and no snapshot after them has its rows.
+        ReplicaError: The target follows all tables, or belongs to another recording or checkpoint, or another
+            query is writing to it.
     """
     folder, source = locate(target), Recording(recording, may_be_empty=True, may_be_missing=True)
-    selected = selected_tables(folder)
-    if selected is None and read_owner(target) is not None:
-        raise ReplicaError(f"{folder}: the target follows all tables. Write some tables to another target")
-    relations = Relations(source, {*tables})
+    owner, selected = read_owner(target), selected_tables(folder)
+    if selected is None and owner is not None:
+        raise ReplicaError(
+            f"{folder}: the target follows all tables. To replicate some tables only, use another target"
+        )
     if added := {*tables} - (selected or frozenset()):
-        place = folder / CHECKPOINT_FOLDER if checkpoint is None else locate(checkpoint)
-        _add(folder, Checkpoint(place), Relations(source, added))
-        write_file(folder / _FILE, msgspec.json.encode(sorted(added | (selected or frozenset()))).decode())
+        names = added | (selected or frozenset())
+        if owner is None:
+            _store(folder, names)
+        else:
+            place = folder / CHECKPOINT_FOLDER if checkpoint is None else locate(checkpoint)
+            _Addition(source, folder, owner, place, added).store(names)
+    relations = Relations(source, tables)
     relations.read(max(source.numbers, default=0))
     return sorted({*tables} - relations.names)
 
 
-def _add(target: Location, checkpoint: Checkpoint, relations: Relations) -> None:
-    """Record the micro-batches that the relations with added names have missed."""
-    if checkpoint.batch < 0:
-        return
-    if not checkpoint.is_committed:
-        raise ReplicaError(
-            f"{target}: the last run was interrupted, or another run is active. Run once without adding "
-            "tables, then add them"
-        )
-    applied = checkpoint.offset
-    relations.read(applied.segment)
-    existing = existing_tables(target)
-    late = [one for oid, one in relations.selected.items() if oid not in existing]
-    begins = {one.oid: _complete_since(relations.recording, one, applied.segment) for one in late}
-    checkpoint.plan(applied)  # a query that is running cannot plan this micro-batch any more, and fails
-    for one in late:
-        one.record_missed(target, MissedBatch(checkpoint.batch, begins[one.oid], applied.segment))
-    checkpoint.commit()
+def _store(target: Location, names: Collection[str]) -> None:
+    try:
+        if target.is_local:
+            os.makedirs(target.path, exist_ok=True)
+        replace_file(target / _FILE, msgspec.json.encode(sorted(names)))
+    except OSError as error:
+        raise ReplicaError(f"{target / _FILE}: {one_line(error)}") from error
 
 
-def _complete_since(recording: Recording, relation: SelectedRelation, last: int) -> int:
-    """Return the number of a segment: from it on, the recording has all rows of a relation.
+class _Addition:
+    """The addition of tables to a target that a query has written to.
+
+    Each step may be the last one before a kill, and queries may start in between: first the relations become
+    failed tables, so that every query records the micro-batches that they miss from then on; then the names
+    are stored; then a micro-batch without segments is planned, which fails if a query has planned one since.
+
+    Args:
+        recording: The recording.
+        target: The folder that holds the replica.
+        owner: The owner of the target.
+        checkpoint: Location of the query's checkpoint.
+        tables: Names of the added tables.
 
     Raises:
-        RecordingError: The recording has all rows in none of the segments up to number `last`.
+        ReplicaError: Target and checkpoint do not belong to this recording or to each other.
     """
-    try:
-        recording.check_not_pruned(relation.first_segment)
-    except RecordingError as error:
-        for number in reversed([number for number in recording.numbers if number <= last]):
-            if recording.metadata([number])[0].kind == "snapshot" and _replaces(
-                recording, number, relation.oid
-            ):
-                return number
-        name = f"{relation.namespace}.{relation.name}"
-        raise RecordingError(
-            f"{name} cannot be added: {error}; or add its rows to the recording (`pgoutput snapshot --table "
-            f"{name}`), replicate them, and add the table then"
-        ) from None
-    return relation.first_segment
 
+    def __init__(
+        self,
+        recording: Recording,
+        target: Location,
+        owner: Owner,
+        checkpoint: Location,
+        tables: Collection[str],
+    ) -> None:
+        self._recording, self._target, self._owner, self._place = recording, target, owner, checkpoint
+        self._checkpoint = Checkpoint(checkpoint)
+        self._relations = Relations(recording, tables)
+        self._existing = existing_tables(target)
+        last = max(recording.numbers, default=0)
+        if (
+            recording.identity != owner.recording
+            or self._checkpoint.query != owner.query
+            or last < self._checkpoint.offset.segment
+        ):
+            raise ReplicaError(
+                f"{target}: tables cannot be added: the target was written from recording {owner.recording} "
+                f"by query {owner.query}. Give that recording, with all its segments, and the same checkpoint"
+            )
 
-def _replaces(recording: Recording, number: int, oid: int) -> bool:
-    """Return whether a snapshot that ends in a segment replaces all rows of a relation."""
-    for task in plan_changes(recording, [number]):
-        with SegmentReader(task.place) as segment:
-            changes = ChangesView(segment, task, lambda schema: schema.relation.oid == oid)
-            if any(
-                pc.any(pc.equal(rows["operation"], "Truncate")).as_py() for rows in read(segment, changes)
-            ):
-                return True
-    return False
+    def store(self, names: Collection[str]) -> None:
+        """Record the micro-batches that the relations have missed, and store the names of all tables."""
+        planned = self._checkpoint
+        done = planned.batch if planned.is_committed else planned.batch - 1
+        applied = planned.applied.segment
+        self._relations.read(applied)
+        late = [one for oid, one in self._relations.selected.items() if oid not in self._existing]
+        firsts = [self._complete_since(one, applied) for one in late]
+        for one, first in zip(late, firsts, strict=True):
+            one.record_missed(self._target, MissedBatch(done, first, applied))
+        self._keep_segments(late, done, applied)
+        _store(self._target, names)
+        if not planned.is_committed:  # its query was killed, or runs with the tables of before
+            self._record_since(done)
+            return
+        try:
+            planned.plan(planned.offset)
+        except ReplicaError as error:
+            self._record_since(done)
+            raise ReplicaError(f"{error}. The tables were added; the next run applies their rows") from error
+        planned.commit()
+
+    def _complete_since(self, relation: SelectedRelation, last: int) -> int:
+        try:
+            return complete_since(self._recording, relation.oid, relation.first_segment, last)
+        except RecordingError as error:
+            name = f"{relation.namespace}.{relation.name}"
+            raise RecordingError(f"{name} cannot be added: {error}") from error
+
+    def _keep_segments(self, late: Sequence[SelectedRelation], batch: int, segment: int) -> None:
+        """Register that the missed segments are needed; take the records back if they were pruned before."""
+        Registration(self._recording, self._target, self._owner).update(segment)
+        try:
+            for one in late:
+                (missed, *_) = read_missed_batches(self._target, one.oid)
+                self._recording.check_not_pruned(missed.first_segment)
+        except RecordingError:
+            for one in late:
+                remove_missed_batch(self._target, one.oid, batch)
+                remove_failure(self._target, one.oid)
+            raise
+
+    def _record_since(self, done: int) -> None:
+        """Record the micro-batches after number `done` that were planned meanwhile."""
+        latest = Checkpoint(self._place)
+        self._recording.refresh()
+        self._relations.read(latest.offset.segment)
+        for batch in range(done + 1, latest.batch + 1):
+            first, last = latest.end_of(batch - 1).segment + 1, latest.end_of(batch).segment
+            for oid, one in self._relations.selected.items():
+                if oid not in self._existing and one.first_segment <= last:
+                    one.record_missed(self._target, MissedBatch(batch, first, last))
 
 
 def selected_tables(target: Location) -> frozenset[str] | None:
@@ -134,7 +201,9 @@ def selected_tables(target: Location) -> frozenset[str] | None:
     try:
         return frozenset(msgspec.json.decode(text, type=list[str]))
     except msgspec.DecodeError as error:
-        raise ReplicaError(f"{file}: {error}. Name the tables again, with the option --table") from error
+        raise ReplicaError(
+            f'{file}: {error}. Replace its content by a JSON array of the names, such as ["public.orders"]'
+        ) from error
 
 
 def existing_tables(target: Location) -> set[int]:
@@ -191,9 +260,8 @@ class Relations:
         """
         while self._read_through < last:
             first = max(self._read_through + 1, self.recording.beginning.segment)
-            numbers = [number for number in self.recording.numbers if first <= number <= last]
             try:
-                segments = self.recording.metadata(numbers)
+                segments = self.recording.metadata(range(first, last + 1))
             except RecordingError:
                 if self.recording.beginning.segment <= first:
                     raise
@@ -220,21 +288,18 @@ class Selection:
     Args:
         recording: The recording that the query reads.
         target: The folder that the query writes to.
-
-    Raises:
-        ReplicaError: The target cannot be read.
     """
 
     def __init__(self, recording: Recording, target: Location) -> None:
-        tables = selected_tables(target)
-        self._relations = None if tables is None else Relations(recording, tables)
-        self._target = target
+        self._recording, self._target = recording, target
+        self._tables: frozenset[str] | None = None
+        self._relations: Relations | None = None
 
     def oids(self, batch: int, first: int, last: int) -> Collection[int] | None:
         """Return the OIDs of the relations that a micro-batch is applied to; None for all relations.
 
-        A relation that was renamed to a selected name in these segments becomes a failed table, which has
-        missed the segments before.
+        Call it after the micro-batch was planned. A relation that was renamed to a selected name in these
+        segments becomes a failed table, which has missed the segments before.
 
         Args:
             batch: Number of the micro-batch.
@@ -245,8 +310,11 @@ class Selection:
             RecordingError: A segment is missing or damaged.
             ReplicaError: The target cannot be read or written.
         """
-        if self._relations is None:
+        tables = selected_tables(self._target)
+        if tables is None:
             return None
+        if self._relations is None or tables != self._tables:
+            self._tables, self._relations = tables, Relations(self._recording, tables)
         self._relations.read(last)
         existing = existing_tables(self._target)
         for oid, one in self._relations.selected.items():

@@ -52,8 +52,8 @@ def write_file(place: Location, text: str) -> None:
 def create_file(place: Location, text: str) -> None:
     """Write a small text file that must not exist yet, atomically.
 
-    If two processes create a file at the same time, one of them fails. At URIs other than those of object
-    stores, the second one is not always noticed.
+    If two processes create a file at the same time, one of them fails. At URIs that are neither local nor in
+    an object store, both may succeed.
 
     Raises:
         ReplicaError: The file exists, or cannot be written.

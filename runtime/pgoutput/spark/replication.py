@@ -167,7 +167,9 @@ class _BatchFunction:
             self._register(self._recording, self._owner, segments.first_segment - 1)
             rows = self._select(rows, segments)
         elif selected_tables(locate(self._target)) is not None:
-            raise ReplicaError(f"{self._target}: the target follows some tables: pass the argument recording")
+            raise ReplicaError(
+                f"{self._target}: the target follows only some tables: pass `recording` to replicate"
+            )
         self._write(rows, one)
 
     def _register(self, place: str, owner: Owner, segment: int) -> None:
@@ -175,7 +177,7 @@ class _BatchFunction:
         if self._source is None or self._registration is None:
             self._source = Recording(place)
             self._registration = Registration(self._source, locate(self._target), owner)
-        self._source.extend()
+        self._source.refresh()  # Spark has found the segments by another listing
         self._registration.update(segment)
 
     def _select(self, rows: DataFrame, segments: MissedBatch) -> DataFrame:

@@ -24,11 +24,11 @@ def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMess
     """Yield the messages of a stream with LSNs for their envelopes.
 
     A message that contains its own LSN gets that LSN: the end LSN of a commit, prepare or rollback, or the
-    LSN of a logical message. The LSNs of the messages before it rise by one, up to the LSN of its WAL record.
-    So a client can resume inside a transaction by the LSN of the last change that it has stored: the LSNs of
-    the changes differ, and are lower than the commit LSN. They are not lower than on the server, because each
-    change takes at least one byte of WAL. As on a server, they can be lower than the LSNs of transactions
-    that were committed before. In a stream with stream blocks, LSNs rise inside each block.
+    LSN of a Stream Abort or logical message. The LSNs of the messages before it rise by one, up to the LSN
+    of its WAL record. So a client can resume inside a transaction by the LSN of the last change that it has
+    stored: the LSNs of the changes differ, and are lower than the commit LSN. They are not lower than on the
+    server, because each change takes at least one byte of WAL. As on a server, they can be lower than the
+    LSNs of earlier transactions. In a stream with stream blocks, LSNs rise inside each block.
 
     As in a walsender's stream, Origin and a message that opens a transaction or stream block have the LSN of
     the next change. The LSN is 0 for Relation, for Type, and for an opening message before an Origin message.
@@ -37,7 +37,7 @@ def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMess
 
     Args:
         stream: A stream recorded without envelopes.
-        start_lsn: LSN for messages of a stream without any LSN.
+        start_lsn: Exclusive upper bound of the LSNs if no message of the stream contains an LSN.
     """
     decoder, current = stream.decoder(), None
     ended = start_lsn

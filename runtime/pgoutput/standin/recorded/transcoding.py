@@ -224,7 +224,7 @@ class _LaterFields(msgspec.Struct, frozen=True):
 
 
 def _later_fields(proto_version: int) -> Mapping[type[Message], _LaterFields]:
-    """Return the fields that a protocol version does not have, by class of the messages that have such."""
+    """Return the fields that a protocol version lacks, by message class, without classes that lack none."""
     layouts = {kind: layout_of(kind, proto_version) for kind in ROLES}
     found = {kind: _fields_not_in(layout.fields, kind) for kind, layout in layouts.items() if layout}
     return {kind: later for kind, later in found.items() if later.names or later.lists}
