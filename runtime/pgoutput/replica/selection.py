@@ -25,7 +25,6 @@ from pgoutput.replica.failed_tables import (
     FailedTable,
     MissedBatch,
     read_failed_tables,
-    read_missed_batches,
     record_failure,
     remove_failure,
     remove_missed_batch,
@@ -144,7 +143,7 @@ class _Addition:
         firsts = [self._complete_since(one, applied) for one in late]
         for one, first in zip(late, firsts, strict=True):
             one.record_missed(self._target, MissedBatch(done, first, applied))
-        self._keep_segments(late, done, applied)
+        self._keep_segments(late, firsts, done, applied)
         _store(self._target, names)
         if not planned.is_committed:  # its query was killed, or runs with the tables of before
             self._record_since(done)
@@ -163,13 +162,14 @@ class _Addition:
             name = f"{relation.namespace}.{relation.name}"
             raise RecordingError(f"{name} cannot be added: {error}") from error
 
-    def _keep_segments(self, late: Sequence[SelectedRelation], batch: int, segment: int) -> None:
+    def _keep_segments(
+        self, late: Sequence[SelectedRelation], firsts: Sequence[int], batch: int, segment: int
+    ) -> None:
         """Register that the missed segments are needed; take the records back if they were pruned before."""
         Registration(self._recording, self._target, self._owner).update(segment)
         try:
-            for one in late:
-                (missed, *_) = read_missed_batches(self._target, one.oid)
-                self._recording.check_not_pruned(missed.first_segment)
+            for first in firsts:
+                self._recording.check_not_pruned(first)
         except RecordingError:
             for one in late:
                 remove_missed_batch(self._target, one.oid, batch)
@@ -275,7 +275,7 @@ class Relations:
     def _add(self, number: int, versions: Iterable[SchemaVersion]) -> None:
         for version in schema_versions([], versions):
             schema = version.schema
-            oid, name = version.relation.oid, f"{schema.namespace}.{schema.name}"
+            oid, name = version.relation.oid, schema.qualified_name
             self.names.add(name)
             first = self._first.setdefault(oid, number)
             if name in self._tables and oid not in self.selected:

@@ -105,7 +105,7 @@ class ViewReader:
         shapes = [version.schema for version in versions]
         matching = [shape for shape in shapes if self._is_table(shape)]
         if not matching:
-            names = sorted({_qualified_name(shape) for shape in shapes})
+            names = sorted({shape.qualified_name for shape in shapes})
             raise RecordingError(
                 f"{recording.location}: the recording has no table {self.options.table}; "
                 + (f"it has {', '.join(names)}" if names else "it has no tables")
@@ -194,8 +194,4 @@ class ViewReader:
         return self._is_table(shape) and self.filters.selects_relation(shape)
 
     def _is_table(self, shape: RelationSchema) -> bool:
-        return _qualified_name(shape) == self.options.table
-
-
-def _qualified_name(shape: RelationSchema) -> str:
-    return f"{shape.namespace}.{shape.name}"
+        return shape.qualified_name == self.options.table

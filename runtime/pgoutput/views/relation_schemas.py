@@ -50,6 +50,11 @@ class RelationSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Name of the relation; bytes that are not valid UTF-8 are escaped."""
         return shown_text(self.relation.name)
 
+    @property
+    def qualified_name(self) -> str:
+        """Namespace and name of the relation, such as `public.orders`."""
+        return f"{self.namespace}.{self.name}"
+
     @cached_property
     def columns(self) -> Mapping[str, pa.Array]:
         """By name, arrays of one row: the columns of `CHANGES` about the relation, and its column `names`."""
