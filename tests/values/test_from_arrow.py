@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgoutput import catalog
+from pgoutput import catalog, compiled
 from pgoutput.messages import Cell
 from pgoutput.values import arrow_type, default_type, from_arrow, to_arrow, to_text
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 from tests.effort import examples
 from tests.values.binary_samples import BYTES
 from tests.values.text_samples import TEXTS
@@ -42,6 +44,21 @@ def test_text_of_every_type_round_trips_through_arrow() -> None:
             assert from_arrow(array[part], OID[name]).to_pylist() == expected[part], name
         held += len(cells) - len(rescued)
     assert held > 20_000
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_timestamps_of_all_years_have_the_server_text(monkeypatch: pytest.MonkeyPatch, pure: bool) -> None:
+    if pure:
+        monkeypatch.setattr(compiled, "kernel", None)
+    days = range(UNIX_YEAR_1, UNIX_YEAR_10000, 86_400_000_000)
+    leap_days = [datetime(year, 2, 29, tzinfo=UTC) for year in (4, 400, 1904, 2000, 9996)]
+    values = [one + at * 345_678_901 % 86_400_000_000 for at, one in enumerate(days[::97])]
+    values += [days[0] - 1, days[0], 0, -1, days[-1] + 86_399_999_999, days[-1] + 86_400_000_000]
+    values += [int(day.timestamp()) * 1_000_000 + at for day in leap_days for at in (-1, 0, 86_400_000_000)]
+    array = pa.array([None, *values], US)[1:]
+    for name, type_ in (("timestamp", US), ("timestamptz", UTC_US)):
+        cells = [struct.pack(">q", one - EPOCH_UNIX_MICROSECONDS) for one in values]
+        assert from_arrow(array.cast(type_), OID[name]).to_pylist() == to_text(cells, OID[name])
 
 
 @pytest.mark.parametrize(

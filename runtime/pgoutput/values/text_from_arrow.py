@@ -9,8 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import catalog
-from pgoutput._arrays import data_buffer, from_buffers, value_offsets
+from pgoutput import catalog, compiled
+from pgoutput._arrays import data_buffer, from_buffers, int64_values, value_offsets
 from pgoutput.values.arrow_types import arrow_type
 from pgoutput.values.builtin_types import array_delimiter, describe_type
 from pgoutput.values.forms import datetimes
@@ -19,9 +19,11 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 
 _DAY: Final = 86_400_000_000
 _FLOAT4_PLAIN: Final = (1e-4, 1e6)
-_FLOAT8_PLAIN: Final = (1e-4, 1e15)
+_FLOAT8_PLAIN: Final = (1e-4, 1e10)
 """Bounds of the absolute values of a float8 (`_FLOAT4_PLAIN`: of a float4) whose text in Arrow is the
-server's text, unless Arrow's text has an exponent."""
+server's text."""
+_DECIMAL_PLAIN: Final = 6
+"""Largest scale with which Arrow writes no decimal with an exponent."""
 
 _QUOTED: Final = {delimiter: rf'[ \t\n\r\v\f"\\{{}}{delimiter}]|^$|^(?i:null)$' for delimiter in (",", ";")}
 """Regular expression for array elements that need quotes, by delimiter of the array (array_out)."""
@@ -91,13 +93,14 @@ def _format_float(array: pa.FloatingPointArray, delimiter: str) -> pa.StringArra
     low, high = _FLOAT4_PLAIN if is_single else _FLOAT8_PLAIN
     text, size = array.cast(pa.string()), pc.abs(array)
     is_same = pc.or_(_between(size, low, high), pc.equal(size, 0))
-    is_same = pc.and_not(is_same, pc.match_substring(text, "e"))
     format_ = format_float4 if is_single else format_float8
     return _reformat(text, pc.invert(is_same), array, format_)
 
 
 def _format_decimal(array: pa.Array, delimiter: str) -> pa.StringArray:
     text = array.cast(pa.string())
+    if array.type.scale <= _DECIMAL_PLAIN:
+        return text
     return _reformat(text, pc.match_substring(text, "E"), array, lambda value: format(value, "f"))
 
 
@@ -116,9 +119,14 @@ def _format_timestamp(array: pa.TimestampArray, delimiter: str) -> pa.StringArra
     zone = "" if array.type.tz is None else "+00"
     microseconds = array.cast(pa.int64())
     in_years = _between(microseconds, UNIX_YEAR_1, UNIX_YEAR_10000)
-    text = pc.if_else(in_years, microseconds, 0).cast(pa.timestamp("us")).cast(pa.string())
-    text = pc.utf8_rtrim(pc.utf8_rtrim(text, characters="0"), characters=".")
-    text = pc.binary_join_element_wise(text, zone, "")
+    if compiled.kernel is not None:
+        texts = compiled.kernel.timestamp_texts(int64_values(microseconds), zone.encode())
+        text = from_buffers(pa.string(), len(array), *texts)
+        text = pc.if_else(array.is_valid(), text, None) if array.null_count else text
+    else:
+        text = pc.if_else(in_years, microseconds, 0).cast(pa.timestamp("us")).cast(pa.string())
+        text = pc.utf8_rtrim(pc.utf8_rtrim(text, characters="0"), characters=".")
+        text = pc.binary_join_element_wise(text, zone, "")
     out = datetimes.timestamptz_out if zone else datetimes.timestamp_out
     return _reformat(
         text,

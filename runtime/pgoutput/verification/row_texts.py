@@ -7,14 +7,14 @@ consists of the output functions' texts, which are the values in the text format
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput import compiled
-from pgoutput._arrays import from_buffers, value_bytes, value_offsets
+from pgoutput._arrays import from_buffers, raw_buffers, value_bytes
 from pgoutput.replica.as_of import TableAsOf
 from pgoutput.values import from_arrow
 
@@ -53,6 +53,11 @@ class ColumnTexts:
         """Return the texts as they stand in the text of a row; empty for NULL."""
         return pc.fill_null(self._quote(self.texts), "")
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the text of a row certainly has the values without quotation marks."""
+        return self._quote is _keep
+
 
 def column_texts(batch: pa.RecordBatch, table: TableAsOf) -> list[ColumnTexts]:
     """Return the values of each column of the relation as text.
@@ -81,6 +86,9 @@ def record_texts(columns: Sequence[ColumnTexts], rows: int) -> pa.StringArray:
     """Return the text of each row of these columns."""
     if not columns:
         return pa.array(["()"] * rows, pa.string())
+    if compiled.kernel is not None and rows:
+        arrays = [(*raw_buffers(column.texts), column.is_plain) for column in columns]
+        return from_buffers(pa.string(), rows, *compiled.kernel.record_texts(arrays, rows))
     parts = [part for column in columns for part in (",", column.in_record())]
     return pc.binary_join_element_wise("(", *parts[1:], ")", "")
 
@@ -97,8 +105,6 @@ def _rescued_values(maps: pa.MapArray) -> dict[str, dict[int, str | None]]:
 
 def _quote(texts: pa.StringArray) -> pa.StringArray:
     """Return texts, in quotation marks if they are empty or have special characters."""
-    if compiled.kernel is not None and len(texts):
-        return _quote_fast(compiled.kernel, texts)
     is_special = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.match_substring_regex(texts, _SPECIAL))
     if not pc.any(is_special).as_py():
         return texts
@@ -107,16 +113,6 @@ def _quote(texts: pa.StringArray) -> pa.StringArray:
         doubled = pc.replace_substring_regex(texts, r'(["\\])', r"\1\1")
     quoted = pc.binary_join_element_wise('"', doubled, '"', "")
     return quoted if pc.all(is_special).as_py() else pc.if_else(is_special, quoted, texts)
-
-
-def _quote_fast(kernel: Any, texts: pa.StringArray) -> pa.StringArray:
-    """Return what `_quote` returns, from the compiled kernel."""
-    data, offsets = value_bytes(texts), value_offsets(texts)
-    quoted = np.empty(2 * (int(offsets[-1]) - int(offsets[0]) + len(texts)), np.uint8)
-    ends = np.empty(len(texts) + 1, np.int32)
-    kernel.quote_texts(data if len(data) else b"\0", offsets, quoted, ends)
-    result = from_buffers(pa.string(), len(texts), ends, quoted)
-    return pc.if_else(texts.is_valid(), result, None) if texts.null_count else result
 
 
 def _keep(texts: pa.StringArray) -> pa.StringArray:
