@@ -10,11 +10,14 @@ import sys
 
 from tests import instrumented
 
-TESTS = ("codec", "columns", "fuzz", "recorder/test_copy_format.py", "recording", "synth", "views")
+TESTS = (
+    *("codec", "columns", "fuzz", "recorder/test_copy_format.py", "recording", "synth"),
+    *("values/test_from_arrow.py", "verification/test_row_texts.py", "views"),
+)
 EXCLUDED = (
     "pure",  # runs without the kernel
     "kernel_choice",  # compiles other kernels
-    "oracle",  # starts a server
+    *("oracle", "of_the_server"),  # start a server
     "left_behind",  # measures memory, which the sanitizers change
 )
 """Words in test names. Tests with one of these words in their names are not run."""

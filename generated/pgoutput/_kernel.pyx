@@ -25,7 +25,7 @@ from pgoutput import _protocols
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if _protocols.KERNEL != "6903a1bfe7638bc7":
+if _protocols.KERNEL != "f39a3abb16fc6dcc":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -4558,7 +4558,7 @@ cdef inline uint8_t* _put_timestamp(int64_t value, uint8_t* out) noexcept nogil:
     if not microseconds:
         return out - 1
     out = _put_digits(microseconds, 6, 0, out) - 1
-    while out[-1] == c"0":
+    while (out - 1)[0] == c"0":
         out -= 1
     return out
 
