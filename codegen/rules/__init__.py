@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from codegen.model import Spec
-from codegen.rules import fields, gates, names, roles, vocabulary
+from codegen.rules import fields, gates, names, roles, stream, vocabulary
 from codegen.rules.common import Rule
 from codegen.yamlfile import Place, SpecError
 
@@ -38,6 +38,8 @@ RULES: tuple[Rule, ...] = (
     vocabulary.used,
     roles.roles,
     roles.meanings,
+    stream.stream_rules,
+    stream.expressions,
 )
 
 

@@ -1,0 +1,338 @@
+"""The expressions in the spec's rules: parsed, checked, and compiled to Python and to JavaScript.
+
+The syntax is a subset of Python's: comparisons, `in`, `is`, `and`, `or`, `not`, attributes, subscripts,
+numbers, texts, and calls of `FUNCTIONS`. `spec/README.md` explains it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import NamedTuple, get_args
+
+from codegen.roles import Role
+from codegen.yamlfile import unknown
+
+
+class Mistake(Exception):
+    """An expression or text cannot be compiled. The text of the exception says why."""
+
+
+class Type(NamedTuple):
+    """The type of a value: a name such as `xid`, or `set`, `map` or `list` with the types of its elements."""
+
+    name: str
+    keys: str = ""
+    values: str = ""
+
+
+class Code(NamedTuple):
+    """An expression or text in both languages."""
+
+    python: str
+    javascript: str
+    type: Type = Type("text")
+
+
+Scope = Mapping[str, Code]
+"""The words that an expression can use."""
+
+_MEANINGS: Mapping[str, Type] = {
+    "xid": Type("xid"),
+    "subxid": Type("xid"),
+    "gid": Type("gid"),
+    "lsn": Type("lsn"),
+    "end_lsn": Type("lsn"),
+    "prepare_end_lsn": Type("lsn"),
+    "time": Type("time"),
+    "prepare_time": Type("time"),
+    "first_block": Type("bool"),
+    "transactional": Type("bool"),
+    "oid": Type("oid"),
+    "relation": Type("oid"),
+    "relations": Type("list", values="oid"),
+}
+"""Types of the meanings that expressions can use."""
+
+_ATTRIBUTES: Mapping[str, Code] = {
+    "xid": Code("{}.xid", "{}.xid", Type("xid")),
+    "aborted": Code("{}.aborted", "state.note({}).aborted", Type("set", "xid")),
+    "subxids": Code("{}.subxids", "state.note({}).subxids", Type("set", "xid")),
+    "described": Code("{}.relations", "state.note({}).relations", Type("set", "oid")),
+    "message_lsn": Code("{}.message_lsn", "state.note({}).messageLsn", Type("lsn")),
+    "resent": Code("{}.resent", "state.note({}).resent", Type("bool")),
+}
+"""The attributes of a transaction; `{}` stands for the transaction."""
+
+_VALUES = {"opener": "{}.means.{}", "prepare": "{}.{}"}
+"""How JavaScript reads a value by its meaning, by the type of an earlier message."""
+
+FUNCTIONS: Mapping[str, tuple[Code, tuple[str, ...]]] = {
+    "precedes": (Code("_precedes", "precedes", Type("bool")), ("xid", "xid")),
+    "byte_length": (Code("_byte_length", "byteLength", Type("count")), ("gid",)),
+}
+"""The functions of expressions, with the types of their arguments."""
+
+_OPERATORS: Mapping[type[ast.cmpop], tuple[str, str]] = {
+    ast.Eq: ("==", "==="),
+    ast.NotEq: ("!=", "!=="),
+    ast.Lt: ("<", "<"),
+    ast.LtE: ("<=", "<="),
+    ast.Gt: (">", ">"),
+    ast.GtE: (">=", ">="),
+}
+_NUMBERS = ("xid", "oid", "count", "version")
+_NO_CONDITION = ("set", "map", "gid", "text", "option")
+"""Types that are no conditions, because an empty value is false in Python only, or is no exception."""
+
+_SHOWN: Mapping[str, tuple[str, str]] = {
+    "lsn": ("{{format_lsn({})}}", "${{formatLsn({})}}"),
+    "gid": ("{{{}!r}}", "${{quote({})}}"),
+    "opened": ("{{{}}}", "${{describeOpen({})}}"),
+} | dict.fromkeys(("xid", "oid", "time", "count"), ("{{{}}}", "${{{}}}"))
+"""How a value of a type stands in a text."""
+
+_WIDTH = 84
+"""Number of characters after which the code of a text continues on the next line."""
+
+_PLACEHOLDER = re.compile(r"\{([^{}\s:]+)(?::(name|number))?\}")
+
+
+def meaning(name: str) -> Type | None:
+    """Return the type of a meaning's values; None if expressions cannot use the meaning."""
+    return _MEANINGS.get(name)
+
+
+def names(text: str) -> list[str]:
+    """Return the names in an expression, each as often as it occurs; none if it cannot be parsed."""
+    try:
+        return [node.id for node in ast.walk(_parse(text)) if isinstance(node, ast.Name)]
+    except Mistake:
+        return []
+
+
+def placeholders(text: str) -> list[str]:
+    """Return the expressions in the braces of a text."""
+    return [found[1] for found in _PLACEHOLDER.finditer(text)]
+
+
+def condition(text: str, scope: Scope) -> Code:
+    """Compile an expression that is a condition.
+
+    Raises:
+        Mistake: The expression cannot be parsed or compiled, or its value is no condition.
+    """
+    return _Compiler(scope).condition(_parse(text))
+
+
+def show(text: str, scope: Scope) -> Code:
+    """Compile a text with expressions in braces.
+
+    Raises:
+        Mistake: A brace has no counterpart, or an expression cannot be compiled or shown.
+    """
+    python = [""]
+    javascript = ""
+    for word in re.split(r"(?<= )", text):
+        line = ""
+        for part in re.split(r"(\{[^{} ]*\})", word):
+            found = _PLACEHOLDER.fullmatch(part)
+            if found is None and set("{}") & set(part):
+                raise Mistake("braces have an expression without spaces: {xid}, {lsn:name} or {lsn:number}")
+            filled = (_escaped(part, '"'), _escaped(part, "`")) if found is None else _shown(found, scope)
+            line += filled[0]
+            javascript += filled[1]
+        if len(python[-1] + line) > _WIDTH:
+            python.append("")
+        python[-1] += line
+    lines = [f'{"f" * ("{" in line)}"{line}"' for line in python]
+    whole = lines[0] if len(lines) == 1 else f"({' '.join(lines)})"
+    return Code(whole, f"`{javascript}`" if "${" in javascript else f'"{_escaped(text, chr(34))}"')
+
+
+def _escaped(text: str, quote: str) -> str:
+    return text.replace("\\", "\\\\").replace(quote, f"\\{quote}").replace("${", "\\${")
+
+
+def embedded(python: str) -> str:
+    """Return a Python expression as it stands in an f-string: a literal text as it is, others in braces."""
+    return python[1:-1] if python.startswith('"') else f"{{{python}}}"
+
+
+def _shown(found: re.Match[str], scope: Scope) -> tuple[str, str]:
+    expression, form = found.groups()
+    node = _parse(expression)
+    if form == "name":
+        name = _field_name(node, scope)
+        return embedded(name.python), f"${{{name.javascript}}}"
+    code = _Compiler(scope).value(node)
+    kind = "count" if form == "number" else code.type.name
+    if kind not in _SHOWN:
+        raise Mistake(f"`{expression}` cannot be shown in a text: it is a {kind}")
+    python, javascript = _SHOWN[kind]
+    return python.format(code.python), javascript.format(code.javascript)
+
+
+def _field_name(node: ast.expr, scope: Scope) -> Code:
+    """Compile `lsn` or `opener.lsn` to the name of the field with this meaning."""
+    if isinstance(node, ast.Name) and f"{node.id}:name" in scope:
+        return scope[f"{node.id}:name"]
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "opener":
+        _Compiler(scope).value(node)
+        return Code(f"_name(opener, '{node.attr}')", f'named(opener, "{node.attr}")')
+    raise Mistake("only a field of the message or of `opener` has a name, as in {lsn:name}")
+
+
+def _parse(text: str) -> ast.expr:
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise Mistake(f"`{text}` is not an expression: {error.msg}") from None
+
+
+class _Compiler:
+    """Compiles the parsed expressions of one scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def condition(self, node: ast.expr) -> Code:
+        code = self.value(node)
+        if code.type.name in _NO_CONDITION:
+            raise Mistake(f"`{ast.unparse(node)}` is a {code.type.name}, which is no condition")
+        if code.type.name == "list":
+            return code._replace(javascript=f"{code.javascript}.length > 0", type=Type("bool"))
+        return code
+
+    def value(self, node: ast.expr) -> Code:
+        match node:
+            case ast.Name(id=name):
+                return self._name(name)
+            case ast.Constant(value=bool() | None):
+                pass
+            case ast.Constant(value=int() as number):
+                return Code(str(number), str(number), Type("number"))
+            case ast.Constant(value=str() as text):
+                return Code(f'"{text}"', f'"{text}"', Type("option"))
+            case ast.Attribute(value=owner, attr=attribute):
+                return self._attribute(self.value(owner), attribute)
+            case ast.Subscript(value=owner, slice=key):
+                return self._subscript(self.value(owner), key)
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+                return self._call(name, [self.value(one) for one in arguments])
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self._not(operand)
+            case ast.BoolOp(op=operator, values=values):
+                parts = [self._operand(one, ast.BoolOp) for one in values]
+                word, sign = ("and", "&&") if isinstance(operator, ast.And) else ("or", "||")
+                python = f" {word} ".join(one.python for one in parts)
+                return Code(python, f" {sign} ".join(one.javascript for one in parts), Type("bool"))
+            case ast.Compare(left=left, ops=[operator], comparators=[right]):
+                return self._compare(left, operator, right)
+        raise Mistake(f"`{ast.unparse(node)}` cannot be used here")
+
+    def _operand(self, node: ast.expr, *compound: type[ast.expr]) -> Code:
+        """Compile a part of a condition, in parentheses if the part is of a `compound` kind."""
+        code = self.condition(node)
+        if not isinstance(node, compound):
+            return code
+        return code._replace(python=f"({code.python})", javascript=f"({code.javascript})")
+
+    def _name(self, name: str) -> Code:
+        if name not in self._scope:
+            raise Mistake(unknown("word", name, [one for one in self._scope if ":" not in one]))
+        return self._scope[name]
+
+    def _attribute(self, owner: Code, attribute: str) -> Code:
+        known: Mapping[str, object] = _ATTRIBUTES if owner.type.name == "transaction" else _MEANINGS
+        if owner.type.name not in ("transaction", *_VALUES):
+            raise Mistake(f"a {owner.type.name} has no attributes")
+        if attribute not in known:
+            raise Mistake(unknown("attribute", attribute, known))
+        if owner.type.name == "transaction":
+            python, javascript, kind = _ATTRIBUTES[attribute]
+            return Code(python.format(owner.python), javascript.format(owner.javascript), kind)
+        javascript = _VALUES[owner.type.name].format(owner.javascript, attribute)
+        return Code(f"meaning_of({owner.python}, '{attribute}')", javascript, meaning(attribute) or Type(""))
+
+    def _subscript(self, owner: Code, key: ast.expr) -> Code:
+        kind = Type(owner.type.values)
+        if owner.type.name == "list" and ast.unparse(key) == "-1":
+            return Code(f"{owner.python}[-1]", f"{owner.javascript}.at(-1)", kind)
+        if owner.type.name != "map":
+            raise Mistake(f"only maps have keys, and only lists a last element [-1], not a {owner.type.name}")
+        code = self.value(key)
+        _require(code.type.name == owner.type.keys, f"a key is a {owner.type.keys}, not a {code.type.name}")
+        return Code(f"{owner.python}[{code.python}]", f"{owner.javascript}.get({code.javascript})", kind)
+
+    def _call(self, name: str, arguments: list[Code]) -> Code:
+        if name not in FUNCTIONS:
+            raise Mistake(unknown("function", name, FUNCTIONS))
+        function, wanted = FUNCTIONS[name]
+        given = tuple(one.type.name for one in arguments)
+        _require(given == wanted, f"`{name}` takes {', '.join(wanted)}, not {', '.join(given) or 'nothing'}")
+        python = ", ".join(one.python for one in arguments)
+        javascript = ", ".join(one.javascript for one in arguments)
+        return Code(f"{function.python}({python})", f"{function.javascript}({javascript})", function.type)
+
+    def _not(self, node: ast.expr) -> Code:
+        python = self._operand(node, ast.BoolOp).python
+        javascript = self._operand(node, ast.BoolOp, ast.Compare).javascript
+        if javascript.endswith(".length > 0"):
+            return Code(f"not {python}", javascript.replace(".length > 0", ".length === 0"), Type("bool"))
+        return Code(f"not {python}", f"!{javascript}", Type("bool"))
+
+    def _compare(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Code:
+        match operator:
+            case ast.Is() | ast.IsNot():
+                return self._is(left, right, isinstance(operator, ast.IsNot))
+            case ast.In() | ast.NotIn():
+                return self._in(self.value(left), self.value(right), isinstance(operator, ast.NotIn))
+        one, other = self.value(left), self.value(right)
+        kinds = one.type.name, other.type.name
+        comparable = kinds[0] == kinds[1] or (kinds[0] in _NUMBERS and kinds[1] == "number")
+        _require(comparable, f"a {kinds[0]} cannot be compared with a {kinds[1]}")
+        python, javascript = _OPERATORS[type(operator)]
+        return Code(
+            f"{one.python} {python} {other.python}",
+            f"{one.javascript} {javascript} {other.javascript}",
+            Type("bool"),
+        )
+
+    def _in(self, element: Code, owner: Code, negated: bool) -> Code:
+        _require(owner.type.name in ("set", "map"), f"`in` is for sets and maps, not for a {owner.type.name}")
+        kind = element.type.name
+        _require(kind == owner.type.keys, f"the elements are a {owner.type.keys}, not a {kind}")
+        return Code(
+            f"{element.python} {'not ' * negated}in {owner.python}",
+            f"{'!' * negated}{owner.javascript}.has({element.javascript})",
+            Type("bool"),
+        )
+
+    def _is(self, left: ast.expr, right: ast.expr, negated: bool) -> Code:
+        one = self.value(left)
+        word, sign = ("is not", "!") if negated else ("is", "=")
+        match right:
+            case ast.Constant(value=None):
+                return Code(f"{one.python} {word} None", f"{one.javascript} {sign}= null", Type("bool"))
+            case ast.Constant(value=bool() as value) if one.type.name == "bool":
+                javascript = f"{one.javascript} {sign}== {str(value).lower()}"
+                return Code(f"{one.python} {word} {value}", javascript, Type("bool"))
+            case ast.Name(id=role) if one.type.name in ("message", "opener"):
+                if role not in get_args(Role):
+                    raise Mistake(unknown("role", role, get_args(Role)))
+                if one.type.name == "opener":
+                    python = f'{"not " * negated}_has_role({one.python}, "{role}")'
+                else:
+                    python = f'role {sign}= "{role}"'
+                owner = one.javascript.replace("opener", "opener?")
+                javascript = f'{owner}.layout.role {sign}== "{role}"'
+                return Code(python, javascript, Type("bool"))
+        text = "None, or for `message` and `opener` a role"
+        raise Mistake(f"`{ast.unparse(left)} {word} {ast.unparse(right)}`: after `is` comes {text}")
+
+
+def _require(condition: bool, text: str) -> None:
+    if not condition:
+        raise Mistake(text)
