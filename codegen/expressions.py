@@ -7,11 +7,12 @@ numbers, texts, and calls of `FUNCTIONS`. `spec/README.md` explains it.
 from __future__ import annotations
 
 import ast
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, get_args
 
-from codegen.roles import Role
+from codegen.roles import MEANINGS, Role
 from codegen.yamlfile import unknown
 
 
@@ -55,7 +56,7 @@ _MEANINGS: Mapping[str, Type] = {
 }
 """Types of the meanings that expressions can use."""
 
-_ATTRIBUTES: Mapping[str, Code] = {
+ATTRIBUTES: Mapping[str, Code] = {
     "xid": Code("{}.xid", "{}.xid", Type("xid")),
     "aborted": Code("{}.aborted", "state.note({}).aborted", Type("set", "xid")),
     "subxids": Code("{}.subxids", "state.note({}).subxids", Type("set", "xid")),
@@ -65,8 +66,11 @@ _ATTRIBUTES: Mapping[str, Code] = {
 }
 """The attributes of a transaction; `{}` stands for the transaction."""
 
-_VALUES = {"opener": "{}.means.{}", "prepare": "{}.{}"}
-"""How JavaScript reads a value by its meaning, by the type of an earlier message."""
+_EARLIER: Mapping[str, tuple[str, tuple[Role, ...]]] = {
+    "opener": ("{}.means.{}", ("begin", "begin_prepare", "open_block")),
+    "prepare": ("{}.{}", ("prepare", "prepare_streamed")),
+}
+"""By type of an earlier message: how JavaScript reads a value of the message, and the message's roles."""
 
 FUNCTIONS: Mapping[str, tuple[Code, tuple[str, ...]]] = {
     "precedes": (Code("_precedes", "precedes", Type("bool")), ("xid", "xid")),
@@ -83,8 +87,10 @@ _OPERATORS: Mapping[type[ast.cmpop], tuple[str, str]] = {
     ast.GtE: (">=", ">="),
 }
 _NUMBERS = ("xid", "oid", "count", "version")
-_NO_CONDITION = ("set", "map", "gid", "text", "option")
-"""Types that are no conditions, because an empty value is false in Python only, or is no exception."""
+_ORDERED = (*_NUMBERS, "lsn", "time")
+_COMPARABLE = (*_ORDERED, "gid", "bool", "option")
+_NO_CONDITION = ("set", "map", "gid", "option", "number")
+"""Types that are no conditions. For instance, an empty set is false in Python, and true in JavaScript."""
 
 _SHOWN: Mapping[str, tuple[str, str]] = {
     "lsn": ("{{format_lsn({})}}", "${{formatLsn({})}}"),
@@ -99,9 +105,10 @@ _WIDTH = 84
 _PLACEHOLDER = re.compile(r"\{([^{}\s:]+)(?::(name|number))?\}")
 
 
-def meaning(name: str) -> Type | None:
-    """Return the type of a meaning's values; None if expressions cannot use the meaning."""
-    return _MEANINGS.get(name)
+def meanings(roles: Iterable[Role]) -> dict[str, Type]:
+    """Return the meanings that messages with these roles can have, except rows, with the types of values."""
+    known = {one for role in roles for some in MEANINGS[role] for one in some}
+    return {name: kind for name, kind in _MEANINGS.items() if name in known}
 
 
 def names(text: str) -> list[str]:
@@ -167,10 +174,10 @@ def _shown(found: re.Match[str], scope: Scope) -> tuple[str, str]:
         name = _field_name(node, scope)
         return embedded(name.python), f"${{{name.javascript}}}"
     code = _Compiler(scope).value(node)
-    kind = "count" if form == "number" else code.type.name
-    if kind not in _SHOWN:
-        raise Mistake(f"`{expression}` cannot be shown in a text: it is a {kind}")
-    python, javascript = _SHOWN[kind]
+    kind = code.type.name
+    if kind not in _SHOWN or (form == "number" and kind != "lsn"):
+        raise Mistake(f"`{found[0]}` cannot be shown in a text: its type is {kind}")
+    python, javascript = _SHOWN["count" if form == "number" else kind]
     return python.format(code.python), javascript.format(code.javascript)
 
 
@@ -200,7 +207,7 @@ class _Compiler:
     def condition(self, node: ast.expr) -> Code:
         code = self.value(node)
         if code.type.name in _NO_CONDITION:
-            raise Mistake(f"`{ast.unparse(node)}` is a {code.type.name}, which is no condition")
+            raise Mistake(f"`{ast.unparse(node)}` is no condition: its type is {code.type.name}")
         if code.type.name == "list":
             return code._replace(javascript=f"{code.javascript}.length > 0", type=Type("bool"))
         return code
@@ -214,7 +221,7 @@ class _Compiler:
             case ast.Constant(value=int() as number):
                 return Code(str(number), str(number), Type("number"))
             case ast.Constant(value=str() as text):
-                return Code(f'"{text}"', f'"{text}"', Type("option"))
+                return Code(json.dumps(text), json.dumps(text), Type("option"))
             case ast.Attribute(value=owner, attr=attribute):
                 return self._attribute(self.value(owner), attribute)
             case ast.Subscript(value=owner, slice=key):
@@ -245,25 +252,27 @@ class _Compiler:
         return self._scope[name]
 
     def _attribute(self, owner: Code, attribute: str) -> Code:
-        known: Mapping[str, object] = _ATTRIBUTES if owner.type.name == "transaction" else _MEANINGS
-        if owner.type.name not in ("transaction", *_VALUES):
-            raise Mistake(f"a {owner.type.name} has no attributes")
+        if owner.type.name == "transaction":
+            if attribute not in ATTRIBUTES:
+                raise Mistake(unknown("attribute", attribute, ATTRIBUTES))
+            python, javascript, kind = ATTRIBUTES[attribute]
+            return Code(python.format(owner.python), javascript.format(owner.javascript), kind)
+        _require(owner.type.name in _EARLIER, f"{owner.type.name} has no attributes, such as `{attribute}`")
+        javascript, roles = _EARLIER[owner.type.name]
+        known = meanings(roles)
         if attribute not in known:
             raise Mistake(unknown("attribute", attribute, known))
-        if owner.type.name == "transaction":
-            python, javascript, kind = _ATTRIBUTES[attribute]
-            return Code(python.format(owner.python), javascript.format(owner.javascript), kind)
-        javascript = _VALUES[owner.type.name].format(owner.javascript, attribute)
-        return Code(f"meaning_of({owner.python}, '{attribute}')", javascript, meaning(attribute) or Type(""))
+        javascript = javascript.format(owner.javascript, attribute)
+        return Code(f"meaning_of({owner.python}, '{attribute}')", javascript, known[attribute])
 
     def _subscript(self, owner: Code, key: ast.expr) -> Code:
         kind = Type(owner.type.values)
         if owner.type.name == "list" and ast.unparse(key) == "-1":
             return Code(f"{owner.python}[-1]", f"{owner.javascript}.at(-1)", kind)
         if owner.type.name != "map":
-            raise Mistake(f"only maps have keys, and only lists a last element [-1], not a {owner.type.name}")
+            raise Mistake(f"only maps have keys, and only lists an element [-1]; this is {owner.type.name}")
         code = self.value(key)
-        _require(code.type.name == owner.type.keys, f"a key is a {owner.type.keys}, not a {code.type.name}")
+        _require(code.type.name == owner.type.keys, f"the key is {code.type.name}, not {owner.type.keys}")
         return Code(f"{owner.python}[{code.python}]", f"{owner.javascript}.get({code.javascript})", kind)
 
     def _call(self, name: str, arguments: list[Code]) -> Code:
@@ -277,10 +286,11 @@ class _Compiler:
         return Code(f"{function.python}({python})", f"{function.javascript}({javascript})", function.type)
 
     def _not(self, node: ast.expr) -> Code:
+        code = self.value(node)
+        if code.type.name == "list":
+            return Code(f"not {code.python}", f"{code.javascript}.length === 0", Type("bool"))
         python = self._operand(node, ast.BoolOp).python
         javascript = self._operand(node, ast.BoolOp, ast.Compare).javascript
-        if javascript.endswith(".length > 0"):
-            return Code(f"not {python}", javascript.replace(".length > 0", ".length === 0"), Type("bool"))
         return Code(f"not {python}", f"!{javascript}", Type("bool"))
 
     def _compare(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Code:
@@ -290,10 +300,11 @@ class _Compiler:
             case ast.In() | ast.NotIn():
                 return self._in(self.value(left), self.value(right), isinstance(operator, ast.NotIn))
         one, other = self.value(left), self.value(right)
-        kinds = one.type.name, other.type.name
-        comparable = kinds[0] == kinds[1] or (kinds[0] in _NUMBERS and kinds[1] == "number")
-        _require(comparable, f"a {kinds[0]} cannot be compared with a {kinds[1]}")
+        kind, other_kind = one.type.name, other.type.name
         python, javascript = _OPERATORS[type(operator)]
+        fitting = kind == other_kind or (kind in _NUMBERS and other_kind == "number")
+        comparable = kind in (_COMPARABLE if isinstance(operator, ast.Eq | ast.NotEq) else _ORDERED)
+        _require(fitting and comparable, f"{kind} {python} {other_kind} is no comparison")
         return Code(
             f"{one.python} {python} {other.python}",
             f"{one.javascript} {javascript} {other.javascript}",
@@ -301,9 +312,9 @@ class _Compiler:
         )
 
     def _in(self, element: Code, owner: Code, negated: bool) -> Code:
-        _require(owner.type.name in ("set", "map"), f"`in` is for sets and maps, not for a {owner.type.name}")
+        _require(owner.type.name in ("set", "map"), f"`in` is for sets and maps, not for {owner.type.name}")
         kind = element.type.name
-        _require(kind == owner.type.keys, f"the elements are a {owner.type.keys}, not a {kind}")
+        _require(kind == owner.type.keys, f"the element is {kind}, not {owner.type.keys}")
         return Code(
             f"{element.python} {'not ' * negated}in {owner.python}",
             f"{'!' * negated}{owner.javascript}.has({element.javascript})",
@@ -322,13 +333,11 @@ class _Compiler:
             case ast.Name(id=role) if one.type.name in ("message", "opener"):
                 if role not in get_args(Role):
                     raise Mistake(unknown("role", role, get_args(Role)))
-                if one.type.name == "opener":
-                    python = f'{"not " * negated}_has_role({one.python}, "{role}")'
-                else:
-                    python = f'role {sign}= "{role}"'
-                owner = one.javascript.replace("opener", "opener?")
-                javascript = f'{owner}.layout.role {sign}== "{role}"'
-                return Code(python, javascript, Type("bool"))
+                if one.type.name == "message":
+                    javascript = f'message.layout.role {sign}== "{role}"'
+                    return Code(f'role {sign}= "{role}"', javascript, Type("bool"))
+                python = f'{"not " * negated}_has_role({one.python}, "{role}")'
+                return Code(python, f'{one.javascript}?.layout.role {sign}== "{role}"', Type("bool"))
         text = "None, or for `message` and `opener` a role"
         raise Mistake(f"`{ast.unparse(left)} {word} {ast.unparse(right)}`: after `is` comes {text}")
 

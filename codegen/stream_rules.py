@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from codegen import model
 from codegen.expressions import (
@@ -15,14 +16,14 @@ from codegen.expressions import (
     Type,
     condition,
     embedded,
-    meaning,
+    meanings,
     names,
     placeholders,
     show,
 )
 from codegen.model import Rule, Spec
 from codegen.resolve import MessageView, resolve
-from codegen.roles import MEANINGS, Meaning
+from codegen.roles import MEANINGS
 from codegen.yamlfile import Place, unknown
 
 
@@ -56,7 +57,7 @@ class Check(NamedTuple):
     cases: tuple[Case, ...]
 
 
-_OPTIONS: Scope = {
+OPTIONS: Scope = {
     "version": Code("options.proto_version", "version", Type("version")),
     "streaming": Code("options.streaming", "streaming", Type("option")),
     "two_phase": Code("options.two_phase", "twoPhase", Type("bool")),
@@ -91,6 +92,9 @@ _OPEN: Scope = {
 }
 """The words for what the open transaction or stream block has; a check function has a variable for each."""
 
+WORDS = (*_STATE, *_OPEN, "open", "transaction", "prepare")
+"""All words for the message and the state."""
+
 
 def needs(rule: Rule) -> Code | None:
     """Compile the condition for a stream's options; None if the rule holds with all options.
@@ -98,7 +102,7 @@ def needs(rule: Rule) -> Code | None:
     Raises:
         Mistake: The condition cannot be compiled.
     """
-    return None if rule.needs is None else condition(rule.needs, _OPTIONS)
+    return None if rule.needs is None else condition(rule.needs, OPTIONS)
 
 
 def checks(spec: Spec) -> dict[str, Check]:
@@ -152,7 +156,7 @@ class _Builder:
         self._model = spec.rules.get(rule.like or "", rule)
         self._rule = rule
         self._messages = [message for message in messages if message.role in rule.roles]
-        self._meanings = {one for role in rule.roles for some in MEANINGS[role] for one in some}
+        self._meanings = meanings(rule.roles)
         self._have_xid = {"xid" in MEANINGS[role].required for role in rule.roles}
         self._uses = self._count_uses()
         self._variables: list[Local] = []
@@ -161,9 +165,7 @@ class _Builder:
     def check(self) -> Check:
         """Compile all parts of the check function; raise Mistake if a part cannot be compiled."""
         return Check(
-            meanings=tuple(
-                name for name in self._uses if f"{name}:name" in self.scope and name not in _STATE
-            ),
+            meanings=tuple(name for name in self._meanings if name in self._uses and name not in _STATE),
             variables=tuple(self._variables),
             unless=tuple(self.unless()),
             each=self._field("relations") if self._rule.each else None,
@@ -206,12 +208,16 @@ class _Builder:
         conditions = [self._rule.unless, *(case.when for case in self._model.cases)]
         if self._model is not self._rule:
             conditions.append(self._model.unless)
-        uses = Counter(word for text in conditions if text is not None for word in names(text))
-        uses["relations"] += self._rule.each is not None
-        texts = {one for case in self._model.cases for one in placeholders(case.text)}
-        uses["xid"] += self._have_xid == {True} and "transaction" in uses
-        uses["gid"] += "prepare" in uses
-        return uses + Counter({word for text in texts for word in names(text)} - uses.keys())
+        asked = Counter(word for text in conditions if text is not None for word in names(text))
+        shown = (names(one) for case in self._model.cases for one in placeholders(case.text))
+        uses = Counter(dict.fromkeys(itertools.chain(*shown), 1) | asked)
+        if self._rule.each is not None:
+            uses["relations"] += 1
+        if self._have_xid == {True} and "transaction" in uses:
+            uses["xid"] += 1
+        if "prepare" in uses:
+            uses["gid"] += 1
+        return uses
 
     def _words(self) -> Scope:
         uses = self._uses
@@ -221,15 +227,12 @@ class _Builder:
             in_open["transaction"] = _OPEN["block"]
         if "message" in uses:
             self._variables.append(Local("role", "ROLES[type(message)]", ""))
-        for name in get_args(Meaning):
-            if name in self._meanings and name not in scope and meaning(name) is not None:
-                field = self._field(name)
-                if uses[name] > 1:
-                    self._variables.append(Local(name, field.python, ""))
-                    field = field._replace(python=name)
-                scope[name], scope[f"{name}:name"] = field, self._field_name(name)
-        if "transactional" in self._meanings:
-            scope["transactional:name"] = self._field_name("transactional")
+        for name in self._meanings:
+            field = scope.get(name) or self._field(name)
+            if uses[name] > 1:
+                self._variables.append(Local(name, field.python, ""))
+                field = field._replace(python=name)
+            scope[name], scope[f"{name}:name"] = field, self._field_name(name)
         scope["open"] = Code("state.open", "state.open", Type("opened"))
         if uses["open"] > 1 or uses.keys() & in_open.keys():
             self._variables.append(Local("open_", "state.open", ""))
@@ -269,7 +272,7 @@ class _Builder:
 
     def _field(self, of: str) -> Code:
         """Return the code that reads the message's field with this meaning; None if the message has none."""
-        kind = meaning(of) or Type("")
+        kind = self._meanings[of]
         match [*self._names(of)]:
             case [str(name)]:
                 return Code(f"message.{name}", of, kind)

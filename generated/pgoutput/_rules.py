@@ -452,13 +452,14 @@ def resolved_as_prepared(state: StreamState, message: Any) -> Breach | None:
     also repeats the end LSN and time.
     """
     xid = message.xid
+    gid = message.gid
     prepare_end_lsn = meaning_of(message, "prepare_end_lsn")
     prepare_time = meaning_of(message, "prepare_time")
-    prepare = state.prepare_of(message.gid)
+    prepare = state.prepare_of(gid)
     if xid in state.streamed or xid in state.top_xids:
         return "xid", f"transaction {xid} is being streamed and is not prepared"
     if prepare and xid != meaning_of(prepare, "xid"):
-        return "xid", f"transaction {meaning_of(prepare, 'xid')} is prepared as {message.gid!r}, not {xid}"
+        return "xid", f"transaction {meaning_of(prepare, 'xid')} is prepared as {gid!r}, not {xid}"
     if prepare and prepare_end_lsn is not None and prepare_end_lsn != meaning_of(prepare, "end_lsn"):
         return _name(message, "prepare_end_lsn"), (
             f"Prepare has end_lsn {format_lsn(meaning_of(prepare, 'end_lsn'))}, not "
