@@ -33,7 +33,11 @@ class Code(NamedTuple):
 
     python: str
     javascript: str
-    type: Type = Type("text")
+    type: Type = Type("")
+
+    def named(self, name: str) -> Code:
+        """Return the code that reads the variable `name`, whose value is this code."""
+        return Code(name, name, self.type)
 
 
 Scope = Mapping[str, Code]
@@ -133,61 +137,78 @@ def condition(text: str, scope: Scope) -> Code:
     return _Compiler(scope).condition(_parse(text))
 
 
-def show(text: str, scope: Scope) -> Code:
+def literal(python: str, javascript: str) -> Code:
+    """Return the code of a text, given as the inside of an f-string and of a template literal.
+
+    If the inside is only an expression in braces, whose value must be a text, return the expression.
+    """
+    if re.fullmatch(r"\$\{[^{}]*\}", javascript):
+        javascript = javascript[2:-1]
+    else:
+        javascript = f"`{javascript}`"
+    if re.fullmatch(r"\{[^{}]*\}", python):
+        return Code(python[1:-1], javascript)
+    return Code(_f_string(python), javascript)
+
+
+def _f_string(inside: str) -> str:
+    return f'{"f" * ("{" in inside)}"{inside}"'
+
+
+def show(text: str, scope: Scope, fields: Scope) -> Code:
     """Compile a text with expressions in braces.
+
+    Args:
+        text: The text.
+        scope: The words that the expressions can use.
+        fields: The names of the message's fields by meaning, for `{lsn:name}`.
 
     Raises:
         Mistake: A brace has no counterpart, or an expression cannot be compiled or shown.
     """
-    python = [""]
-    javascript = ""
+    lines, javascript = [""], ""
     for word in re.split(r"(?<= )", text):
         line = ""
         for part in re.split(r"(\{[^{} ]*\})", word):
             found = _PLACEHOLDER.fullmatch(part)
             if found is None and set("{}") & set(part):
                 raise Mistake("braces have an expression without spaces: {xid}, {lsn:name} or {lsn:number}")
-            filled = (_escaped(part, '"'), _escaped(part, "`")) if found is None else _shown(found, scope)
-            line += filled[0]
-            javascript += filled[1]
-        if len(python[-1] + line) > _WIDTH:
-            python.append("")
-        python[-1] += line
-    lines = [f'{"f" * ("{" in line)}"{line}"' for line in python]
-    whole = lines[0] if len(lines) == 1 else f"({' '.join(lines)})"
-    return Code(whole, f"`{javascript}`" if "${" in javascript else f'"{_escaped(text, chr(34))}"')
+            filled = _escaped(part) if found is None else _shown(found, scope, fields)
+            line += filled.python
+            javascript += filled.javascript
+        if len(lines[-1] + line) > _WIDTH:
+            lines.append("")
+        lines[-1] += line
+    python = [_f_string(line) for line in lines]
+    return Code(python[0] if len(python) == 1 else f"({' '.join(python)})", f"`{javascript}`")
 
 
-def _escaped(text: str, quote: str) -> str:
-    return text.replace("\\", "\\\\").replace(quote, f"\\{quote}").replace("${", "\\${")
+def _escaped(text: str) -> Code:
+    escaped = text.replace("\\", "\\\\")
+    return Code(escaped.replace('"', '\\"'), escaped.replace("`", "\\`"))
 
 
-def embedded(python: str) -> str:
-    """Return a Python expression as it stands in an f-string: a literal text as it is, others in braces."""
-    return python[1:-1] if python.startswith('"') else f"{{{python}}}"
-
-
-def _shown(found: re.Match[str], scope: Scope) -> tuple[str, str]:
+def _shown(found: re.Match[str], scope: Scope, fields: Scope) -> Code:
     expression, form = found.groups()
     node = _parse(expression)
     if form == "name":
-        name = _field_name(node, scope)
-        return embedded(name.python), f"${{{name.javascript}}}"
+        return _field_name(node, scope, fields)
     code = _Compiler(scope).value(node)
     kind = code.type.name
     if kind not in _SHOWN or (form == "number" and kind != "lsn"):
         raise Mistake(f"`{found[0]}` cannot be shown in a text: its type is {kind}")
     python, javascript = _SHOWN["count" if form == "number" else kind]
-    return python.format(code.python), javascript.format(code.javascript)
+    return Code(python.format(code.python), javascript.format(code.javascript))
 
 
-def _field_name(node: ast.expr, scope: Scope) -> Code:
-    """Compile `lsn` or `opener.lsn` to the name of the field with this meaning."""
-    if isinstance(node, ast.Name) and f"{node.id}:name" in scope:
-        return scope[f"{node.id}:name"]
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "opener":
-        _Compiler(scope).value(node)
-        return Code(f"_name(opener, '{node.attr}')", f'named(opener, "{node.attr}")')
+def _field_name(node: ast.expr, scope: Scope, fields: Scope) -> Code:
+    """Compile `lsn` or `opener.lsn` to the name of the field with this meaning, as it stands in a text."""
+    match node:
+        case ast.Name(id=of) if of in fields:
+            return fields[of]
+        case ast.Attribute(value=ast.Name(id="opener"), attr=of):
+            _Compiler(scope).value(node)
+            return Code(f"{{_name(opener, '{of}')}}", f'${{named(opener, "{of}")}}')
     raise Mistake("only a field of the message or of `opener` has a name, as in {lsn:name}")
 
 
@@ -248,7 +269,7 @@ class _Compiler:
 
     def _name(self, name: str) -> Code:
         if name not in self._scope:
-            raise Mistake(unknown("word", name, [one for one in self._scope if ":" not in one]))
+            raise Mistake(unknown("word", name, self._scope))
         return self._scope[name]
 
     def _attribute(self, owner: Code, attribute: str) -> Code:
@@ -334,8 +355,7 @@ class _Compiler:
                 if role not in get_args(Role):
                     raise Mistake(unknown("role", role, get_args(Role)))
                 if one.type.name == "message":
-                    javascript = f'message.layout.role {sign}== "{role}"'
-                    return Code(f'role {sign}= "{role}"', javascript, Type("bool"))
+                    return Code(f'role {sign}= "{role}"', f'role {sign}== "{role}"', Type("bool"))
                 python = f'{"not " * negated}_has_role({one.python}, "{role}")'
                 return Code(python, f'{one.javascript}?.layout.role {sign}== "{role}"', Type("bool"))
         text = "None, or for `message` and `opener` a role"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +13,7 @@ from codegen.expressions import (
     Scope,
     Type,
     condition,
-    embedded,
+    literal,
     meanings,
     names,
     placeholders,
@@ -25,14 +23,6 @@ from codegen.model import Rule, Spec
 from codegen.resolve import MessageView, resolve
 from codegen.roles import MEANINGS
 from codegen.yamlfile import Place, unknown
-
-
-class Local(NamedTuple):
-    """A local variable of a check function, with its value; the value is empty in a language without it."""
-
-    name: str
-    python: str
-    javascript: str
 
 
 class Case(NamedTuple):
@@ -46,14 +36,13 @@ class Case(NamedTuple):
 class Check(NamedTuple):
     """The parts of the function that checks a message against a rule."""
 
-    meanings: tuple[str, ...]
-    """The meanings of the message's fields that the function reads."""
-    variables: tuple[Local, ...]
+    variables: Mapping[str, Code]
+    """The values of local variables, by name."""
     unless: tuple[Code, ...]
-    each: Code | None
-    """List whose elements are checked one by one, as the variable `relation`; None without such a list."""
+    each: bool
+    """Whether the elements of the variable `relations` are checked one by one, as the variable `relation`."""
     preceding: bool
-    """Whether the cases use the preceding elements of the list."""
+    """Whether the cases use the preceding elements of `relations`."""
     cases: tuple[Case, ...]
 
 
@@ -79,20 +68,21 @@ _STATE: Scope = {
     "last_lsn": Code("state.last_lsn", "state.lastLsn", Type("lsn")),
     "message_lsn": Code("state.message_lsn", "state.messageLsn", Type("lsn")),
     "opener_missing": Code("state.opener_missing", "state.openerMissing", Type("bool")),
-    "message": Code("message", "message", Type("message")),
+    "message": Code("role", "role", Type("message")),
+    "open": Code("open_", "open_", Type("opened")),
     "transactional": Code("is_transactional(message)", "isTransactional(message)", Type("bool")),
 }
 """The words for the message, and for the state of the stream before the message."""
 
 _OPEN: Scope = {
-    "opener": Code("None if open_ is None else open_.opener", "state.open?.opener", Type("opener")),
-    "block": Code("None if open_ is None else open_.streamed", "state.open?.streamed", Type("transaction")),
-    "changes": Code("0 if open_ is None else open_.changes", "state.open?.changes", Type("count")),
-    "messages": Code("0 if open_ is None else open_.messages", "state.open?.messages", Type("count")),
+    "opener": Code("None if open_ is None else open_.opener", "open_?.opener", Type("opener")),
+    "block": Code("None if open_ is None else open_.streamed", "open_?.streamed", Type("transaction")),
+    "changes": Code("0 if open_ is None else open_.changes", "open_?.changes", Type("count")),
+    "messages": Code("0 if open_ is None else open_.messages", "open_?.messages", Type("count")),
 }
-"""The words for what the open transaction or stream block has; a check function has a variable for each."""
+"""The words for what the open transaction or stream block has."""
 
-WORDS = (*_STATE, *_OPEN, "open", "transaction", "prepare")
+WORDS = (*_STATE, *_OPEN, "transaction", "prepare")
 """All words for the message and the state."""
 
 
@@ -130,7 +120,7 @@ def mistakes(spec: Spec) -> Iterator[tuple[Place, str]]:
             at = (*place, "cases", i)
             parts.append(((*at, "when"), partial(builder.when, case)))
             parts.append(((*at, "at"), partial(builder.path, case.at)))
-            parts.append(((*at, "text"), partial(show, case.text, builder.scope)))
+            parts.append(((*at, "text"), partial(builder.text, case)))
         parts.append(((*place, "like"), builder.check))
         for where, compile_ in parts:
             try:
@@ -142,10 +132,6 @@ def mistakes(spec: Spec) -> Iterator[tuple[Place, str]]:
 class _Builder:
     """Compiles the cases of one rule.
 
-    Attributes:
-        scope: The words that the expressions of the rule can use, and the names of the message's fields: the
-            key of such a name is the field's meaning with `:name`.
-
     Args:
         spec: The spec that contains the rule.
         rule: The rule. If it is `like` another rule, it has that rule's cases.
@@ -154,134 +140,96 @@ class _Builder:
 
     def __init__(self, spec: Spec, rule: Rule, messages: Sequence[MessageView]) -> None:
         self._model = spec.rules.get(rule.like or "", rule)
-        self._rule = rule
+        self._each = rule.each is not None
+        self._unless = [one for one in dict.fromkeys((rule.unless, self._model.unless)) if one is not None]
         self._messages = [message for message in messages if message.role in rule.roles]
         self._meanings = meanings(rule.roles)
-        self._have_xid = {"xid" in MEANINGS[role].required for role in rule.roles}
-        self._uses = self._count_uses()
-        self._variables: list[Local] = []
-        self.scope = self._words()
+        self._required = dict.fromkeys(_OPEN, "open_") | {
+            "open": "open_",
+            "message": "role",
+            "prepare": "gid",
+        }
+        """By word: the variable that the word requires."""
+        self._values = self._variables({"xid" in MEANINGS[role].required for role in rule.roles})
+        self._scope: Scope = {name: code.named(name) for name, code in self._values.items()} | dict(_STATE)
+        if self._each:
+            oid = Code("relation", "relation", Type("oid"))
+            self._scope |= {"relation": oid, "preceding": Code("preceding", "preceding", Type("set", "oid"))}
 
     def check(self) -> Check:
         """Compile all parts of the check function; raise Mistake if a part cannot be compiled."""
+        texts = [one for case in self._model.cases for one in placeholders(case.text)]
+        texts += [*self._unless, *(case.when for case in self._model.cases if case.when is not None)]
+        used = {name for text in texts for name in names(text)} | ({"relations"} if self._each else set())
+        used |= {self._required[word] for word in used & self._required.keys()}
         return Check(
-            meanings=tuple(name for name in self._meanings if name in self._uses and name not in _STATE),
-            variables=tuple(self._variables),
+            variables={name: code for name, code in self._values.items() if name in used},
             unless=tuple(self.unless()),
-            each=self._field("relations") if self._rule.each else None,
-            preceding="preceding" in self._uses,
+            each=self._each,
+            preceding="preceding" in used,
             cases=tuple(
-                Case(self.when(case), self.path(case.at), show(case.text, self.scope))
-                for case in self._model.cases
+                Case(self.when(case), self.path(case.at), self.text(case)) for case in self._model.cases
             ),
         )
 
     def unless(self) -> list[Code]:
         """Compile the conditions under which the rule is obeyed: its own, and that of the rule it is like."""
-        given = dict.fromkeys((self._rule.unless, self._model.unless))
-        return [condition(one, self.scope) for one in given if one is not None]
+        return [condition(one, self._scope) for one in self._unless]
 
     def when(self, case: model.Case) -> Code | None:
         """Compile the condition of a case; None if the case has no condition."""
-        return None if case.when is None else condition(case.when, self.scope)
+        return None if case.when is None else condition(case.when, self._scope)
+
+    def text(self, case: model.Case) -> Code:
+        """Compile the text of a case."""
+        return show(case.text, self._scope, {of: self._field_name(of) for of in self._meanings})
 
     def path(self, at: str) -> Code:
         """Compile the path of an invalid field, given by its meaning, such as `lsn` or `relations.count`."""
+        of, _, below = at.partition(".")
+        if self._each and at == "relation":
+            list_name = self._field_name("relations")
+            return literal(f"{list_name.python}[{{i}}]", f"{list_name.javascript}[${{i}}]")
         if at == "tag":
-            return Code('"tag"', '"tag"')
-        name, _, below = at.partition(".")
-        listed = self._rule.each is not None and name == "relation"
-        key = "relations:name" if listed else f"{name}:name"
-        if key not in self.scope or below not in ("", "count"):
-            known = [one.removesuffix(":name") for one in self.scope if one.endswith(":name")]
-            raise Mistake(unknown("field", at, ["tag", *known]))
-        field = self.scope[key]
-        if listed:
-            return Code(f'f"{embedded(field.python)}[{{i}}]"', f"`${{{field.javascript}}}[${{i}}]`")
-        if below:
-            text = f"{embedded(field.python)}.{below}"
-            return Code(f'{"f" * ("{" in text)}"{text}"', f"`${{{field.javascript}}}.{below}`")
-        return field
+            return literal("tag", "tag")
+        if of not in self._meanings or below not in ("", "count"):
+            raise Mistake(unknown("field", at, ["tag", *self._meanings]))
+        name = self._field_name(of)
+        return literal(name.python + at[len(of) :], name.javascript + at[len(of) :])
 
-    def _count_uses(self) -> Counter[str]:
-        """Return how often each word is used: by each place in conditions, and once by all texts together."""
-        conditions = [self._rule.unless, *(case.when for case in self._model.cases)]
-        if self._model is not self._rule:
-            conditions.append(self._model.unless)
-        asked = Counter(word for text in conditions if text is not None for word in names(text))
-        shown = (names(one) for case in self._model.cases for one in placeholders(case.text))
-        uses = Counter(dict.fromkeys(itertools.chain(*shown), 1) | asked)
-        if self._rule.each is not None:
-            uses["relations"] += 1
-        if self._have_xid == {True} and "transaction" in uses:
-            uses["xid"] += 1
-        if "prepare" in uses:
-            uses["gid"] += 1
-        return uses
+    def _variables(self, have_xid: set[bool]) -> dict[str, Code]:
+        """Return the values of all variables; `have_xid` says of the messages whether they have an xid."""
+        values = {of: self._value(of, kind) for of, kind in self._meanings.items() if of not in _STATE}
+        values["role"] = Code("ROLES[type(message)]", "message.layout.role")
+        values["open_"] = Code("state.open", "state.open")
+        values |= _OPEN
+        if have_xid == {True}:
+            by_xid = "state.streamed.get(xid)"
+            values["transaction"] = Code(by_xid, by_xid, Type("transaction"))
+            self._required["transaction"] = "xid"
+        elif have_xid == {False}:
+            values["transaction"] = _OPEN["block"]
+            self._required["transaction"] = "open_"
+        if "gid" in values:
+            values["prepare"] = Code("state.prepare_of(gid)", "state.prepareOf(gid)", Type("prepare"))
+        return values
 
-    def _words(self) -> Scope:
-        uses = self._uses
-        scope: dict[str, Code] = dict(_STATE)
-        in_open: dict[str, Code] = dict(_OPEN)
-        if self._have_xid == {False}:
-            in_open["transaction"] = _OPEN["block"]
-        if "message" in uses:
-            self._variables.append(Local("role", "ROLES[type(message)]", ""))
-        for name in self._meanings:
-            field = scope.get(name) or self._field(name)
-            if uses[name] > 1:
-                self._variables.append(Local(name, field.python, ""))
-                field = field._replace(python=name)
-            scope[name], scope[f"{name}:name"] = field, self._field_name(name)
-        scope["open"] = Code("state.open", "state.open", Type("opened"))
-        if uses["open"] > 1 or uses.keys() & in_open.keys():
-            self._variables.append(Local("open_", "state.open", ""))
-            scope["open"] = scope["open"]._replace(python="open_")
-        for word, code in in_open.items():
-            scope[word] = self._variable(word, code)
-        if self._have_xid == {True}:
-            xid = scope["xid"]
-            by_xid = Code(
-                f"state.streamed.get({xid.python})",
-                f"state.streamed.get({xid.javascript})",
-                Type("transaction"),
-            )
-            scope["transaction"] = self._variable("transaction", by_xid)
-        if "gid" in scope:
-            gid = scope["gid"]
-            by_gid = Code(
-                f"state.prepare_of({gid.python})", f"state.prepareOf({gid.javascript})", Type("prepare")
-            )
-            scope["prepare"] = self._variable("prepare", by_gid)
-        if self._rule.each:
-            scope["relation"] = Code("relation", "relation", Type("oid"))
-            scope["preceding"] = Code("preceding", "preceding", Type("set", "oid"))
-        return scope
-
-    def _variable(self, word: str, code: Code) -> Code:
-        if word in self._uses:
-            self._variables.append(Local(word, code.python, code.javascript))
-        return Code(word, word, code.type)
-
-    def _names(self, of: str) -> set[str | None]:
-        """Return the names of the fields with this meaning; with None if a message has no such field."""
-        return {
+    def _name_of(self, of: str) -> str | None:
+        """Return the name of the field with a meaning; None unless it has one name in all messages."""
+        names = {
             next((field.name for field in message.members if field.means == of), None)
             for message in self._messages
         }
+        return names.pop() if len(names) == 1 else None
 
-    def _field(self, of: str) -> Code:
-        """Return the code that reads the message's field with this meaning; None if the message has none."""
-        kind = self._meanings[of]
-        match [*self._names(of)]:
-            case [str(name)]:
-                return Code(f"message.{name}", of, kind)
-        return Code(f"meaning_of(message, '{of}')", of, kind)
+    def _value(self, of: str, kind: Type) -> Code:
+        """Return the code that reads the message's field with a meaning; None if the message has none."""
+        name = self._name_of(of)
+        return Code(
+            f"message.{name}" if name else f"meaning_of(message, '{of}')", f"message.means.{of}", kind
+        )
 
     def _field_name(self, of: str) -> Code:
-        """Return the code for the name of the message's field with this meaning; `tag` if it has none."""
-        javascript = f'named(message, "{of}")'
-        match [*self._names(of)]:
-            case [str(name)]:
-                return Code(f'"{name}"', javascript)
-        return Code(f"_name(message, '{of}')", javascript)
+        """Return the name of the message's field with a meaning, as it stands in a text."""
+        python = self._name_of(of) or f"{{_name(message, '{of}')}}"
+        return Code(python, f'${{named(message, "{of}")}}')

@@ -82,8 +82,9 @@ def message_at_once(state: StreamState, message: Any) -> Breach | None:
 
     A non-transactional logical message occurs between transactions and stream blocks.
     """
-    if state.open and not is_transactional(message):
-        return "flags", f"a non-transactional message occurs while {state.open} is open"
+    open_ = state.open
+    if open_ and not is_transactional(message):
+        return "flags", f"a non-transactional message occurs while {open_} is open"
     return None
 
 
@@ -92,7 +93,8 @@ def change_in_transaction(state: StreamState, message: Any) -> Breach | None:
 
     Inserts, updates, deletes and truncates occur inside a transaction or stream block.
     """
-    if not state.open:
+    open_ = state.open
+    if not open_:
         return "tag", "no transaction is open"
     return None
 
@@ -102,7 +104,8 @@ def message_in_transaction(state: StreamState, message: Any) -> Breach | None:
 
     A transactional logical message occurs inside its transaction.
     """
-    if not state.open and is_transactional(message):
+    open_ = state.open
+    if not open_ and is_transactional(message):
         return "flags", "the message is transactional, but no transaction is open"
     return None
 
@@ -112,7 +115,8 @@ def description_in_transaction(state: StreamState, message: Any) -> Breach | Non
 
     Relation and Type messages occur inside the transaction whose change needs them.
     """
-    if not state.open:
+    open_ = state.open
+    if not open_:
         return "tag", "no transaction is open"
     return None
 
@@ -137,19 +141,18 @@ def commit_as_begun(state: StreamState, message: Any) -> Breach | None:
 
     Commit repeats the LSN and time of its Begin.
     """
+    lsn = message.commit_lsn
+    time = message.commit_time
     open_ = state.open
     opener = None if open_ is None else open_.opener
     if not _has_role(opener, "begin"):
         return None
-    if message.commit_lsn != meaning_of(opener, "lsn"):
+    if lsn != meaning_of(opener, "lsn"):
         return "commit_lsn", (
-            f"Begin has {_name(opener, 'lsn')} {format_lsn(meaning_of(opener, 'lsn'))}, not "
-            f"{format_lsn(message.commit_lsn)}"
+            f"Begin has {_name(opener, 'lsn')} {format_lsn(meaning_of(opener, 'lsn'))}, not {format_lsn(lsn)}"
         )
-    if message.commit_time != meaning_of(opener, "time"):
-        return "commit_time", (
-            f"Begin has {_name(opener, 'time')} {meaning_of(opener, 'time')}, not {message.commit_time}"
-        )
+    if time != meaning_of(opener, "time"):
+        return "commit_time", f"Begin has {_name(opener, 'time')} {meaning_of(opener, 'time')}, not {time}"
     return None
 
 
@@ -227,8 +230,9 @@ def end_of_streamed(state: StreamState, message: Any) -> Breach | None:
 
     Stream Commit and Stream Prepare end a transaction that was sent in stream blocks.
     """
-    if message.xid not in state.streamed and not state.opener_missing:
-        return "xid", f"no block of transaction {message.xid} was sent"
+    xid = message.xid
+    if xid not in state.streamed and not state.opener_missing:
+        return "xid", f"no block of transaction {xid} was sent"
     return None
 
 
@@ -238,7 +242,8 @@ def abort_of_streamed(state: StreamState, message: Any) -> Breach | None:
     Stream Abort ends a transaction that was sent in stream blocks.
     """
     xid = message.xid
-    if xid != message.subxid:
+    subxid = message.subxid
+    if xid != subxid:
         return None
     if xid not in state.streamed and not state.opener_missing:
         return "xid", f"no block of transaction {xid} was sent"
@@ -252,7 +257,8 @@ def savepoint_of_streamed(state: StreamState, message: Any) -> Breach | None:
     18.4 also send it for transactions that were not (bug 19616); clients should ignore it.
     """
     xid = message.xid
-    if xid != message.subxid and xid not in state.streamed and not state.opener_missing:
+    subxid = message.subxid
+    if xid != subxid and xid not in state.streamed and not state.opener_missing:
         return "xid", f"no block of transaction {xid}, whose savepoint is rolled back, was sent"
     return None
 
@@ -262,8 +268,9 @@ def origin_lsn_in_block(state: StreamState, message: Any) -> Breach | None:
 
     The LSN of an Origin in a stream block is 0.
     """
-    if message.origin_lsn:
-        return "origin_lsn", f"must be 0 in a stream block, not {message.origin_lsn}"
+    lsn = message.origin_lsn
+    if lsn:
+        return "origin_lsn", f"must be 0 in a stream block, not {lsn}"
     return None
 
 
@@ -280,8 +287,9 @@ def savepoint_xid(state: StreamState, message: Any) -> Breach | None:
 
     Stream Abort rolls back a subtransaction of its transaction, and only once.
     """
+    xid = message.xid
     subxid = message.subxid
-    transaction = state.streamed.get(message.xid)
+    transaction = state.streamed.get(xid)
     if not transaction or subxid == transaction.xid:
         return None
     if subxid in transaction.aborted:
@@ -347,8 +355,9 @@ def xid_normal(state: StreamState, message: Any) -> Breach | None:
 
     Transaction ids are 3 or higher.
     """
-    if message.xid < 3:
-        return "xid", f"transaction ids are 3 or higher, not {message.xid}"
+    xid = message.xid
+    if xid < 3:
+        return "xid", f"transaction ids are 3 or higher, not {xid}"
     return None
 
 
@@ -357,8 +366,8 @@ def xid_in_use(state: StreamState, message: Any) -> Breach | None:
 
     A transaction does not begin with the xid of another transaction that has not ended.
     """
-    role = ROLES[type(message)]
     xid = message.xid
+    role = ROLES[type(message)]
     if xid in state.streamed and role != "open_block":
         return "xid", f"transaction {xid} is being streamed and has not ended"
     if xid in state.top_xids:
@@ -396,28 +405,30 @@ def prepare_as_begun(state: StreamState, message: Any) -> Breach | None:
 
     Prepare repeats the LSNs, time, xid and gid of its Begin Prepare.
     """
+    xid = message.xid
+    gid = message.gid
+    lsn = message.prepare_lsn
+    end_lsn = message.end_lsn
+    time = message.prepare_time
     open_ = state.open
     opener = None if open_ is None else open_.opener
     if not _has_role(opener, "begin_prepare"):
         return None
-    if message.prepare_lsn != meaning_of(opener, "lsn"):
+    if lsn != meaning_of(opener, "lsn"):
         return "prepare_lsn", (
-            f"Begin Prepare has prepare_lsn {format_lsn(meaning_of(opener, 'lsn'))}, not "
-            f"{format_lsn(message.prepare_lsn)}"
+            f"Begin Prepare has prepare_lsn {format_lsn(meaning_of(opener, 'lsn'))}, not {format_lsn(lsn)}"
         )
-    if message.end_lsn != meaning_of(opener, "end_lsn"):
+    if end_lsn != meaning_of(opener, "end_lsn"):
         return "end_lsn", (
             f"Begin Prepare has end_lsn {format_lsn(meaning_of(opener, 'end_lsn'))}, not "
-            f"{format_lsn(message.end_lsn)}"
+            f"{format_lsn(end_lsn)}"
         )
-    if message.prepare_time != meaning_of(opener, "time"):
-        return "prepare_time", (
-            f"Begin Prepare has prepare_time {meaning_of(opener, 'time')}, not {message.prepare_time}"
-        )
-    if message.xid != meaning_of(opener, "xid"):
-        return "xid", f"Begin Prepare has xid {meaning_of(opener, 'xid')}, not {message.xid}"
-    if message.gid != meaning_of(opener, "gid"):
-        return "gid", f"Begin Prepare has gid {meaning_of(opener, 'gid')!r}, not {message.gid!r}"
+    if time != meaning_of(opener, "time"):
+        return "prepare_time", f"Begin Prepare has prepare_time {meaning_of(opener, 'time')}, not {time}"
+    if xid != meaning_of(opener, "xid"):
+        return "xid", f"Begin Prepare has xid {meaning_of(opener, 'xid')}, not {xid}"
+    if gid != meaning_of(opener, "gid"):
+        return "gid", f"Begin Prepare has gid {meaning_of(opener, 'gid')!r}, not {gid!r}"
     return None
 
 
@@ -428,8 +439,9 @@ def prepared_twice(state: StreamState, message: Any) -> Breach | None:
     may send a Prepare again.
     """
     gid = message.gid
+    lsn = message.prepare_lsn
     prepare = state.prepare_of(gid)
-    if prepare and not (state.prepared[gid].resent and meaning_of(prepare, "lsn") == message.prepare_lsn):
+    if prepare and not (state.prepared[gid].resent and meaning_of(prepare, "lsn") == lsn):
         return "gid", f"transaction {meaning_of(prepare, 'xid')} is prepared as {gid!r}, and has not ended"
     return None
 
@@ -440,8 +452,9 @@ def resolved_twice(state: StreamState, message: Any) -> Breach | None:
     A gid that was committed or rolled back is prepared again before it ends again. (The first Prepare may
     precede the stream.)
     """
-    if message.gid in state.finished_gids:
-        return "gid", f"the transaction prepared as {message.gid!r} has ended already"
+    gid = message.gid
+    if gid in state.finished_gids:
+        return "gid", f"the transaction prepared as {gid!r} has ended already"
     return None
 
 
@@ -477,10 +490,10 @@ def resolved_gid(state: StreamState, message: Any) -> Breach | None:
 
     A prepared transaction ends under the gid under which it was prepared.
     """
-    if message.xid in state.gid_by_xid and message.gid not in state.prepared:
-        return "gid", (
-            f"transaction {message.xid} is prepared as {state.gid_by_xid[message.xid]!r}, not {message.gid!r}"
-        )
+    xid = message.xid
+    gid = message.gid
+    if xid in state.gid_by_xid and gid not in state.prepared:
+        return "gid", f"transaction {xid} is prepared as {state.gid_by_xid[xid]!r}, not {gid!r}"
     return None
 
 
@@ -489,8 +502,9 @@ def gid_length(state: StreamState, message: Any) -> Breach | None:
 
     A gid has at most 199 bytes.
     """
-    if _byte_length(message.gid) > 199:
-        return "gid", f"a gid has at most 199 bytes, not {_byte_length(message.gid)}"
+    gid = message.gid
+    if _byte_length(gid) > 199:
+        return "gid", f"a gid has at most 199 bytes, not {_byte_length(gid)}"
     return None
 
 
@@ -500,14 +514,15 @@ def commit_order(state: StreamState, message: Any) -> Breach | None:
     Messages that end transactions, and non-transactional logical messages, are sent in WAL order: none has an
     LSN before the end of the previous one. (After a crash, Stream Abort has LSN 0.)
     """
-    role = ROLES[type(message)]
     lsn = meaning_of(message, "lsn")
+    end_lsn = meaning_of(message, "end_lsn")
+    role = ROLES[type(message)]
     if (role == "payload" and is_transactional(message)) or (role == "abort_streamed" and not lsn):
         return None
-    if role == "rollback_prepared" and meaning_of(message, "end_lsn") < state.last_lsn:
+    if role == "rollback_prepared" and end_lsn < state.last_lsn:
         return _name(message, "end_lsn"), (
-            f"{format_lsn(meaning_of(message, 'end_lsn'))} is not after "
-            f"{format_lsn(state.last_lsn)}, the end of the last transaction"
+            f"{format_lsn(end_lsn)} is not after {format_lsn(state.last_lsn)}, the end of the "
+            "last transaction"
         )
     if (
         role != "rollback_prepared"
@@ -526,15 +541,14 @@ def end_beyond_start(state: StreamState, message: Any) -> Breach | None:
     The end LSN of a commit or Prepare is after its start LSN, and the end LSN of a rollback is after that of
     its Prepare.
     """
-    role = ROLES[type(message)]
+    lsn = meaning_of(message, "lsn")
     end_lsn = meaning_of(message, "end_lsn")
     prepare_end_lsn = meaning_of(message, "prepare_end_lsn")
+    role = ROLES[type(message)]
     if role == "rollback_prepared" and prepare_end_lsn is not None and end_lsn <= prepare_end_lsn:
         return _name(message, "end_lsn"), f"{format_lsn(end_lsn)} is not after {format_lsn(prepare_end_lsn)}"
-    if role != "rollback_prepared" and end_lsn <= meaning_of(message, "lsn"):
-        return _name(
-            message, "end_lsn"
-        ), f"{format_lsn(end_lsn)} is not after {format_lsn(meaning_of(message, 'lsn'))}"
+    if role != "rollback_prepared" and end_lsn <= lsn:
+        return _name(message, "end_lsn"), f"{format_lsn(end_lsn)} is not after {format_lsn(lsn)}"
     return None
 
 
@@ -544,10 +558,9 @@ def prepare_order(state: StreamState, message: Any) -> Breach | None:
     A Prepare with an LSN before the end of the last transaction was prepared before the slot decoded prepared
     transactions. It is sent at its commit, directly followed by its Commit Prepared.
     """
+    gid = meaning_of(message, "gid")
     role = ROLES[type(message)]
-    if state.late_prepare and (
-        role != "commit_prepared" or meaning_of(message, "gid") != meaning_of(state.late_prepare, "gid")
-    ):
+    if state.late_prepare and (role != "commit_prepared" or gid != meaning_of(state.late_prepare, "gid")):
         return "tag", (
             f"the Prepare of {meaning_of(state.late_prepare, 'gid')!r} has an LSN before the end "
             "of the last transaction, so its Commit Prepared must follow directly"
@@ -581,11 +594,12 @@ def message_before_end(state: StreamState, message: Any) -> Breach | None:
 
     The LSN of a streamed transaction's commit or Prepare is not before the LSNs of its logical messages.
     """
-    transaction = state.streamed.get(message.xid)
-    if transaction and meaning_of(message, "lsn") < transaction.message_lsn:
+    xid = message.xid
+    lsn = meaning_of(message, "lsn")
+    transaction = state.streamed.get(xid)
+    if transaction and lsn < transaction.message_lsn:
         return _name(message, "lsn"), (
-            f"{format_lsn(meaning_of(message, 'lsn'))} is before "
-            f"{format_lsn(transaction.message_lsn)} of its logical message"
+            f"{format_lsn(lsn)} is before {format_lsn(transaction.message_lsn)} of its logical message"
         )
     return None
 
@@ -612,9 +626,10 @@ def relation_before_truncate(state: StreamState, message: Any) -> Breach | None:
 
     A Truncate lists relations whose Relation messages were sent before.
     """
+    relations = message.relation_oids
     open_ = state.open
     block = None if open_ is None else open_.streamed
-    for i, relation in enumerate(message.relation_oids):
+    for i, relation in enumerate(relations):
         if (
             relation not in state.relations
             and relation not in state.ignored_oids
@@ -652,9 +667,10 @@ def truncate_in_block(state: StreamState, message: Any) -> Breach | None:
 
     A relation truncated in a stream block was described in blocks of the same transaction.
     """
+    relations = message.relation_oids
     open_ = state.open
     block = None if open_ is None else open_.streamed
-    for i, relation in enumerate(message.relation_oids):
+    for i, relation in enumerate(relations):
         if (
             block
             and relation not in block.relations
@@ -673,7 +689,8 @@ def truncate_something(state: StreamState, message: Any) -> Breach | None:
 
     A Truncate lists at least one relation.
     """
-    if not message.relation_oids:
+    relations = message.relation_oids
+    if not relations:
         return "relation_oids.count", "no relation is listed"
     return None
 
@@ -683,8 +700,9 @@ def truncate_once(state: StreamState, message: Any) -> Breach | None:
 
     A Truncate lists each relation once.
     """
+    relations = message.relation_oids
     preceding: set[int] = set()
-    for i, relation in enumerate(message.relation_oids):
+    for i, relation in enumerate(relations):
         if relation in preceding:
             return f"relation_oids[{i}]", f"the relation {relation} is listed twice"
         preceding.add(relation)
@@ -706,8 +724,9 @@ def type_built_in(state: StreamState, message: Any) -> Breach | None:
 
     Built-in types (OID below 10000) have no Type message.
     """
-    if message.oid < 10000:
-        return "oid", f"type {message.oid} is built in and has no Type message"
+    oid = message.oid
+    if oid < 10000:
+        return "oid", f"type {oid} is built in and has no Type message"
     return None
 
 

@@ -29,15 +29,16 @@ def end_as_prepared(state: StreamState, message: Any) -> Breach | None:
 
     The end of a prepared transaction is after its Prepare.
     """
-    role = ROLES[type(message)]
+    xid = message.xid
     gid = message.gid
     lsn = meaning_of(message, "lsn")
+    role = ROLES[type(message)]
     prepare = state.prepare_of(gid)
     if role == "rollback_prepared" or not (state.pending_types or prepare):
         return None
     if not state.pending_types and lsn is not None and meaning_of(prepare, "lsn") >= lsn:
         return _name(message, "lsn"), f"{_name(message, 'lsn')} of {gid!r} is {format_lsn(lsn)}"
-    return "gid", f"no `Type` for ${message.xid} may come between"
+    return "gid", f"no `Type` for ${xid} may come between"
 '''
 
 TABLE = """
@@ -58,9 +59,12 @@ JAVASCRIPT = r"""
   {
     name: "end-as-prepared", on: ["commit_prepared", "rollback_prepared"], inBlocks: true, when: ({ version, streaming, twoPhase }) => version >= 3 && streaming !== "off",
     check(state, message) {
-      const { xid, gid, lsn } = message.means;
+      const xid = message.means.xid;
+      const gid = message.means.gid;
+      const lsn = message.means.lsn;
+      const role = message.layout.role;
       const prepare = state.prepareOf(gid);
-      if (message.layout.role === "rollback_prepared" || !(state.pendingTypes.length > 0 || prepare)) return null;
+      if (role === "rollback_prepared" || !(state.pendingTypes.length > 0 || prepare)) return null;
       if (state.pendingTypes.length === 0 && lsn != null && prepare.lsn >= lsn) {
         return [named(message, "lsn"), `${named(message, "lsn")} of ${quote(gid)} is ${formatLsn(lsn)}`];
       }
@@ -94,7 +98,8 @@ def test_a_field_with_several_names_is_read_by_its_meaning(run: Run, spec: SpecC
     )
     spec.write("{}", "released.json")
     python, _ = generated(run, spec, tmp_path / "out")
-    assert 'if meaning_of(message, "xid") < 3:\n        return _name(message, "xid"), ' in python
+    assert '\n    xid = meaning_of(message, "xid")\n    if xid < 3:\n' in python
+    assert '\n        return _name(message, "xid"), f"transaction ids are 3 or higher, not {xid}"' in python
     assert "\n    xid = message.top\n    first_block = message.first_stream_segment\n" in python
 
 
