@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from codegen import stream_rules
 from codegen.model import Spec
 from codegen.rules import fields, gates, names, roles, stream, vocabulary
 from codegen.rules.common import Rule
@@ -38,8 +39,8 @@ RULES: tuple[Rule, ...] = (
     vocabulary.used,
     roles.roles,
     roles.meanings,
-    stream.stream_rules,
-    stream.expressions,
+    stream.keys,
+    stream_rules.mistakes,
 )
 
 

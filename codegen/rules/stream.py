@@ -1,16 +1,20 @@
-"""Checks of the spec's rules of a stream: which keys a rule has, and whether it can be compiled."""
+"""Checks of the keys of the spec's rules of a stream. `codegen.stream_rules` checks their expressions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from codegen.expressions import names
 from codegen.model import Spec
 from codegen.rules.common import Problem
-from codegen.stream_rules import mistakes
 from codegen.yamlfile import unknown
 
+_WITH_ROLES = ("envelope", "in_blocks", "needs", "each", "unless")
+_NOT_IN_PAGE = {"binary", "messages"}
+"""Options of a stream that the protocol explorer does not know."""
 
-def stream_rules(spec: Spec) -> Iterator[Problem]:
+
+def keys(spec: Spec) -> Iterator[Problem]:
     """Check that each rule has the keys of its kind: by cases, by Python code, or by the decoder."""
     with_cases = [name for name, rule in spec.rules.items() if rule.cases]
     for name, rule in spec.rules.items():
@@ -24,14 +28,14 @@ def stream_rules(spec: Spec) -> Iterator[Problem]:
             yield (*place, extra[0]), f"{name}: a rule that the decoder checks has no `{extra[0]}`"
         elif rule.each and (others := [role for role in rule.roles if role != "truncate"]):
             yield (*place, "each"), f"{name}: messages with the role `{others[0]}` have no `{rule.each}`"
+        elif rule.envelope and rule.cases:
+            yield (
+                (*place, "envelope"),
+                f"{name}: a rule about envelopes has no `cases`: Python code checks it",
+            )
+        elif not rule.command_line and (unknown_options := _NOT_IN_PAGE & {*names(rule.needs or "")}):
+            text = f"the protocol explorer does not know the option `{min(unknown_options)}`"
+            yield (*place, "needs"), f"{name}: {text}: add `command_line`"
         for i, case in enumerate(rule.cases[:-1]):
             if case.when is None:
                 yield (*place, "cases", i), f"{name}: only the last case has no `when`"
-
-
-_WITH_ROLES = ("envelope", "in_blocks", "needs", "each", "unless")
-
-
-def expressions(spec: Spec) -> Iterator[Problem]:
-    """Check that the expressions and texts of all rules can be compiled."""
-    return mistakes(spec)

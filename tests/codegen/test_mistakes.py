@@ -261,6 +261,8 @@ MISTAKES = [
     Mistake("case of a rule without roles", "    source: WalSndPrepareWrite, WalSndKeepalive\n", "    source: X\n@    cases: [{text: X}]\n", "envelope: a rule that the decoder checks has no `cases`", file="rules.yaml"),
     Mistake("each of another role", "    roles: [relation, type]\n    like", "    roles: [relation, type]\n@    each: relations\n    like", "description-in-transaction: messages with the role `relation` have no `relations`", file="rules.yaml"),
     Mistake("case after one without a condition", "      - {when: not open, text: no stream block is open}", "@      - {text: no stream block is open}", "stop-without-start: only the last case has no `when`", file="rules.yaml"),
+    Mistake("cases about envelopes", "    envelope: true\n", "@    envelope: true\n    cases: [{text: X}]\n", "envelope-order: a rule about envelopes has no `cases`: Python code checks it", after="  envelope-order:", file="rules.yaml"),
+    Mistake("option that the page does not know", "    needs: not two_phase\n", "@    needs: not binary\n", "two-phase-off: the protocol explorer does not know the option `binary`: add `command_line`", file="rules.yaml"),
     Mistake("unreadable expression", "when: not block,", "when: not not(,", "stop-without-start: `not not(` is not an expression: ", file="rules.yaml"),
     Mistake("statement for an expression", "when: xid < 3,", "when: xid + 3,", "xid-normal: `xid + 3` cannot be used here", file="rules.yaml"),
     Mistake("unknown word", "when: not block,", "when: not blok,", "stop-without-start: unknown word `blok`; the words are streamed,", hint="; did you mean `block`?", file="rules.yaml"),

@@ -1,4 +1,4 @@
-// Checks the order of a stream's messages, as the Python class Checker does: this file has the state, rules.js.jinja the rules.
+// Checks the order of a stream's messages, as the Python class Checker does: this file has the state, and the spec has the rules.
 
 /** The first protocol version with stream blocks. */
 const FIRST_WITH_BLOCKS = Math.min(...[...VERSIONS.values()].filter(({ messages }) => messages.some(({ role }) => role === "open_block")).map(({ version }) => version));
@@ -41,6 +41,7 @@ class Checker {
 
   /** LSN of the last logical message in the open transaction; 0 for none. */
   get messageLsn() {
+    if (!this.open) return 0n;
     const { streamed } = this.open;
     return (streamed ? this.note(streamed) : this.open).messageLsn;
   }

@@ -1,7 +1,7 @@
 """Rules about the LSNs of XLogData envelopes.
 
-Keepalives are not checked: they may occur anywhere, and
-their LSN may be before the requested start position (StartLogicalReplication, XLogSendLogical).
+Keepalives are not checked: they may occur anywhere, and their LSN may be before the requested start position
+(StartLogicalReplication, XLogSendLogical).
 """
 
 from __future__ import annotations

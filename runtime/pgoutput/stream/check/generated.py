@@ -1,4 +1,4 @@
-"""The rules whose checks are generated from the spec, or made by the decoder, with their examples."""
+"""The rules that generated functions or the decoder check, with their examples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pgoutput.stream.check.model import rule
 from pgoutput.stream.check.options import CheckOptions
 
 _M: Final = m.LogicalMessage(1, 900, "p", b"x")
-_WITHOUT_MESSAGES: Final = CheckOptions(messages=False)
 _LONG: Final = "g" * 200
 
 _PREPARED_EARLIER: Final = (
@@ -69,7 +68,7 @@ RULES: Final = (
     ),
     rule(
         "messages-off",
-        options=_WITHOUT_MESSAGES,
+        options=CheckOptions(messages=False),
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(_M),
     ),

@@ -6,7 +6,7 @@ from typing import Final
 
 from pgoutput import messages as m
 from pgoutput._changes import wrong_width
-from pgoutput._roles import ROW_FIELDS, classes, field_name, getters, tuples
+from pgoutput._roles import ROW_FIELDS, field_name, getters, tuples
 from pgoutput._rules import Breach
 from pgoutput._text import qualified_name
 from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
@@ -121,9 +121,6 @@ def _unrequested_binary(state: StreamState, message: Message) -> Breach | None:
     return None
 
 
-_ROWS: Final = classes("insert", "update", "delete")
-_OLD: Final = classes("update", "delete")
-_TEXT: Final = CheckOptions(binary=False)
 _NOTHING: Final = m.Relation(
     s.OID,
     "public",
@@ -178,7 +175,7 @@ RULES: Final = (
     rule(
         "binary-off",
         check=_unrequested_binary,
-        options=_TEXT,
+        options=CheckOptions(binary=False),
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(s.RELATION, m.Insert(s.OID, (b"\0\0\0\1", "x"))),
     ),
