@@ -151,7 +151,8 @@ class _Builder:
         }
         """By word: the variable that the word requires."""
         self._values = self._variables({"xid" in MEANINGS[role].required for role in rule.roles})
-        self._scope: Scope = {name: code.named(name) for name, code in self._values.items()} | dict(_STATE)
+        words = {name: code.named(name) for name, code in self._values.items() if code.type.name}
+        self._scope: Scope = dict(_STATE) | words
         if self._each:
             oid = Code("relation", "relation", Type("oid"))
             self._scope |= {"relation": oid, "preceding": Code("preceding", "preceding", Type("set", "oid"))}

@@ -1,4 +1,4 @@
-"""Each case in which a message violates a rule is reported, with its reason: here, or in the rule's example."""
+"""Each case in which a message violates a rule is reported with its reason, here or in the rule's example."""
 
 from __future__ import annotations
 
