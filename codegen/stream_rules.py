@@ -187,13 +187,13 @@ class _Builder:
 
     def path(self, at: str) -> Code:
         """Compile the path of an invalid field, given by its meaning, such as `lsn` or `relations.count`."""
-        of, _, below = at.partition(".")
+        of = at.removesuffix(".count")
         if self._each and at == "relation":
             list_name = self._field_name("relations")
             return literal(f"{list_name.python}[{{i}}]", f"{list_name.javascript}[${{i}}]")
         if at == "tag":
             return literal("tag", "tag")
-        if of not in self._meanings or below not in ("", "count"):
+        if of not in self._meanings or (of != at and self._meanings[of].name != "list"):
             raise Mistake(unknown("field", at, ["tag", *self._meanings]))
         name = self._field_name(of)
         return literal(name.python + at[len(of) :], name.javascript + at[len(of) :])
