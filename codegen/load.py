@@ -11,8 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from codegen import model, rules
-from codegen.rules.common import unknown
-from codegen.yamlfile import Place, SpecError, YamlFile
+from codegen.yamlfile import Place, SpecError, YamlFile, unknown
 
 SECTIONS: dict[str, type[Any]] = {
     "versions": model.Version,
@@ -25,6 +24,7 @@ SECTIONS: dict[str, type[Any]] = {
     "structs": model.Structure,
     "messages": model.Message,
     "types": model.BuiltinType,
+    "rules": model.Rule,
 }
 _KINDS = {
     "str": "text", "int": "a number", "bool": "true or false", "array": "a list", "object": "a mapping",

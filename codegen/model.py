@@ -211,6 +211,29 @@ class BuiltinType(_Record, frozen=True, kw_only=True):
     like: str | None = None
 
 
+class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A case in which a message violates a rule: condition, meaning of the invalid field, and reason."""
+
+    text: str
+    when: str | None = None
+    at: str = "tag"
+
+
+class Rule(_Record, frozen=True, kw_only=True):
+    """A rule that the stream of every server obeys: to which messages it applies, and what violates it."""
+
+    source: str
+    roles: list[Role] = []
+    envelope: bool = False
+    in_blocks: bool = False
+    needs: str | None = None
+    command_line: str | None = None
+    each: Literal["relations"] | None = None
+    unless: str | None = None
+    like: str | None = None
+    cases: list[Case] = []
+
+
 class Protocol(msgspec.Struct, frozen=True):
     """A protocol: messages that share one set of tags."""
 
@@ -234,5 +257,6 @@ class Spec(msgspec.Struct, frozen=True):
     tuples: dict[str, Tuple]
     structs: dict[str, Structure]
     types: dict[str, BuiltinType]
+    rules: dict[str, Rule]
     files: tuple[YamlFile, ...]
     """The files of the spec, from which the protocol explorer shows lines."""

@@ -19,13 +19,13 @@ from typing import Any
 import jinja2
 import msgspec
 
-from codegen import evolution, explorer, filters, json_schema, layout, states, typescript
+from codegen import evolution, explorer, filters, json_schema, layout, states, stream_rules, typescript
 from codegen.model import PROTOCOLS, Gate, Spec
 from codegen.resolve import Field, MessageView, View, resolve, scalar_notation, snake
 from codegen.tables import PYARROW_OF_ARROW, SPARK_OF_ARROW
 
 _MODULES = (
-    "messages", "versions", "_protocols", "catalog", "strategies",
+    "messages", "versions", "_protocols", "_rules", "catalog", "strategies",
     "schemas/__init__", "schemas/spark", "schemas/arrow",
 )  # fmt: skip
 
@@ -71,6 +71,8 @@ def render(spec: Spec) -> dict[str, str]:
         parts=layout.parts(whole),
         messages=messages,
         columns=_columns(union),
+        checks=stream_rules.checks(spec),
+        needs=stream_rules.needs,
         forms=layout.Forms({f"v{n}": view for n, view in versions.items()} | {"envelope": envelope}, whole),
         spark_imports=_spark_imports(messages),
     )
@@ -112,8 +114,9 @@ def render(spec: Spec) -> dict[str, str]:
     for name in ("options", "types"):
         files[f"reference/{name}.md"] = env.get_template(f"{name}.md.jinja").render()
     files[json_schema.NAME] = json_schema.text()
+    sources = explorer.sources() | {"rules.js": env.get_template("explorer/rules.js.jinja").render()}
     files[explorer.NAME] = env.get_template("explorer/index.html.jinja").render(
-        explorer=explorer, sources=explorer.sources(), tables=explorer.tables(spec, versions, envelope)
+        explorer=explorer, sources=sources, tables=explorer.tables(spec, versions, envelope)
     )
     return files | _typescript(env, typescript.Layouts([*versions.values(), union, envelope], whole))
 

@@ -6,8 +6,9 @@ are quoted. It also refuses duplicate keys, anchors and merge keys.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,14 @@ class _Loader(yaml.SafeLoader):
 
 class SpecError(Exception):
     """An error in the spec: file, line and description, in one line of text."""
+
+
+def unknown(what: str, name: object, known: Iterable[object]) -> str:
+    """Return an error text for an unknown name, with the known names and the most similar known name."""
+    names = {str(one).lower(): str(one) for one in known}
+    close = difflib.get_close_matches(str(name).lower(), names, 1)
+    suggestion = f"; did you mean `{names[close[0]]}`?" if close else ""
+    return f"unknown {what} `{name}`; the {what}s are {', '.join(names.values()) or 'none'}{suggestion}"
 
 
 class YamlFile:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from codegen import stream_rules
 from codegen.model import Spec
-from codegen.rules import fields, gates, names, roles, vocabulary
+from codegen.rules import fields, gates, names, roles, stream, vocabulary
 from codegen.rules.common import Rule
 from codegen.yamlfile import Place, SpecError
 
@@ -38,6 +39,8 @@ RULES: tuple[Rule, ...] = (
     vocabulary.used,
     roles.roles,
     roles.meanings,
+    stream.keys,
+    stream_rules.mistakes,
 )
 
 

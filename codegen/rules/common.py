@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from codegen.model import Entry, Spec
 from codegen.yamlfile import Place
@@ -47,14 +46,6 @@ def label(entry: Entry) -> str:
     if entry.count or entry.length:
         return f"{'count' if entry.count else 'length'} of {entry.count or entry.length}"
     return "?"
-
-
-def unknown(what: str, name: object, known: Iterable[object]) -> str:
-    """Return an error text for an unknown name, with the known names and the most similar known name."""
-    names = {str(one).lower(): str(one) for one in known}
-    close = difflib.get_close_matches(str(name).lower(), names, 1)
-    suggestion = f"; did you mean `{names[close[0]]}`?" if close else ""
-    return f"unknown {what} `{name}`; the {what}s are {', '.join(names.values()) or 'none'}{suggestion}"
 
 
 def wire(spec: Spec, entry: Entry) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from codegen.model import Entry, Spec
-from codegen.rules.common import COUNTS, Problem, entries, field_lists, is_tag, label, unknown, walk, wire
-from codegen.yamlfile import Place
+from codegen.rules.common import COUNTS, Problem, entries, field_lists, is_tag, label, walk, wire
+from codegen.yamlfile import Place, unknown
 
 _FORMS = ("name", "count", "length", "one_of")
 _NOT_IN_CHOICE = ("type", "list_of", "tag", "literal", "when", "option", "source", "server", "doc")

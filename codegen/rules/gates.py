@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from codegen.model import Entry, EnumValue, FlagBit, Gate, Spec
-from codegen.rules.common import Problem, entries, label, unknown, walk
-from codegen.yamlfile import Place
+from codegen.rules.common import Problem, entries, label, walk
+from codegen.yamlfile import Place, unknown
 
 _EVERYTHING = Gate(1)
 

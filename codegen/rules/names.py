@@ -15,6 +15,7 @@ from codegen.yamlfile import Place
 _STYLES = {
     "snake_case": re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*"),
     "CamelCase": re.compile(r"([A-Z]+[a-z0-9]+)+[A-Z]*"),
+    "kebab-case": re.compile(r"[a-z]+(-[a-z]+)*"),
     "CAPITALS": re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*"),
 }
 
@@ -60,6 +61,7 @@ def _named(spec: Spec) -> Iterator[tuple[Place, str, str]]:
         "flags": (spec.flags, "CamelCase", "a set of flags"),
         "tuples": (spec.tuples, "CamelCase", "a tuple"),
         "structs": (spec.structs, "CamelCase", "a struct"),
+        "rules": (spec.rules, "kebab-case", "a rule"),
     }
     for section, (records, style, what) in sections.items():
         for name in records:
@@ -79,7 +81,7 @@ def unique(spec: Spec) -> Iterator[Problem]:
     """Check that no two types or messages have the same name in snake_case, and none has a reserved name."""
     seen: dict[str, Place] = {}
     for place, _, what in _named(spec):
-        if len(place) > 2 or place[0] == "options":
+        if len(place) > 2 or place[0] in ("options", "rules"):
             continue
         name = place[1]
         key = snake(str(name))

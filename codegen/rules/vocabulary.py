@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from codegen.model import PROTOCOLS, Spec
-from codegen.rules.common import COUNTS, Problem, entries, tags, unknown
+from codegen.rules.common import COUNTS, Problem, entries, tags
 from codegen.tables import ARROW_OF_WIRE, SPARK_OF_ARROW
+from codegen.yamlfile import unknown
 
 _FORMS = ("null", "unchanged", "text", "binary")
 

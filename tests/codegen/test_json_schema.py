@@ -88,6 +88,7 @@ def test_the_schema_describes_every_record_and_lists_roles_and_meanings() -> Non
         model.FlagBit,
         model.Cell,
         model.Entry,
+        model.Case,
     }
     described = SCHEMA["$defs"]
     assert described.keys() == {record.__name__ for record in records}

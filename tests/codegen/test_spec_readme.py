@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from codegen import model
+from codegen import expressions, model, stream_rules
 from codegen.load import SECTIONS
 from codegen.roles import MEANINGS, Meaning, Meanings
 from tests.codegen.spec_copy import ROOT
@@ -18,7 +18,7 @@ README = (ROOT / "spec/README.md").read_text(encoding="utf-8")
 SOURCES = sorted((ROOT / "codegen").rglob("*.py"))
 
 
-@pytest.mark.parametrize("record", [*SECTIONS.values(), model.Cell, model.Entry])
+@pytest.mark.parametrize("record", [*SECTIONS.values(), model.Cell, model.Entry, model.Case])
 def test_the_readme_documents_every_key(record: type[msgspec.Struct]) -> None:
     missing = [key for key in record.__struct_fields__ if f"`{key}`" not in README]
     assert missing == []
@@ -53,6 +53,14 @@ def test_the_readme_lists_every_meaning() -> None:
     listed = [meaning for row in _table("meaning") for meaning in re.findall(r"`(\w+)`", row[0])]
     used = {meaning for meanings in MEANINGS.values() for some in meanings for meaning in some}
     assert sorted(listed) == sorted(get_args(Meaning)) == sorted(used)
+
+
+def test_the_readme_lists_every_word_of_expressions() -> None:
+    listed = [word for row in _table("word") for word in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(listed) == sorted(stream_rules.WORDS)
+    section = README.split("\n## rules\n")[1].split("\n## ")[0]
+    others = (*expressions.FUNCTIONS, *expressions.ATTRIBUTES, *stream_rules.OPTIONS)
+    assert [word for word in others if not re.search(rf"`{word}[`(]", section)] == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-// Checks the order of a stream's messages, as the Python class Checker does: this file has the state, rules.js the rules.
+// Checks the order of a stream's messages, as the Python class Checker does: this file has the state, and the spec has the rules.
 
 /** The first protocol version with stream blocks. */
 const FIRST_WITH_BLOCKS = Math.min(...[...VERSIONS.values()].filter(({ messages }) => messages.some(({ role }) => role === "open_block")).map(({ version }) => version));
@@ -24,10 +24,10 @@ class Checker {
     this.pendingTypes = [];
     this.openerMissing = false;
     const notes = new WeakMap();
-    /** Return the checker's own state of a transaction. */
+    /** Return the checker's own state of a transaction. None is `resent`: the page shows one connection. */
     this.note = (transaction) => {
       if (!notes.has(transaction)) {
-        notes.set(transaction, { relations: new Map(), subxids: new Set(), aborted: new Set(), messageLsn: 0n, prepare: null });
+        notes.set(transaction, { relations: new Map(), subxids: new Set(), aborted: new Set(), messageLsn: 0n, prepare: null, resent: false });
       }
       return notes.get(transaction);
     };
@@ -37,6 +37,18 @@ class Checker {
       const roles = new Set(rules.flatMap(({ on }) => on));
       return Object.fromEntries([...roles].map((role) => [role, rules.filter(({ on }) => on.includes(role))]));
     });
+  }
+
+  /** LSN of the last logical message in the open transaction; 0 for none. */
+  get messageLsn() {
+    if (!this.open) return 0n;
+    const { streamed } = this.open;
+    return (streamed ? this.note(streamed) : this.open).messageLsn;
+  }
+
+  /** Return the values of the message that prepared a transaction, by its gid; null for none. */
+  prepareOf(gid) {
+    return this.prepared.has(gid) ? this.note(this.prepared.get(gid)).prepare : null;
   }
 
   get inStream() {
@@ -137,7 +149,7 @@ class Checker {
 
   /** Forget what a message out of order replaces: a prepare with the same gid, or a missing Stream Start. */
   forgetReplaced(role, { xid, gid, first_block }) {
-    if (["open_block", "abort_streamed", ...STREAM_ENDS].includes(role) && !this.streamed.has(xid)) {
+    if (["open_block", "commit_streamed", "prepare_streamed", "abort_streamed"].includes(role) && !this.streamed.has(xid)) {
       this.openerMissing &&= role === "open_block" && first_block;
     }
     const replaced = ["prepare", "prepare_streamed"].includes(role) && this.prepared.get(gid);
@@ -247,9 +259,9 @@ class Checker {
     this.change(means);
   }
 
-  payload(means) {
+  payload(means, transaction, message) {
     const lsn = means.lsn ?? 0n;
-    if (!isTransactional(means)) {
+    if (!isTransactional(message)) {
       this.lastLsn = lsn || this.lastLsn;
       return;
     }

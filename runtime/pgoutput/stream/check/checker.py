@@ -8,10 +8,11 @@ from typing import Any, Final, TypeAlias
 
 from pgoutput import _protocols, envelope
 from pgoutput._roles import has_role, meaning_of
+from pgoutput._rules import Breach
 from pgoutput._walk import walk
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.messages import Message, PrimaryKeepalive, PrimaryStatusUpdate, Streaming, XLogData
-from pgoutput.stream.check.model import Breach, Rule, Violation
+from pgoutput.stream.check.model import Rule, Violation
 from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.rules import ENVELOPE, MESSAGE, RULES, XID_IN_BLOCKS
 from pgoutput.stream.check.state import OpenTransaction, StreamState

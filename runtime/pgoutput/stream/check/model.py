@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
+from pgoutput._build import fitted
+from pgoutput._roles import classes
+from pgoutput._rules import RULES as SPEC_RULES
+from pgoutput._rules import Breach
 from pgoutput.messages import Message
 from pgoutput.stream.check.options import CheckOptions
-from pgoutput.stream.check.state import StreamState
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -34,15 +37,15 @@ class Violation(msgspec.Struct, frozen=True):
         return f"illegal at message {self.message}, byte {self.byte}, because {self.because}"
 
 
-Breach: TypeAlias = tuple[str, str]
-"""How a message violates a rule: path of the invalid field (`tag` for the whole message), and the reason."""
-
-CheckMessage: TypeAlias = Callable[["StreamState", Any], Breach | None]
-"""Check function of a rule, called with the stream's state before the message and with the message. Returns
-None if the message obeys the rule."""
+CheckMessage: TypeAlias = Callable[..., Breach | None]
+"""Check function of a rule, called with the stream's state before the message and with the message; if the
+rule is about envelopes, with the state, the envelope and the message. Returns None if the rule is obeyed."""
 
 CheckerInput: TypeAlias = Message | bytes
 """A message or its bytes, as an example stream of a rule contains them."""
+
+
+_OPTIONS: Final = CheckOptions(streaming="on", two_phase=True)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,9 +67,46 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the rule applies only inside stream blocks."""
     envelope: bool = False
     """Whether the rule is about XLogData envelopes; if so, `on` lists the messages inside the envelope."""
-    options: CheckOptions = CheckOptions(streaming="on", two_phase=True)
+    options: CheckOptions = _OPTIONS
     """Stream options of the examples `legal` and `illegal`."""
     legal: tuple[CheckerInput, ...]
     """Example of a stream that obeys the rule."""
     illegal: tuple[CheckerInput, ...]
     """Example of a stream that violates this rule once, and no other rule."""
+
+
+def rule(
+    name: str,
+    *,
+    legal: tuple[CheckerInput, ...],
+    illegal: tuple[CheckerInput, ...],
+    options: CheckOptions = _OPTIONS,
+    check: CheckMessage | None = None,
+) -> Rule:
+    """Return a rule of the spec with its examples.
+
+    Args:
+        name: Name of the rule in the spec.
+        legal: Example of a stream that obeys the rule.
+        illegal: Example of a stream that violates this rule once, and no other rule.
+        options: Stream options of the examples.
+        check: Function that checks a message, if the spec has no cases for the rule.
+    """
+    spec = SPEC_RULES[name]
+    legal, illegal = (
+        tuple(one if isinstance(one, bytes) else fitted(one, options.proto_version) for one in example)
+        for example in (legal, illegal)
+    )
+    return Rule(
+        name=name,
+        doc=spec.doc,
+        source=spec.source,
+        on=classes(*spec.roles),
+        check=check or spec.check,
+        when=spec.when,
+        in_blocks=spec.in_blocks,
+        envelope=spec.envelope,
+        options=options,
+        legal=legal,
+        illegal=illegal,
+    )

@@ -27,6 +27,10 @@ FULL: Final = m.Relation(
     ReplicaIdentity.FULL,
     tuple(RelationColumn(1, c.name, c.type_oid, -1) for c in COLUMNS),
 )
+MOOD: Final = m.Type(20_000, "public", "mood")
+RELATION_WITH_MOOD: Final = m.Relation(
+    OID, "public", "t", ReplicaIdentity.DEFAULT, (COLUMNS[0], RelationColumn(0, "note", 20_000, -1))
+)
 INSERT: Final = m.Insert(OID, ("1", "x"))
 DELETE: Final = m.Delete(OID, key=("1", None))
 

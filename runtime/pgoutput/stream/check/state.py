@@ -73,10 +73,10 @@ class OpenTransaction(msgspec.Struct):
     wal_start: int = 0
     """Field `wal_start` of the last change's envelope; 0 before the first change."""
 
-    @property
-    def has_only_relations(self) -> bool:
-        """Whether the opening Begin is missing and only Relation and Type messages have been received."""
-        return self.opener is None and self.streamed is None and not self.changes
+    def __str__(self) -> str:
+        if self.streamed is not None:
+            return f"a stream block of transaction {self.streamed.xid}"
+        return "a transaction" if self.opener is None else f"transaction {meaning_of(self.opener, 'xid')}"
 
 
 class StreamState:
@@ -176,6 +176,16 @@ class StreamState:
         streamed = None if self.open is None else self.open.streamed
         found = None if streamed is None else streamed.relations.get(oid)
         return found or self.relations.get(oid)
+
+    @property
+    def message_lsn(self) -> int:
+        """LSN of the last logical message in the open transaction; 0 if there is none."""
+        return 0 if self.open is None else (self.open.streamed or self.open).message_lsn
+
+    def prepare_of(self, gid: str) -> Message | None:
+        """Return the message that prepared a transaction that has not ended; None if the gid is unknown."""
+        prepared = self.prepared.get(gid)
+        return None if prepared is None else prepared.prepare
 
     def open_block(self, xid: int) -> None:
         """Open a stream block for a message with an xid that comes without a Stream Start before it."""

@@ -6,11 +6,12 @@ from typing import Final
 
 from pgoutput import messages as m
 from pgoutput._changes import wrong_width
-from pgoutput._roles import ROW_FIELDS, classes, field_name, getters, tuples
+from pgoutput._roles import ROW_FIELDS, field_name, getters, tuples
+from pgoutput._rules import Breach
 from pgoutput._text import qualified_name
 from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
 from pgoutput.stream.check import samples as s
-from pgoutput.stream.check.model import Breach, Rule
+from pgoutput.stream.check.model import rule
 from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.state import KnownRelation, StreamState
 
@@ -120,9 +121,6 @@ def _unrequested_binary(state: StreamState, message: Message) -> Breach | None:
     return None
 
 
-_ROWS: Final = classes("insert", "update", "delete")
-_OLD: Final = classes("update", "delete")
-_TEXT: Final = CheckOptions(binary=False)
 _NOTHING: Final = m.Relation(
     s.OID,
     "public",
@@ -132,82 +130,52 @@ _NOTHING: Final = m.Relation(
 )
 
 RULES: Final = (
-    Rule(
-        name="column-count",
-        doc="The tuples of a change have as many columns as the last Relation message of their relation.",
-        source="logicalrep_write_tuple",
-        on=_ROWS,
+    rule(
+        "column-count",
         check=_wrong_column_count,
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(s.RELATION, m.Insert(s.OID, ("1",))),
     ),
-    Rule(
-        name="old-complete",
-        doc="Key and old tuples have no unchanged TOASTed values. (New tuples may have them, also where a "
-        "row filter turns an update into an insert.)",
-        source="ExtractReplicaIdentity (toast_flatten_tuple)",
-        on=_OLD,
+    rule(
+        "old-complete",
         check=_unchanged_in_old,
         legal=s.transaction(s.RELATION, m.Update(s.OID, ("1", UNCHANGED), key=("0", None))),
         illegal=s.transaction(s.FULL, m.Delete(s.OID, old=("1", UNCHANGED))),
     ),
-    Rule(
-        name="key-only",
-        doc="A key tuple has one cell per column, which is NULL for columns outside the replica identity. "
-        "(This rule, key-complete, old-row-needed and replica-identity-needed are not applied to a "
-        "relation whose Relation message was directly followed by another: changes of a partition may "
-        "be sent under its partitioned table, with the old values that the partition's replica "
-        "identity requires.)",
-        source="ExtractReplicaIdentity",
-        on=_OLD,
+    rule(
+        "key-only",
         check=_value_outside_key,
         legal=s.transaction(s.RELATION, s.DELETE),
         illegal=s.transaction(s.RELATION, m.Delete(s.OID, key=("1", "x"))),
     ),
-    Rule(
-        name="key-complete",
-        doc="The replica identity columns of a key tuple are not NULL.",
-        source="ExtractReplicaIdentity (Assert !nulls)",
-        on=_OLD,
+    rule(
+        "key-complete",
         check=_key_null,
         legal=s.transaction(s.RELATION, s.DELETE),
         illegal=s.transaction(s.RELATION, m.Delete(s.OID, key=(None, None))),
     ),
-    Rule(
-        name="replica-identity",
-        doc="Old values are an old tuple with REPLICA IDENTITY FULL, and a key tuple otherwise.",
-        source="logicalrep_write_update, logicalrep_write_delete",
-        on=_OLD,
+    rule(
+        "replica-identity",
         check=_wrong_tuple_for_identity,
         legal=s.transaction(s.FULL, m.Delete(s.OID, old=("1", "x"))),
         illegal=s.transaction(s.RELATION, m.Delete(s.OID, old=("1", "x"))),
     ),
-    Rule(
-        name="replica-identity-needed",
-        doc="Rows are updated and deleted only if the relation has a replica identity: a key, or FULL.",
-        source="CheckCmdReplicaIdentity",
-        on=_OLD,
+    rule(
+        "replica-identity-needed",
         check=_missing_identity,
         legal=s.transaction(s.RELATION, s.DELETE),
         illegal=s.transaction(_NOTHING, m.Update(s.OID, ("1", "x"))),
     ),
-    Rule(
-        name="old-row-needed",
-        doc="With REPLICA IDENTITY FULL each update has an old tuple.",
-        source="ExtractReplicaIdentity",
-        on=classes("update"),
+    rule(
+        "old-row-needed",
         check=_old_missing,
         legal=s.transaction(s.FULL, m.Update(s.OID, ("1", "y"), old=("1", "x"))),
         illegal=s.transaction(s.FULL, m.Update(s.OID, ("1", "y"))),
     ),
-    Rule(
-        name="binary-off",
-        doc="Values are in binary format only if the option `binary` was requested.",
-        source="logicalrep_write_tuple",
-        on=_ROWS,
+    rule(
+        "binary-off",
         check=_unrequested_binary,
-        when=lambda options: options.binary is False,
-        options=_TEXT,
+        options=CheckOptions(binary=False),
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(s.RELATION, m.Insert(s.OID, (b"\0\0\0\1", "x"))),
     ),
