@@ -197,7 +197,9 @@ it returns something else than what the bytes mean, refuses a legal message, or 
 1 second, or 30 seconds for Debezium), ends, or needs more than {memory} GiB.
 
 `not UTF-8` is text of databases with the encoding `SQL_ASCII`. `extreme values` are LSNs and times
-that no server has reached. The adapters are in `conformance/adapters`.
+that no server has reached. The adapters are in `conformance/adapters`. pgoutput's own decoder,
+`pgoutput vectors decode`, must pass all vectors in pgoutput's tests, also the illegal ones, with all
+keys of the answers compared.
 
 Debezium reads each stream from a [stand-in server](howto/testing.md), and the adapter compares its
 events: kind of change, table, rows, logical messages, and order of commits. If Debezium converts a
