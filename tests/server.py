@@ -283,7 +283,15 @@ class Standby(Server):
             connection.execute("SELECT pg_sync_replication_slots()")
 
     def usable_slots(self) -> list[str]:
-        """Return the names of the synchronized slots that are kept on promotion."""
+        """Return the names of the synchronized slots that are kept on promotion.
+
+        There are none until the primary has a catalog_xmin from hot_standby_feedback: before, it may remove
+        catalog rows that the slots need. The standby then drops the slots, and synchronizes them anew.
+        """
+        with self._primary.connect() as connection:
+            where = f"slot_name = '{self.physical_slot}' AND catalog_xmin IS NOT NULL"
+            if not _value(connection, f"SELECT count(*) FROM pg_replication_slots WHERE {where}"):
+                return []
         with self.connect() as connection:
             query = "SELECT slot_name FROM pg_replication_slots WHERE synced AND NOT temporary"
             return [name for (name,) in connection.execute(query)]
