@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from codegen import evolution, files
+from codegen import evolution, files, kaitai
 from codegen.load import load
 from codegen.model import Spec
 from codegen.render import RenderError, render
@@ -88,6 +88,20 @@ def diff(
         raise Refused("\n".join(broken))
 
 
+@app.command()
+def export(
+    form: Annotated[
+        Literal["kaitai"], typer.Argument(help="The form of the files: kaitai, for `.ksy` files.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the exported files.")] = Path("kaitai"),
+    spec: SpecOption = Path("spec"),
+) -> None:
+    """Write the messages of each version in the language of another parser generator."""
+    exported = {"kaitai": kaitai.files}[form](load(spec))
+    for line in files.write(out, exported):
+        typer.echo(line)
+
+
 def _form(spec: Spec, version: int) -> evolution.WireForm:
     if version not in spec.versions:
         known = ", ".join(map(str, spec.versions))
@@ -103,7 +117,7 @@ def main() -> None:
     """Run the command. On an expected error, such as one in the spec, print it and exit with code 1."""
     try:
         app()
-    except (SpecError, Refused, RenderError, files.NotGenerated) as error:
+    except (SpecError, Refused, RenderError, files.NotGenerated, kaitai.NotExportable) as error:
         typer.echo(str(error), err=True)
         raise SystemExit(1) from None
     except OSError as error:

@@ -72,6 +72,12 @@ DECODERS: Final = (
     Decoder("pgwire", "run_pgwire.mjs", "version 1, binary format, logical messages"),
     Decoder("postgres", "run_postgres.mjs", "version 1, text format, Relation, Insert, Update and Delete"),
     Decoder(
+        "Kaitai",
+        "run_kaitai.py",
+        "all; parsers in Python, compiled of the files of `python -m codegen export kaitai`",
+        package="kaitai-struct-compiler",
+    ),
+    Decoder(
         "Debezium",
         "run_debezium.py",
         "version 1, text format, logical messages, only whole streams, which a stand-in server sends",
@@ -108,7 +114,7 @@ def main() -> int:
 
 def missing(decoder: Decoder) -> str | None:
     """Return the name of what a decoder needs to run and this machine lacks, or None."""
-    if decoder.adapter.endswith(NODE):
+    if decoder.adapter.endswith(NODE) or decoder.name == "Kaitai":
         return None if shutil.which("node") else "node"
     if decoder.name != "Debezium":
         return None
@@ -127,12 +133,14 @@ def run(decoder: Decoder, vectors: list[Vector], *, quiet: bool) -> list[Verdict
     return list(ran)
 
 
-def versions() -> dict[str, str]:
-    """Return the pinned version of each package."""
-    pinned: dict[str, str] = json.loads((ROOT / "conformance/package.json").read_text())["dependencies"]
+def sources() -> dict[str, tuple[str, str]]:
+    """Return the registry and the pinned version of each package."""
+    npm = json.loads((ROOT / "conformance/package.json").read_text())["dependencies"]
+    packages = {name: ("npm", version) for name, version in npm.items()}
     for path in ("conformance/requirements.txt", "benchmarks/debezium.txt"):
-        pinned |= dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / path).read_text(), re.MULTILINE))
-    return pinned
+        pinned = re.findall(r"^([\w-]+)==(\S+)$", (ROOT / path).read_text(), re.MULTILINE)
+        packages |= {name: ("PyPI", version) for name, version in pinned}
+    return packages
 
 
 def page(vectors: list[Vector], results: dict[Decoder, list[Verdict]]) -> str:
@@ -146,13 +154,12 @@ def page(vectors: list[Vector], results: dict[Decoder, list[Verdict]]) -> str:
             [[group, *(score(verdicts, group) for verdicts in results.values())] for group in used],
         ),
     ]
-    pinned = versions()
+    packages = sources()
     for decoder, verdicts in results.items():
         failed = [one for one in verdicts if one.outcome == "failed"]
-        registry = "npm" if decoder.adapter.endswith(NODE) else "PyPI"
+        registry, version = packages[decoder.package or decoder.name]
         if decoder.package:
             registry += f" ({decoder.package})"
-        version = pinned[decoder.package or decoder.name]
         parts.append(
             f"## {decoder.name}\n\n{registry}, version {version}. Claims: {decoder.claims}. "
             f"{len(failed)} vectors failed."

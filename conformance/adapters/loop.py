@@ -8,27 +8,30 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+Request = dict[str, Any]
+"""A line of standard input: `id`, `version`, `options` and `messages`, in hex."""
+
 Decode = Callable[[bytes], dict[str, Any]]
 """Decodes one message of a stream and returns it as JSON; raises any exception to refuse it."""
 
 
-def serve(new_decoder: Callable[[], Decode], claims: Callable[[dict[str, Any]], str | None]) -> None:
+def serve(new_decoder: Callable[[Request], Decode], claims: Callable[[Request], str | None]) -> None:
     """Answer each line of standard input.
 
     Args:
-        new_decoder: Returns a decoder without state, for the messages of one request.
+        new_decoder: Returns a decoder without state, for the messages of a request.
         claims: Returns the reason why the decoder does not claim to decode a request, or None.
     """
-    serve_streams(lambda messages: _decoded(new_decoder(), messages), claims)
+    serve_streams(lambda request: _decoded(new_decoder(request), request["messages"]), claims)
 
 
 def serve_streams(
-    decoded: Callable[[list[str]], dict[str, Any]], claims: Callable[[dict[str, Any]], str | None]
+    decoded: Callable[[Request], dict[str, Any]], claims: Callable[[Request], str | None]
 ) -> None:
     """Answer each line of standard input with a decoder that takes all messages of a request at once.
 
     Args:
-        decoded: Returns the keys of the answer for the messages of a request, in hex.
+        decoded: Returns the keys of the answer to a request.
         claims: Returns the reason why the decoder does not claim to decode a request, or None.
     """
     for line in sys.stdin:
@@ -37,11 +40,11 @@ def serve_streams(
         if reason := claims(request):
             answer["skip"] = reason
         else:
-            answer |= decoded(request["messages"])
+            answer |= decoded(request)
         print(json.dumps(answer), flush=True)
 
 
-def version_1_text(request: dict[str, Any], *, messages: bool = False) -> str | None:
+def version_1_text(request: Request, *, messages: bool = False) -> str | None:
     """Refuse everything except version 1 in text format, with logical messages only if `messages`."""
     if request["version"] != 1:
         return f"version {request['version']}"

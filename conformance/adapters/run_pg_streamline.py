@@ -47,4 +47,4 @@ def cells(row: dict[str, Any]) -> list[Any]:
 
 
 if __name__ == "__main__":
-    serve(lambda: decode, version_1_text)
+    serve(lambda request: decode, version_1_text)

@@ -18,4 +18,4 @@ def decode(data: bytes) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(lambda: decode, version_1_text)
+    serve(lambda request: decode, version_1_text)

