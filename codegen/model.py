@@ -164,7 +164,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     length: str | None = None
     literal: int | None = None
     tag: str | None = None
-    means: Meaning | None = None
+    means: Literal[Meaning, "none"] | None = None
+    because: str | None = None
     one_of: list[Entry] | None = None
     optional: bool = False
     versions: GateText | None = None

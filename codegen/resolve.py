@@ -181,7 +181,7 @@ def _field(spec: Spec, entry: Entry, owner: MessageView | Field, version: int | 
         option=option,
         when=when,
         tag=entry.tag,
-        means=entry.means,
+        means=None if entry.means == "none" else entry.means,
         optional=entry.optional,
         literal=entry.literal,
         required=entry.versions is None and when is None,

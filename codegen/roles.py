@@ -53,6 +53,40 @@ Meaning = Literal[
 """What a field tells about the transaction, row or relation of its message."""
 
 
+Sort = Literal["xid", "oid", "lsn", "timestamp", "bool", "text", "tuple", "flags"]
+"""What kind of type a field with a meaning has."""
+
+SORTS: dict[Meaning, Sort] = {
+    "xid": "xid",
+    "subxid": "xid",
+    "gid": "text",
+    "lsn": "lsn",
+    "end_lsn": "lsn",
+    "time": "timestamp",
+    "prepare_end_lsn": "lsn",
+    "prepare_time": "timestamp",
+    "first_block": "bool",
+    "relation": "oid",
+    "relations": "oid",
+    "new": "tuple",
+    "old": "tuple",
+    "key": "tuple",
+    "oid": "oid",
+    "name": "text",
+    "transactional": "flags",
+}
+"""The kind of type that a field with each meaning must have."""
+
+SAID: tuple[Sort, ...] = ("xid", "oid", "lsn", "timestamp", "tuple", "flags")
+"""Kinds of types whose fields must say what they mean, or `none` and a reason: without the meaning of such a
+field, the runtime would apply rows that were rolled back, or to another relation."""
+
+C_TYPES: dict[str, Sort] = {
+    "TransactionId": "xid", "Oid": "oid", "XLogRecPtr": "lsn", "TimestampTz": "timestamp",
+}  # fmt: skip
+"""The kind of type of a scalar, by PostgreSQL's C type."""
+
+
 class Meanings(NamedTuple):
     """The meanings that fields of a message with one role must have (`required`) or may have (`optional`)."""
 
@@ -90,3 +124,32 @@ MEANINGS: dict[Role, Meanings] = {
 
 SINGLE: tuple[Role, ...] = ("relation", "type")
 """Roles that one message has in all versions, because schemas and recordings keep objects of its class."""
+
+REPEATED: tuple[Role, ...] = ("insert", "update", "delete", "truncate", "payload")
+"""Roles that several messages of a version can have. Each other role belongs to one message of a version."""
+
+IN_BLOCKS: tuple[Role, ...] = ("insert", "update", "delete", "truncate", "relation", "type")
+"""Roles of messages that need a `subxid` in stream blocks: without it, a change would stay after the rollback
+of its transaction or savepoint."""
+
+ONE_OF: dict[Role, tuple[Meaning, ...]] = {"update": ("old", "key"), "delete": ("old", "key")}
+"""Roles that need at least one of these meanings, to find the row that is changed."""
+
+COMPANIONS: dict[Role, tuple[Role, ...]] = {
+    "begin": ("commit",),
+    "commit": ("begin",),
+    "open_block": ("close_block", "commit_streamed", "abort_streamed"),
+    "close_block": ("open_block",),
+    "commit_streamed": ("open_block",),
+    "abort_streamed": ("open_block",),
+    "begin_prepare": ("prepare", "commit_prepared"),
+    "prepare": ("begin_prepare",),
+    "prepare_streamed": ("open_block", "commit_prepared"),
+    "commit_prepared": ("begin_prepare",),
+    "rollback_prepared": ("begin_prepare",),
+    "insert": ("relation",),
+    "update": ("relation",),
+    "delete": ("relation",),
+    "truncate": ("relation",),
+}
+"""Roles that a version must have if it has a role: a version with `begin` also has `commit`."""

@@ -39,6 +39,9 @@ RULES: tuple[Rule, ...] = (
     vocabulary.used,
     roles.roles,
     roles.meanings,
+    roles.tuple_tags,
+    roles.companions,
+    roles.contexts,
     stream.keys,
     stream_rules.mistakes,
 )

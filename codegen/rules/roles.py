@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from codegen.model import Entry, Gate, Message, Spec
-from codegen.roles import MEANINGS, SINGLE
+from codegen.roles import (
+    C_TYPES,
+    COMPANIONS,
+    IN_BLOCKS,
+    MEANINGS,
+    ONE_OF,
+    REPEATED,
+    SAID,
+    SINGLE,
+    SORTS,
+    Role,
+    Sort,
+)
 from codegen.rules.common import Problem, label, walk
-from codegen.yamlfile import Place
 
 
 def roles(spec: Spec) -> Iterator[Problem]:
@@ -42,12 +53,54 @@ def meanings(spec: Spec) -> Iterator[Problem]:
     """Check that each message has the meanings that its role requires, and only allowed meanings."""
     for name, message in spec.protocols["pgoutput"].messages.items():
         yield from _meanings(spec, name, message)
+        yield from _sorts(spec, name, message)
+        yield from _said(spec, name, message)
+        yield from _in_blocks(spec, name, message)
 
 
-def _tuple(spec: Spec, message: Message, entry: Entry, place: Place, name: str) -> Iterator[Problem]:
-    lists = message.role == "insert"
-    if entry.type not in spec.tuples and not (lists and entry.list_of in spec.tuples):
-        yield place, f"{name}: a field that means `{entry.means}` is a tuple{' or a list of tuples' * lists}"
+def tuple_tags(spec: Spec) -> Iterator[Problem]:
+    """Check that tuples with the same tag have the same meaning in all messages."""
+    known: dict[str, tuple[str, str]] = {}
+    for name, message in spec.protocols["pgoutput"].messages.items():
+        for place, entry in walk(message.fields, ("messages", name, "fields")):
+            if entry.tag is None or entry.means in (None, "none"):
+                continue
+            here = f"{name}.{entry.name}"
+            meaning, other = known.setdefault(entry.tag, (str(entry.means), here))
+            if meaning != entry.means:
+                text = f"a tuple with the tag `{entry.tag}` means `{meaning}` in {other}, not `{entry.means}`"
+                yield (*place, "means"), f"{here}: {text}: correct `means` or `tag`"
+
+
+def companions(spec: Spec) -> Iterator[Problem]:
+    """Check that each version has one message of a role, and the roles without which others make no sense."""
+    messages = spec.protocols["pgoutput"].messages
+    for version in spec.versions:
+        found: dict[Role, str] = {}
+        for name, message in messages.items():
+            if message.role is None or version not in Gate.parse(message.versions):
+                continue
+            if message.role in found and message.role not in REPEATED:
+                text = f"{found[message.role]} has the role `{message.role}` in version {version} already"
+                yield ("messages", name, "role"), f"{name}: {text}: give one of both another role or gate"
+            found.setdefault(message.role, name)
+        for role, name in found.items():
+            for other in COMPANIONS.get(role, ()):
+                if other not in found:
+                    text = f"version {version} has the role `{role}`, but no message with the role `{other}`"
+                    yield ("messages", name, "role"), f"{name}: {text}: add one, or correct `role` or gate"
+
+
+def contexts(spec: Spec) -> Iterator[Problem]:
+    """Check that messages that open and close a stream block enter and leave the context `in_stream`."""
+    messages = spec.protocols["pgoutput"].messages
+    for name, context in spec.contexts.items():
+        for key, role in (("enter", "open_block"), ("leave", "close_block")):
+            message = getattr(context, key)
+            if messages[message].role != role:
+                right = next((one for one, other in messages.items() if other.role == role), "none")
+                text = f"`{key}` names a message with the role `{role}` ({right}), not {message}"
+                yield ("contexts", name, key), f"{name}: {text}"
 
 
 def _always_present(message: Message, entry: Entry) -> bool:
@@ -61,7 +114,7 @@ def _meanings(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
     found: dict[str, str] = {}
     for place, entry in walk(message.fields, ("messages", name, "fields")):
         meaning = entry.means
-        if meaning is None:
+        if meaning is None or meaning == "none":
             continue
         at = (*place, "means")
         if entry.name is None or entry.literal is not None:
@@ -74,10 +127,92 @@ def _meanings(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
             yield at, f"{name}.{entry.name}: {text}: leave out `versions`, `when` and `one_of`"
         elif meaning in found:
             yield at, f"{name}.{entry.name}: {found[meaning]} means `{meaning}` already"
-        elif meaning in ("new", "old", "key"):
-            yield from _tuple(spec, message, entry, at, f"{name}.{entry.name}")
         found[meaning] = entry.name or ""
     for meaning in required:
         if meaning not in found:
             text = f"the role `{message.role}` needs a field with `means: {meaning}`"
             yield ("messages", name, "fields"), f"{name}: {text}"
+    either = ONE_OF.get(message.role, ())
+    if either and not found.keys() & set(either):
+        text = f"the role `{message.role}` needs a field with `means: {'` or `means: '.join(either)}`"
+        yield ("messages", name, "fields"), f"{name}: {text}"
+
+
+def _sort(spec: Spec, entry: Entry) -> Sort | None:
+    """Return what kind of type a field has; None if no meaning needs this kind."""
+    type_ = entry.type or entry.list_of or ""
+    if type_ in spec.tuples:
+        return "tuple"
+    if type_ in spec.flags:
+        return "flags" if "TRANSACTIONAL" in spec.flags[type_].bits else None
+    if type_ not in spec.scalars:
+        return None
+    scalar = spec.scalars[type_]
+    wires: dict[str, Sort] = {"bool": "bool", "cstring": "text"}
+    return C_TYPES.get(scalar.c or "") or wires.get(scalar.wire)
+
+
+def _examples(spec: Spec, sort: Sort) -> str:
+    """Return the names of the types of one kind, for error texts."""
+    names = [*spec.scalars, *spec.flags, *spec.tuples]
+    return ", ".join(name for name in names if _sort(spec, Entry(name="x", type=name)) == sort)
+
+
+def _sorts(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
+    """Check that each field has a type that fits its meaning; only some fields are lists."""
+    for place, entry in walk(message.fields, ("messages", name, "fields")):
+        if entry.means is None or entry.means == "none":
+            continue
+        at, here = (*place, "means"), f"{name}.{entry.name}"
+        sort = SORTS[entry.means]
+        if _sort(spec, entry) != sort:
+            text = f"the meaning `{entry.means}` needs the type {_examples(spec, sort)}"
+            yield at, f"{here}: {text}, not {entry.type or f'a list of {entry.list_of}'}"
+        elif (entry.list_of is not None) != (entry.means == "relations") and not (
+            entry.means == "new" and message.role == "insert"
+        ):
+            text = (
+                f"the meaning `{entry.means}` needs {'a list' if entry.means == 'relations' else 'one value'}"
+            )
+            yield at, f"{here}: {text}, not {'one value' if entry.list_of is None else 'a list'}"
+
+
+def _said(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
+    """Check that each field whose type a meaning needs says its meaning, or why it has none."""
+    assert message.role is not None
+    known = [*MEANINGS[message.role].required, *MEANINGS[message.role].optional]
+    for place, entry in walk(message.fields, ("messages", name, "fields")):
+        here = f"{name}.{label(entry)}"
+        if (entry.means == "none") != (entry.because is not None):
+            key, other = ("because", "means: none") if entry.because else ("means", "because: …")
+            yield (*place, key), f"{here}: `{key}` is given without `{other}`: write both, or neither"
+        if entry.name is None or entry.literal is not None or entry.means is not None:
+            continue
+        sort = _sort(spec, entry)
+        if sort in SAID:
+            fitting = [f"`{meaning}`" for meaning in known if SORTS[meaning] == sort]
+            text = f"a field of type {entry.type or entry.list_of} must say what it means"
+            choice = f"{', '.join(fitting)}, or `none` with" if fitting else "`none`, and"
+            yield place, f"{here}: {text}: add `means` with {choice} the reason in `because`"
+
+
+def _in_blocks(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
+    """Check that a message that changes rows in a stream block has its `subxid` there, and only there."""
+    context = spec.contexts.get("in_stream")
+    if message.role not in IN_BLOCKS or context is None:
+        return
+    covered: set[int] = set()
+    for place, entry in walk(message.fields, ("messages", name, "fields")):
+        if entry.means == "subxid":
+            if entry.when != "in_stream":
+                text = f"the role `{message.role}` has `subxid` only inside stream blocks"
+                yield place, f"{name}.{entry.name}: {text}: write `when: in_stream`"
+            gate = Gate.parse(entry.versions or message.versions)
+            covered |= {version for version in spec.versions if version in gate}
+    for version in spec.versions:
+        inside = version in Gate.parse(context.versions) and version in Gate.parse(message.versions)
+        if inside and version not in covered:
+            text = f"version {version} has no field with `means: subxid` and `when: in_stream`"
+            reason = "changes that are rolled back would stay: add the field, or widen its `versions`"
+            yield ("messages", name, "fields"), f"{name}: {text}; {reason}"
+            return

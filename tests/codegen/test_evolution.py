@@ -25,7 +25,8 @@ SEGMENT = (
 STREAM_XID = "      - {name: xid, type: xid, means: xid, doc: Xid of the top-level transaction.}\n"
 PING = "  Ping: {tag: '!', role: payload, title: Ping, source: x, doc: X., fields: []}\n"
 VERSION_5 = "  5: {server: 20+, released: false, doc: The next one.}\n"
-ADDED = "      - {name: added, type: lsn, doc: X.}\n"
+ADDED = "      - {name: added, type: lsn, means: none, because: X., doc: X.}\n"
+ADDED_TO_STRUCT = "      - {name: added, type: lsn, doc: X.}\n"
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ VIOLATIONS = [
     ("released-tag-changed", "", "    tag: O\n", "    tag: o\n", "v1 is released: Origin.tag was Byte1('O'), is Byte1('o')"),
     ("released-field-removed", "  LogicalMessage:", PREFIX, "", "v1 is released: LogicalMessage.prefix is gone (was String)"),
     ("released-field-added", "  Commit:", COMMIT_LSN, COMMIT_LSN + ADDED, "v1 is released: Commit.added is new: Int64 (XLogRecPtr), unsigned"),
-    ("released-field-changed", "  StreamStart:", "type: bool", "type: uint8", "v2 is released: StreamStart.first_stream_segment was Int8, is Int8, unsigned"),
+    ("released-field-changed", "  Truncate:", "type: uint32", "type: uint16", "v1 is released: Truncate."),
     ("released-field-moved", "", STREAM_XID + SEGMENT, SEGMENT + STREAM_XID, "v2 is released: the fields of StreamStart are in another order: tag, first_stream_segment, xid"),
     ("released-version-removed", "  4:", "    released: true", "    released: false", "v4 is released, and now gone or no longer released"),
     # Other parts of the wire format
@@ -104,7 +105,7 @@ VIOLATIONS = [
     ("released-field-changed", "  xid:", "wire: uint32", "wire: uint64", "v1 is released: Begin.xid was"),
     ("released-field-changed", "  Update:", "optional: true", "optional: false", "v1 is released: Update.key was"),
     ("released-field-changed", "  StreamAbort:", "when: {streaming: parallel}", 'when: {streaming: "on"}', "v4 is released: StreamAbort.abort_lsn was"),
-    ("released-field-added", "  RelationColumn:", "    fields:\n", "    fields:\n" + ADDED, "v1 is released: Relation.columns[].added is new"),
+    ("released-field-added", "  RelationColumn:", "    fields:\n", "    fields:\n" + ADDED_TO_STRUCT, "v1 is released: Relation.columns[].added is new"),
 ]  # fmt: skip
 
 
@@ -149,7 +150,9 @@ def test_a_new_version_may_change_until_it_is_released(
     run: Run, spec: SpecCopy, old: Path, tmp_path: Path
 ) -> None:
     spec.add("versions:", VERSION_5)
-    spec.add("  Commit:", "      - {name: added, type: lsn, versions: 5+, doc: X.}\n")
+    spec.add(
+        "  Commit:", "      - {name: added, type: lsn, versions: 5+, means: none, because: X., doc: X.}\n"
+    )
     spec.add("messages:", PING.replace("fields", "versions: 5+, fields"))
     words = (
         "v5 is new\n"

@@ -22,7 +22,7 @@ VERSION_FIVE = """\
 """
 
 FLUSHED = """\
-      - {name: flushed, type: lsn, versions: 5+, doc: A number without a meaning.}
+      - {name: flushed, type: lsn, versions: 5+, means: none, because: Nothing follows it., doc: X.}
 """
 
 MULTI_INSERT = """\
@@ -38,6 +38,10 @@ MULTI_INSERT = """\
       - {name: relation_oid, type: oid, means: relation, doc: OID of the relation.}
       - {count: new_rows, type: COUNT, doc: Number of rows.}
       - {name: new_rows, list_of: TupleData, means: new, doc: The new rows.}
+"""
+
+OLD = """\
+      - {name: old, tag: "O", type: TupleData, means: old, doc: The old row.}
 """
 
 MESSAGES = """
@@ -520,12 +524,14 @@ with tempfile.TemporaryDirectory() as folder:
 @pytest.mark.parametrize(
     ("role", "field", "text"),
     [
-        ("update", "list_of: TupleData", "a field that means `new` is a tuple"),
-        ("insert", "list_of: oid", "a field that means `new` is a tuple or a list of tuples"),
+        ("update", "list_of: TupleData", "the meaning `new` needs one value, not a list"),
+        ("insert", "list_of: oid", "the meaning `new` needs the type TupleData, not a list of oid"),
     ],
 )
 def test_only_inserts_have_a_list_of_rows(role: str, field: str, text: str, run: Run, spec: SpecCopy) -> None:
     block = MULTI_INSERT.replace("COUNT", "uint32").replace("role: insert", f"role: {role}")
+    if role == "update":
+        block += OLD
     spec.add("versions:", VERSION_FIVE)
     spec.add("messages:", block.replace("list_of: TupleData", field))
     result = run("--spec", spec.folder, "--out", spec.folder / "out")

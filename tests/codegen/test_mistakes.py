@@ -20,6 +20,7 @@ LIST = "      - {name: columns, list_of: RelationColumn, doc: The columns that t
 LENGTH = "      - {length: content, type: uint32, doc: Length of the content.}"
 BYTES = '      - {name: content, type: bytes, doc: "The content: raw bytes, in no particular encoding."}'
 ABORT_LSN = "      - {name: abort_lsn, type: lsn, means: lsn, versions: 4+, when: {streaming: parallel}, doc: The LSN of the abort.}"
+SUBXID = "      - {name: xid, type: xid, means: subxid, versions: 2+, when: in_stream, doc: Xid of the transaction or subtransaction.}"
 OPTIONS = "      - {name: options, type: TruncateOption, doc: Options of TRUNCATE.}"
 PREFIX = "      - {name: prefix, type: string, doc: The prefix of the message.}"
 OLD = '          - {name: old, tag: "O", type: TupleData, means: old, doc: "The old row, under REPLICA IDENTITY FULL."}'
@@ -199,6 +200,34 @@ MISTAKES = [
     Mistake("second message that describes relations", "    role: type\n", "@    role: relation\n", "Type: Relation has the role `relation` already: add fields to Relation instead"),
     Mistake("meaning of a count", COUNT, "@" + COUNT.replace("uint16,", "uint16, means: oid,"), "Relation.count of columns: only a field of message objects has `means`"),
     Mistake("meaning of a literal", "literal: 0,", "literal: 0, means: lsn,", "Commit.flags: only a field of message objects has `means`", after="  Commit:"),
+    # Specs that decode every byte and mean something else
+    Mistake("subxid of a change says nothing", SUBXID, "@" + SUBXID.replace(" means: subxid,", ""), "Insert.xid: a field of type xid must say what it means: add `means` with `subxid`, or `none` with the reason in `because`", after="  Insert:"),
+    Mistake("subxid of a truncate says nothing", SUBXID, "@" + SUBXID.replace(" means: subxid,", ""), "Truncate.xid: a field of type xid must say", after="  Truncate:"),
+    Mistake("subxid of a relation means nothing", SUBXID, SUBXID.replace("means: subxid,", "means: none, because: X.,"), "Relation: version 2 has no field with `means: subxid` and `when: in_stream`; changes that are rolled back would stay", after="  Relation:", at="    fields:\n" + SUBXID.replace("means: subxid,", "means: none, because: X.,")),
+    Mistake("subxid from a later version on", SUBXID, SUBXID.replace("versions: 2+", "versions: 3+"), "Delete: version 2 has no field with `means: subxid`", after="  Delete:", at="    fields:\n" + SUBXID.replace("versions: 2+", "versions: 3+")),
+    Mistake("subxid up to a version", SUBXID, SUBXID.replace("versions: 2+", "versions: 2-3"), "Update: version 4 has no field with `means: subxid`", after="  Update:", at="    fields:\n" + SUBXID.replace("versions: 2+", "versions: 2-3")),
+    Mistake("subxid outside stream blocks", SUBXID, "@" + SUBXID.replace(" when: in_stream,", ""), "Insert.xid: the role `insert` has `subxid` only inside stream blocks: write `when: in_stream`", after="  Insert:"),
+    Mistake("xid of a logical message says nothing", "        means: xid\n", "", "LogicalMessage.xid: a field of type xid must say what it means: add `means` with `xid`, `subxid`", at="      - name: xid\n"),
+    Mistake("flags of a logical message say nothing", "type: MessageFlag, means: transactional,", "type: MessageFlag,", "LogicalMessage.flags: a field of type MessageFlag must say what it means: add `means` with `transactional`"),
+    Mistake("lsn of a logical message says nothing", "{name: lsn, type: lsn, means: lsn,", "{name: lsn, type: lsn,", "LogicalMessage.lsn: a field of type lsn must say what it means"),
+    Mistake("lsn of an abort says nothing", ABORT_LSN, "@" + ABORT_LSN.replace(" means: lsn,", ""), "StreamAbort.abort_lsn: a field of type lsn must say what it means: add `means` with `lsn`"),
+    Mistake("time of an abort says nothing", "{name: abort_time, type: timestamp, means: time,", "{name: abort_time, type: timestamp,", "StreamAbort.abort_time: a field of type timestamp must say what it means: add `means` with `time`"),
+    Mistake("prepare_end_lsn says nothing", "type: lsn, means: prepare_end_lsn,", "type: lsn,", "RollbackPrepared.prepare_end_lsn: a field of type lsn must say what it means"),
+    Mistake("old row says nothing", OLD, "@" + OLD.replace(" means: old,", ""), "Update.old: a field of type TupleData must say what it means: add `means` with `new`, `old`, `key`", after="  Update:"),
+    Mistake("tuple with another meaning", OLD, "@" + OLD.replace("means: old", "means: new"), "Delete.old: the role `delete` has no `new`", after="  Delete:"),
+    Mistake("old row that means the key", OLD, "@" + OLD.replace("means: old", "means: key"), "Delete.old: key means `key` already", after="  Delete:"),
+    Mistake("number that means a truth value", "type: bool, means: first_block", "type: uint8, means: first_block", "StreamStart.first_stream_segment: the meaning `first_block` needs the type bool, not uint8"),
+    Mistake("truncate of one relation", "list_of: oid, means: relations,", "list_of: xid, means: relations,", "Truncate.relation_oids: the meaning `relations` needs the type oid, not a list of xid"),
+    Mistake("insert with the role update", "    role: insert\n    title: Insert\n    versions: 1+\n    source: logicalrep_write_insert\n    doc: A row was inserted.\n    fields:\n", "    role: update\n    title: Insert\n    versions: 1+\n    source: logicalrep_write_insert\n    doc: A row was inserted.\n@    fields:\n", "Insert: the role `update` needs a field with `means: old` or `means: key`"),
+    Mistake("update with the role insert", "    role: update\n", "    role: insert\n", "Update.key: the role `insert` has no `key`", at="            means: key\n", after="  Update:"),
+    Mistake("commit with the role of a streamed commit", "    role: commit\n", "    role: commit_streamed\n", "Commit: the role `commit_streamed` needs a field with `means: xid`", at="    fields:\n      - {name: flags, type: uint8, literal: 0", after="  Commit:"),
+    Mistake("streamed commit with the role commit", "    role: commit_streamed\n", "@    role: commit\n", "StreamCommit: Commit has the role `commit` in version 2 already"),
+    Mistake("streamed prepare with the role prepare", "    role: prepare_streamed\n", "@    role: prepare\n", "StreamPrepare: Prepare has the role `prepare` in version 3 already"),
+    Mistake("close of a block as a payload", "    role: close_block\n", "    role: payload\n", "StreamStart: version 2 has the role `open_block`, but no message with the role `close_block`", at="    role: open_block\n"),
+    Mistake("prepared transactions without their commit", "    title: Commit Prepared\n    versions: 3+\n", "    title: Commit Prepared\n    versions: 4+\n", "BeginPrepare: version 3 has the role `begin_prepare`, but no message with the role `commit_prepared`", at="    role: begin_prepare\n"),
+    Mistake("context left by another message", "    leave: StreamStop\n", "@    leave: StreamStart\n", "in_stream: `leave` names a message with the role `close_block` (StreamStop), not StreamStart"),
+    Mistake("reason without none", FIELD, FIELD.replace("means: lsn,", "means: lsn, because: X.,"), "Begin.final_lsn: `because` is given without `means: none`: write both, or neither"),
+    Mistake("none without a reason", ABORT_LSN, "@" + ABORT_LSN.replace("means: lsn,", "means: none,"), "StreamAbort.abort_lsn: `means` is given without `because: …`: write both, or neither"),
     # Vocabulary
     Mistake("wrong Spark type", UINT8, "@" + UINT8.replace("ShortType", "LongType"), "uint8: Arrow int16 and Spark LongType are not the same type: write `spark: ShortType`"),
     Mistake("wrong Arrow type", UINT8, "@" + UINT8.replace("int16", "int64").replace("ShortType", "LongType"), "uint8: uint8 needs Arrow int16"),

@@ -328,7 +328,7 @@ EVERY_FIELD_KIND = """\
       - {name: hurry, type: bool, when: {streaming: parallel}, doc: A bool under a condition.}
       - {name: other_marks, type: Mark, when: {streaming: parallel}, doc: Flags under a condition.}
       - {count: moments, type: uint16, when: in_stream, doc: Their number.}
-      - {name: moments, list_of: timestamp, when: in_stream, doc: A list under a condition.}
+      - {name: moments, list_of: timestamp, means: none, because: X., when: in_stream, doc: A list.}
       - {length: left, type: uint8, doc: Its length.}
       - {length: right, type: uint32, doc: Its length.}
       - {name: left, type: bytes, doc: Bytes.}
@@ -337,15 +337,15 @@ EVERY_FIELD_KIND = """\
       - {count: pairs, type: uint8, doc: Their number.}
       - {name: columns, list_of: RelationColumn, doc: A list of structs.}
       - {name: pairs, list_of: Pair, doc: A list of other structs.}
-      - {name: wide, type: WideData, tag: W, when: in_stream, doc: A tuple under a condition.}
+      - {name: wide, type: WideData, means: none, because: X., tag: W, when: in_stream, doc: A tuple.}
       - one_of:
-          - {name: key, tag: "K", type: TupleData, doc: A choice.}
-          - {name: old, tag: "O", type: TupleData, doc: A choice.}
+          - {name: key, tag: "K", type: TupleData, means: none, because: X., doc: A choice.}
+          - {name: old, tag: "O", type: TupleData, means: none, because: X., doc: A choice.}
       - optional: true
         one_of:
-          - {name: wider, tag: "X", type: WideData, doc: A second choice.}
-          - {name: widest, tag: "Y", type: WideData, doc: A second choice.}
-      - {name: new, tag: "N", type: TupleData, doc: A tuple.}
+          - {name: wider, tag: "X", type: WideData, means: none, because: X., doc: A second choice.}
+          - {name: widest, tag: "Y", type: WideData, means: none, because: X., doc: A second choice.}
+      - {name: new, tag: "N", type: TupleData, means: none, because: X., doc: A tuple.}
       - {name: tail, type: rest, doc: The rest.}
 """
 
@@ -392,8 +392,15 @@ NEW_FIELDS_OF_ORIGIN = """\
       - {name: mark, type: Mark, versions: 5+, doc: Flags.}
       - {name: best, type: bool, versions: 5+, doc: A bool.}
       - {count: parents, type: uint8, versions: 5+, doc: Their number.}
-      - {name: parents, list_of: oid, versions: 5+, doc: A list.}
-      - {name: wide, type: WideData, tag: "W", versions: 5+, when: in_stream, doc: A tuple.}
+      - {name: parents, list_of: oid, versions: 5+, means: none, because: X., doc: A list.}
+      - name: wide
+        type: WideData
+        tag: "W"
+        versions: 5+
+        when: in_stream
+        means: none
+        because: Nothing reads it.
+        doc: A tuple.
 """
 
 

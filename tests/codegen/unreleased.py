@@ -11,9 +11,9 @@ VERSION = """\
     doc: An invented version.
 """
 
-FLUSH_LSN = (
-    "      - {name: flush_lsn, type: lsn, versions: 5+, doc: The end of what the server has flushed.}\n"
-)
+FLUSH_LSN = """\
+      - {name: flush_lsn, type: lsn, versions: 5+, means: none, because: Nothing follows it., doc: X.}
+"""
 
 ANY = "      ANY: {value: x, versions: 5+, doc: The columns of any unique index.}\n"
 """YAML of a new value of the enum ReplicaIdentity."""
