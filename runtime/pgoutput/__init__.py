@@ -22,7 +22,8 @@ module                       contents
 `pgoutput.synth.workload`    large synthetic streams for load tests
 `pgoutput.standin`           a stand-in server for real replication clients
 `pgoutput.vectors`           test vectors for decoders in any language
-`pgoutput.testing`           Hypothesis strategies and pytest fixtures
+`pgoutput.testing`           Hypothesis strategies of streams, and pytest fixtures
+`pgoutput.strategies`        Hypothesis strategies of single messages, for each protocol version
 `pgoutput.schemas`           Spark and Arrow schemas of the messages
 `pgoutput.errors`            all errors, also exported here
 `pgoutput.wire`              LSNs, timestamps, and the marker `UNCHANGED`

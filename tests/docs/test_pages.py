@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 from docs.hooks import OTHER_PAGES, metrics_table, options_table, parameters, public_modules
 from pgoutput import PgoutputError, errors, messages, v4
+from pgoutput.capturefile import CaptureFile
 from pgoutput.cli.metrics import RECORDER, REPLICA
 from pgoutput.standin import Faults
 from pgoutput.views import BATCHES, CHANGES, MESSAGES, SCHEMA
@@ -37,7 +38,7 @@ RUN_BELOW = {
     "docs/howto/client.md": 3,
     "docs/howto/record.md": 1,
     "docs/howto/spark.md": 5,
-    "docs/howto/testing.md": 3,
+    "docs/howto/testing.md": 8,
     "docs/howto/vectors.md": 1,
     "docs/reference/errors.md": 1,
     "docs/tutorial.md": 2,
@@ -70,7 +71,10 @@ ARROW, VALUES = examples("docs/howto/arrow.md")
 CLIENT, CLIENT_USE, CLIENT_VALUES = examples("docs/howto/client.md")
 (RECORD,) = examples("docs/howto/record.md")
 READ, READ_TABLE, REPLICATE, TABLES, WRITE = examples("docs/howto/spark.md")
-SCENARIO, HYPOTHESIS, CHECKER = examples("docs/howto/testing.md")
+(
+    *(ENCODE_BY_HAND, STRATEGIES, SCENARIO, TWO_TRANSACTIONS, HYPOTHESIS, WORKLOAD, CHECKER),
+    PYTEST,
+) = examples("docs/howto/testing.md")
 (ERROR,) = examples("docs/reference/errors.md")
 
 
@@ -237,10 +241,34 @@ def test_the_tutorial(server: Server, run: Run, monkeypatch: pytest.MonkeyPatch,
                     assert done.code == 0, done.err
 
 
-def test_the_scenario_of_the_testing_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_encoded_by_hand(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(ENCODE_BY_HAND, names)
+    with CaptureFile("mine.jsonl") as capture:
+        assert [line.message for line in capture.messages()] == names["stream"]
+    for arguments in (["check", "mine.jsonl"], ["inspect", "mine.jsonl"]):
+        assert run(*arguments).code == 0
+
+
+def test_the_generated_strategies() -> None:
+    read: list[messages.Message] = []
+
+    def decode(data: bytes, **context: Any) -> messages.Message:
+        read.append(v4.decode(data, **context))
+        return read[-1]
+
+    names: dict[str, Any] = {"my_decoder": decode}
+    exec(STRATEGIES, names)
+    names["test_my_decoder_reads_every_message"]()
+    assert len({type(message) for message in read}) > 5
+
+
+def test_the_scenarios_of_the_testing_page(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     exec(SCENARIO, names)
-    assert "PrimaryKeepalive" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[-1].startswith("PrimaryKeepalive(")
+    exec(TWO_TRANSACTIONS, names)
     assert [type(message).__name__ for message in names["messages"]] == [
         *("Begin", "Relation", "Insert", "Commit"),
         *("Begin", "Insert", "Commit"),
@@ -257,6 +285,37 @@ def test_the_strategies_of_the_testing_page() -> None:
     names["test_client_reads_legal_streams"]()
     assert {b"S", b"E", b"c", b"R", b"I"} <= {data[:1] for data in fed}
     names["test_client_survives_broken_streams"]()
+
+
+def test_the_workload_of_the_testing_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(WORKLOAD, names)
+    assert len(names["expected"]) > 1_000
+
+
+def test_the_pytest_fixture_of_the_testing_page(pgoutput_server: Any) -> None:
+    client: dict[str, Any] = {}
+    exec(CLIENT, client)
+    connections = 0
+
+    def read(dsn: str, slot: str, publication: str, until: int) -> list[int]:
+        nonlocal connections
+        ends: list[int] = []
+        while until not in ends:
+            connections += 1
+            with contextlib.suppress(RuntimeError, psycopg.OperationalError):
+                for transaction in client["committed"](dsn, slot, publication):
+                    if transaction.end_lsn not in ends:
+                        ends.append(transaction.end_lsn)
+                    if transaction.end_lsn == until:
+                        break
+        return ends
+
+    names: dict[str, Any] = {"my_client": read}
+    exec(PYTEST, names)
+    names["test_my_client_loses_no_commit"](pgoutput_server)
+    assert connections > 10
 
 
 def test_the_checker_of_the_testing_page(capsys: pytest.CaptureFixture[str]) -> None:

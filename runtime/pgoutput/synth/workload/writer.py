@@ -30,20 +30,25 @@ EXPECTED_ROWS: Final = "expected_rows"
 
 
 def write_recording(
-    workload: Workload, folder: Path, progress: Progress, window_messages: int = WINDOW_MESSAGES
+    workload: Workload,
+    folder: str | Path,
+    progress: Progress | None = None,
+    window_messages: int = WINDOW_MESSAGES,
 ) -> None:
     """Write a workload as a recording, with the expected rows in its subfolder `expected_rows`.
 
     Args:
         workload: The workload.
         folder: A folder that does not exist or is empty.
-        progress: Callback that receives the numbers of transactions and messages written since its last call.
+        progress: Callback that receives the numbers of transactions and messages written since its last
+            call, or None.
         window_messages: Approximate number of messages that are generated and written at a time.
 
     Raises:
         RecordingError: The folder is not empty, or another process is writing to it.
         OSError: The folder cannot be written. No partial output is left.
     """
+    folder = Path(folder)
     with (
         new_folder(folder) as temporary,
         ExpectedRowsWriter(workload, temporary / EXPECTED_ROWS) as expected_rows,
@@ -54,7 +59,10 @@ def write_recording(
 
 
 def write_capture_file(
-    workload: Workload, path: Path, progress: Progress, window_messages: int = WINDOW_MESSAGES
+    workload: Workload,
+    path: str | Path,
+    progress: Progress | None = None,
+    window_messages: int = WINDOW_MESSAGES,
 ) -> None:
     """Write a workload as a capture file, with the expected rows in a folder beside the file.
 
@@ -63,13 +71,15 @@ def write_capture_file(
     Args:
         workload: The workload.
         path: A file that does not exist yet; compressed if the name ends in .gz.
-        progress: Callback that receives the numbers of transactions and messages written since its last call.
+        progress: Callback that receives the numbers of transactions and messages written since its last
+            call, or None.
         window_messages: Approximate number of messages that are generated and written at a time.
 
     Raises:
         RecordingError: The file or the folder exists, or another process is writing the file.
         OSError: The file or the folder cannot be written. No partial output is left.
     """
+    path = Path(path)
     expected_folder = path.with_name(
         f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{EXPECTED_ROWS}"
     )
@@ -89,14 +99,18 @@ def write_capture_file(
 
 
 def write_copy_data(
-    workload: Workload, file: BinaryIO, progress: Progress, window_messages: int = WINDOW_MESSAGES
+    workload: Workload,
+    file: BinaryIO,
+    progress: Progress | None = None,
+    window_messages: int = WINDOW_MESSAGES,
 ) -> None:
     """Write a workload as CopyData messages with XLogData, as a walsender sends them, without expected rows.
 
     Args:
         workload: The workload.
         file: File to write to.
-        progress: Callback that receives the numbers of transactions and messages written since its last call.
+        progress: Callback that receives the numbers of transactions and messages written since its last
+            call, or None.
         window_messages: Approximate number of messages that are generated and written at a time.
 
     Raises:
@@ -110,7 +124,7 @@ def _write_windows(
     prepare: PrepareWindow,
     file: BinaryIO | None,
     expected_rows: ExpectedRowsWriter | None,
-    progress: Progress,
+    progress: Progress | None,
     window_messages: int,
 ) -> None:
     task = WindowTask(workload, window_messages, prepare)
@@ -122,4 +136,5 @@ def _write_windows(
                 file.write(prepared_window.content)
             if expected_rows is not None:
                 expected_rows.add(prepared_window.remaining_rows)
-            progress(len(window.change_counts) + len(window.streamed), window.message_count)
+            if progress is not None:
+                progress(len(window.change_counts) + len(window.streamed), window.message_count)
