@@ -13,7 +13,6 @@ OTHER = m.StreamStart(760, True)
 """First Stream Start of another transaction than `samples.TOP`."""
 BEGUN = (s.BEGIN, s.RELATION, s.INSERT)
 PREPARING = s.PREPARED[:-1]
-WHOLE = s.transaction(s.RELATION, s.INSERT)
 
 
 def streamed(xid: int) -> m.Insert:
@@ -158,12 +157,12 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
     ),
     (
         "commit-order",
-        (*WHOLE, m.RollbackPrepared(500, 600, 0, 0, 735, "g")),
+        (*s.TRANSACTION, m.RollbackPrepared(500, 600, 0, 0, 735, "g")),
         "RollbackPrepared.rollback_end_lsn: 0/258 is not after 0/418, the end of the last transaction",
     ),
     (
         "commit-order",
-        (*WHOLE, m.LogicalMessage(0, 1_048, "p", b"")),
+        (*s.TRANSACTION, m.LogicalMessage(0, 1_048, "p", b"")),
         "LogicalMessage.lsn: 0/418 is not after 0/418, the end of the last transaction",
     ),
     (

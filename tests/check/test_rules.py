@@ -9,9 +9,10 @@ import pytest
 
 from pgoutput import envelope, v4
 from pgoutput import messages as m
-from pgoutput.stream import StreamDecoder
 from pgoutput.stream.check import RULES, Checker, CheckOptions, Rule, Violation, check
 from pgoutput.stream.check import samples as s
+from pgoutput.stream.check.model import rule
+from pgoutput.stream.check.rules import find_rule
 from tests.check.streams import check_capture, check_options, make_checker
 from tests.codec.corpus import CAPTURES, read
 
@@ -29,11 +30,11 @@ def test_the_legal_example_passes_and_the_illegal_one_breaks_only_its_rule(rule:
     assert rule.legal != rule.illegal
 
 
-def test_rules_have_unique_names_and_descriptions() -> None:
-    assert len({rule.name for rule in RULES}) == len(RULES)
-    for rule in RULES:
-        assert rule.doc.endswith((".", ".)"))
-        assert rule.source
+def test_a_rule_without_example_and_an_example_without_rule_are_named() -> None:
+    with pytest.raises(LookupError, match=r'write rule\("new", illegal=…\) in .*/check/examples\.py$'):
+        find_rule("new")
+    with pytest.raises(LookupError, match="has no rule old: remove its example"):
+        rule("old", illegal=())
 
 
 @pytest.mark.parametrize("name", CAPTURES)
@@ -241,16 +242,3 @@ def test_rules_can_be_disabled() -> None:
 def test_impossible_options_are_rejected() -> None:
     with pytest.raises(ValueError, match="needs protocol version 2"):
         Checker(1, streaming="on")
-
-
-def test_legal_examples_can_be_decoded() -> None:
-    for rule in RULES:
-        options = rule.options
-        decoder = StreamDecoder(
-            options.proto_version, streaming=options.streaming, two_phase=options.two_phase
-        )
-        for message in rule.legal:
-            if isinstance(message, m.XLogData):
-                decoder.decode(message.data)
-            elif isinstance(message, m.Message) and not isinstance(message, m.PrimaryKeepalive):
-                assert message == decoder.decode(v4.encode(message))

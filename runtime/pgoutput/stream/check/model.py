@@ -13,6 +13,7 @@ from pgoutput._rules import RULES as SPEC_RULES
 from pgoutput._rules import Breach
 from pgoutput.messages import Message
 from pgoutput.stream.check.options import CheckOptions
+from pgoutput.stream.check.samples import TRANSACTION
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -78,8 +79,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 def rule(
     name: str,
     *,
-    legal: tuple[CheckerInput, ...],
     illegal: tuple[CheckerInput, ...],
+    legal: tuple[CheckerInput, ...] = TRANSACTION,
     options: CheckOptions = _OPTIONS,
     check: CheckMessage | None = None,
 ) -> Rule:
@@ -87,12 +88,13 @@ def rule(
 
     Args:
         name: Name of the rule in the spec.
-        legal: Example of a stream that obeys the rule.
         illegal: Example of a stream that violates this rule once, and no other rule.
+        legal: Example of a stream that obeys the rule.
         options: Stream options of the examples.
         check: Function that checks a message, if the spec has no cases for the rule.
     """
-    spec = SPEC_RULES[name]
+    if (spec := SPEC_RULES.get(name)) is None:
+        raise LookupError(f"spec/rules.yaml has no rule {name}: remove its example")
     legal, illegal = (
         tuple(one if isinstance(one, bytes) else fitted(one, options.proto_version) for one in example)
         for example in (legal, illegal)

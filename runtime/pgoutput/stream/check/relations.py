@@ -99,16 +99,6 @@ RULES: Final = (
         legal=s.transaction(s.FULL, s.INSERT),
         illegal=s.transaction(_FULL_WITHOUT_KEY_FLAGS, s.INSERT),
     ),
-    rule(
-        "names",
-        check=_bad_name,
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=s.transaction(_DUPLICATE_NAMES, s.INSERT),
-    ),
-    rule(
-        "oid-valid",
-        check=_invalid_oid,
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=s.transaction(_OID_ZERO, m.Insert(0, ("1", "x"))),
-    ),
+    rule("names", check=_bad_name, illegal=s.transaction(_DUPLICATE_NAMES, s.INSERT)),
+    rule("oid-valid", check=_invalid_oid, illegal=s.transaction(_OID_ZERO, m.Insert(0, ("1", "x")))),
 )

@@ -131,10 +131,7 @@ _NOTHING: Final = m.Relation(
 
 RULES: Final = (
     rule(
-        "column-count",
-        check=_wrong_column_count,
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=s.transaction(s.RELATION, m.Insert(s.OID, ("1",))),
+        "column-count", check=_wrong_column_count, illegal=s.transaction(s.RELATION, m.Insert(s.OID, ("1",)))
     ),
     rule(
         "old-complete",
@@ -176,7 +173,6 @@ RULES: Final = (
         "binary-off",
         check=_unrequested_binary,
         options=CheckOptions(binary=False),
-        legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(s.RELATION, m.Insert(s.OID, (b"\0\0\0\1", "x"))),
     ),
 )

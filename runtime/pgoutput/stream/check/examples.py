@@ -1,4 +1,4 @@
-"""The rules that generated functions or the decoder check, with their examples."""
+"""Examples of the rules whose cases the spec has, and of the rules that the decoder checks."""
 
 from __future__ import annotations
 
@@ -23,60 +23,27 @@ _PREPARED_EARLIER: Final = (
 RULES: Final = (
     rule(
         "transaction-open",
-        legal=(*s.transaction(s.RELATION, s.INSERT), *s.BLOCK, s.STREAM_COMMIT),
+        legal=(*s.TRANSACTION, *s.BLOCK, s.STREAM_COMMIT),
         illegal=(*s.BLOCK[:-1], s.STREAM_COMMIT),
     ),
     rule(
         "message-at-once",
-        legal=(m.LogicalMessage(0, 900, "p", b"x"), *s.transaction(s.RELATION, s.INSERT)),
+        legal=(m.LogicalMessage(0, 900, "p", b"x"), *s.TRANSACTION),
         illegal=s.transaction(s.RELATION, s.INSERT, m.LogicalMessage(0, 900, "p", b"x")),
     ),
-    rule(
-        "change-in-transaction",
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=(*s.transaction(s.RELATION, s.INSERT), s.INSERT),
-    ),
-    rule(
-        "message-in-transaction",
-        legal=s.transaction(_M),
-        illegal=(_M,),
-    ),
-    rule(
-        "description-in-transaction",
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=(s.RELATION, *s.transaction(s.INSERT)),
-    ),
-    rule(
-        "commit-without-begin",
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=(*s.transaction(s.RELATION, s.INSERT), m.Commit(2_000, 2_048, 0)),
-    ),
-    rule(
-        "commit-as-begun",
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=(s.BEGIN, s.RELATION, s.INSERT, m.Commit(1_000, 1_048, 1)),
-    ),
-    rule(
-        "empty-transaction",
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=s.transaction(),
-    ),
+    rule("change-in-transaction", illegal=(*s.TRANSACTION, s.INSERT)),
+    rule("message-in-transaction", legal=s.transaction(_M), illegal=(_M,)),
+    rule("description-in-transaction", illegal=(s.RELATION, *s.transaction(s.INSERT))),
+    rule("commit-without-begin", illegal=(*s.TRANSACTION, m.Commit(2_000, 2_048, 0))),
+    rule("commit-as-begun", illegal=(s.BEGIN, s.RELATION, s.INSERT, m.Commit(1_000, 1_048, 1))),
+    rule("empty-transaction", illegal=s.transaction()),
     rule(
         "origin-second",
         legal=s.transaction(m.Origin(1, "o"), s.RELATION, s.INSERT),
         illegal=s.transaction(s.RELATION, m.Origin(1, "o"), s.INSERT),
     ),
-    rule(
-        "messages-off",
-        options=CheckOptions(messages=False),
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=s.transaction(_M),
-    ),
-    rule(
-        "stop-without-start",
-        legal=(*s.BLOCK, s.STREAM_COMMIT),
-        illegal=(*s.BLOCK, s.STOP, s.STREAM_COMMIT),
-    ),
+    rule("messages-off", options=CheckOptions(messages=False), illegal=s.transaction(_M)),
+    rule("stop-without-start", legal=s.STREAMED_TRANSACTION, illegal=(*s.BLOCK, s.STOP, s.STREAM_COMMIT)),
     rule(
         "first-segment",
         legal=(*s.BLOCK, s.NEXT, s.STREAMED, s.STOP, s.STREAM_COMMIT),
@@ -84,8 +51,8 @@ RULES: Final = (
     ),
     rule(
         "end-of-streamed",
-        legal=(*s.BLOCK, s.STREAM_COMMIT),
-        illegal=(*s.BLOCK, s.STREAM_COMMIT, m.StreamCommit(s.TOP, 2_048, 2_096, 0)),
+        legal=s.STREAMED_TRANSACTION,
+        illegal=(*s.STREAMED_TRANSACTION, m.StreamCommit(s.TOP, 2_048, 2_096, 0)),
     ),
     rule(
         "abort-of-streamed",
@@ -102,23 +69,9 @@ RULES: Final = (
         legal=(s.FIRST, m.Origin(0, "o"), s.STOP, s.STREAM_COMMIT),
         illegal=(s.FIRST, m.Origin(1, "o"), s.STOP, s.STREAM_COMMIT),
     ),
-    rule(
-        "streaming-off",
-        options=CheckOptions(),
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=(*s.transaction(s.RELATION, s.INSERT), s.FIRST),
-    ),
-    rule(
-        "two-phase-off",
-        options=CheckOptions(),
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=(*s.transaction(s.RELATION, s.INSERT), s.COMMIT_PREPARED),
-    ),
-    rule(
-        "prepare-without-begin",
-        legal=(*s.PREPARED, s.COMMIT_PREPARED),
-        illegal=(s.PREPARE,),
-    ),
+    rule("streaming-off", options=CheckOptions(), illegal=(*s.TRANSACTION, s.FIRST)),
+    rule("two-phase-off", options=CheckOptions(), illegal=(*s.TRANSACTION, s.COMMIT_PREPARED)),
+    rule("prepare-without-begin", legal=(*s.PREPARED, s.COMMIT_PREPARED), illegal=(s.PREPARE,)),
     rule(
         "prepare-as-begun",
         legal=(*s.PREPARED, s.COMMIT_PREPARED),
@@ -156,7 +109,7 @@ RULES: Final = (
     ),
     rule(
         "block-xid",
-        legal=(*s.BLOCK, s.STREAM_COMMIT),
+        legal=s.STREAMED_TRANSACTION,
         illegal=(*s.BLOCK[:-1], m.Insert(s.OID, ("4", ""), xid=s.TOP - 1), s.STOP, s.STREAM_COMMIT),
     ),
     rule(
@@ -164,30 +117,22 @@ RULES: Final = (
         legal=(s.FIRST, m.LogicalMessage(1, 900, "p", b"", xid=s.TOP), s.STOP, s.STREAM_COMMIT),
         illegal=(s.FIRST, m.LogicalMessage(1, 900, "p", b"", xid=s.SUB), s.STOP, s.STREAM_COMMIT),
     ),
-    rule(
-        "xid-normal",
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=(m.Begin(1_000, 0, 0), s.RELATION, s.INSERT, s.COMMIT),
-    ),
+    rule("xid-normal", illegal=(m.Begin(1_000, 0, 0), s.RELATION, s.INSERT, s.COMMIT)),
     rule(
         "xid-in-use",
-        legal=(*s.BLOCK, *s.transaction(s.RELATION, s.INSERT), s.STREAM_COMMIT),
+        legal=(*s.BLOCK, *s.TRANSACTION, s.STREAM_COMMIT),
         illegal=(*s.BLOCK, m.Begin(1_000, 0, s.TOP), s.RELATION, s.INSERT, s.COMMIT, s.STREAM_COMMIT),
     ),
     rule(
         "commit-order",
-        legal=(*s.transaction(s.RELATION, s.INSERT), *s.BLOCK, s.STREAM_COMMIT),
-        illegal=(*s.transaction(s.RELATION, s.INSERT), *s.BLOCK, m.StreamCommit(s.TOP, 1_040, 1_088, 0)),
+        legal=(*s.TRANSACTION, *s.BLOCK, s.STREAM_COMMIT),
+        illegal=(*s.TRANSACTION, *s.BLOCK, m.StreamCommit(s.TOP, 1_040, 1_088, 0)),
     ),
-    rule(
-        "end-beyond-start",
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=(s.BEGIN, s.RELATION, s.INSERT, m.Commit(1_000, 1_000, 0)),
-    ),
+    rule("end-beyond-start", illegal=(s.BEGIN, s.RELATION, s.INSERT, m.Commit(1_000, 1_000, 0))),
     rule(
         "prepare-order",
-        legal=(*s.transaction(s.RELATION, s.INSERT), *_PREPARED_EARLIER, s.COMMIT_PREPARED),
-        illegal=(*s.transaction(s.RELATION, s.INSERT), *_PREPARED_EARLIER, *s.BLOCK),
+        legal=(*s.TRANSACTION, *_PREPARED_EARLIER, s.COMMIT_PREPARED),
+        illegal=(*s.TRANSACTION, *_PREPARED_EARLIER, *s.BLOCK),
     ),
     rule(
         "message-order",
@@ -211,14 +156,14 @@ RULES: Final = (
     ),
     rule(
         "relation-in-block",
-        legal=(*s.transaction(s.RELATION, s.INSERT), *s.BLOCK, s.STREAM_COMMIT),
-        illegal=(*s.transaction(s.RELATION, s.INSERT), s.FIRST, s.STREAMED, s.STOP, s.STREAM_COMMIT),
+        legal=(*s.TRANSACTION, *s.BLOCK, s.STREAM_COMMIT),
+        illegal=(*s.TRANSACTION, s.FIRST, s.STREAMED, s.STOP, s.STREAM_COMMIT),
     ),
     rule(
         "truncate-in-block",
         legal=(s.FIRST, s.STREAMED_RELATION, m.Truncate(0, (s.OID,), xid=s.TOP), s.STOP, s.STREAM_COMMIT),
         illegal=(
-            *s.transaction(s.RELATION, s.INSERT),
+            *s.TRANSACTION,
             s.FIRST,
             m.Truncate(0, (s.OID,), xid=s.TOP),
             s.STOP,
@@ -245,11 +190,7 @@ RULES: Final = (
         legal=s.transaction(s.MOOD, s.RELATION_WITH_MOOD, s.INSERT),
         illegal=(s.BEGIN, m.Type(25, "", "text")),
     ),
-    rule(
-        "message",
-        legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=(*s.transaction(s.RELATION, s.INSERT), b"B\0"),
-    ),
+    rule("message", illegal=(*s.TRANSACTION, b"B\0")),
     rule(
         "envelope",
         legal=(m.PrimaryKeepalive(1_000, 0, False),),
@@ -257,7 +198,7 @@ RULES: Final = (
     ),
     rule(
         "xid-in-blocks",
-        legal=(*s.BLOCK, s.STREAM_COMMIT),
+        legal=s.STREAMED_TRANSACTION,
         illegal=(*s.BLOCK[:-1], s.INSERT, s.STOP, s.STREAM_COMMIT),
     ),
 )
