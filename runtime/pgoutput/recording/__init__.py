@@ -57,8 +57,8 @@ from pgoutput.recording.reader import (
     read_metadata,
     segments_at,
 )
-from pgoutput.recording.readers import Reader, read_readers, reader_file
 from pgoutput.recording.recording import Recording
+from pgoutput.recording.registered_readers import Reader, read_readers, reader_file
 from pgoutput.recording.resent_commits import (
     NO_COMMITS,
     RecordedCommits,

@@ -30,8 +30,8 @@ from pgoutput.recording.location import (
     last_acknowledged,
     packed_numbers,
 )
-from pgoutput.recording.readers import Reader, read_readers, reader_file
 from pgoutput.recording.recording import Recording
+from pgoutput.recording.registered_readers import Reader, read_readers, reader_file
 from pgoutput.recording.segment_file import segment_name
 from pgoutput.recording.segment_format import Metadata, encode_json
 from pgoutput.recording.small_files import remove_file, replace_file
