@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
@@ -182,30 +181,3 @@ class Metrics:
             for labels, value in values:
                 family.add_metric(labels, value() if callable(value) else value)
             yield family
-
-
-class Observed(Protocol):
-    """What a health page asks: a recorder or a replica."""
-
-    def stuck(self) -> str:
-        """Return why the loop counts as stuck; an empty text if it does not."""
-
-    def not_ready(self) -> str:
-        """Return why it does not do its work; an empty text if it does."""
-
-
-def serve_metrics(
-    address: str | None, metrics: Metrics, observed: Iterable[Observed]
-) -> AbstractContextManager[None]:
-    """Return a context manager that serves metrics and health pages at an address, or nothing without one.
-
-    Args:
-        address: HOST:PORT to listen on; None to serve nothing.
-        metrics: Values of the metrics.
-        observed: The recorder and replica of this process.
-    """
-    if address is None:
-        return nullcontext()
-    from pgoutput.cli.metrics_server import serve_at  # the HTTP server takes time to import
-
-    return serve_at(address, metrics, observed)

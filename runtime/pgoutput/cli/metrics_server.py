@@ -8,26 +8,36 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import typer
 
 from pgoutput._extras import require
-from pgoutput.cli.metrics import Metrics, Observed
+from pgoutput.cli.metrics import Metrics
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 
+class Observed(Protocol):
+    """What a health page asks: a recorder or a replica."""
+
+    def stuck(self) -> str:
+        """Return why the loop counts as stuck; an empty text if it does not."""
+
+    def not_ready(self) -> str:
+        """Return why it does not do its work; an empty text if it does."""
+
+
 @contextmanager
-def serve_at(address: str, metrics: Metrics, observed: Iterable[Observed]) -> Iterator[None]:
+def serve_metrics(address: str | None, metrics: Metrics, observed: Iterable[Observed]) -> Iterator[None]:
     """Serve `/metrics`, `/healthz` and `/readyz` during a `with` block.
 
     The health pages answer `ok` with status 200, or the reasons with status 503.
 
     Args:
-        address: HOST:PORT to listen on.
+        address: HOST:PORT to listen on; None to serve nothing.
         metrics: Values of the metrics.
         observed: The recorder and replica of this process.
 
@@ -36,6 +46,9 @@ def serve_at(address: str, metrics: Metrics, observed: Iterable[Observed]) -> It
         MissingExtraError: prometheus_client is not installed.
         OSError: The address cannot be used.
     """
+    if address is None:
+        yield
+        return
     host, port = _parse_address(address)
     require("metrics", "prometheus_client")
     from prometheus_client import CollectorRegistry, make_wsgi_app

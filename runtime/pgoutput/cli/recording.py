@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pgoutput.cli.metrics import RECORDER, Metrics, serve_metrics
+from pgoutput.cli.metrics import RECORDER, Metrics
+from pgoutput.cli.metrics_server import serve_metrics
 from pgoutput.cli.printing import Interval, complain, print_event, printable, refused_values
 from pgoutput.cli.recorder_metrics import RecorderMetrics
 from pgoutput.cli.signals import stop_at_signals

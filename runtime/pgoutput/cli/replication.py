@@ -21,7 +21,8 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from pgoutput._text import counted
-from pgoutput.cli.metrics import REPLICA, Metric, Metrics, Observed, serve_metrics
+from pgoutput.cli.metrics import REPLICA, Metric, Metrics
+from pgoutput.cli.metrics_server import Observed, serve_metrics
 from pgoutput.cli.printing import Interval, print_event, printable
 from pgoutput.cli.replica_metrics import ReplicaMetrics
 from pgoutput.cli.signals import stop_at_signals
