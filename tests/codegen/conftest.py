@@ -8,12 +8,8 @@ from pathlib import Path
 import pytest
 
 from codegen.__main__ import main
-from codegen.evolution import LOCK, lock_text
-from codegen.files import write
-from codegen.load import load
-from codegen.render import render
+from tests.codegen import derived
 from tests.codegen.spec_copy import ROOT, Result, Run, SpecCopy
-from tests.codegen.unreleased import add_types, add_unreleased_version
 
 
 @pytest.fixture
@@ -33,16 +29,9 @@ def spec(whole_spec: SpecCopy) -> SpecCopy:
 
 
 @pytest.fixture(scope="session")
-def unreleased(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the files generated from a spec with protocol version 5 of `tests.codegen.unreleased`."""
-    folder = tmp_path_factory.mktemp("unreleased")
-    shutil.copytree(ROOT / "spec", folder / "spec")
-    add_unreleased_version(SpecCopy(folder / "spec"))
-    add_types(SpecCopy(folder / "spec"))
-    spec = load(folder / "spec")
-    assert lock_text(spec) == (ROOT / "spec" / LOCK).read_text(encoding="utf-8")
-    write(folder / "generated", render(spec))
-    return folder / "generated"
+def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the files generated from the spec `derived.five`."""
+    return derived.generate(tmp_path_factory.mktemp("five"), derived.five)
 
 
 @pytest.fixture

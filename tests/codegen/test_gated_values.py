@@ -9,9 +9,9 @@ import pytest
 
 import hatch_build
 from pgoutput import compiled
+from tests.codegen.derived import five as add_five
+from tests.codegen.derived import run_python
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
-from tests.codegen.test_version_five import run_python
-from tests.codegen.unreleased import ANY, ONLY, add_unreleased_version
 
 CODEC = """
 from pgoutput import messages as m, v4, v5
@@ -28,13 +28,13 @@ NEW = {
 }
 ENCODE = {
     "Relation.replica_identity": (
-        "one of 'd', 'n', 'f', 'i' is expected, not <ReplicaIdentity.ANY: 'x'>: it came with version 5"
+        "one of 'd', 'n', 'f', 'i' is expected, not <ReplicaIdentity.ANY: 'a'>: it came with version 5"
     ),
     "Truncate.options": "bits of 0x03 are expected, not 0x05: 0x04 came with version 5",
     "Relation.columns[0].flags": "bits of 0x01 are expected, not 0x80: 0x80 came with version 5",
 }
 DECODE = {
-    "Relation.replica_identity": "'d', 'n', 'f', 'i' is expected, 'x' is there: it came with version 5",
+    "Relation.replica_identity": "'d', 'n', 'f', 'i' is expected, 'a' is there: it came with version 5",
     "Truncate.options": "bits of 0x03 are expected, 0x05 is there: 0x04 came with version 5",
     "Relation.columns[0].flags": "bits of 0x01 are expected, 0x80 is there: 0x80 came with version 5",
 }
@@ -62,8 +62,8 @@ assert text(v4.encode, odd).endswith("is expected, not 'xx'")
 """
 
 
-def test_codecs_of_earlier_versions_refuse_a_new_value_or_bit(unreleased: Path) -> None:
-    run_python(unreleased, CODEC)
+def test_codecs_of_earlier_versions_refuse_a_new_value_or_bit(five: Path) -> None:
+    run_python(five, CODEC)
 
 
 INDEX = """
@@ -77,7 +77,7 @@ relation = m.Relation(1, "", "t", m.ReplicaIdentity.ANY, (column,))
 truncate = m.Truncate(m.TruncateOption.ONLY, (1,))
 data = pa.array([v5.encode(relation), v5.encode(truncate)], pa.binary())
 headers = ColumnDecoder(5).decode(data).headers
-assert headers["replica_identity"].to_pylist() == ["x", None]
+assert headers["replica_identity"].to_pylist() == ["a", None]
 assert headers["options"].to_pylist() == [None, 4]
 for number, one in enumerate(data):
     try:
@@ -89,26 +89,26 @@ for number, one in enumerate(data):
 """
 
 
-def test_columns_refuse_a_new_value_or_bit_in_earlier_versions(unreleased: Path) -> None:
-    run_python(unreleased, INDEX)
+def test_columns_refuse_a_new_value_or_bit_in_earlier_versions(five: Path) -> None:
+    run_python(five, INDEX)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
-def test_the_kernel_refuses_a_new_value_or_bit_in_earlier_versions(unreleased: Path) -> None:
-    hatch_build.build(unreleased / "pgoutput/_kernel.pyx", unreleased / "pgoutput")
+def test_the_kernel_refuses_a_new_value_or_bit_in_earlier_versions(five: Path) -> None:
+    hatch_build.build(five / "pgoutput/_kernel.pyx", five / "pgoutput")
     try:
         loaded = "from pgoutput import compiled, v4\nassert v4.decode is compiled.kernel.decode_v4\n"
-        run_python(unreleased, loaded + CODEC)
-        run_python(unreleased, loaded + INDEX)
+        run_python(five, loaded + CODEC)
+        run_python(five, loaded + INDEX)
     finally:
-        for path in (unreleased / "pgoutput").glob("_kernel.*.so"):
+        for path in (five / "pgoutput").glob("_kernel.*.so"):
             path.unlink()
 
 
-def test_strategies_draw_a_new_value_or_bit_in_its_version_only(unreleased: Path) -> None:
+def test_strategies_draw_a_new_value_or_bit_in_its_version_only(five: Path) -> None:
     run_python(
-        unreleased,
+        five,
         """
         from hypothesis import find, given, settings, strategies as st
         from hypothesis.errors import NoSuchExample
@@ -123,15 +123,15 @@ def test_strategies_draw_a_new_value_or_bit_in_its_version_only(unreleased: Path
 
             round_trip()
         quick = settings(deadline=None, database=None, max_examples=300)
-        find(strategies.v5()["Relation"], lambda one: one.replica_identity == "x", settings=quick)
+        find(strategies.v5()["Relation"], lambda one: one.replica_identity == "a", settings=quick)
         find(strategies.v5()["Truncate"], lambda one: one.options & 4, settings=quick)
         """,
     )
 
 
-def test_layouts_and_pgoutput_spec_show_the_values_of_each_version(unreleased: Path) -> None:
+def test_layouts_and_pgoutput_spec_show_the_values_of_each_version(five: Path) -> None:
     run_python(
-        unreleased,
+        five,
         """
         import msgspec
         from pgoutput.cli.specification import as_json
@@ -145,75 +145,56 @@ def test_layouts_and_pgoutput_spec_show_the_values_of_each_version(unreleased: P
             "replica_identity": {"d": "DEFAULT", "n": "NOTHING", "f": "FULL", "i": "INDEX"},
             "options": {"1": "CASCADE", "2": "RESTART_IDENTITY"},
         }
-        assert values(5)["replica_identity"] == values(4)["replica_identity"] | {"x": "ANY"}
+        assert values(5)["replica_identity"] == values(4)["replica_identity"] | {"a": "ANY"}
         assert values(5)["options"] == values(4)["options"] | {"4": "ONLY"}
         """,
     )
 
 
-def test_the_reference_lists_the_values_of_each_version(unreleased: Path) -> None:
-    pages = {n: (unreleased / f"reference/v{n}.md").read_text(encoding="utf-8") for n in (4, 5)}
+def test_the_reference_lists_the_values_of_each_version(five: Path) -> None:
+    pages = {n: (five / f"reference/v{n}.md").read_text(encoding="utf-8") for n in (4, 5)}
     assert pages[4] == (ROOT / "generated/reference/v4.md").read_text(encoding="utf-8")
-    assert "- `x` ANY: The columns of any unique index. Since protocol version 5." in pages[5]
-    assert "- 4 ONLY: TRUNCATE ONLY. Since protocol version 5." in pages[5]
+    assert "- `a` ANY: The columns of any unique index. Since protocol version 5." in pages[5]
+    assert "- 4 ONLY: TRUNCATE ONLY leaves out the descendants of the named tables." in pages[5]
     assert "Values: 1 CASCADE, 2 RESTART_IDENTITY, 4 ONLY." in pages[5]
-    messages = (unreleased / "pgoutput/messages.py").read_text(encoding="utf-8")
-    assert '"""TRUNCATE ONLY. Since protocol version 5."""' in messages
+    messages = (five / "pgoutput/messages.py").read_text(encoding="utf-8")
+    assert "descendants of the named tables. Since protocol version 5." in messages
 
 
-def test_codecs_and_forms_of_earlier_versions_do_not_change(unreleased: Path) -> None:
+def test_codecs_and_forms_of_earlier_versions_do_not_change(five: Path) -> None:
     for name in ("v1", "v2", "v3", "v4"):
-        old, new = (
-            (folder / f"pgoutput/{name}.py").read_text() for folder in (ROOT / "generated", unreleased)
-        )
+        old, new = ((folder / f"pgoutput/{name}.py").read_text() for folder in (ROOT / "generated", five))
         # Earlier codecs only refuse the new field.
         assert new.replace("    if message.flush_lsn is not None:\n        raise ValueError\n", "") == old
-    kernel = (unreleased / "pgoutput/_kernel.pyx").read_text(encoding="utf-8")
+    kernel = (five / "pgoutput/_kernel.pyx").read_text(encoding="utf-8")
     forms = set(re.findall(r"decode_(\w+_v\d)\(Input", kernel))
     assert {"relation_v2", "relation_v5", "truncate_v2", "truncate_v5", "relation_column_v5"} <= forms
 
 
-def test_a_gated_value_is_no_change_of_released_versions(run: Run, spec: SpecCopy) -> None:
-    lock = spec.read("released.json")
-    add_unreleased_version(spec)
-    assert run("--spec", spec.folder, "--out", spec.folder.parent / "out").code == 0
-    assert spec.read("released.json") == lock
-    result = run("diff", "v4", "v5", "--spec", spec.folder)
-    assert result.out == (
-        "Commit.flush_lsn is new: Int64 (XLogRecPtr), unsigned\n"
-        "Relation.replica_identity was Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX},"
-        " is Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX, x ANY}\n"
-        "Relation.columns[].flags was Int8 {1 KEY}, is Int8 {1 KEY, 128 HIDDEN}\n"
-        "Truncate.options was Int8 {1 CASCADE, 2 RESTART_IDENTITY},"
-        " is Int8 {1 CASCADE, 2 RESTART_IDENTITY, 4 ONLY}\n"
-    )
-
-
-@pytest.mark.parametrize("added", [ANY, ONLY])
-def test_a_value_without_gate_changes_released_versions(run: Run, spec: SpecCopy, added: str) -> None:
-    spec.add(
-        "  ReplicaIdentity:" if added is ANY else "  TruncateOption:", added.replace("versions: 5+, ", "")
-    )
+@pytest.mark.parametrize("value", ["ANY: {value: a,", "ONLY: {value: 4,", "HIDDEN: {value: 128,"])
+def test_a_value_without_gate_changes_released_versions(run: Run, spec: SpecCopy, value: str) -> None:
+    add_five(spec)
+    spec.replace(f"{value} versions: 5+,", value)
     result = run("--spec", spec.folder, "--out", spec.folder.parent / "out")
     assert result.err.startswith("released-field-changed: v1 is released: ")
 
 
 def test_a_released_version_has_its_own_values_in_the_lock(run: Run, spec: SpecCopy) -> None:
     """Once version 5 is released, its new values cannot change any more."""
-    add_unreleased_version(spec)
+    add_five(spec)
     spec.replace("released: false", "released: true")
     out = spec.folder.parent / "out"
     assert run("--release", "--spec", spec.folder, "--out", out).code == 0
-    spec.replace("value: x, versions: 5+", "value: y, versions: 5+")
+    spec.replace("value: a, versions: 5+", "value: y, versions: 5+")
     assert run("--spec", spec.folder, "--out", out).err == (
         "released-field-changed: v5 is released: Relation.replica_identity"
-        " was Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX, x ANY},"
+        " was Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX, a ANY},"
         " is Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX, y ANY}\n"
     )
 
 
 def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
-    add_unreleased_version(spec)
+    add_five(spec)
     spec.replace("INDEX: {value: i,", "INDEX: {value: i, versions: 1-4,")
     out = spec.folder.parent / "out"
     assert run("--spec", spec.folder, "--out", out).code == 0
@@ -231,7 +212,7 @@ def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
         try:
             v5.encode(relation)
         except EncodeError as error:
-            assert "one of 'd', 'n', 'f', 'x' is expected, not <ReplicaIdentity.INDEX: 'i'>" in str(error)
+            assert "one of 'd', 'n', 'f', 'a' is expected, not <ReplicaIdentity.INDEX: 'i'>" in str(error)
         else:
             raise AssertionError
         """,
@@ -241,11 +222,11 @@ def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        ("value: x, versions: 5+", "value: x, versions: 6+", "ReplicaIdentity.ANY: there is no version 6"),
+        ("value: a, versions: 5+", "value: a, versions: 6+", "ReplicaIdentity.ANY: there is no version 6"),
         ("value: 4, versions: 5+", "value: 4, versions: 4-6", "TruncateOption.ONLY: there is no version 6"),
-        ("value: x, versions: 5+", "value: x, versions: 5..", "`5..` is not a gate"),
+        ("value: a, versions: 5+", "value: a, versions: 5..", "`5..` is not a gate"),
         ("value: 4, versions: 5+", "value: 4, versions: 5-4", "the gate `5-4` ends before it begins"),
-        ("value: x, versions: 5+", "value: d, versions: 5+", "duplicate value `d`, already that of DEFAULT"),
+        ("value: a, versions: 5+", "value: d, versions: 5+", "duplicate value `d`, already that of DEFAULT"),
         (
             "KEY: {value: 1,",
             "KEY: {value: 1, versions: 1-4,",
@@ -254,7 +235,7 @@ def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
     ],
 )
 def test_mistakes_in_gates_of_values(run: Run, spec: SpecCopy, old: str, new: str, error: str) -> None:
-    add_unreleased_version(spec)
+    add_five(spec)
     spec.replace(old, new)
     result = run("--spec", spec.folder, "--out", spec.folder.parent / "out")
     assert result.code == 1

@@ -9,36 +9,10 @@ import pytest
 
 import hatch_build
 from pgoutput import compiled
-from tests.codegen.spec_copy import ROOT, Run, SpecCopy
-from tests.codegen.test_version_five import ROUND_TRIP, check_types, generate, run_python
+from tests.codegen.derived import ROUND_TRIP, check_types, example, generate, run_python
+from tests.codegen.spec_copy import Run, SpecCopy
 
 NEEDS_KERNEL = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
-
-VERSION_FIVE = """\
-  5:
-    server: 20+
-    released: false
-    doc: Several rows of a relation are inserted by one message.
-"""
-
-FLUSHED = """\
-      - {name: flushed, type: lsn, versions: 5+, means: none, because: Nothing follows it., doc: X.}
-"""
-
-MULTI_INSERT = """\
-  MultiInsert:
-    tag: m
-    role: insert
-    title: Multi Insert
-    versions: 5+
-    source: logicalrep_write_multi_insert
-    doc: Several rows were inserted.
-    fields:
-      - {name: xid, type: xid, means: subxid, when: in_stream, doc: Xid of the transaction or subtransaction.}
-      - {name: relation_oid, type: oid, means: relation, doc: OID of the relation.}
-      - {count: new_rows, type: COUNT, doc: Number of rows.}
-      - {name: new_rows, list_of: TupleData, means: new, doc: The new rows.}
-"""
 
 OLD = """\
       - {name: old, tag: "O", type: TupleData, means: old, doc: The old row.}
@@ -72,21 +46,10 @@ def encoded(messages):
 """
 
 
-def generated(folder: Path, count: str = "uint32") -> Path:
-    """Generate files from a spec with MultiInsert, whose number of rows is a `count`; return their folder."""
-    shutil.copytree(ROOT / "spec", folder / "spec")
-    spec = SpecCopy(folder / "spec")
-    spec.add("versions:", VERSION_FIVE)
-    spec.add("  Commit:", FLUSHED)
-    spec.add("messages:", MULTI_INSERT.replace("COUNT", count))
-    generate(spec, folder / "generated")
-    return folder / "generated"
-
-
 @pytest.fixture(scope="module")
 def pure_five(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the files generated for a version 5 with MultiInsert, without a compiled kernel."""
-    return generated(tmp_path_factory.mktemp("pure"))
+    return generate(tmp_path_factory.mktemp("pure"), example)
 
 
 @pytest.fixture(
@@ -137,9 +100,13 @@ for rows, text in (
     )
 
 
+def count_of_16_bits(spec: SpecCopy) -> None:
+    spec.replace("count: new_rows, type: uint32", "count: new_rows, type: uint16")
+
+
 def test_a_count_of_16_bits_refuses_more_rows(tmp_path: Path) -> None:
     run_here(
-        generated(tmp_path, "uint16"),
+        generate(tmp_path, example, count_of_16_bits),
         """
 text = "MultiInsert.new_rows: 65536 do not fit into Int16, the count before it"
 assert error_of(v5.encode, MultiInsert(1, ((),) * 65536))[1] == text
@@ -320,9 +287,9 @@ def recorded(folder, name, stream):
 def in_transactions(changes):
     inside, dropped = ([msgspec.structs.replace(one, xid=xid) for one in changes] for xid in (9, 10))
     return [
-        Begin(100, 5, xid=7), RELATION, OTHER, *changes, Commit(100, 108, 5, flushed=1),
+        Begin(100, 5, xid=7), RELATION, OTHER, *changes, Commit(100, 108, 5, flush_lsn=1),
         StreamStart(9, True), *inside, *dropped, StreamStop(), StreamAbort(9, 10),
-        StreamCommit(9, 200, 208, 6), Begin(300, 7, xid=11), *changes, Commit(300, 308, 7, flushed=1),
+        StreamCommit(9, 200, 208, 6), Begin(300, 7, xid=11), *changes, Commit(300, 308, 7, flush_lsn=1),
     ]
 
 AFTER = [Update(1, ("4", "x"), key=None), Truncate(0, (2, 1)), Insert(2, ("5",)), Delete(1, key=("1", None))]
@@ -500,7 +467,7 @@ from pgoutput.spark.transactions import write_partition
 from pgoutput.spark.write_plan import describe_table, plan_segments
 
 numbers = [np.array([number, number + 1]) for number in (10, 20, 30)]
-expected = [Commit(10, 20, 30, flushed=0), Commit(11, 21, 31, flushed=0)]
+expected = [Commit(10, 20, 30, flush_lsn=0), Commit(11, 21, 31, flush_lsn=0)]
 assert encode_commits(*numbers, proto_version=5) == encoded(expected)
 old = encode_commits(*numbers)
 assert [len(one) for one in old.to_pylist()] == [26, 26]
@@ -529,11 +496,11 @@ with tempfile.TemporaryDirectory() as folder:
     ],
 )
 def test_only_inserts_have_a_list_of_rows(role: str, field: str, text: str, run: Run, spec: SpecCopy) -> None:
-    block = MULTI_INSERT.replace("COUNT", "uint32").replace("role: insert", f"role: {role}")
+    example(spec)
+    spec.replace("name: new_rows, list_of: TupleData", f"name: new_rows, {field}")
     if role == "update":
-        block += OLD
-    spec.add("versions:", VERSION_FIVE)
-    spec.add("messages:", block.replace("list_of: TupleData", field))
+        spec.replace("role: insert\n    title: Multi", "role: update\n    title: Multi")
+        spec.add("  MultiInsert:", OLD)
     result = run("--spec", spec.folder, "--out", spec.folder / "out")
     assert result.code == 1
     assert f"MultiInsert.new_rows: {text}\n" in result.err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.codegen.test_version_five import run_python
+from tests.codegen.derived import run_python
 
 USES = {
     "scenario": """
@@ -149,5 +149,5 @@ USES = {
 
 
 @pytest.mark.parametrize("code", USES.values(), ids=USES)
-def test_the_default_is_the_newest_released_version(unreleased: Path, code: str) -> None:
-    run_python(unreleased, code)
+def test_the_default_is_the_newest_released_version(five: Path, code: str) -> None:
+    run_python(five, code)

@@ -2,112 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
+from tests.codegen.derived import README, ROUND_TRIP, check_types, example, generate, run_python, six
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
-
-README = (ROOT / "spec/README.md").read_text(encoding="utf-8")
-SECTIONS = (
-    "versions",
-    "Commit",
-    "TruncateOption",
-    "ReplicaIdentity",
-    "scalars",
-    "structs",
-    "messages",
-    "types",
-)
-
-
-def add_version_five(spec: SpecCopy) -> None:
-    """Add the YAML blocks of the example in spec/README.md to the spec, each to the section it names."""
-    example = README[README.index("## A new version, step by step") :]
-    blocks = re.findall(r"```yaml\n# (\w+)\n(.*?)```", example, re.DOTALL)
-    assert tuple(key for key, _ in blocks) == SECTIONS
-    for key, block in blocks:
-        name = "types.yaml" if key == "types" else "pgoutput.yaml"
-        spec.add(f"{key}:" if key.islower() else f"  {key}:", block, name)
-
-
-def generate(spec: SpecCopy, out: Path) -> None:
-    """Run the generator: read the spec and write the generated files to the folder `out`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "codegen", "--spec", spec.folder, "--out", out],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def run_python(out: Path, code: str) -> None:
-    """Run Python code with the generated modules of `out` instead of those in generated/."""
-    # An editable install adds generated/ to sys.path.
-    prelude = f"import sys\nsys.path[:] = [p for p in sys.path if p != {str(ROOT / 'generated')!r}]\n"
-    path = os.pathsep.join([str(out), str(ROOT / "runtime")])
-    done = subprocess.run(
-        [sys.executable, "-c", prelude + textwrap.dedent(code)],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def check_types(out: Path) -> None:
-    """Check that mypy and ruff accept the generated modules with this project's configuration."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml"),
-            *("--cache-dir", ROOT / ".mypy_cache/codegen", out / "pgoutput"),
-        ],
-        env={**os.environ, "MYPYPATH": f"{out}{os.pathsep}{ROOT / 'runtime'}"},
-        cwd=out,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "ruff",
-            "check",
-            "--no-cache",
-            "--config",
-            ROOT / "pyproject.toml",
-            out / "pgoutput",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.fixture(scope="module")
-def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the files generated from the spec that has a version 5."""
-    folder = tmp_path_factory.mktemp("five")
-    shutil.copytree(ROOT / "spec", folder / "spec")
-    spec = SpecCopy(folder / "spec")
-    add_version_five(spec)
-    lock = spec.read("released.json")
-    generate(spec, folder / "generated")
-    assert spec.read("released.json") == lock, "version 5 is not released"
-    return folder / "generated"
 
 
 def test_diff_describes_the_new_version(run: Run, whole_spec: SpecCopy) -> None:
-    add_version_five(whole_spec)
+    example(whole_spec)
     words = README.split("from version 4 to version 5:\n\n```\n")[1].split("```")[0]
     assert run("diff", "v4", "v5", "--spec", whole_spec.folder) == (0, words, "")
 
@@ -246,21 +150,6 @@ def test_errors_of_version_4_name_the_new_version(five: Path) -> None:
     )
 
 
-ROUND_TRIP = """
-from hypothesis import given, settings, strategies as st
-from pgoutput import strategies, v4, v5
-
-for in_stream, streaming in ((False, "off"), (True, "on"), (True, "parallel")):
-    for codec, made in ((v4, strategies.v4), (v5, strategies.v5)):
-        @settings(deadline=None, database=None, max_examples=200)
-        @given(st.one_of(*made(in_stream, streaming).values()))
-        def round_trip(message):
-            assert codec.decode(codec.encode(message), in_stream, streaming) == message
-
-        round_trip()
-"""
-
-
 def test_messages_of_the_new_strategies_round_trip(five: Path) -> None:
     run_python(five, ROUND_TRIP)
 
@@ -309,94 +198,22 @@ def test_mypy_and_ruff_accept_the_new_version(five: Path) -> None:
     check_types(five)
 
 
-# A message with every kind of field.
-EVERY_FIELD_KIND = """\
-  Everything:
-    tag: V
-    role: payload
-    title: Everything
-    versions: 5+
-    source: nowhere
-    doc: All that a message can be made of.
-    fields:
-      - {name: mood, type: Mood, when: in_stream, doc: An enum alone.}
-      - {name: data, type: string, doc: A name that decoders use.}
-      - {name: done, type: bool, doc: A bool alone.}
-      - {name: pos, type: string, doc: Another.}
-      - {name: marks, type: Mark, doc: Flags alone.}
-      - {name: n_marks, type: string, when: {streaming: parallel}, doc: A third.}
-      - {name: hurry, type: bool, when: {streaming: parallel}, doc: A bool under a condition.}
-      - {name: other_marks, type: Mark, when: {streaming: parallel}, doc: Flags under a condition.}
-      - {count: moments, type: uint16, when: in_stream, doc: Their number.}
-      - {name: moments, list_of: timestamp, means: none, because: X., when: in_stream, doc: A list.}
-      - {length: left, type: uint8, doc: Its length.}
-      - {length: right, type: uint32, doc: Its length.}
-      - {name: left, type: bytes, doc: Bytes.}
-      - {name: right, type: bytes, doc: Bytes behind other bytes.}
-      - {count: columns, type: uint8, doc: Their number.}
-      - {count: pairs, type: uint8, doc: Their number.}
-      - {name: columns, list_of: RelationColumn, doc: A list of structs.}
-      - {name: pairs, list_of: Pair, doc: A list of other structs.}
-      - {name: wide, type: WideData, means: none, because: X., tag: W, when: in_stream, doc: A tuple.}
-      - one_of:
-          - {name: key, tag: "K", type: TupleData, means: none, because: X., doc: A choice.}
-          - {name: old, tag: "O", type: TupleData, means: none, because: X., doc: A choice.}
-      - optional: true
-        one_of:
-          - {name: wider, tag: "X", type: WideData, means: none, because: X., doc: A second choice.}
-          - {name: widest, tag: "Y", type: WideData, means: none, because: X., doc: A second choice.}
-      - {name: new, tag: "N", type: TupleData, means: none, because: X., doc: A tuple.}
-      - {name: tail, type: rest, doc: The rest.}
-"""
-
-
-MOOD = """\
-  Mood:
-    doc: A mood.
-    source: nowhere
-    values:
-      GOOD: {value: g, doc: Good.}
-      BAD: {value: b, doc: Bad.}
-"""
-
-MARK = """\
-  Mark:
-    doc: A mark.
-    wire: uint8
-    source: nowhere
-    bits:
-      BIG: {value: 64, doc: Big.}
-"""
-
-PAIR = """\
-  Pair:
-    doc: A pair.
-    source: nowhere
-    fields:
-      - {name: left_oid, type: oid, doc: The left.}
-      - {name: mood_of_pair, type: Mood, versions: 5+, doc: Its mood.}
-"""
-
 PAIRS = """\
       - {count: pairs, type: uint8, doc: Their number.}
       - {name: pairs, list_of: Pair, doc: A list of structs.}
 """
 
-COLLATION = """\
-      - {name: collation, type: string, versions: 5+, doc: Name of the collation.}
-"""
-
 NEW_FIELDS_OF_ORIGIN = """\
-      - {name: node, type: string, versions: 5+, doc: Text.}
-      - {name: mood, type: Mood, versions: 5+, when: in_stream, doc: An enum under a condition.}
-      - {name: mark, type: Mark, versions: 5+, doc: Flags.}
-      - {name: best, type: bool, versions: 5+, doc: A bool.}
-      - {count: parents, type: uint8, versions: 5+, doc: Their number.}
-      - {name: parents, list_of: oid, versions: 5+, means: none, because: X., doc: A list.}
+      - {name: node, type: string, versions: 6+, doc: Text.}
+      - {name: mood, type: Mood, versions: 6+, when: in_stream, doc: An enum under a condition.}
+      - {name: mark, type: Mark, versions: 6+, doc: Flags.}
+      - {name: best, type: bool, versions: 6+, doc: A bool.}
+      - {count: parents, type: uint8, versions: 6+, doc: Their number.}
+      - {name: parents, list_of: oid, versions: 6+, means: none, because: X., doc: A list.}
       - name: wide
         type: WideData
         tag: "W"
-        versions: 5+
+        versions: 6+
         when: in_stream
         means: none
         because: Nothing reads it.
@@ -407,27 +224,18 @@ NEW_FIELDS_OF_ORIGIN = """\
 @pytest.fixture(scope="module")
 def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder generated from a spec with fields of every kind, and a field and a message removed in 5."""
-    folder = tmp_path_factory.mktemp("every_kind")
-    shutil.copytree(ROOT / "spec", folder / "spec")
-    spec = SpecCopy(folder / "spec")
-    add_version_five(spec)
-    spec.add("messages:", EVERY_FIELD_KIND)
-    spec.add("enums:", MOOD)
-    spec.add("flags:", MARK)
-    tuples = spec.read().split("\ntuples:\n")[1].split("\nstructs:")[0].replace("TupleData:", "WideData:")
-    tuples = tuples.replace("count: uint16", "count: uint32").replace("length: uint32", "length: uint16")
-    spec.add("tuples:", tuples + "\n")
-    spec.add("structs:", PAIR)
-    spec.add("  RelationColumn:", COLLATION)
+    return generate(tmp_path_factory.mktemp("every_kind"), six, drop_and_add)
+
+
+def drop_and_add(spec: SpecCopy) -> None:
+    """Remove a message and a field in the newest version, and add fields of more kinds to messages."""
     spec.add("  Origin:", NEW_FIELDS_OF_ORIGIN)
     spec.add("  HotStandbyFeedback:", PAIRS, "replication.yaml")
-    spec.replace("{name: origin_lsn, type: lsn,", "{name: origin_lsn, type: lsn, versions: 1-4,")
+    spec.replace("{name: origin_lsn, type: lsn,", "{name: origin_lsn, type: lsn, versions: 1-5,")
     spec.replace(
-        "title: Rollback Prepared\n    versions: 3+\n", "title: Rollback Prepared\n    versions: 3-4\n"
+        "title: Rollback Prepared\n    versions: 3+\n", "title: Rollback Prepared\n    versions: 3-5\n"
     )
     spec.write("{}", "released.json")
-    generate(spec, folder / "generated")
-    return folder / "generated"
 
 
 def test_messages_with_all_kinds_of_fields_round_trip(every_kind: Path) -> None:
@@ -475,25 +283,25 @@ def test_a_version_can_drop_fields_and_messages(every_kind: Path) -> None:
         every_kind,
         """
         import msgspec
-        from pgoutput import _protocols, messages, v4, v5
+        from pgoutput import _protocols, messages, v5, v6
         from pgoutput._build import build, fitted
         from pgoutput.errors import EncodeError
 
         old = messages.Origin("o", origin_lsn=3)
-        new = fitted(old, 5)
+        new = fitted(old, 6)
         both = msgspec.structs.replace(new, origin_lsn=3)
         assert new.origin_lsn is None
-        assert v4.decode(v4.encode(old)) == old
-        assert v5.decode(v5.encode(new)) == new
-        assert "RollbackPrepared" not in _protocols.VERSIONS[5].by_name
-        assert build("origin", 5, lsn=3, name="o") == fitted(old, 5) == new
-        assert build("origin", 4, lsn=3, name="o") == fitted(old, 4) == old
+        assert v5.decode(v5.encode(old)) == old
+        assert v6.decode(v6.encode(new)) == new
+        assert "RollbackPrepared" not in _protocols.VERSIONS[6].by_name
+        assert build("origin", 6, lsn=3, name="o") == fitted(old, 6) == new
+        assert build("origin", 5, lsn=3, name="o") == fitted(old, 5) == old
         gone = messages.RollbackPrepared(1, 2, 3, 4, 5, "gid")
-        assert v4.decode(v4.encode(gone)) == gone
+        assert v5.decode(v5.encode(gone)) == gone
         for codec, message, text in (
-            (v5, both, "Origin.origin_lsn: protocol version 5 has no such field"),
-            (v4, messages.Origin("o"), "Origin.origin_lsn: an int is expected, not None"),
-            (v5, gone, "protocol version 5 has no message RollbackPrepared"),
+            (v6, both, "Origin.origin_lsn: protocol version 6 has no such field"),
+            (v5, messages.Origin("o"), "Origin.origin_lsn: an int is expected, not None"),
+            (v6, gone, "protocol version 6 has no message RollbackPrepared"),
         ):
             try:
                 codec.encode(message)
@@ -509,18 +317,20 @@ def test_a_field_in_a_struct_is_refused_by_older_versions(every_kind: Path) -> N
     run_python(
         every_kind,
         """
-        from pgoutput import messages, v4, v5
+        from pgoutput import messages, v5, v6
         from pgoutput.errors import EncodeError
 
-        def relation(**more):
-            column = messages.RelationColumn(0, "a", 23, -1, **more)
-            return messages.Relation(1, "public", "t", messages.ReplicaIdentity.FULL, (column,))
+        def relation(collation=None, kind=None):
+            column = messages.RelationColumn(0, "a", 23, -1, collation=collation)
+            return messages.Relation(1, "public", "t", messages.ReplicaIdentity.FULL, (column,), kind=kind)
 
-        assert v5.decode(v5.encode(relation(collation="C"))) == relation(collation="C")
-        assert v4.decode(v4.encode(relation())) == relation()
+        new = relation("C", messages.ReplicaIdentity.FULL)
+
+        assert v6.decode(v6.encode(new)) == new
+        assert v5.decode(v5.encode(relation())) == relation()
         for codec, message, text in (
-            (v4, relation(collation="C"), "Relation.columns[0].collation: protocol version 4 has no"),
-            (v5, relation(), "Relation.columns[0].collation: a str is expected, not None"),
+            (v5, relation("C"), "Relation.columns[0].collation: protocol version 5 has no"),
+            (v6, relation(kind=new.kind), "Relation.columns[0].collation: a str is expected, not None"),
         ):
             try:
                 codec.encode(message)

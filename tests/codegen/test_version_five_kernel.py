@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 import hatch_build
 from pgoutput import compiled
-from tests.codegen.spec_copy import ROOT, SpecCopy
-from tests.codegen.test_version_five import add_version_five, generate, run_python
+from tests.codegen.derived import five, generate, run_python
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 def test_the_kernel_supports_the_new_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CFLAGS", "-O0")  # compiles three times as fast
-    shutil.copytree(ROOT / "spec", tmp_path / "spec")
-    spec = SpecCopy(tmp_path / "spec")
-    add_version_five(spec)
-    out = tmp_path / "generated"
-    generate(spec, out)
+    out = generate(tmp_path, five)
     hatch_build.build(out / "pgoutput/_kernel.pyx", out / "pgoutput")
     run_python(
         out,

@@ -1,77 +1,34 @@
-"""Scenarios, workloads, checks, stand-in servers and faults work for a version 5 that is added by YAML only.
+"""Scenarios, workloads, checks, stand-in servers and faults work for versions that are added by YAML only.
 
-Version 5 adds fields to Commit, Insert, Relation and the columns of Relation, and the messages Groups and
-MultiInsert. Synthetic streams have neutral values in the new fields, and none of the new messages.
+The versions are those of `tests.codegen.derived.six`. Synthetic streams have neutral values in the new
+fields, and none of the new messages.
 """
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.codegen.spec_copy import ROOT, SpecCopy
-from tests.codegen.test_lists_of_tuples import MULTI_INSERT
-from tests.codegen.test_version_five import generate, run_python
-from tests.codegen.unreleased import add_types, add_unreleased_version
-
-NEW_FIELDS = {
-    "  Relation:": "      - {name: kind, type: ReplicaIdentity, versions: 5+, doc: An enum.}\n",
-    "  RelationColumn:": "      - {name: collation, type: string, versions: 5+, doc: Its collation.}\n",
-    "  Insert:": "      - {name: tail, type: string, versions: 5+, doc: A text.}\n",
-}
-
-GROUP = """\
-  Group:
-    doc: A group.
-    source: nowhere
-    fields:
-      - {name: group_oid, type: oid, doc: OID of the group.}
-      - {name: label, type: string, doc: Name of the group.}
-"""
-
-GROUPS = """\
-  Groups:
-    tag: g
-    role: payload
-    title: Groups
-    versions: 5+
-    source: nowhere
-    doc: A list of groups.
-    fields:
-      - {name: xid, type: xid, means: xid, when: in_stream, doc: Xid of the transaction.}
-      - {count: groups, type: uint16, doc: Number of groups.}
-      - {name: groups, list_of: Group, doc: The groups.}
-"""
-
-
-def generated(folder: Path, released: bool) -> Path:
-    """Return the folder with the files generated from a spec with a protocol version 5, `released` or not."""
-    shutil.copytree(ROOT / "spec", folder / "spec")
-    spec = SpecCopy(folder / "spec")
-    add_unreleased_version(spec)
-    add_types(spec)
-    for key, block in NEW_FIELDS.items():
-        spec.add(key, block)
-    spec.add("structs:", GROUP)
-    spec.add("messages:", GROUPS + MULTI_INSERT.replace("COUNT", "uint32"))
-    if released:
-        spec.replace("    released: false\n", "    released: true\n")
-        spec.write("{}", "released.json")
-    generate(spec, folder / "generated")
-    return folder / "generated"
+from tests.codegen.derived import generate, run_python, six
+from tests.codegen.spec_copy import SpecCopy
 
 
 @pytest.fixture(scope="module")
-def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the files generated from a spec with an unreleased protocol version 5."""
-    return generated(tmp_path_factory.mktemp("five"), released=False)
+def derived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the files generated from the spec `six`."""
+    return generate(tmp_path_factory.mktemp("six"), six)
+
+
+def release(spec: SpecCopy) -> None:
+    """Release all versions."""
+    spec.write(spec.read().replace("released: false", "released: true"))
+    spec.write("{}", "released.json")
 
 
 SCENARIO = """
 import msgspec
-from pgoutput import messages as m, v5
+from pgoutput import messages as m, v6
 from pgoutput.messages import XLogData
 from pgoutput.synth import Scenario
 
@@ -114,13 +71,13 @@ def data_of(db):
 
 
 def as_version_four(message):
-    '''Return the message without the fields of version 5, whose values must be neutral.'''
+    '''Return the message without the fields of version 6, whose values must be neutral.'''
     if isinstance(message, m.Commit):
         assert message.flush_lsn == 0
         return msgspec.structs.replace(message, flush_lsn=None)
     if isinstance(message, m.Insert):
-        assert message.tail == ""
-        return msgspec.structs.replace(message, tail=None)
+        assert message.comment == ""
+        return msgspec.structs.replace(message, comment=None)
     if isinstance(message, m.Relation):
         assert message.kind is m.ReplicaIdentity.DEFAULT
         assert {column.collation for column in message.columns} == {""}
@@ -130,31 +87,31 @@ def as_version_four(message):
 """
 
 
-def test_a_scenario_has_neutral_values_in_new_fields(five: Path) -> None:
+def test_a_scenario_has_neutral_values_in_new_fields(derived: Path) -> None:
     run_python(
-        five,
+        derived,
         SCENARIO
         + """
 for options in ({}, OPTIONS, OPTIONS | {"streaming": "on", "binary": True}):
-    old, new = scenario(4, **options), scenario(5, **options)
+    old, new = scenario(4, **options), scenario(6, **options)
     assert list(map(as_version_four, new.messages())) == list(old.messages())
     assert [type(message) for message in new.messages()] == [type(message) for message in old.messages()]
-names = {type(message).__name__ for message in scenario(5, **OPTIONS).messages()}
+names = {type(message).__name__ for message in scenario(6, **OPTIONS).messages()}
 expected = {"StreamAbort", "StreamPrepare", "CommitPrepared", "RollbackPrepared", "Origin", "Type"}
 assert names >= expected, names
 """,
     )
 
 
-def test_check_accepts_a_scenario_and_finds_every_certain_fault(five: Path) -> None:
+def test_check_accepts_a_scenario_and_finds_every_certain_fault(derived: Path) -> None:
     run_python(
-        five,
+        derived,
         SCENARIO
         + """
 from pgoutput.stream.check import check
 from pgoutput.testing import FAULTS, Stream
 
-stream = Stream.of(scenario(5, **OPTIONS))
+stream = Stream.of(scenario(6, **OPTIONS))
 assert list(check(stream.messages, stream.options)) == []
 possible = set()
 for fault in FAULTS:
@@ -169,26 +126,26 @@ assert len(possible) > 40, possible
     )
 
 
-def test_check_reports_new_messages_that_break_a_rule(five: Path) -> None:
+def test_check_reports_new_messages_that_break_a_rule(derived: Path) -> None:
     run_python(
-        five,
+        derived,
         SCENARIO
         + """
 from pgoutput.stream.check import CheckOptions, check
 
-data = data_of(scenario(5))
+data = data_of(scenario(6))
 tags = [one[:1] for one in data]
 inside = tags.index(b"I")
-oid = v5.decode(data[inside]).relation_oid
+oid = v6.decode(data[inside]).relation_oid
 rows = (("8", "x", None), ("9", "y", None))
 
 
 def found(index, *added):
-    changed = [*data[:index], *map(v5.encode, added), *data[index:]]
-    return [(one.rule, one.field, one.message) for one in check(changed, CheckOptions(proto_version=5))]
+    changed = [*data[:index], *map(v6.encode, added), *data[index:]]
+    return [(one.rule, one.field, one.message) for one in check(changed, CheckOptions(proto_version=6))]
 
 
-group = m.Groups((m.Group(1, "a"),))
+group = m.Sequences(1, (m.SequenceState("public", "s", 5),))
 assert found(inside, m.MultiInsert(oid, rows), group) == []
 assert found(0, m.MultiInsert(oid, rows))[0] == ("change-in-transaction", None, 0)
 assert found(0, group)[0][0] == "message-in-transaction"
@@ -199,9 +156,9 @@ assert found(inside, wrong) == [("column-count", "new_rows[1].count", inside)]
     )
 
 
-def test_random_scenarios_and_broken_streams_can_name_the_version(five: Path) -> None:
+def test_random_scenarios_and_broken_streams_can_name_the_version(derived: Path) -> None:
     run_python(
-        five,
+        derived,
         """
         from hypothesis import HealthCheck, given, settings
         from pgoutput.stream.check import check
@@ -212,12 +169,12 @@ def test_random_scenarios_and_broken_streams_can_name_the_version(five: Path) ->
         )
 
         @quick
-        @given(streams(proto_version=5))
+        @given(streams(proto_version=6))
         def legal(stream):
             assert list(check(stream.messages, stream.options)) == []
 
         @quick
-        @given(broken_streams(proto_version=5))
+        @given(broken_streams(proto_version=6))
         def illegal(corruption):
             stream = corruption.stream
             assert not corruption.certain or list(check(stream.messages, stream.options))
@@ -228,9 +185,9 @@ def test_random_scenarios_and_broken_streams_can_name_the_version(five: Path) ->
     )
 
 
-def test_a_recorder_stores_the_stream_that_a_stand_in_server_sends(five: Path, tmp_path: Path) -> None:
+def test_a_recorder_stores_the_stream_that_a_stand_in_server_sends(derived: Path, tmp_path: Path) -> None:
     run_python(
-        five,
+        derived,
         SCENARIO
         + f"""
 from pathlib import Path
@@ -241,7 +198,7 @@ from pgoutput.standin import RecordedSource, StandIn
 from pgoutput.synth.export import write_capture_file, write_recording
 
 folder = Path({str(tmp_path)!r})
-db = scenario(5, **OPTIONS)
+db = scenario(6, **OPTIONS)
 sent = data_of(db)
 
 
@@ -251,7 +208,7 @@ def stored(path):
 
 
 def record(source, name, **options):
-    options = RecorderOptions(**{{"proto_version": 5, "streaming": "parallel", "two_phase": True,
+    options = RecorderOptions(**{{"proto_version": 6, "streaming": "parallel", "two_phase": True,
                                  "messages": True}} | options)
     with StandIn(source) as server:
         recorder = Recorder(server.dsn, "slot", ["synth"], folder / name, options=options, create_slot=True)
@@ -270,21 +227,21 @@ for name in ("capture.jsonl", "written", "scenario"):
 try:
     record(scenario(4, **OPTIONS), "too new")
 except ReplicationError as error:
-    assert "protocol version 5 needs PostgreSQL 20, the server is 18" in str(error), error
+    assert "protocol version 6 needs PostgreSQL 21, the server is 18" in str(error), error
 else:
     raise AssertionError
 """,
     )
 
 
-def test_a_workload_is_legal_and_recorded_in_whole_transactions(five: Path, tmp_path: Path) -> None:
+def test_a_workload_is_legal_and_recorded_in_whole_transactions(derived: Path, tmp_path: Path) -> None:
     run_python(
-        five,
+        derived,
         f"""
 import io
 from pathlib import Path
 import pyarrow as pa
-from pgoutput import v4, v5
+from pgoutput import v4, v6
 from pgoutput.recording import RecordingReader, SegmentWriter, SessionStart, batch_tracker, read_metadata
 from pgoutput.recording import list_segments
 from pgoutput.recording.stream_state import StreamState
@@ -295,7 +252,7 @@ from pgoutput.capturefile import CaptureFile
 folder = Path({str(tmp_path)!r})
 for streaming in ("off", "parallel"):
     data = {{}}
-    for version in (4, 5):
+    for version in (4, 6):
         workload = Workload(
             transactions=300, large=0.02, large_changes=150, tables=3, proto_version=version,
             streaming=streaming, changes=Range(1, 5),
@@ -309,11 +266,11 @@ for streaming in ("off", "parallel"):
         write_recording(workload, folder / f"{{streaming}}{{version}}", lambda *done: None)
         with RecordingReader(folder / f"{{streaming}}{{version}}") as recording:
             assert [one.data for one in recording.records() if one.number is not None] == data[version]
-    assert len(data[4]) == len(data[5])
-    assert all(new.startswith(old) or new[:1] == b"R" for old, new in zip(data[4], data[5]))
+    assert len(data[4]) == len(data[6])
+    assert all(new.startswith(old) or new[:1] == b"R" for old, new in zip(data[4], data[6]))
 
 # Whole transactions give the same metadata as messages one by one.
-batch = pa.array(data[5], pa.binary())
+batch = pa.array(data[6], pa.binary())
 lsns, times = pa.array([0] * len(batch)), pa.array([0] * len(batch), pa.timestamp("us", "UTC"))
 metadata, calls, feed_whole = [], [], StreamState.feed_whole
 
@@ -343,9 +300,9 @@ assert len(metadata[0]) > 1
     )
 
 
-def test_a_snapshot_has_neutral_values_in_new_fields(five: Path, tmp_path: Path) -> None:
+def test_a_snapshot_has_neutral_values_in_new_fields(derived: Path, tmp_path: Path) -> None:
     run_python(
-        five,
+        derived,
         f"""
 from pathlib import Path
 import pyarrow as pa
@@ -358,7 +315,7 @@ from pgoutput.recording import Directory, RecordingReader, Source, read_metadata
 
 source = Source(
     recording="r", system_identifier="", server_version="20.0", database="d", slot="s",
-    publications=("p",), proto_version=5,
+    publications=("p",), proto_version=6,
 )
 column = m.RelationColumn(flags=1, name="id", type_oid=20_000, type_modifier=-1)
 identity = m.ReplicaIdentity.DEFAULT
@@ -366,7 +323,7 @@ relation = m.Relation(oid=7, namespace="public", name="t", replica_identity=iden
 mood = m.Type(oid=20_000, namespace="public", name="mood")
 table = PublishedTable(relation, (mood,), (), True, "", "public.t", "id", (), None)
 segment = SnapshotSegment(Directory(Path({str(tmp_path)!r})), 1, source, 100, 5, table, 1 << 20)
-rows = encode_inserts(7, [pa.array(["a", "b"])], proto_version=5)
+rows = encode_inserts(7, [pa.array(["a", "b"])], proto_version=6)
 assert segment.add(rows) == 2
 segment.finish()
 (path,) = Path({str(tmp_path)!r}).iterdir()
@@ -375,7 +332,7 @@ with RecordingReader(path) as recording:
 assert type_ == mood
 assert (begin.final_lsn, begin.commit_time, begin.xid) == (100, 5, 0)
 assert (commit.commit_lsn, commit.end_lsn, commit.flush_lsn) == (100, 100, 0)
-assert [(one.new, one.tail) for one in inserts] == [(("a",), ""), (("b",), "")]
+assert [(one.new, one.comment) for one in inserts] == [(("a",), ""), (("b",), "")]
 assert (described.kind, described.columns[0].collation) == (m.ReplicaIdentity.DEFAULT, "")
 (version,) = read_metadata(path).relations
 assert from_json(version.relation) == described
@@ -385,7 +342,7 @@ assert from_json(version.relation) == described
 
 def test_the_rules_hold_for_the_version_once_it_is_released(tmp_path: Path) -> None:
     run_python(
-        generated(tmp_path, released=True),
+        generate(tmp_path, six, release),
         """
         from io import StringIO
         from rich.console import Console
@@ -394,7 +351,7 @@ def test_the_rules_hold_for_the_version_once_it_is_released(tmp_path: Path) -> N
         from pgoutput.synth import Scenario
         from pgoutput.versions import LATEST_RELEASED
 
-        assert CheckOptions().proto_version == Scenario().options.proto_version == LATEST_RELEASED == 5
+        assert CheckOptions().proto_version == Scenario().options.proto_version == LATEST_RELEASED == 6
         for rule in RULES:
             assert list(check(rule.legal, rule.options)) == [], rule.name
             assert [one.rule for one in check(rule.illegal, rule.options)] == [rule.name]

@@ -1,0 +1,266 @@
+"""Specs with other protocol versions, made of a copy of the spec, and the code generated from them.
+
+A function that adds a version gives it the next number. It does not change a spec that has the version
+already, so that the tests of derived specs pass in a checkout whose own spec is a derived one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+from codegen.evolution import read_lock, released
+from codegen.files import write
+from codegen.load import load
+from codegen.render import render
+from tests.codegen.spec_copy import ROOT, SpecCopy
+
+README = (ROOT / "spec/README.md").read_text(encoding="utf-8")
+_EXAMPLE = README[README.index("## A new version, step by step") :]
+_EXAMPLE_VERSION = 5
+"""The number of the version that the README's example adds."""
+
+_HIDDEN = "      HIDDEN: {value: 128, versions: 5+, doc: The column is hidden.}\n"
+
+_TYPES = """\
+  rownum:
+    oid: 8602
+    array_oid: 8603
+    server: 20+
+    doc: The number of a row.
+    text: Decimal digits.
+    binary: Int64, signed.
+    output: rownumout
+    send: rownumsend
+    modifier: none
+    arrow: int64
+    spark: LongType
+    like: int8
+  label:
+    oid: 8604
+    array_oid: 8605
+    server: 20+
+    doc: A label.
+    text: The characters as they are.
+    binary: The characters in the client encoding.
+    output: labelout
+    send: labelsend
+    modifier: length
+    arrow: string
+    spark: StringType
+    like: varchar
+"""
+
+_EVERYTHING = """\
+  Everything:
+    tag: V
+    role: payload
+    title: Everything
+    versions: 5+
+    source: nowhere
+    doc: All that a message can be made of.
+    fields:
+      - {name: mood, type: Mood, when: in_stream, doc: An enum alone.}
+      - {name: data, type: string, doc: A name that decoders use.}
+      - {name: done, type: bool, doc: A bool alone.}
+      - {name: pos, type: string, doc: Another.}
+      - {name: marks, type: Mark, doc: Flags alone.}
+      - {name: n_marks, type: string, when: {streaming: parallel}, doc: A third.}
+      - {name: hurry, type: bool, when: {streaming: parallel}, doc: A bool under a condition.}
+      - {name: other_marks, type: Mark, when: {streaming: parallel}, doc: Flags under a condition.}
+      - {count: moments, type: uint16, when: in_stream, doc: Their number.}
+      - {name: moments, list_of: timestamp, means: none, because: X., when: in_stream, doc: A list.}
+      - {length: left, type: uint8, doc: Its length.}
+      - {length: right, type: uint32, doc: Its length.}
+      - {name: left, type: bytes, doc: Bytes.}
+      - {name: right, type: bytes, doc: Bytes behind other bytes.}
+      - {count: columns, type: uint8, doc: Their number.}
+      - {count: pairs, type: uint8, doc: Their number.}
+      - {name: columns, list_of: RelationColumn, doc: A list of structs.}
+      - {name: pairs, list_of: Pair, doc: A list of other structs.}
+      - {name: wide, type: WideData, means: none, because: X., tag: W, when: in_stream, doc: A tuple.}
+      - one_of:
+          - {name: key, tag: "K", type: TupleData, means: none, because: X., doc: A choice.}
+          - {name: old, tag: "O", type: TupleData, means: none, because: X., doc: A choice.}
+      - optional: true
+        one_of:
+          - {name: wider, tag: "X", type: WideData, means: none, because: X., doc: A second choice.}
+          - {name: widest, tag: "Y", type: WideData, means: none, because: X., doc: A second choice.}
+      - {name: new, tag: "N", type: TupleData, means: none, because: X., doc: A tuple.}
+      - {name: tail, type: rest, doc: The rest.}
+"""
+
+_PARTS_OF_EVERYTHING = {
+    "enums:": """\
+  Mood:
+    doc: A mood.
+    source: nowhere
+    values:
+      GOOD: {value: g, doc: Good.}
+      BAD: {value: b, doc: Bad.}
+""",
+    "flags:": """\
+  Mark:
+    doc: A mark.
+    wire: uint8
+    source: nowhere
+    bits:
+      BIG: {value: 64, doc: Big.}
+""",
+    "structs:": """\
+  Pair:
+    doc: A pair.
+    source: nowhere
+    fields:
+      - {name: left_oid, type: oid, doc: The left.}
+      - {name: mood_of_pair, type: Mood, versions: 5+, doc: Its mood.}
+""",
+}
+"""YAML of what the message Everything needs, by the section that contains it."""
+
+_NEW_FIELDS = {
+    "  Relation:": "      - {name: kind, type: ReplicaIdentity, versions: 5+, doc: An enum.}\n",
+    "  RelationColumn:": "      - {name: collation, type: string, versions: 5+, doc: Its collation.}\n",
+    "  Insert:": "      - {name: comment, type: string, versions: 5+, doc: A text.}\n",
+}
+"""YAML of new fields of messages that every stream has, by the message or struct that contains them."""
+
+Derive = Callable[[SpecCopy], None]
+
+
+def newest(spec: SpecCopy) -> int:
+    """Return the newest version of a spec."""
+    versions = spec.read().split("\nversions:\n")[1].split("\n# What a client")[0]
+    return max(int(number) for number in re.findall(r"^  (\d+):", versions, re.MULTILINE))
+
+
+def numbered(block: str, number: int) -> str:
+    """Return YAML written for version 5 for the version `number` instead."""
+    return re.sub(rf"\b{_EXAMPLE_VERSION}(?=:\n|\+)", str(number), block)
+
+
+def add_version(spec: SpecCopy) -> int:
+    """Add a version to a spec that is equal to the newest one and not released; return its number."""
+    number = newest(spec) + 1
+    line = f"  {number}: {{server: {15 + number}+, released: false, doc: An invented version.}}\n"
+    spec.add("versions:", line)
+    return number
+
+
+def example(spec: SpecCopy) -> None:
+    """Add the version of the example in spec/README.md: each YAML block to the section that it names."""
+    if "  MultiInsert:\n" in spec.read():
+        return
+    number = newest(spec) + 1
+    for key, block in re.findall(r"```yaml\n# (\w+)\n(.*?)```", _EXAMPLE, re.DOTALL):
+        if key == "types":
+            _add_types(spec, block)
+        else:
+            spec.add(f"{key}:" if key.islower() else f"  {key}:", numbered(block, number))
+
+
+def _add_types(spec: SpecCopy, block: str) -> None:
+    """Add data types to a spec, if it has the types whose formats they have."""
+    if all(f"  {name}:\n" in spec.read("types.yaml") for name in re.findall("like: (.*)", block)):
+        spec.add("types:", block, "types.yaml")
+
+
+def five(spec: SpecCopy) -> None:
+    """Add the version of the README's example, a bit in the flags of a struct, and two more types."""
+    if "  MultiInsert:\n" in spec.read():
+        return
+    example(spec)
+    spec.add("  ColumnFlag:", numbered(_HIDDEN, newest(spec)))
+    _add_types(spec, _TYPES)
+
+
+def six(spec: SpecCopy) -> None:
+    """Add the version of `five`, and another version.
+
+    The other version has a message with fields of all kinds, and new fields in messages of every stream.
+    """
+    five(spec)
+    if "  Everything:\n" in spec.read():
+        return
+    number = add_version(spec)
+    tuples = spec.read().split("\ntuples:\n")[1].split("\nstructs:")[0].replace("TupleData:", "WideData:")
+    tuples = tuples.replace("count: uint16", "count: uint32").replace("length: uint32", "length: uint16")
+    spec.add("tuples:", tuples + "\n")
+    for key, block in {**_PARTS_OF_EVERYTHING, "messages:": _EVERYTHING, **_NEW_FIELDS}.items():
+        spec.add(key, numbered(block, number))
+
+
+def generate(folder: Path, *derive: Derive) -> Path:
+    """Derive a spec in the folder `folder`/spec; return the folder of the files generated from it."""
+    shutil.copytree(ROOT / "spec", folder / "spec")
+    copy = SpecCopy(folder / "spec")
+    for change in derive:
+        change(copy)
+    spec = load(copy.folder)
+    locked = read_lock(copy.folder)
+    assert not locked or locked == released(spec), "a released version has changed"
+    write(folder / "generated", render(spec))
+    return folder / "generated"
+
+
+def run_python(out: Path, code: str) -> None:
+    """Run Python code with the generated modules of `out` instead of those in generated/.
+
+    The code has the numbers `NEW`, the version of `five`, and `OLD`, the version before it.
+    """
+    # An editable install adds generated/ to sys.path.
+    prelude = f"""\
+import sys
+sys.path[:] = [p for p in sys.path if p != {str(ROOT / "generated")!r}]
+from pgoutput._protocols import VERSIONS
+NEW = min(number for number, protocol in VERSIONS.items() if "MultiInsert" in protocol.by_name)
+OLD = NEW - 1
+"""
+    path = os.pathsep.join([str(out), str(ROOT / "runtime")])
+    done = subprocess.run(
+        [sys.executable, "-c", prelude + textwrap.dedent(code)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+ROUND_TRIP = """
+from hypothesis import given, settings, strategies as st
+from pgoutput import strategies
+from pgoutput.versions import CODECS
+
+for in_stream, streaming in ((False, "off"), (True, "on"), (True, "parallel")):
+    for version in (OLD, NEW, max(CODECS)):
+        @settings(deadline=None, database=None, max_examples=200)
+        @given(st.one_of(*strategies.VERSIONS[version](in_stream, streaming).values()))
+        def round_trip(message):
+            codec = CODECS[version]
+            assert codec.decode(codec.encode(message), in_stream, streaming) == message
+
+        round_trip()
+"""
+"""Python code that encodes and decodes what the generated strategies draw."""
+
+
+def check_types(out: Path) -> None:
+    """Check that mypy and ruff accept the generated modules with this project's configuration."""
+    configuration = ROOT / "pyproject.toml"
+    mypy = ("mypy", "--config-file", configuration, "--cache-dir", ROOT / ".mypy_cache/codegen")
+    ruff = ("ruff", "check", "--no-cache", "--config", configuration)
+    for folder, command in ((out, mypy), (ROOT, ruff)):
+        done = subprocess.run(
+            [sys.executable, "-m", *command, out / "pgoutput"],
+            env={**os.environ, "MYPYPATH": f"{out}{os.pathsep}{ROOT / 'runtime'}"},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
