@@ -1,16 +1,43 @@
-"""The version of PostgreSQL that a synthetic stream reports as its server's version."""
+"""PostgreSQL versions: which one a synthetic stream reports, and what servers of a version send."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from pgoutput.versions import SERVERS
+from pgoutput import _protocols
+from pgoutput._roles import classes
+from pgoutput.versions import LATEST_RELEASED, SERVERS
 
 _MAJOR: Final = 18
 _MINOR: Final = 4
 
+MAJOR_VERSIONS: Final = range(min(SERVERS.values()), max(19, *SERVERS.values()) + 1)
+"""The major versions of PostgreSQL whose streams the package knows."""
 
-def server_version(proto_version: int) -> str:
-    """Return the server version that a synthetic stream reports: 18.4, or the first with `proto_version`."""
-    needed = SERVERS[proto_version]
-    return f"{_MAJOR}.{_MINOR}" if needed <= _MAJOR else f"{needed}.0"
+FIRST_WITHOUT_EMPTY: Final = 15
+"""First major version of PostgreSQL that does not send transactions without changes."""
+
+
+def newest_version(major: int) -> int:
+    """Return the newest released protocol version that servers of a major version speak."""
+    spoken = (version for version, first in SERVERS.items() if first <= major and version <= LATEST_RELEASED)
+    return max(spoken)
+
+
+def default_server(proto_version: int) -> int:
+    """Return the major version that a synthetic stream reports: 18, or the first with `proto_version`.
+
+    Also 18 if there is no such protocol version.
+    """
+    return max(_MAJOR, SERVERS.get(proto_version, 0))
+
+
+def server_version(major: int) -> str:
+    """Return the server version that a synthetic stream reports for a major version, such as 18.4 for 18."""
+    return f"{major}.{_MINOR if major == _MAJOR else 0}"
+
+
+def first_server(role: str) -> int:
+    """Return the first major version of PostgreSQL that sends messages with a role, such as `truncate`."""
+    servers = (_protocols.ALL_VERSIONS.by_name[kind.__name__].server for kind in classes(role))
+    return min(int(server.partition("+")[0]) for server in servers)

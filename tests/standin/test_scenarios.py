@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgoutput import v1
+from pgoutput import envelope, v1
 from pgoutput.messages import Begin, XLogData
 from pgoutput.recorder import Recorder, RecorderOptions
 from pgoutput.recording import RecordingReader
@@ -175,10 +175,29 @@ def test_no_transaction_is_lost_when_connections_drop_while_the_scenario_grows(t
     assert found == [one.xid for one in begun if isinstance(one, Begin)]
 
 
-def test_a_two_phase_slot_requires_a_protocol_version_with_two_phase() -> None:
-    with StandIn(shop()) as server, connect_walsender(server) as raw:
+def test_a_two_phase_slot_sends_prepared_transactions_in_every_protocol_version() -> None:
+    db = shop()
+    with StandIn(db) as server, connect_walsender(server) as raw:
         raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput (SNAPSHOT 'nothing', TWO_PHASE)")
-        answer = raw.ask("START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '2', publication_names 'p')")
-        assert error_fields(answer[0][1])["M"].startswith(
-            "the slot has the flag two_phase: ask for proto_version 3"
-        )
+        raw.query("START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1', publication_names 'p')")
+        expected = payloads(db, {"proto_version": 1, "two_phase": True})
+        assert {data[:1] for data in expected} >= {b"b", b"P", b"K"}
+        received: list[bytes] = []
+        while len(received) < len(expected):
+            tag, body = raw.read()
+            message = envelope.decode(body) if tag == b"d" else None
+            if isinstance(message, XLogData):
+                received.append(message.data)
+        assert received == expected
+
+
+def test_a_server_refuses_options_that_its_version_lacks() -> None:
+    db = Scenario(server=13)
+    with StandIn(db) as server, connect_walsender(server) as raw:
+        raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput (SNAPSHOT 'nothing')")
+        for option, error in (
+            ("proto_version '2'", "client sent proto_version=2 but server only supports protocol 1 or lower"),
+            ("proto_version '1', binary 'on'", "unrecognized pgoutput option: binary"),
+        ):
+            answer = raw.ask(f"START_REPLICATION SLOT a LOGICAL 0/0 ({option}, publication_names 'p')")
+            assert error_fields(answer[0][1])["M"] == error

@@ -294,7 +294,7 @@ class _Run:
         asked = {
             "proto_version": str(self._options.proto_version),
             "publication_names": self._name,
-            **self._options.non_default(),
+            **self._options.requested(),
         }
         options = ", ".join(f"{name} '{value}'" for name, value in asked.items())
         two_phase = ", TWO_PHASE" if self._options.two_phase else ""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 import pytest
 
+from pgoutput._servers import MAJOR_VERSIONS
 from pgoutput.messages import XLogData
 from pgoutput.stream import Tables
 from pgoutput.stream.check import Checker, CheckOptions, check
 from pgoutput.synth import Scenario
 from pgoutput.testing import FAULTS, Stream
-from pgoutput.testing.programs import Alter, Program
+from pgoutput.testing.programs import Alter, Program, Truncate
 from tests.synth.random_scenarios import OPTION_SETS, random_scenario
 from tests.synth.text_reader import TextReader
 
@@ -56,6 +58,30 @@ def test_output_is_deterministic_for_a_seed(options: dict[str, Any]) -> None:
         sent = list(random_scenario(seed)[0].stream(**options))
         assert sent == list(random_scenario(seed)[0].stream(**options))
         assert sent == list(random_scenario(seed, **options)[0].stream())
+
+
+@pytest.mark.parametrize("server", MAJOR_VERSIONS)
+def test_streams_of_each_server_violate_no_rule_and_lead_to_the_expected_rows(server: int) -> None:
+    empty = 0
+    for options in OPTION_SETS:
+        try:
+            Scenario(server=server, **options)
+        except ValueError:
+            continue
+        for seed in FEW:
+            db, program = random_scenario(seed, server=server, **options)
+            stream = Stream.of(db)
+            assert list(check(db.stream(), stream.options)) == []
+            tags = b"".join(data[:1] for data in stream.messages)
+            empty += len(re.findall(b"BO?C", tags))
+            assert server >= 11 or b"T" not in tags
+            if not any(isinstance(step, Alter | Truncate) for step in program.steps):
+                tables, names = Tables(), complete_tables(db, program)
+                for done in TextReader(options).transactions(sent(db)):
+                    tables.apply(done)
+                rows = {name: db.rows(table) for name, table in db.tables.items()}
+                assert replayed(tables, names) == published_rows(db, names, rows)
+    assert (empty > 0) == (server < 15)
 
 
 # Expected rows

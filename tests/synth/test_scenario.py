@@ -297,6 +297,77 @@ def test_alter_table_sends_a_new_relation_message() -> None:
     assert list(last(db).tables) == ["public.u"]
 
 
+# Servers
+
+
+def test_servers_before_15_send_empty_transactions() -> None:
+    found = {}
+    for server in (10, 13, 14, 15):
+        db = Scenario(server=server, proto_version=1)
+        t, hidden = (
+            db.table("public.t", id="int4 key"),
+            db.table("public.h", id="int4 key", published=False),
+        )
+        with db.transaction(origin="node") as tx:
+            tx.insert(hidden, id=1)
+        with db.transaction() as tx, tx.savepoint() as point:
+            point.insert(t, id=1)
+            point.rollback()
+        with db.transaction() as tx:
+            tx.insert(t, id=1)
+            tx.truncate(t)
+        found[server] = names(db)
+    hidden_changes, rolled_back = ["Begin", "Origin", "Commit"], ["Begin", "Commit"]
+    changed = ["Begin", "Relation", "Insert", "Relation", "Truncate", "Commit"]
+    assert found == {
+        10: [*hidden_changes, "Begin", "Relation", "Insert", "Commit"],
+        13: [*hidden_changes, *changed],
+        14: [*hidden_changes, *rolled_back, *changed],
+        15: changed,
+    }
+
+
+def test_the_flag_two_phase_of_the_slot_holds_in_every_protocol_version() -> None:
+    db = Scenario(server=15, proto_version=1, two_phase=True)
+    t = db.table("public.t", id="int4 key")
+    with db.transaction() as tx:
+        tx.insert(t, id=1)
+        tx.prepare("gid")
+    db.commit_prepared("gid")
+    expected = ["BeginPrepare", "Relation", "Insert", "Prepare", "CommitPrepared"]
+    assert names(db) == names(db, proto_version=3) == expected
+    assert db.options.requested() == {}
+    assert Scenario(proto_version=3, two_phase=True).options.requested() == {"two_phase": "on"}
+    assert list(db.stream()) == list(db.stream(proto_version=3))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"server": 9}, "server must be a major version of PostgreSQL from 10 to 19, not 9"),
+        ({"server": 13, "streaming": "on"}, "PostgreSQL 13 has no streaming = on, which needs PostgreSQL 14"),
+        ({"server": 13, "binary": True}, "PostgreSQL 13 has no binary = on, which needs PostgreSQL 14"),
+        ({"server": 14, "two_phase": True}, "PostgreSQL 14 has no two_phase = on, which needs PostgreSQL 15"),
+        ({"server": 15, "origin": "none"}, "PostgreSQL 15 has no origin = none, which needs PostgreSQL 16"),
+        ({"server": 13, "proto_version": 2}, "PostgreSQL 13 has no protocol version 2, which needs Post"),
+        ({"server": 12, "publish_via_partition_root": True}, "no publish_via_partition_root, which needs"),
+    ],
+)
+def test_options_that_a_server_lacks_are_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Scenario(**options)
+
+
+def test_a_server_limits_streams_and_tables() -> None:
+    db = Scenario(server=14)
+    assert (db.options.proto_version, db.server_version) == (2, "14.0")
+    with pytest.raises(ValueError, match="PostgreSQL 14 has no protocol version 3"):
+        next(db.stream(proto_version=3))
+    for publication in ({"where": ("id", "=", 1)}, {"column_list": ["id"]}):
+        with pytest.raises(ScenarioError, match="PostgreSQL 14 has no row filters and column lists"):
+            db.table("public.t", {"id": "int4 key"}, **publication)
+
+
 # LSNs of envelopes
 
 
@@ -501,8 +572,8 @@ def test_refused_operations_change_nothing() -> None:
 def test_options_of_later_versions_are_refused() -> None:
     with pytest.raises(ValueError, match="streaming = on needs protocol version 2, not 1"):
         Scenario(proto_version=1, streaming="on")
-    with pytest.raises(ValueError, match="two_phase = on needs protocol version 3, not 2"):
-        list(Scenario(proto_version=2).stream(two_phase=True))
+    with pytest.raises(ValueError, match="streaming = parallel needs protocol version 4, not 2"):
+        list(Scenario(proto_version=2).stream(streaming="parallel"))
     with pytest.raises(ValueError, match="there is no protocol version 9"):
         Scenario(proto_version=9)
 

@@ -45,8 +45,10 @@ def test_other_options_are_random(option: str) -> None:
 
 
 def test_unsupported_options_are_rejected() -> None:
-    with pytest.raises(ValueError, match="two_phase = on needs protocol version 3, not 1"):
-        scenarios(proto_version=1, two_phase=True)
+    with pytest.raises(ValueError, match="streaming = on needs protocol version 2, not 1"):
+        scenarios(proto_version=1, streaming="on")
+    with pytest.raises(ValueError, match="PostgreSQL 13 has no streaming = on"):
+        scenarios(server=13, streaming="on")
     with pytest.raises(TypeError, match="a scenario has no option speed"):
         scenarios(speed=1)  # type: ignore[call-arg]
 

@@ -7,10 +7,9 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from pgoutput._servers import server_version
-from pgoutput.errors import ReplicationError
+from pgoutput._servers import default_server, server_version
 from pgoutput.messages import PrimaryKeepalive, Relation, Streaming, XLogData
-from pgoutput.versions import LATEST_RELEASED, OPTIONS
+from pgoutput.versions import LATEST_RELEASED
 
 Envelope: TypeAlias = XLogData | PrimaryKeepalive
 """An envelope that a walsender sends: XLogData or a primary keepalive."""
@@ -128,7 +127,9 @@ class GeneratedSource:
 
     def __init__(self, factory: StreamFactory) -> None:
         self._factory = factory
-        self.server_version: str = getattr(factory, "server_version", server_version(LATEST_RELEASED))
+        self.server_version: str = getattr(
+            factory, "server_version", server_version(default_server(LATEST_RELEASED))
+        )
         self.system_identifier: str = getattr(factory, "system_identifier", "7000000000000000001")
         self.database: str = getattr(factory, "database", "")
         self.publications: tuple[str, ...] | None = getattr(factory, "publications", None)
@@ -146,20 +147,7 @@ class GeneratedSource:
         Args:
             options: Options from the client's START_REPLICATION command.
             after_lsn: LSN up to which the client has confirmed the stream.
-
-        Raises:
-            ReplicationError: The slot has two_phase set, but the protocol version does not support two-phase
-                commit.
         """
-        required = OPTIONS["two_phase"]["on"].proto_version
-        if options.two_phase and options.proto_version < required:
-            raise ReplicationError(
-                f"the slot has the flag two_phase: ask for proto_version {required} or higher, "
-                "or create a slot without it"
-            )
-        return self._follow(options, after_lsn)
-
-    def _follow(self, options: PluginOptions, after_lsn: int) -> Iterator[Envelope | None]:
         arguments = msgspec.structs.asdict(options)
         del arguments["publication_names"]
         sent = 0

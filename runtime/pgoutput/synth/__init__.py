@@ -1,4 +1,4 @@
-"""Synthetic databases, and the messages that PostgreSQL 18 would send for their transactions.
+"""Synthetic databases, and the messages that PostgreSQL would send for their transactions.
 
 A `Scenario` is a synthetic database that a test changes step by step. The scenario yields the stream of the
 database's transactions, and the rows of all tables after each commit. `pgoutput.synth.workload` generates
@@ -12,11 +12,12 @@ require("synth", "numpy", "pyarrow")
 from pgoutput.synth.expected_rows import CommittedState
 from pgoutput.synth.export import write_capture_file, write_recording
 from pgoutput.synth.options import StreamOptions
-from pgoutput.synth.scenario import MIN_WORK_MEM, Scenario
+from pgoutput.synth.scenario import FIRST_WITH_ROW_FILTERS, MIN_WORK_MEM, Scenario
 from pgoutput.synth.tables import ScenarioTable
 from pgoutput.synth.transaction import Savepoint, Transaction, TransactionScope
 
 __all__ = [
+    "FIRST_WITH_ROW_FILTERS",
     "MIN_WORK_MEM",
     "CommittedState",
     "Savepoint",

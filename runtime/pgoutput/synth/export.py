@@ -12,7 +12,6 @@ from uuid import uuid4
 import msgspec
 
 from pgoutput import envelope
-from pgoutput._servers import server_version
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import XLogData
 from pgoutput.synth.atomic_output import new_folder, require_absent, staging_folder
@@ -34,7 +33,7 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
 
     Raises:
         RecordingError: The file exists, or another process is writing it.
-        ValueError: The protocol version does not support an option.
+        ValueError: The protocol version or the server does not support an option.
         ScenarioError: A value has no binary format.
         OSError: The file cannot be written. No partial output is left.
     """
@@ -46,7 +45,7 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
             # A gzip file without name and time depends on its content only.
             compressed = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else None
             with compressed or nullcontext(file) as lines:
-                lines.write(encode_header(_header(stream_options)))
+                lines.write(encode_header(_header(stream_options, scenario.server_version)))
                 for message in scenario.stream(**options):
                     lines.write(encode_record("copydata", envelope.encode(message)))
             file.flush()
@@ -68,7 +67,7 @@ def write_recording(
 
     Raises:
         RecordingError: The folder is not empty, or another process is writing to it.
-        ValueError: The protocol version does not support an option.
+        ValueError: The protocol version or the server does not support an option.
         ScenarioError: A value has no binary format.
         OSError: The folder cannot be written. No partial output is left.
     """
@@ -78,12 +77,12 @@ def write_recording(
     source = recording.Source(
         recording=str(uuid4()),
         system_identifier="",
-        server_version=server_version(stream_options.proto_version),
+        server_version=scenario.server_version,
         database=_NAME,
         slot=_NAME,
         publications=(_NAME,),
         proto_version=stream_options.proto_version,
-        options=stream_options.non_default(),
+        options=stream_options.requested(),
         slot_two_phase=stream_options.two_phase,
     )
     with new_folder(folder) as temporary:
@@ -97,11 +96,11 @@ def write_recording(
     return sorted(folder.iterdir())
 
 
-def _header(stream_options: StreamOptions) -> Header:
-    options = {"publication_names": f'"{_NAME}"'} | stream_options.non_default()
+def _header(stream_options: StreamOptions, server_version: str) -> Header:
+    options = {"publication_names": f'"{_NAME}"'} | stream_options.requested()
     return Header(
         stream_options.proto_version,
         options,
         slot_two_phase=stream_options.two_phase,
-        server_version=server_version(stream_options.proto_version),
+        server_version=server_version,
     )

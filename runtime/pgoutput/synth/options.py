@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
+from pgoutput import _protocols
 from pgoutput.messages import Streaming
-from pgoutput.versions import CODECS, LATEST_RELEASED, OPTIONS
+from pgoutput.versions import CODECS, LATEST_RELEASED, OPTIONS, SERVERS
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options that a client passes to START_REPLICATION, under the server's names.
+
+    `two_phase` is also a flag of the slot, which the server follows in every protocol version.
 
     Raises:
         ValueError: The protocol version is unknown, or does not support an option value.
@@ -34,22 +38,61 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.proto_version not in CODECS:
             known = ", ".join(map(str, CODECS))
             raise ValueError(f"there is no protocol version {self.proto_version!r}; there are {known}")
-        for name, value in self.non_default().items():
+        for name, value in self._non_default().items():
             if value not in OPTIONS[name]:
                 raise ValueError(f"{name} is one of {', '.join(OPTIONS[name])}, not {value!r}")
             needed = OPTIONS[name][value].proto_version
-            if self.proto_version < needed:
+            if self.proto_version < needed and name not in _slot_flags(self.proto_version):
                 raise ValueError(
                     f"{name} = {value} needs protocol version {needed}, not {self.proto_version}"
                 )
 
-    def non_default(self) -> dict[str, str]:
-        """Return the options that differ from their default, except proto_version, as text by option name."""
+    def requested(self) -> dict[str, str]:
+        """Return the options of START_REPLICATION that differ from their default, as text by option name.
+
+        `proto_version` is left out, and so is a flag of the slot that is no option of the protocol version.
+        """
         return {
-            name: value if isinstance(value, str) else "on"
-            for name in OPTIONS
-            if (value := getattr(self, name)) != _DEFAULTS[name]
+            name: value
+            for name, value in self._non_default().items()
+            if OPTIONS[name][value].proto_version <= self.proto_version
         }
+
+    def _non_default(self) -> dict[str, str]:
+        return _non_default(msgspec.structs.asdict(self))
+
+
+def _slot_flags(proto_version: int) -> set[str | None]:
+    """Return the options that a server follows as flags of the slot, although the version lacks them."""
+    return {message.option for message in _protocols.VERSIONS[proto_version].foreign}
+
+
+def require_server(server: int, options: Mapping[str, Any]) -> None:
+    """Check that servers of a major version accept options (fields of `StreamOptions`).
+
+    Raises:
+        ValueError: Only later servers accept the protocol version or an option.
+    """
+    version = int(options.get("proto_version", 0))
+    needs = {f"{name} = {value}": OPTIONS[name].get(value) for name, value in _non_default(options).items()}
+    firsts = {text: need.server for text, need in needs.items() if need is not None}
+    if version in SERVERS:
+        firsts[f"protocol version {version}"] = SERVERS[version]
+    for text, first in firsts.items():
+        if server < first:
+            raise ValueError(
+                f"PostgreSQL {server} has no {text}, which needs PostgreSQL {first}; choose a later server "
+                "or leave the option out"
+            )
+
+
+def _non_default(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options that differ from their default, except proto_version, as text by option name."""
+    return {
+        name: value if isinstance(value, str) else "on"
+        for name in OPTIONS
+        if (value := options.get(name, _DEFAULTS[name])) != _DEFAULTS[name]
+    }
 
 
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(StreamOptions)}

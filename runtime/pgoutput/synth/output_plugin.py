@@ -14,6 +14,7 @@ import msgspec
 
 from pgoutput import catalog, messages
 from pgoutput._build import build, builder, fitted
+from pgoutput._servers import FIRST_WITHOUT_EMPTY, first_server
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.synth.options import StreamOptions
@@ -42,16 +43,19 @@ class OutputPlugin:
     Args:
         options: Options of START_REPLICATION.
         via_root: Whether the publication has the option publish_via_partition_root.
+        server: Major version of the server.
         write: Function that sends a message.
     """
 
-    def __init__(self, options: StreamOptions, via_root: bool, write: WriteMessage) -> None:
+    def __init__(self, options: StreamOptions, via_root: bool, server: int, write: WriteMessage) -> None:
         self._options = options
         self._insert, self._update, self._delete = (
             builder(role, options.proto_version) for role in ("insert", "update", "delete")
         )
         self._build = partial(build, proto_version=options.proto_version)
         self._via_root = via_root
+        self._sends_empty = server < FIRST_WITHOUT_EMPTY
+        self._sends_truncate = server >= first_server("truncate")
         self._write = write
         self._unsent_begin: tuple[int, TransactionEnd] | None = None
         """LSN and end of the current transaction, until its Begin message is sent (sent_begin_txn)."""
@@ -69,11 +73,19 @@ class OutputPlugin:
     # Transactions
 
     def begin(self, lsn: int, end: TransactionEnd) -> None:
-        """Begin a transaction. The first published change writes the Begin message (pgoutput_begin_txn)."""
+        """Begin a transaction (pgoutput_begin_txn).
+
+        The first published change writes the Begin message, as the Commit message does before PostgreSQL 15.
+        """
         self._unsent_begin = (lsn, end)
 
     def commit(self, end: TransactionEnd) -> None:
-        """Write a Commit message, unless the transaction has no published changes (pgoutput_commit_txn)."""
+        """Write a Commit message (pgoutput_commit_txn).
+
+        From PostgreSQL 15 on, a transaction without published changes has neither Begin nor Commit.
+        """
+        if self._sends_empty:
+            self._send_begin()
         if self._unsent_begin is None:
             self.end("commit", end)
         self._unsent_begin = None
@@ -144,7 +156,7 @@ class OutputPlugin:
         """
         xid = change.xid if streamed else None
         oids = []
-        for definition, root, is_root in change.definitions:
+        for definition, root, is_root in change.definitions if self._sends_truncate else ():
             if definition.published and (not is_root if not self._via_root else root is None):
                 self._send_begin()
                 self._maybe_send_schema(definition, root, xid, change.top)

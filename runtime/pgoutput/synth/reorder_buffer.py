@@ -6,11 +6,13 @@ Follows src/backend/replication/logical/decode.c and reorderbuffer.c.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from pgoutput.messages import Message, PrimaryKeepalive, XLogData
+from pgoutput.stream import encode_for
 from pgoutput.synth.options import StreamOptions
 from pgoutput.synth.output_plugin import OutputPlugin
 from pgoutput.synth.table_definition import Cells
@@ -23,10 +25,14 @@ from pgoutput.synth.wal import (
     TransactionEnd,
     TruncateRecord,
 )
-from pgoutput.versions import CODECS
 
 BufferedRecord: TypeAlias = RowChange | TruncateRecord | LogicalMessageRecord | Invalidation
 """WAL record that is kept until its transaction is sent."""
+
+_FIRST_WITH_KNOWN_SUBTRANSACTIONS: Final = 14
+"""First major version of PostgreSQL that links a subtransaction to its transaction at its first WAL record.
+Earlier servers do so at the commit, so they send nothing for a transaction whose changes are all rolled
+back."""
 
 _CHANGE_BYTES: Final = 80
 """Size of a change in memory without its rows, in bytes (sizeof(ReorderBufferChange))."""
@@ -65,14 +71,18 @@ class ReorderBuffer:
         work_mem: `logical_decoding_work_mem`, in bytes.
         via_root: Whether the publication has publish_via_partition_root.
         after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
+        server: Major version of the server.
     """
 
-    def __init__(self, options: StreamOptions, work_mem: int, via_root: bool, after_lsn: int) -> None:
+    def __init__(
+        self, options: StreamOptions, work_mem: int, via_root: bool, after_lsn: int, server: int
+    ) -> None:
         self._options = options
         self._work_mem = work_mem
         self._after_lsn = after_lsn
-        self._encode = CODECS[options.proto_version].encode
-        self._plugin = OutputPlugin(options, via_root, self._write)
+        self._server = server
+        self._encode = partial(encode_for, proto_version=options.proto_version)
+        self._plugin = OutputPlugin(options, via_root, server, self._write)
         self._txns: dict[int, _Txn] = {}
         self._output: list[XLogData | PrimaryKeepalive] = []
         self._time = 0
@@ -183,7 +193,7 @@ class ReorderBuffer:
         elif txn.streamed_xids:
             self._send_block(txn)
             self._plugin.stream_commit(end)
-        else:
+        elif txn.changes or self._server >= _FIRST_WITH_KNOWN_SUBTRANSACTIONS:
             self._plugin.begin(txn.first_lsn, end)
             self._process(txn, False)
             self._plugin.commit(end)

@@ -7,14 +7,14 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pgoutput._servers import server_version
+from pgoutput._servers import MAJOR_VERSIONS, default_server, newest_version, server_version
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import AnyMessage, PrimaryKeepalive, Streaming, XLogData
 from pgoutput.stream import StreamDecoder
 from pgoutput.synth.column_types import split_qualified_name
 from pgoutput.synth.ddl import build_columns, with_publication, with_replica_identity
 from pgoutput.synth.expected_rows import CommittedState, TableRow, committed_rows, history
-from pgoutput.synth.options import StreamOptions
+from pgoutput.synth.options import StreamOptions, require_server
 from pgoutput.synth.reorder_buffer import ReorderBuffer
 from pgoutput.synth.table_definition import TableDefinition
 from pgoutput.synth.tables import ScenarioTable
@@ -25,6 +25,11 @@ from pgoutput.synth.wal import Idle, LogicalMessageRecord, ReplicationOrigin
 from pgoutput.versions import LATEST_RELEASED
 
 _MAX_WAIT_SECONDS: Final = 31_536_000.0
+
+_FIRST_WITH_PARTITION_ROOT: Final = 13
+"""First major version of PostgreSQL with the option publish_via_partition_root of publications."""
+FIRST_WITH_ROW_FILTERS: Final = 15
+"""First major version of PostgreSQL with row filters and column lists of publications."""
 
 MIN_WORK_MEM: Final = 64 << 10
 """Smallest `logical_decoding_work_mem` that a server accepts, in bytes; the default of scenarios."""
@@ -38,6 +43,7 @@ class Scenario:
 
     Attributes:
         options: Default options of `stream`.
+        server: Major version of the PostgreSQL server.
         tables: All tables and partitions, by name with schema. A later rename does not change this key.
         wal: The simulated write-ahead log.
         publish_via_partition_root: Whether changes of partitions are published as changes of their root
@@ -45,9 +51,12 @@ class Scenario:
         logical_decoding_work_mem: Memory limit of unsent changes, in bytes.
 
     Args:
-        proto_version: Protocol version.
+        server: Major version of the PostgreSQL server, such as 13: the scenario sends what this version
+            sends. None for 18, or for the first that speaks `proto_version`.
+        proto_version: Protocol version; None for the newest released version that the server speaks.
         streaming: Whether large transactions are sent while in progress: `off`, `on` or `parallel`.
-        two_phase: Whether prepared transactions are sent at PREPARE TRANSACTION.
+        two_phase: Whether prepared transactions are sent at PREPARE TRANSACTION. A flag of the slot, which
+            servers follow in every protocol version.
         binary: Whether values are sent in binary format.
         messages: Whether logical messages are sent.
         origin: `any` sends all changes; `none` skips changes replicated from another node.
@@ -60,13 +69,15 @@ class Scenario:
             operations.
 
     Raises:
-        ValueError: The protocol version does not support an option, or logical_decoding_work_mem is negative.
+        ValueError: The protocol version or the server does not support an option, or
+            logical_decoding_work_mem is negative.
     """
 
     def __init__(
         self,
         *,
-        proto_version: int = LATEST_RELEASED,
+        server: int | None = None,
+        proto_version: int | None = None,
         streaming: Streaming = "off",
         two_phase: bool = False,
         binary: bool = False,
@@ -80,7 +91,15 @@ class Scenario:
             raise ValueError(
                 f"logical_decoding_work_mem must be 0 bytes or more, not {logical_decoding_work_mem}"
             )
-        self.options: StreamOptions = StreamOptions(
+        if server is not None and server not in MAJOR_VERSIONS:
+            raise ValueError(
+                f"server must be a major version of PostgreSQL from {MAJOR_VERSIONS[0]} to "
+                f"{MAJOR_VERSIONS[-1]}, not {server!r}"
+            )
+        if proto_version is None:
+            proto_version = LATEST_RELEASED if server is None else newest_version(server)
+        self.server: int = default_server(proto_version) if server is None else server
+        self.options: StreamOptions = self._requested(
             proto_version=proto_version,
             streaming=streaming,
             two_phase=two_phase,
@@ -88,6 +107,11 @@ class Scenario:
             messages=messages,
             origin=origin,
         )
+        if publish_via_partition_root and self.server < _FIRST_WITH_PARTITION_ROOT:
+            raise ValueError(
+                f"PostgreSQL {self.server} has no publish_via_partition_root, which needs PostgreSQL "
+                f"{_FIRST_WITH_PARTITION_ROOT}"
+            )
         self.publish_via_partition_root = publish_via_partition_root
         self.logical_decoding_work_mem = logical_decoding_work_mem
         self.tables: dict[str, ScenarioTable] = {}
@@ -102,7 +126,11 @@ class Scenario:
     @property
     def server_version(self) -> str:
         """Version of PostgreSQL that a stand-in server of the scenario reports, such as 18.4."""
-        return server_version(self.options.proto_version)
+        return server_version(self.server)
+
+    def _requested(self, **options: Any) -> StreamOptions:
+        require_server(self.server, options)
+        return StreamOptions(**options)
 
     # Schema
 
@@ -138,6 +166,11 @@ class Scenario:
         Raises:
             ScenarioError: The server would refuse the table.
         """
+        if self.server < FIRST_WITH_ROW_FILTERS and (column_list, where) != (None, None):
+            raise ScenarioError(
+                f"{name}: PostgreSQL {self.server} has no row filters and column lists, which need "
+                f"PostgreSQL {FIRST_WITH_ROW_FILTERS}"
+            )
         namespace, local = split_qualified_name(name)
         built = build_columns({**(columns or {}), **named}, self._types)
         definition = TableDefinition(
@@ -232,12 +265,16 @@ class Scenario:
             options: Stream options (fields of `StreamOptions`) that override `Scenario.options`.
 
         Raises:
-            ValueError: The protocol version does not support an option.
+            ValueError: The protocol version or the server does not support an option.
             ScenarioError: A value has no binary format.
         """
-        stream_options = msgspec.structs.replace(self.options, **options)
+        stream_options = self._requested(**msgspec.structs.asdict(self.options) | options)
         buffer = ReorderBuffer(
-            stream_options, self.logical_decoding_work_mem, self.publish_via_partition_root, after_lsn
+            stream_options,
+            self.logical_decoding_work_mem,
+            self.publish_via_partition_root,
+            after_lsn,
+            self.server,
         )
         end_lsn = self.end_lsn  # read first: the final keepalive must not cover records written meanwhile
         for record in self.wal.records:
@@ -252,11 +289,15 @@ class Scenario:
             options: Stream options (fields of `StreamOptions`) that override `Scenario.options`.
 
         Raises:
-            ValueError: The protocol version does not support an option.
+            ValueError: The protocol version or the server does not support an option.
             ScenarioError: A value has no binary format.
         """
         stream_options = msgspec.structs.replace(self.options, **options)
-        decoder = StreamDecoder(stream_options.proto_version, streaming=stream_options.streaming)
+        decoder = StreamDecoder(
+            stream_options.proto_version,
+            streaming=stream_options.streaming,
+            two_phase=stream_options.two_phase,
+        )
         for sent in self.stream(after_lsn=after_lsn, **options):
             if isinstance(sent, XLogData):
                 yield decoder.decode(sent.data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -11,9 +11,6 @@ from pgoutput.synth.column_types import TypeRegistry
 from pgoutput.synth.table_definition import Cells, TableDefinition
 from pgoutput.synth.tables import ScenarioTable
 from pgoutput.synth.wal import TransactionEnd, WriteAheadLog
-
-if TYPE_CHECKING:
-    from pgoutput.synth.transaction import Transaction
 
 
 class CommitEffects(msgspec.Struct, frozen=True):
@@ -25,6 +22,13 @@ class CommitEffects(msgspec.Struct, frozen=True):
     """Changed rows as (table, row number, committed cells); the cells are None for a deleted row."""
     definitions: dict[ScenarioTable, TableDefinition]
     """For each table that the transaction used: the definition of the table at the commit."""
+
+
+class PreparedTransaction(Protocol):
+    """A transaction after PREPARE TRANSACTION."""
+
+    def finish_prepared(self, kind: str) -> None:
+        """Commit or roll back the transaction; `kind` is `commit_prepared` or `rollback_prepared`."""
 
 
 class TransactionManager:
@@ -44,9 +48,9 @@ class TransactionManager:
         self.wal: WriteAheadLog = WriteAheadLog(seed)
         self.types: TypeRegistry = TypeRegistry(self.wal.next_oid)
         self.commits: list[CommitEffects] = []
-        self.prepared: dict[str, Transaction] = {}
+        self.prepared: dict[str, PreparedTransaction] = {}
 
-    def add_prepared(self, gid: str, transaction: Transaction) -> None:
+    def add_prepared(self, gid: str, transaction: PreparedTransaction) -> None:
         """Register a prepared transaction under its gid.
 
         Raises:
@@ -56,7 +60,7 @@ class TransactionManager:
             raise ScenarioError(f"transaction identifier {gid!r} is already in use")
         self.prepared[gid] = transaction
 
-    def take_prepared(self, gid: str) -> Transaction:
+    def take_prepared(self, gid: str) -> PreparedTransaction:
         """Return the transaction prepared under a gid, and free the gid.
 
         Raises:

@@ -10,6 +10,8 @@ from pgoutput.messages import Streaming
 class ScenarioOptions(TypedDict, total=False):
     """Keyword arguments of `pgoutput.synth.Scenario`."""
 
+    server: int
+    """Major version of the PostgreSQL server; if it is not given, a random version."""
     proto_version: int
     """Protocol version of the stream; if it is not given, a random released version."""
     streaming: Streaming

@@ -10,7 +10,7 @@ import msgspec
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import ReplicaIdentity
-from pgoutput.synth import Scenario, ScenarioTable
+from pgoutput.synth import FIRST_WITH_ROW_FILTERS, Scenario, ScenarioTable
 from pgoutput.testing import programs
 from pgoutput.testing.programs import Program, ProgramRunner, Step, TableDefinition, Values
 
@@ -73,7 +73,7 @@ def generate_program(random: Random, scenario: Scenario) -> Program:
         random: Source of the random decisions.
         scenario: An empty scenario.
     """
-    tables = tuple(_tables(random))
+    tables = tuple(_tables(random, scenario))
     program = Program((ENUM,), {DOMAIN: "int4"}, tables, ())
     runner = ProgramRunner(scenario, program)
     steps: list[Step] = []
@@ -98,12 +98,13 @@ def generate_program(random: Random, scenario: Scenario) -> Program:
     return msgspec.structs.replace(program, steps=tuple(steps))
 
 
-def _tables(random: Random) -> Iterator[TableDefinition]:
+def _tables(random: Random, scenario: Scenario) -> Iterator[TableDefinition]:
+    kinds = [kind for kind in _TABLE_KINDS if scenario.server >= _FIRST_SERVERS.get(kind, 0)]
     for number in range(_MAX_TABLES):
         if number and random.randint(0, _MAX_TABLES) == 0:
             return
         name = f"{SCHEMA}.t{number}"
-        yield random.choice(_TABLE_KINDS)(random, name)
+        yield random.choice(kinds)(random, name)
 
 
 def _columns(random: Random) -> dict[str, str]:
@@ -173,6 +174,8 @@ _TABLE_KINDS: Final = (
     _unpublished,
     _partitioned,
 )
+_FIRST_SERVERS: Final = {_filtered: FIRST_WITH_ROW_FILTERS, _with_column_list: FIRST_WITH_ROW_FILTERS}
+"""First major version of PostgreSQL that can publish a kind of table, by function; others: all versions."""
 
 
 def _step(random: Random, runner: ProgramRunner, number: int) -> Step:

@@ -112,6 +112,7 @@ def _without_open_transactions(scenario: Scenario) -> Scenario:
     """Return a copy of the scenario without its open transactions, which cannot be pickled."""
     copy = Scenario(
         **msgspec.structs.asdict(scenario.options),
+        server=scenario.server,
         publish_via_partition_root=scenario.publish_via_partition_root,
         logical_decoding_work_mem=scenario.logical_decoding_work_mem,
     )

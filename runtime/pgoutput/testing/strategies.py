@@ -7,36 +7,39 @@ from itertools import product
 from random import Random
 from typing import Any, Final, Unpack
 
-import msgspec
 from hypothesis import note
 from hypothesis import strategies as st
 
-from pgoutput.synth import MIN_WORK_MEM, Scenario, StreamOptions
+from pgoutput.synth import MIN_WORK_MEM, Scenario
 from pgoutput.testing.faults import Corruption, Stream, corruptions
 from pgoutput.testing.options import ScenarioOptions
 from pgoutput.testing.python_source import format_program
 from pgoutput.testing.random_programs import generate_program
 from pgoutput.versions import CODECS, LATEST_RELEASED, OPTIONS
 
-_STREAM_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
+_DEPENDENT_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
     "proto_version": tuple(version for version in CODECS if version <= LATEST_RELEASED),
     "streaming": tuple(OPTIONS["streaming"]),
     "two_phase": (False, True),
     "binary": (False, True),
     "messages": (False, True),
     "origin": tuple(OPTIONS["origin"]),
+    "publish_via_partition_root": (False, True),
+    "server": (None, 14, 13),
 }
-"""Values of each stream option, from which one is chosen at random, by option name."""
+"""Values of each option of `Scenario` that not every server supports in every protocol version, by name.
+
+PostgreSQL 14 is the last server that sends empty transactions, and 13 the last without stream blocks.
+"""
 
 _SMALL_WORK_MEM: Final = 300
 """Value of logical_decoding_work_mem, in bytes, that some random transactions exceed and others do not."""
 
 _DATABASE_OPTIONS: Final[Mapping[str, st.SearchStrategy[Any]]] = {
-    "publish_via_partition_root": st.booleans(),
     "logical_decoding_work_mem": st.sampled_from((MIN_WORK_MEM, 0, _SMALL_WORK_MEM)),
     "seed": st.integers(0, (1 << 16) - 1),
 }
-"""Hypothesis strategies for the options of `Scenario` that are not stream options, by option name."""
+"""Hypothesis strategies for the other options of `Scenario`, by option name."""
 
 _MIN_MESSAGES: Final = 2
 """Minimum number of messages in a stream to which a fault is applied."""
@@ -53,16 +56,16 @@ def scenarios(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Scenario]
 
     Raises:
         TypeError: `Scenario` has no such option.
-        ValueError: No protocol version supports this combination of options.
+        ValueError: No protocol version or server supports this combination of options.
     """
     fixed: dict[str, Any] = dict(options)
-    unknown = fixed.keys() - _STREAM_OPTIONS.keys() - _DATABASE_OPTIONS.keys()
+    unknown = fixed.keys() - _DEPENDENT_OPTIONS.keys() - _DATABASE_OPTIONS.keys()
     if unknown:
         raise TypeError(f"a scenario has no option {', '.join(sorted(unknown))}")
-    database = {
+    others = {
         name: st.just(fixed[name]) if name in fixed else values for name, values in _DATABASE_OPTIONS.items()
     }
-    return _scenarios(st.sampled_from(_valid_options(fixed)), st.fixed_dictionaries(database))
+    return _scenarios(st.sampled_from(_valid_options(fixed)), st.fixed_dictionaries(others))
 
 
 def streams(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Stream]:
@@ -73,7 +76,7 @@ def streams(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Stream]:
 
     Raises:
         TypeError: `Scenario` has no such option.
-        ValueError: No protocol version supports this combination of options.
+        ValueError: No protocol version or server supports this combination of options.
     """
     return scenarios(**options).map(Stream.of)
 
@@ -86,7 +89,7 @@ def broken_streams(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Corr
 
     Raises:
         TypeError: `Scenario` has no such option.
-        ValueError: No protocol version supports this combination of options.
+        ValueError: No protocol version or server supports this combination of options.
     """
     valid = streams(**options).filter(lambda stream: len(stream.messages) >= _MIN_MESSAGES)
     return valid.flatmap(corruptions)
@@ -107,28 +110,29 @@ class _DrawnRandom(Random):
 
 @st.composite
 def _scenarios(
-    draw: st.DrawFn, stream: st.SearchStrategy[StreamOptions], database: st.SearchStrategy[dict[str, Any]]
+    draw: st.DrawFn, dependent: st.SearchStrategy[dict[str, Any]], others: st.SearchStrategy[dict[str, Any]]
 ) -> Scenario:
-    options = msgspec.structs.asdict(draw(stream)) | draw(database)
+    options = draw(dependent) | draw(others)
     scenario = Scenario(**options)
     program = generate_program(_DrawnRandom(draw), scenario)
     note(format_program(program, options))
     return scenario
 
 
-def _valid_options(fixed: Mapping[str, Any]) -> list[StreamOptions]:
-    """Return the valid combinations of stream options that have the values `fixed`, the simplest first.
+def _valid_options(fixed: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the valid combinations of dependent options that have the values `fixed`, the simplest first.
 
     Raises:
-        ValueError: No protocol version supports this combination of options.
+        ValueError: No protocol version or server supports this combination of options.
     """
-    valid: list[StreamOptions] = []
+    valid: list[dict[str, Any]] = []
     errors: list[ValueError] = []
-    names = tuple(_STREAM_OPTIONS)[::-1]  # `product` varies its last factor fastest: the version
-    for values in product(*((fixed[name],) if name in fixed else _STREAM_OPTIONS[name] for name in names)):
+    names = tuple(_DEPENDENT_OPTIONS)[::-1]  # `product` varies its last factor fastest: the version
+    for values in product(*((fixed[name],) if name in fixed else _DEPENDENT_OPTIONS[name] for name in names)):
         options = dict(zip(names, values, strict=True))
         try:
-            valid.append(StreamOptions(**options))
+            Scenario(**options)
+            valid.append(options)
         except ValueError as error:
             errors.append(error)
     if not valid:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from pgoutput import envelope
-from pgoutput._servers import server_version
+from pgoutput._servers import default_server, server_version
 from pgoutput.capturefile import CaptureFile
 from pgoutput.errors import DecodeError, RecordingError
 from pgoutput.messages import XLogData
@@ -69,7 +69,7 @@ def open_stream(path: str | PathLike[str]) -> RecordedStream:
         with CaptureFile(path) as capture:
             header = capture.header
         options = _plugin_options(path, header.proto_version, header.options, header.slot_two_phase)
-        version = header.server_version or server_version(header.proto_version)
+        version = header.server_version or server_version(default_server(header.proto_version))
         return RecordedStream(path=path, options=options, server_version=version)
     # pgoutput.recording needs pyarrow, which is optional here.
     from pgoutput.recording import (
@@ -102,7 +102,7 @@ def open_stream(path: str | PathLike[str]) -> RecordedStream:
     return RecordedStream(
         path=path,
         options=options,
-        server_version=source.server_version or server_version(source.proto_version),
+        server_version=source.server_version or server_version(default_server(source.proto_version)),
         database=source.database,
         system_identifier=source.system_identifier or _DEFAULT_SYSTEM_IDENTIFIER,
         metadata=metadata,

@@ -16,14 +16,12 @@ from pgoutput import messages
 from pgoutput._layout import Field, sides
 from pgoutput._offsets import layout_of
 from pgoutput._roles import CHANGES, ROLES, ROW_FIELDS, classes, field_name, meaning_of, read_end
+from pgoutput._servers import FIRST_WITHOUT_EMPTY
 from pgoutput.messages import Message, TupleData
 from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 from pgoutput.standin.source import PluginOptions
 from pgoutput.stream import TrackedTransaction, TransactionTracker, encode_for
 from pgoutput.values import decode_binary, encode_binary
-
-_SKIPS_EMPTY: Final = 15
-"""First major version of PostgreSQL that does not send transactions without changes."""
 
 
 class TranscodedStream(RecordedStream, frozen=True, kw_only=True):
@@ -62,7 +60,7 @@ class _Transcoder:
         self._converts_values = options.binary != recorded.options.binary
         is_older = options.proto_version < recorded.options.proto_version
         self._later_fields = _later_fields(options.proto_version) if is_older else {}
-        self._keeps_empty = int(recorded.server_version.partition(".")[0]) < _SKIPS_EMPTY
+        self._keeps_empty = int(recorded.server_version.partition(".")[0]) < FIRST_WITHOUT_EMPTY
         self._relations: dict[int, messages.Relation] = {}
         self._tracker = TransactionTracker(self._new, lenient=True)
 
