@@ -103,8 +103,8 @@ USES = {
         from pgoutput.testing import strategies
 
         options = strategies._valid_options({})
-        assert {one.proto_version for one in options} == {1, 2, 3, 4}
-        assert {one.proto_version for one in strategies._valid_options({"proto_version": 5})} == {5}
+        assert {one["proto_version"] for one in options} == {1, 2, 3, 4}
+        assert {one["proto_version"] for one in strategies._valid_options({"proto_version": 5})} == {5}
         """,
     "recorder": """
         from pgoutput.errors import ReplicationError
