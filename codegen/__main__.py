@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 
 SpecOption = Annotated[Path, typer.Option("--spec", help="Folder of the spec.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder of the generated files.")]
 
 
 class Refused(Exception):
@@ -38,13 +40,23 @@ def generate(
         bool, typer.Option("--release", help="Store the layouts of newly released versions in the lock.")
     ] = False,
     spec: SpecOption = Path("spec"),
-    out: Annotated[Path, typer.Option(help="Folder of the generated files.")] = Path("generated"),
+    out: OutOption = Path("generated"),
 ) -> None:
     """Write the generated files; running it twice changes nothing."""
-    if context.invoked_subcommand is not None:
-        return
-    loaded = load(spec)
-    locked = evolution.read_lock(spec)
+    if context.invoked_subcommand is None:
+        _generate(spec, out, load(spec), evolution.read_lock(spec), check=check, release=release)
+
+
+def _generate(
+    spec: Path,
+    out: Path,
+    loaded: Spec,
+    locked: Mapping[str, evolution.WireForm],
+    *,
+    check: bool = False,
+    release: bool = False,
+) -> None:
+    """Write the generated files and the lock; `locked` are the layouts that must not have changed."""
     if broken := evolution.broken(locked, loaded):
         raise Refused("\n".join(broken))
     if locked and not release and (missing := evolution.released(loaded).keys() - locked.keys()):
@@ -64,6 +76,18 @@ def generate(
         lines.append(f"stale: {spec / evolution.LOCK}")
     if lines:
         raise Refused("\n".join([*lines, "run `python -m codegen`, and commit what it writes"]))
+
+
+@app.command()
+def remove(
+    label: Annotated[str, typer.Argument(metavar="VERSION", help="The version, such as v1.")],
+    spec: SpecOption = Path("spec"),
+    out: OutOption = Path("generated"),
+) -> None:
+    """Remove a released version that the spec no longer has from the lock, and write the generated files."""
+    loaded = load(spec)
+    locked = evolution.read_lock(spec)
+    _generate(spec, out, loaded, evolution.without(spec, locked, loaded, label))
 
 
 @app.command()

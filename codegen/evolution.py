@@ -15,7 +15,7 @@ import msgspec
 
 from codegen.model import PROTOCOLS, Spec
 from codegen.resolve import Field, MessageView, View, resolve
-from codegen.yamlfile import SpecError
+from codegen.yamlfile import SpecError, unknown
 
 LOCK = "released.json"
 
@@ -144,7 +144,9 @@ def broken(locked: Mapping[str, WireForm], spec: Spec) -> list[str]:
 
 def _broken(label: str, locked: WireForm, now: Mapping[str, WireForm]) -> Iterator[str]:
     if label not in now:
-        yield f"released-version-removed: {label} is released, and now gone or no longer released"
+        text = f"{label} is released, and now gone or no longer released"
+        remedy = f"restore it, or if nobody needs it, run `python -m codegen remove {label}`"
+        yield f"released-version-removed: {text}: {remedy}"
         return
     for change in changes(locked, now[label]):
         if label not in PROTOCOLS or change.rule != "released-message-added":
@@ -165,6 +167,21 @@ def read_lock(directory: Path) -> Mapping[str, WireForm]:
         raise SpecError(f"{path}:1: {text}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}:1: not a lock, restore it: {error}") from None
+
+
+def without(directory: Path, locked: Mapping[str, WireForm], spec: Spec, label: str) -> dict[str, WireForm]:
+    """Return the released wire forms without those of a version, such as `v1`, that is no longer in the spec.
+
+    Raises:
+        SpecError: The spec still has the version, or the lock does not.
+    """
+    known = [one for one in locked if one not in PROTOCOLS]
+    if label not in known:
+        raise SpecError(f"{directory / LOCK}:1: {unknown('version', label, known)}")
+    if (number := int(label[1:])) in spec.versions:
+        text = f"version {number} is still in `versions`: remove it here first, then run this command again"
+        raise next(file for file in spec.files if "versions" in file.data).error(("versions", number), text)
+    return {one: form for one, form in locked.items() if one != label}
 
 
 def not_locked(directory: Path, label: str) -> str:

@@ -58,7 +58,7 @@ def tables(spec: Spec, versions: Mapping[int, View], envelope: View) -> str:
         },
         "states": states.STATES,
         "streaming": {
-            name: Gate.parse(value.versions).first for name, value in spec.options["streaming"].values.items()
+            name: spec.gate(value.versions).first for name, value in spec.options["streaming"].values.items()
         },
         "files": {file.path.name: _file(file) for file in spec.files if "messages" in file.data},
     }

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from codegen.layout import FORMATS, Form
-from codegen.model import Gate, Spec
+from codegen.model import Spec
 from codegen.resolve import SIZES, Cell, Field, MessageView, View, snake
 
 WIDTH = 110
@@ -225,7 +225,7 @@ def description(field: Field, spec: Spec, absent: str) -> str:
     notes = [field.doc]
     if field.when:
         notes.append(f"Only {when_in_words(spec, field.when)}; {absent} elsewhere.")
-    elif not field.required and field.since > 1:
+    elif not field.required and field.since > min(spec.versions):
         notes.append(f"Since protocol version {field.since}; {absent} before.")
     elif not field.required:
         notes.append(f"{absent[0].upper()}{absent[1:]} if the message does not contain it.")
@@ -241,18 +241,18 @@ def when_in_words(spec: Spec, when: str) -> str:
     """Return in words the condition under which a field is sent."""
     if when in spec.contexts:
         text = spec.contexts[when].doc.rstrip(".")
-        versions = spec.contexts[when].versions
+        versions = spec.gate(spec.contexts[when].versions)
         return f"{text[0].lower()}{text[1:]} (protocol version {versions})"
     option, _, chosen = when.partition(" = ")
-    return f"with `{when}` (protocol version {spec.options[option].values[chosen].versions})"
+    return f"with `{when}` (protocol version {spec.gate(spec.options[option].values[chosen].versions)})"
 
 
-def since(versions: str) -> str:
+def since(spec: Spec, versions: str) -> str:
     """Return a sentence for a range of protocol versions such as `2+`; empty for all versions."""
-    gate = Gate.parse(versions)
+    gate = spec.gate(versions)
     if gate.last is not None:
         return f" Only in protocol version {gate}."
-    return f" Since protocol version {gate.first}." if gate.first > 1 else ""
+    return f" Since protocol version {gate.first}." if gate.first > min(spec.versions) else ""
 
 
 def condition(when: str) -> str:
@@ -273,7 +273,7 @@ def gates(message: MessageView, view: View) -> str:
     """Return text with a message's tag, protocol versions, server versions, option, sender and source."""
     parts = [f"Tag `{message.tag}`"]
     if view.protocol.name == "pgoutput":
-        parts.append(f"protocol version {Gate.parse(message.gate)}")
+        parts.append(f"protocol version {message.gate}")
     parts.append(f"server {message.server}")
     if message.option:
         parts.append(f"option `{message.option}`")

@@ -54,6 +54,9 @@ class Gate(msgspec.Struct, frozen=True):
 PROTOCOLS = ("pgoutput", "replication")
 """Names of the protocols. Messages of `pgoutput` have protocol versions, messages of `replication` do not."""
 
+EVERY_VERSION = "1+"
+"""The gate of all protocol versions, also in a spec that begins with a later version than 1."""
+
 GateText = Annotated[
     str,
     msgspec.Meta(
@@ -111,7 +114,7 @@ class EnumValue(_Record, frozen=True, kw_only=True):
     """A value of an enum; one character on the wire."""
 
     value: str
-    versions: GateText = "1+"
+    versions: GateText = EVERY_VERSION
 
 
 class Enum(_Record, frozen=True, kw_only=True):
@@ -125,7 +128,7 @@ class FlagBit(_Record, frozen=True, kw_only=True):
     """A named bit of a flag field."""
 
     value: int
-    versions: GateText = "1+"
+    versions: GateText = EVERY_VERSION
 
 
 class Flags(_Record, frozen=True, kw_only=True):
@@ -190,7 +193,7 @@ class Message(_Record, frozen=True, kw_only=True):
     source: str
     fields: list[Entry]
     role: Role | None = None
-    versions: GateText = "1+"
+    versions: GateText = EVERY_VERSION
     server: GateText | None = None
     option: str | None = None
     sender: Literal["server", "client"] = "server"
@@ -261,3 +264,12 @@ class Spec(msgspec.Struct, frozen=True):
     rules: dict[str, Rule]
     files: tuple[YamlFile, ...]
     """The files of the spec, from which the protocol explorer shows lines."""
+
+    def gate(self, text: str) -> Gate:
+        """Return the gate written as `text`, limited to the spec's versions, of which it must have one.
+
+        In a spec with the versions 2 to 4, `1+` is `2+`, and `1-2` is `2`.
+        """
+        gate = Gate.parse(text)
+        inside = [version for version in self.versions if version in gate]
+        return Gate(inside[0], None if gate.last is None else inside[-1])

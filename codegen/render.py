@@ -37,7 +37,7 @@ _FILTERS = (
     filters.alternatives, filters.annotation, filters.arguments, filters.bounds, filters.byte,
     filters.c_name, filters.c_type, filters.cell_structs, filters.cells, filters.compact,
     filters.condition, filters.contexts, filters.count_struct, filters.doc, filters.format, filters.kind,
-    filters.length_sizes, filters.literal, filters.mask, filters.pairs, filters.positional, filters.since,
+    filters.length_sizes, filters.literal, filters.mask, filters.pairs, filters.positional,
     filters.target, filters.types, filters.value, filters.variable, filters.wrap, snake,
 )  # fmt: skip
 
@@ -239,6 +239,7 @@ def _environment(spec: Spec) -> jinja2.Environment:
         arrow=PYARROW_OF_ARROW.__getitem__,
         parts_of=lambda view: layout.parts(view).items(),
         scalar_notation=scalar_notation,
+        since=functools.partial(filters.since, spec),
         spark=SPARK_OF_ARROW.__getitem__,
     )
     return env

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from codegen.model import Entry, EnumValue, FlagBit, Gate, Message, Protocol, Scalar, Spec
+from codegen.model import EVERY_VERSION, Entry, EnumValue, FlagBit, Gate, Message, Protocol, Scalar, Spec
 from codegen.roles import Role
 
 SIZES = {
@@ -132,8 +132,9 @@ def resolve(spec: Spec, protocol: Protocol, version: int | None) -> View:
 
 
 def _message(spec: Spec, name: str, message: Message, version: int | None) -> MessageView:
-    since = Gate.parse(message.versions).first
-    server = message.server or (spec.versions[since].server if since > 1 else "10+")
+    gate = spec.gate(message.versions)
+    since = gate.first
+    server = message.server or spec.versions[since].server
     view = MessageView(
         name=name,
         title=message.title,
@@ -141,7 +142,7 @@ def _message(spec: Spec, name: str, message: Message, version: int | None) -> Me
         role=message.role,
         doc=message.doc,
         since=since,
-        gate=message.versions,
+        gate=str(gate),
         server=server,
         source=message.source,
         sender=message.sender,
@@ -163,7 +164,7 @@ def _fields(
 
 
 def _field(spec: Spec, entry: Entry, owner: MessageView | Field, version: int | None) -> Field:
-    since = owner.since if entry.versions is None else Gate.parse(entry.versions).first
+    since = owner.since if entry.versions is None else spec.gate(entry.versions).first
     server = entry.server or (owner.server if since == owner.since else spec.versions[since].server)
     option = entry.option or owner.option
     when = _when(entry.when)
@@ -184,7 +185,7 @@ def _field(spec: Spec, entry: Entry, owner: MessageView | Field, version: int | 
         means=None if entry.means == "none" else entry.means,
         optional=entry.optional,
         literal=entry.literal,
-        required=entry.versions is None and when is None,
+        required=when is None and _everywhere(spec, entry, owner),
     )
     if entry.one_of:
         sides = [
@@ -205,10 +206,16 @@ def _field(spec: Spec, entry: Entry, owner: MessageView | Field, version: int | 
     return _plain_field(spec, entry, field, version)
 
 
+def _everywhere(spec: Spec, entry: Entry, owner: MessageView | Field) -> bool:
+    """Return whether all versions of the message or struct have the field."""
+    outer = owner.gate if isinstance(owner, MessageView) else EVERY_VERSION
+    return entry.versions is None or spec.gate(outer).within(spec.gate(entry.versions))
+
+
 def _plain_field(spec: Spec, entry: Entry, field: Field, version: int | None) -> Field:
     replace = msgspec.structs.replace
     if field.type in spec.enums:
-        values, later = _values(spec.enums[field.type].values, version)
+        values, later = _values(spec, spec.enums[field.type].values, version)
         return replace(
             field,
             kind="enum",
@@ -220,7 +227,7 @@ def _plain_field(spec: Spec, entry: Entry, field: Field, version: int | None) ->
             type_doc=spec.enums[field.type].doc,
         )
     if field.type in spec.flags:
-        values, later = _values(spec.flags[field.type].bits, version)
+        values, later = _values(spec, spec.flags[field.type].bits, version)
         return replace(
             field,
             kind="flags",
@@ -252,13 +259,13 @@ def _plain_field(spec: Spec, entry: Entry, field: Field, version: int | None) ->
 
 
 def _values(
-    members: Mapping[str, EnumValue] | Mapping[str, FlagBit], version: int | None
+    spec: Spec, members: Mapping[str, EnumValue] | Mapping[str, FlagBit], version: int | None
 ) -> tuple[dict[str, str], dict[str, int]]:
     """Return names of an enum's values or flags' bits in `version`, and the first versions of later ones.
 
     The keys of both mappings are the values or bits. If `version` is None, all names are returned.
     """
-    gates = {name: Gate.parse(member.versions) for name, member in members.items()}
+    gates = {name: spec.gate(member.versions) for name, member in members.items()}
     values = {
         str(member.value): name
         for name, member in members.items()

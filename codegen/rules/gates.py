@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
-from codegen.model import Entry, EnumValue, FlagBit, Gate, Spec
+from codegen.model import EVERY_VERSION, Entry, EnumValue, FlagBit, Gate, Spec
 from codegen.rules.common import Problem, entries, label, walk
 from codegen.yamlfile import Place, unknown
-
-_EVERYTHING = Gate(1)
 
 
 def readable(spec: Spec) -> Iterator[Problem]:
@@ -53,33 +52,35 @@ def _values(spec: Spec) -> Iterator[tuple[Place, EnumValue | FlagBit]]:
 
 
 def versions_in_order(spec: Spec) -> Iterator[Problem]:
-    """Check that versions are numbered 1, 2, 3 …, and that the released ones, at least one, come first."""
-    before = True
-    for position, (number, version) in enumerate(spec.versions.items(), start=1):
-        place = ("versions", number)
-        if number != position:
-            yield place, f"version {number} stands where version {position} belongs"
-        if version.released and not before:
-            yield place, f"version {number} is released, version {number - 1} before it is not"
-        before = version.released
+    """Check that the numbers of versions increase, and that the released ones, at least one, come first."""
+    for number in spec.versions:
+        if number < 1:
+            yield ("versions", number), f"version {number} cannot be: the numbers of versions begin at 1"
     if not any(version.released for version in spec.versions.values()):
-        yield ("versions", 1), "no version is released; version 1 must be"
+        yield ("versions",), "no version is released: the first one must be, with `released: true`"
+    for (before, earlier), (number, version) in pairwise(spec.versions.items()):
+        place = ("versions", number)
+        if number <= before:
+            yield place, f"version {number} comes after version {before}: sort the versions"
+        if version.released and not earlier.released:
+            yield place, f"version {number} is released, version {before} before it is not"
 
 
 def nested(spec: Spec) -> Iterator[Problem]:
-    """Check that each gate names existing versions and is within the gates of its message and condition."""
+    """Check that each gate has a version, and is within the gates of its message and condition."""
     for option, record in spec.options.items():
         for name, value in record.values.items():
             place: Place = ("options", option, "values", name, "versions")
-            yield from _known(spec, place, f"{option}.{name}", Gate.parse(value.versions))
+            yield from _known(spec, place, f"{option}.{name}", value.versions)
     for name, context in spec.contexts.items():
         place = ("contexts", name, "versions")
-        yield from _known(spec, place, name, Gate.parse(context.versions))
+        yield from _known(spec, place, name, context.versions)
+    every = spec.gate(EVERY_VERSION)
     everywhere: dict[Place, bool] = {}
     for place, member in _values(spec):
-        gate = Gate.parse(member.versions)
-        yield from _known(spec, (*place, "versions"), f"{place[1]}.{place[3]}", gate)
-        everywhere[place[:3]] = everywhere.get(place[:3], False) or gate == _EVERYTHING
+        yield from _known(spec, (*place, "versions"), f"{place[1]}.{place[3]}", member.versions)
+        always = every.within(spec.gate(member.versions))
+        everywhere[place[:3]] = everywhere.get(place[:3], False) or always
     for place, found in everywhere.items():
         if not found:
             what = "an enum needs a value" if place[0] == "enums" else "flags need a bit"
@@ -87,9 +88,8 @@ def nested(spec: Spec) -> Iterator[Problem]:
     for protocol in spec.protocols.values():
         for name, message in protocol.messages.items():
             place = ("messages", name)
-            gate = Gate.parse(message.versions)
-            yield from _known(spec, (*place, "versions"), name, gate)
-            if protocol.name != "pgoutput" and gate != _EVERYTHING:
+            yield from _known(spec, (*place, "versions"), name, message.versions)
+            if protocol.name != "pgoutput" and message.versions != EVERY_VERSION:
                 text = f"{name}: the messages of {protocol.name} have no versions"
                 yield (*place, "versions"), text
             if message.option is not None and message.option not in spec.options:
@@ -98,41 +98,42 @@ def nested(spec: Spec) -> Iterator[Problem]:
                 if protocol.name != "pgoutput" and entry.versions is not None:
                     text = f"{name}.{label(entry)}: the messages of {protocol.name} have no versions"
                     yield (*below, "versions"), text
-                yield from _entry(spec, below, f"{name}.{label(entry)}", entry, gate)
+                yield from _entry(spec, below, f"{name}.{label(entry)}", entry, message.versions)
     for name, struct in spec.structs.items():
         for below, entry in walk(struct.fields, ("structs", name, "fields")):
-            yield from _entry(spec, below, f"{name}.{label(entry)}", entry, _EVERYTHING)
+            yield from _entry(spec, below, f"{name}.{label(entry)}", entry, EVERY_VERSION)
 
 
-def _known(spec: Spec, place: Place, name: str, gate: Gate) -> Iterator[Problem]:
-    for end in (gate.first, gate.last or gate.first):
-        if end not in spec.versions:
-            known = ", ".join(map(str, spec.versions))
-            text = f"there is no version {end}; add it to `versions`, or take one of {known}"
-            yield place, f"{name}: {text}"
+def _known(spec: Spec, place: Place, name: str, text: str) -> Iterator[Problem]:
+    gate = Gate.parse(text)
+    versions = f"the versions are {', '.join(map(str, spec.versions))}"
+    if gate.last is not None and gate.last > max(spec.versions):
+        yield place, f"{name}: there is no version {gate.last}: {versions}; write `{gate.first}+`, or add it"
+    if not any(version in gate for version in spec.versions):
+        yield place, f"{name}: no version is in the gate `{text}`: {versions}; widen the gate, or remove this"
 
 
-def _entry(spec: Spec, place: Place, name: str, entry: Entry, outer: Gate) -> Iterator[Problem]:
-    gate = outer if entry.versions is None else Gate.parse(entry.versions)
+def _entry(spec: Spec, place: Place, name: str, entry: Entry, outer: str) -> Iterator[Problem]:
     at = (*place, "versions")
-    yield from _known(spec, at, name, gate)
-    if not gate.within(outer):
-        yield at, f"{name}: the gate {gate} is wider than that of its message, {outer}"
-    elif entry.versions is not None and outer.within(gate):
+    yield from _known(spec, at, name, entry.versions or outer)
+    gate, message = spec.gate(entry.versions or outer), spec.gate(outer)
+    if not gate.within(message):
+        yield at, f"{name}: the gate {gate} is wider than that of its message, {message}"
+    elif entry.versions is not None and Gate.parse(outer).within(Gate.parse(entry.versions)):
         yield at, f"{name}: the gate {gate} is that of its message: leave it out"
     if entry.option is not None and entry.option not in spec.options:
         yield (*place, "option"), f"{name}: {unknown('option', entry.option, spec.options)}"
-    for what, allowed in _conditions(spec, entry):
-        if not gate.within(allowed):
-            yield at, f"{name}: the gate {gate} is wider than that of {what}, {allowed}"
+    for what, condition in _conditions(spec, entry):
+        if not gate.within(spec.gate(condition)):
+            yield at, f"{name}: the gate {gate} is wider than that of {what}, {spec.gate(condition)}"
 
 
-def _conditions(spec: Spec, entry: Entry) -> Iterator[tuple[str, Gate]]:
+def _conditions(spec: Spec, entry: Entry) -> Iterator[tuple[str, str]]:
     """Yield name and gate of the context or option value in the entry's `when`. Unknown names are skipped."""
     if isinstance(entry.when, str):
         if entry.when in spec.contexts:
-            yield f"the context {entry.when}", Gate.parse(spec.contexts[entry.when].versions)
+            yield f"the context {entry.when}", spec.contexts[entry.when].versions
         return
     for option, value in (entry.when or {}).items():
         if option in spec.options and value in spec.options[option].values:
-            yield f"{option} = {value}", Gate.parse(spec.options[option].values[value].versions)
+            yield f"{option} = {value}", spec.options[option].values[value].versions

@@ -103,9 +103,9 @@ def contexts(spec: Spec) -> Iterator[Problem]:
                 yield ("contexts", name, key), f"{name}: {text}"
 
 
-def _always_present(message: Message, entry: Entry) -> bool:
-    gate = Gate.parse(entry.versions or "1+")
-    return Gate.parse(message.versions).within(gate) and entry.when is None
+def _always_present(spec: Spec, message: Message, entry: Entry) -> bool:
+    gate = spec.gate(entry.versions or message.versions)
+    return spec.gate(message.versions).within(gate) and entry.when is None
 
 
 def _meanings(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
@@ -122,7 +122,7 @@ def _meanings(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
         elif meaning not in (*required, *optional):
             known = ", ".join((*required, *optional)) or "none"
             yield at, f"{name}.{entry.name}: the role `{message.role}` has no `{meaning}`; it has {known}"
-        elif meaning in required and (place[-2] != "fields" or not _always_present(message, entry)):
+        elif meaning in required and (place[-2] != "fields" or not _always_present(spec, message, entry)):
             text = f"the role `{message.role}` needs `{meaning}` in every version and everywhere"
             yield at, f"{name}.{entry.name}: {text}: leave out `versions`, `when` and `one_of`"
         elif meaning in found:

@@ -6,6 +6,7 @@ already, so that the tests of derived specs pass in a checkout whose own spec is
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from codegen.evolution import read_lock, released
+from codegen.evolution import LOCK, read_lock, released
 from codegen.files import write
 from codegen.load import load
 from codegen.render import render
@@ -194,6 +195,17 @@ def six(spec: SpecCopy) -> None:
     spec.add("tuples:", tuples + "\n")
     for key, block in {**_PARTS_OF_EVERYTHING, "messages:": _EVERYTHING, **_NEW_FIELDS}.items():
         spec.add(key, numbered(block, number))
+
+
+def without_oldest(spec: SpecCopy) -> int:
+    """Remove the oldest version from `versions` and from the lock; return its number."""
+    text = spec.read()
+    number = min(load(spec.folder).versions)
+    spec.write(re.sub(rf"^  {number}:\n(?:    .*\n)+", "", text, count=1, flags=re.MULTILINE))
+    lock = json.loads(spec.read(LOCK))
+    lock.pop(f"v{number}", None)
+    spec.write(json.dumps(lock), LOCK)
+    return number
 
 
 def generate(folder: Path, *derive: Derive) -> Path:

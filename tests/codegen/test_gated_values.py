@@ -222,7 +222,11 @@ def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        ("value: a, versions: 5+", "value: a, versions: 6+", "ReplicaIdentity.ANY: there is no version 6"),
+        (
+            "value: a, versions: 5+",
+            "value: a, versions: 6+",
+            "ReplicaIdentity.ANY: no version is in the gate `6+`",
+        ),
         ("value: 4, versions: 5+", "value: 4, versions: 4-6", "TruncateOption.ONLY: there is no version 6"),
         ("value: a, versions: 5+", "value: a, versions: 5..", "`5..` is not a gate"),
         ("value: 4, versions: 5+", "value: 4, versions: 5-4", "the gate `5-4` ends before it begins"),

@@ -115,12 +115,13 @@ MISTAKES = [
     Mistake("no gate in a context", "        versions: 2+\n", "", "LogicalMessage.xid: the gate 1+ is wider than that of the context in_stream, 2+", at="      - name: xid"),
     Mistake("gate wider than the option", ABORT_LSN, ABORT_LSN.replace("4+", "3+"), "StreamAbort.abort_lsn: the gate 3+ is wider than that of streaming = parallel, 4+"),
     Mistake("gate of the message again", FIELD, "@      - {name: x, type: lsn, versions: 1+, doc: X.}", "Begin.x: the gate 1+ is that of its message: leave it out"),
-    Mistake("gate of no version", "    versions: 3+\n", "@    versions: 9+\n", "BeginPrepare: there is no version 9; add it to `versions`, or take one of 1, 2, 3, 4", after="  BeginPrepare:"),
-    Mistake("field of no version", FIELD, "@      - {name: x, type: lsn, versions: 2-9, doc: X.}", "Begin.x: there is no version 9"),
-    Mistake("option of no version", '      "on": {versions: 3+', '@      "on": {versions: 7+', "two_phase.on: there is no version 7"),
-    Mistake("context of no version", "    versions: 2+\n    enter", "@    versions: 6+\n    enter", "in_stream: there is no version 6"),
+    Mistake("gate of no version", "    versions: 3+\n", "@    versions: 9+\n", "BeginPrepare: no version is in the gate `9+`: the versions are 1, 2, 3, 4; widen the gate, or remove this", after="  BeginPrepare:"),
+    Mistake("field of no version", FIELD, "@      - {name: x, type: lsn, versions: 2-9, doc: X.}", "Begin.x: there is no version 9: the versions are 1, 2, 3, 4; write `2+`, or add it"),
+    Mistake("option of no version", '      "on": {versions: 3+', '@      "on": {versions: 7+', "two_phase.on: no version is in the gate `7+`"),
+    Mistake("context of no version", "    versions: 2+\n    enter", "@    versions: 6+\n    enter", "in_stream: no version is in the gate `6+`"),
     Mistake("envelope with versions", "    sender: client\n", "    sender: client\n@    versions: 2+\n", "StandbyStatusUpdate: the messages of replication have no versions", after="  Standby", file="replication.yaml"),
-    Mistake("version gap", "  4:\n", "@  6:\n", "version 6 stands where version 4 belongs"),
+    Mistake("versions in another order", "  1:\n", "  9:\n", "version 2 comes after version 9: sort the versions", at="  2:\n"),
+    Mistake("version 0", "  1:\n", "@  0:\n", "version 0 cannot be: the numbers of versions begin at 1"),
     Mistake("unreleased before released", "    released: true\n", "    released: false\n", "version 4 is released, version 3 before it is not", after="  3:", at="  4:"),
     Mistake("version with a name", "  4:\n", "@  four:\n", "versions: `four` cannot be a name here"),
     # Names and tags
@@ -424,7 +425,9 @@ def test_a_missing_protocol_is_refused(run: Run, spec: SpecCopy, tmp_path: Path)
 
 def test_a_spec_without_a_released_version_is_refused(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     spec.write(spec.read().replace("released: true", "released: false"))
-    assert error_of(run, spec, tmp_path).endswith(": no version is released; version 1 must be\n")
+    assert error_of(run, spec, tmp_path).endswith(
+        ": no version is released: the first one must be, with `released: true`\n"
+    )
 
 
 @pytest.mark.parametrize("exists", [True, False])
