@@ -197,15 +197,14 @@ def six(spec: SpecCopy) -> None:
         spec.add(key, numbered(block, number))
 
 
-def without_oldest(spec: SpecCopy) -> int:
-    """Remove the oldest version from `versions` and from the lock; return its number."""
+def without_oldest(spec: SpecCopy) -> None:
+    """Remove the oldest version from `versions` and from the lock, and change nothing else."""
     text = spec.read()
     number = min(load(spec.folder).versions)
     spec.write(re.sub(rf"^  {number}:\n(?:    .*\n)+", "", text, count=1, flags=re.MULTILINE))
     lock = json.loads(spec.read(LOCK))
     lock.pop(f"v{number}", None)
     spec.write(json.dumps(lock), LOCK)
-    return number
 
 
 def generate(folder: Path, *derive: Derive) -> Path:
