@@ -156,7 +156,7 @@ def add_version(spec: SpecCopy) -> int:
 
 def example(spec: SpecCopy) -> None:
     """Add the version of the example in spec/README.md: each YAML block to the section that it names."""
-    if "  MultiInsert:\n" in spec.read():
+    if "  InsertBatch:\n" in spec.read():
         return
     number = newest(spec) + 1
     for key, block in re.findall(r"```yaml\n# (\w+)\n(.*?)```", _EXAMPLE, re.DOTALL):
@@ -174,7 +174,7 @@ def _add_types(spec: SpecCopy, block: str) -> None:
 
 def five(spec: SpecCopy) -> None:
     """Add the version of the README's example, a bit in the flags of a struct, and two more types."""
-    if "  MultiInsert:\n" in spec.read():
+    if "  InsertBatch:\n" in spec.read():
         return
     example(spec)
     spec.add("  ColumnFlag:", numbered(_HIDDEN, newest(spec)))
@@ -230,7 +230,7 @@ def run_python(out: Path, code: str) -> None:
 import sys
 sys.path[:] = [p for p in sys.path if p != {str(ROOT / "generated")!r}]
 from pgoutput._protocols import VERSIONS
-NEW = min(number for number, protocol in VERSIONS.items() if "MultiInsert" in protocol.by_name)
+NEW = min(number for number, protocol in VERSIONS.items() if "InsertBatch" in protocol.by_name)
 OLD = NEW - 1
 """
     path = os.pathsep.join([str(out), str(ROOT / "runtime")])

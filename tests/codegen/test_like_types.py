@@ -27,7 +27,7 @@ def test_values_convert_in_text_and_binary_format(five: Path) -> None:
 
         BIG = {BIG}
         for name, value, type_ in (
-            ("oid8", BIG, pa.decimal128(20, 0)), ("rownum", -3, pa.int64()),
+            ("ticket", BIG, pa.decimal128(20, 0)), ("rownum", -3, pa.int64()),
         ):
             one = catalog.BY_NAME[name]
             data = value.to_bytes(8, "big", signed=value < 0)
@@ -49,9 +49,9 @@ def test_values_convert_in_text_and_binary_format(five: Path) -> None:
             assert to_python(data, one.array_oid) == [value, None]
             assert to_arrow([data], one.array_oid)[0].to_pylist() == [[value, None]]
         try:
-            encode_binary("x", catalog.BY_NAME["oid8"].oid)
+            encode_binary("x", catalog.BY_NAME["ticket"].oid)
         except ValueError as error:
-            assert "'x' is not what a server writes for the type oid8" in str(error), error
+            assert "'x' is not what a server writes for the type ticket" in str(error), error
         """,
     )
 
@@ -69,7 +69,7 @@ def test_scenarios_views_and_replicas_have_columns_of_the_type(five: Path) -> No
         BIG = {BIG}
         for binary in (False, True):
             db = Scenario(binary=binary)
-            columns = dict(id="oid8 key", n="rownum", all="oid8[]")
+            columns = dict(id="ticket key", n="rownum", all="ticket[]")
             table = db.table("public.t", **columns, where=("n", "<", "0"))
             with db.transaction() as tx:
                 tx.insert(table, id=BIG, n=-3, all=[1, BIG])
@@ -103,19 +103,19 @@ def test_spark_schemas_have_the_type(five: Path) -> None:
         """
         from pgoutput import catalog
 
-        assert catalog.BY_NAME["oid8"].spark == catalog.BY_NAME["xid8"].spark
+        assert catalog.BY_NAME["ticket"].spark == catalog.BY_NAME["xid8"].spark
         assert catalog.FORMS[8600] is catalog.BY_NAME["xid8"]
         """,
     )
-    assert "| `oid8` | 8600 | 8601 | 20+ |" in (five / "reference/types.md").read_text(encoding="utf-8")
+    assert "| `ticket` | 8600 | 8601 | 20+ |" in (five / "reference/types.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        ("like: xid8", "like: xid9", "oid8: like: unknown type `xid9`; the types are bool, bytea, "),
-        ("like: xid8", "like: rownum", "oid8: like: unknown type `rownum`; the types are bool, bytea, "),
-        ("like: xid8", "like: int8", "oid8: a type like int8 has `arrow: int64`"),
+        ("like: xid8", "like: xid9", "ticket: like: unknown type `xid9`; the types are bool, bytea, "),
+        ("like: xid8", "like: rownum", "ticket: like: unknown type `rownum`; the types are bool, bytea, "),
+        ("like: xid8", "like: int8", "ticket: a type like int8 has `arrow: int64`"),
         ("like: int8", "like: text", "rownum: a type like text has `arrow: string`"),
     ],
 )

@@ -30,7 +30,7 @@ COLUMNS = (RelationColumn(1, "id", 23, -1), RelationColumn(0, "text", 25, -1))
 RELATION = Relation(1, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS)
 OTHER = Relation(2, "public", "u", ReplicaIdentity.DEFAULT, COLUMNS[:1])
 ROWS = (("1", "one"), ("2", None), (b"\\0\\0\\0\\3", UNCHANGED), ("4", "v\\udcff"))
-MULTI = MultiInsert(1, ROWS)
+MULTI = InsertBatch(1, ROWS)
 
 
 def error_of(call, *arguments):
@@ -48,7 +48,7 @@ def encoded(messages):
 
 @pytest.fixture(scope="module")
 def pure_five(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the files generated for a version 5 with MultiInsert, without a compiled kernel."""
+    """The folder of the files generated for a version 5 with InsertBatch, without a compiled kernel."""
     return generate(tmp_path_factory.mktemp("pure"), example)
 
 
@@ -56,7 +56,7 @@ def pure_five(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scope="module", params=["pure", pytest.param("compiled", marks=[pytest.mark.slow, NEEDS_KERNEL])]
 )
 def five(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, pure_five: Path) -> Path:
-    """The folder of the files generated for a version 5 with MultiInsert, without or with a kernel."""
+    """The folder of the files generated for a version 5 with InsertBatch, without or with a kernel."""
     if request.param == "pure":
         return pure_five
     out: Path = tmp_path_factory.mktemp("compiled") / "generated"
@@ -76,8 +76,8 @@ def test_codecs_agree_on_lists_of_tuples(five: Path) -> None:
 data = v5.encode(MULTI)
 cells = b"\\0\\2t\\0\\0\\0\\1" b"1t\\0\\0\\0\\3one"
 assert data.startswith(b"m\\0\\0\\0\\1" b"\\0\\0\\0\\4" + cells), data
-uneven = MultiInsert(1, (("1",), (), ("1", None, "3")))
-for message in (MULTI, MultiInsert(1, ()), uneven, MultiInsert(1, ROWS, xid=7)):
+uneven = InsertBatch(1, (("1",), (), ("1", None, "3")))
+for message in (MULTI, InsertBatch(1, ()), uneven, InsertBatch(1, ROWS, xid=7)):
     data, in_stream = v5.encode(message), message.xid is not None
     assert v5.pure_encode(message) == data
     assert v5.decode(data, in_stream) == v5.pure_decode(data, in_stream) == message
@@ -86,7 +86,7 @@ for message in (MULTI, MultiInsert(1, ()), uneven, MultiInsert(1, ROWS, xid=7)):
 claimed = b"m\\0\\0\\0\\1" b"\\xff\\xff\\xff\\xff" + cells
 text = "new_rows[1].count at byte 25: 2 bytes of the number of columns are expected, 0 are left"
 for decode in (v5.decode, v5.pure_decode):
-    assert error_of(decode, claimed)[1] == f"MultiInsert.{text}", error_of(decode, claimed)
+    assert error_of(decode, claimed)[1] == f"InsertBatch.{text}", error_of(decode, claimed)
 for rows, text in (
     (None, "new_rows: a tuple is expected, not None"),
     ((("1", 2),), "new_rows[0][1]: None, UNCHANGED, a str or bytes is expected, not the int 2"),
@@ -94,8 +94,8 @@ for rows, text in (
     ((((None,) * 65536),), "new_rows[0]: 65536 columns do not fit into Int16, the count before them"),
 ):
     for encode in (v5.encode, v5.pure_encode):
-        found = error_of(encode, MultiInsert(1, rows))[1]
-        assert found == f"MultiInsert.{text}", found
+        found = error_of(encode, InsertBatch(1, rows))[1]
+        assert found == f"InsertBatch.{text}", found
 """,
     )
 
@@ -108,9 +108,9 @@ def test_a_count_of_16_bits_refuses_more_rows(tmp_path: Path) -> None:
     run_here(
         generate(tmp_path, example, count_of_16_bits),
         """
-text = "MultiInsert.new_rows: 65536 do not fit into Int16, the count before it"
-assert error_of(v5.encode, MultiInsert(1, ((),) * 65536))[1] == text
-assert v5.decode(v5.encode(MultiInsert(1, ((),) * 65535))) == MultiInsert(1, ((),) * 65535)
+text = "InsertBatch.new_rows: 65536 do not fit into Int16, the count before it"
+assert error_of(v5.encode, InsertBatch(1, ((),) * 65536))[1] == text
+assert v5.decode(v5.encode(InsertBatch(1, ((),) * 65535))) == InsertBatch(1, ((),) * 65535)
 """,
     )
 
@@ -132,9 +132,9 @@ data = to_json(MULTI)
 assert data["new_rows"][:3] == [["1", "one"], ["2", None], [{"binary": "00000003"}, {"unchanged": True}]]
 assert from_json(json.loads(json.dumps(data))) == MULTI
 data["new_rows"][1] = "2"
-assert error_of(from_json, data)[1] == "MultiInsert.new_rows[1]: an array is expected, not '2'"
+assert error_of(from_json, data)[1] == "InsertBatch.new_rows[1]: an array is expected, not '2'"
 data["new_rows"][1] = [{"wrong": 1}]
-assert "MultiInsert.new_rows[1][0]: one of " in error_of(from_json, data)[1]
+assert "InsertBatch.new_rows[1][0]: one of " in error_of(from_json, data)[1]
 raw = v5.encode(MULTI)
 pieces = list(walk(_protocols.V5, raw, False, "off"))
 assert [piece.start for piece in pieces] == [0, *(piece.end for piece in pieces[:-1])]
@@ -164,9 +164,9 @@ from pgoutput._index import PureIndex, KernelIndex, SchemaVersions, message_colu
 from pgoutput.schemas import arrow
 from pgoutput.stream import StreamDecoder
 
-uneven = MultiInsert(1, (("1",), (), ("1", None, "3")))
+uneven = InsertBatch(1, (("1",), (), ("1", None, "3")))
 stream = [
-    RELATION, MULTI, Insert(1, ("5", "five")), MultiInsert(1, ()), uneven, Delete(1, key=("1", None)),
+    RELATION, MULTI, Insert(1, ("5", "five")), InsertBatch(1, ()), uneven, Delete(1, key=("1", None)),
     Update(1, ("1", "x"), old=("1", "y")), MULTI,
 ]
 valid = encoded(stream).to_pylist()
@@ -261,9 +261,9 @@ for rows, oid, text in (
     ((("1",), ("1",)), 1, "new_rows[0] has 1 columns, but public.t has 2"),
     ((("1",),), 3, "no Relation message has come for the OID 3"),
 ):
-    wrong = encoded([RELATION, MULTI, MultiInsert(oid, rows)])
+    wrong = encoded([RELATION, MULTI, InsertBatch(oid, rows)])
     found = error_of(ColumnDecoder(5).decode, wrong)[1]
-    assert found == f"row 2: MultiInsert: {text}", found
+    assert found == f"row 2: InsertBatch: {text}", found
     assert ColumnDecoder(5).find_error(wrong)[0] == 2
 """,
     )
@@ -293,7 +293,7 @@ def in_transactions(changes):
     ]
 
 AFTER = [Update(1, ("4", "x"), key=None), Truncate(0, (2, 1)), Insert(2, ("5",)), Delete(1, key=("1", None))]
-MULTIPLE = [MULTI, MultiInsert(2, ()), MultiInsert(2, (("1",), ("2",))), *AFTER]
+MULTIPLE = [MULTI, InsertBatch(2, ()), InsertBatch(2, (("1",), ("2",))), *AFTER]
 SINGLE = [*(Insert(1, row) for row in ROWS), Insert(2, ("1",)), Insert(2, ("2",)), *AFTER]
 
 def rows_of(recording, view, tasks):
@@ -330,7 +330,7 @@ with tempfile.TemporaryDirectory() as folder:
         tasks = views.plan_messages(recording, recording.numbers)
         sent = rows_of(recording, lambda s, t: views.MessagesView(s), tasks)
         assert len(sent) == len(in_transactions(changes))
-        lists = [len(one["new_rows"]) for one in sent if one["type"] == "MultiInsert"]
+        lists = [len(one["new_rows"]) for one in sent if one["type"] == "InsertBatch"]
         assert lists == ([4, 0, 2] * 4 if name == "multi" else []), lists
     assert len(tables[0][0]) == 3 * (6 + 5), len(tables[0][0])
     assert tables[0] == tables[1]
@@ -354,12 +354,12 @@ def decoded(messages):
     batch = UnorderedDecoder(context, StreamDecoder(5)).decode(keys, data)
     return decoded_batch(batch)["changes"].to_pylist(), {row: str(one) for row, one in batch.errors.items()}
 
-multi, no_errors = decoded([RELATION, MULTI, MultiInsert(1, ()), Insert(1, ROWS[0])])
+multi, no_errors = decoded([RELATION, MULTI, InsertBatch(1, ()), Insert(1, ROWS[0])])
 single, _ = decoded([RELATION, *(Insert(1, row) for row in ROWS), Insert(1, ROWS[0])])
 assert [one and len(one) for one in multi] == [None, 4, None, 1] and not no_errors
 assert multi[1] + multi[3] == [one for changes in single if changes for one in changes]
-wrong, errors = decoded([RELATION, MultiInsert(1, (*ROWS, ("1",))), Insert(1, ROWS[0])])
-assert errors == {1: "MultiInsert: new_rows[4] has 1 columns, but public.t has 2"}, errors
+wrong, errors = decoded([RELATION, InsertBatch(1, (*ROWS, ("1",))), Insert(1, ROWS[0])])
+assert errors == {1: "InsertBatch: new_rows[4] has 1 columns, but public.t has 2"}, errors
 assert [one and len(one) for one in wrong] == [None, None, 1]
 """,
     )
@@ -383,10 +383,10 @@ for changes in (MULTIPLE, SINGLE, MULTIPLE[:-4], SINGLE[:-4], MULTIPLE[:-2], SIN
     found.append({oid: list(table) for oid, table in tables.items()})
 decoder = StreamDecoder(5)
 transactions = Transactions(decoder)
-wrong = [Begin(1, 2, xid=3), RELATION, MultiInsert(1, (*ROWS, ("1",)))]
+wrong = [Begin(1, 2, xid=3), RELATION, InsertBatch(1, (*ROWS, ("1",)))]
 *first, last = [decoder.decode(v5.encode(message)) for message in wrong]
 assert [transactions.feed(message) for message in first] == [None, None]
-text = "MultiInsert: new_rows[4] has 1 columns, but public.t has 2"
+text = "InsertBatch: new_rows[4] has 1 columns, but public.t has 2"
 assert error_of(transactions.feed, last)[1] == text, error_of(transactions.feed, last)
 assert found[::2] == found[1::2]
 assert [[len(rows) for rows in tables.values()] for tables in found[::2]] == [[0, 1], [12, 6], [0, 0]], found
@@ -402,7 +402,7 @@ def test_replicas_have_each_new_row(pure_five: Path) -> None:
 from deltalake import DeltaTable
 from pgoutput.replica import apply_changes, replica_tables
 
-changes = {"multi": [MultiInsert(1, ROWS[:2]), *MULTIPLE[2:]], "single": [*SINGLE[:2], *SINGLE[4:]]}
+changes = {"multi": [InsertBatch(1, ROWS[:2]), *MULTIPLE[2:]], "single": [*SINGLE[:2], *SINGLE[4:]]}
 found = []
 with tempfile.TemporaryDirectory() as folder:
     for name, made in changes.items():
@@ -435,7 +435,7 @@ found = []
 with tempfile.TemporaryDirectory() as folder:
     session = local_session("multi", cores=1)
     session.dataSource.register(PgoutputDataSource)
-    multi, single = [MultiInsert(1, ROWS[:2]), *MULTIPLE[2:-4]], [*SINGLE[:2], *SINGLE[4:-4]]
+    multi, single = [InsertBatch(1, ROWS[:2]), *MULTIPLE[2:-4]], [*SINGLE[:2], *SINGLE[4:-4]]
     for name, made in (("multi", multi), ("single", single)):
         recorded(folder, name, in_transactions(made))
         changes = session.readStream.format("pgoutput").option("view", "changes").load(f"{folder}/{name}")
@@ -499,11 +499,11 @@ def test_only_inserts_have_a_list_of_rows(role: str, field: str, text: str, run:
     example(spec)
     spec.replace("name: new_rows, list_of: TupleData", f"name: new_rows, {field}")
     if role == "update":
-        spec.replace("role: insert\n    title: Multi", "role: update\n    title: Multi")
-        spec.add("  MultiInsert:", OLD)
+        spec.replace("role: insert\n    title: Insert Batch", "role: update\n    title: Insert Batch")
+        spec.add("  InsertBatch:", OLD)
     result = run("--spec", spec.folder, "--out", spec.folder / "out")
     assert result.code == 1
-    assert f"MultiInsert.new_rows: {text}\n" in result.err
+    assert f"InsertBatch.new_rows: {text}\n" in result.err
 
 
 @pytest.mark.slow

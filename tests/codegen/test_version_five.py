@@ -24,21 +24,21 @@ def test_the_new_codec_decodes_and_encodes(five: Path) -> None:
         from pgoutput.stream import StreamDecoder
 
         commit = messages.Commit(1, 2, 3, flush_lsn=4)
-        states = (messages.SequenceState("public", "s", -1), messages.SequenceState("", "t", 5))
-        sequences = messages.Sequences(16, states)
-        rows = messages.MultiInsert(1, (("1", None), (b"2", "x")))
+        states = (messages.CounterState("public", "s", -1), messages.CounterState("", "t", 5))
+        counters = messages.Counters(16, states)
+        rows = messages.InsertBatch(1, (("1", None), (b"2", "x")))
         truncate = messages.Truncate(messages.TruncateOption.ONLY | messages.TruncateOption.CASCADE, (1,))
         relation = messages.Relation(1, "", "t", messages.ReplicaIdentity.ANY, ())
-        inside = messages.MultiInsert(1, (), xid=7)
+        inside = messages.InsertBatch(1, (), xid=7)
         assert v5.encode(commit) == bytes.fromhex("43 00 %016x %016x %016x %016x" % (1, 2, 3, 4))
         states = b"public\\0s\\0" + b"\\xff" * 8 + b"\\0t\\0" + (5).to_bytes(8)
-        assert v5.encode(sequences) == b"Q" + bytes.fromhex("%016x 0002" % 16) + states
+        assert v5.encode(counters) == b"J" + bytes.fromhex("%016x 0002" % 16) + states
         assert v5.encode(rows) == b"m\\0\\0\\0\\1" b"\\0\\0\\0\\2" + b"".join(
             [b"\\0\\2t\\0\\0\\0\\1" b"1n", b"\\0\\2b\\0\\0\\0\\1" b"2t\\0\\0\\0\\1x"]
         )
         assert v5.encode(truncate) == b"T\\0\\0\\0\\1\\5\\0\\0\\0\\1"
         assert v5.encode(relation).endswith(b"t\\0a\\0\\0")
-        outside = (commit, sequences, rows, truncate, relation)
+        outside = (commit, counters, rows, truncate, relation)
         for message in outside:
             assert v5.decode(v5.encode(message)) == message
         assert v5.decode(v5.encode(inside), in_stream=True) == inside
@@ -71,8 +71,8 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
         column = messages.RelationColumn(1, "id", 23, -1)
         relation = messages.Relation(1, "public", "t", messages.ReplicaIdentity.DEFAULT, (column,))
         new = [
-            messages.MultiInsert(1, (("6",), ("7",))),
-            messages.Sequences(16, (messages.SequenceState("public", "s", 5),)),
+            messages.InsertBatch(1, (("6",), ("7",))),
+            messages.Counters(16, (messages.CounterState("public", "s", 5),)),
             messages.Truncate(messages.TruncateOption.ONLY, (1,)),
         ]
         commits = messages.Commit(1, 2, 3), messages.Commit(1, 2, 3, flush_lsn=4)
@@ -130,16 +130,16 @@ def test_errors_of_version_4_name_the_new_version(five: Path) -> None:
                 return str(error)
 
         commit = messages.Commit(1, 2, 3, flush_lsn=4)
-        sequences = messages.Sequences(16, ())
+        counters = messages.Counters(16, ())
         truncate = messages.Truncate(messages.TruncateOption.ONLY, (1,))
         relation = messages.Relation(1, "", "t", messages.ReplicaIdentity.ANY, ())
         assert v4.decode(v4.encode(messages.Commit(1, 2, 3))) == messages.Commit(1, 2, 3)
         expected = "Commit.flush_lsn: protocol version 4 has no such field"
         assert error(v4.encode, commit).startswith(expected), error(v4.encode, commit)
-        expected = "protocol version 4 has no message Sequences: it came with version 5"
-        assert error(v4.encode, sequences) == expected, error(v4.encode, sequences)
-        expected = "protocol version 4 has no Sequences (tag 'Q'): it came with version 5"
-        assert error(v4.decode, v5.encode(sequences)) == expected, error(v4.decode, v5.encode(sequences))
+        expected = "protocol version 4 has no message Counters: it came with version 5"
+        assert error(v4.encode, counters) == expected, error(v4.encode, counters)
+        expected = "protocol version 4 has no Counters (tag 'J'): it came with version 5"
+        assert error(v4.decode, v5.encode(counters)) == expected, error(v4.decode, v5.encode(counters))
         for where, message in (("Truncate.options", truncate), ("Relation.replica_identity", relation)):
             assert error(v4.encode, message).startswith(where), error(v4.encode, message)
             assert "came with version 5" in error(v4.decode, v5.encode(message))
@@ -163,26 +163,26 @@ def test_schemas_protocol_tables_and_reference_have_the_new_version(five: Path) 
         from pgoutput.schemas import arrow, spark
 
         assert arrow.MESSAGES.field("flush_lsn").type == pa.int64()
-        assert arrow.BY_MESSAGE["Sequences"].names == ["xid", "lsn", "sequences"]
+        assert arrow.BY_MESSAGE["Counters"].names == ["xid", "lsn", "counters"]
         assert arrow.MESSAGES.field("new_rows").type.value_type == arrow.TUPLE_DATA
         assert spark.MESSAGES["flush_lsn"].dataType.typeName() == "long"
-        assert spark.BY_MESSAGE["Sequences"].names == ["xid", "lsn", "sequences"]
-        assert {"MultiInsert", "Sequences"} <= _protocols.VERSIONS[5].by_name.keys()
-        assert not {"MultiInsert", "Sequences"} & _protocols.VERSIONS[4].by_name.keys()
-        oid8 = catalog.BY_NAME["oid8"]
-        assert values.to_python(b"\\xff" * 8, oid8.oid) == 2**64 - 1
-        assert values.to_arrow(["7", None], oid8.oid)[0].to_pylist() == [7, None]
+        assert spark.BY_MESSAGE["Counters"].names == ["xid", "lsn", "counters"]
+        assert {"InsertBatch", "Counters"} <= _protocols.VERSIONS[5].by_name.keys()
+        assert not {"InsertBatch", "Counters"} & _protocols.VERSIONS[4].by_name.keys()
+        ticket = catalog.BY_NAME["ticket"]
+        assert values.to_python(b"\\xff" * 8, ticket.oid) == 2**64 - 1
+        assert values.to_arrow(["7", None], ticket.oid)[0].to_pylist() == [7, None]
         assert (versions.LATEST, versions.LATEST_RELEASED) == (5, 4)
         """,
     )
     page = (five / "reference/v5.md").read_text(encoding="utf-8")
-    assert "## Sequences" in page
-    assert "Multi Insert,<br/>" in page
+    assert "## Counters" in page
+    assert "Insert Batch,<br/>" in page
     assert "`Int64 (XLogRecPtr)` **flush_lsn**: The end of what the server has flushed." in page
     for version in range(1, 5):
         name = f"reference/v{version}.md"
         assert (five / name).read_bytes() == (ROOT / "generated" / name).read_bytes()
-    assert "| `oid8` |" in (five / "reference/types.md").read_text(encoding="utf-8")
+    assert "| `ticket` |" in (five / "reference/types.md").read_text(encoding="utf-8")
     assert "## 4 to 5" in (five / "reference/changes.md").read_text(encoding="utf-8")
 
 

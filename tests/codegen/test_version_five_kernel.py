@@ -22,14 +22,14 @@ def test_the_kernel_supports_the_new_version(tmp_path: Path, monkeypatch: pytest
         """
         from pgoutput import compiled, v4, v5
         from pgoutput.errors import DecodeError, EncodeError
-        from pgoutput.messages import Commit, MultiInsert, Sequences, SequenceState, Truncate, TruncateOption
+        from pgoutput.messages import Commit, InsertBatch, Counters, CounterState, Truncate, TruncateOption
 
         assert (v5.decode, v5.encode) == (compiled.kernel.decode_v5, compiled.kernel.encode_v5)
         commit = Commit(1, 2, 3, flush_lsn=4)
         truncate = Truncate(TruncateOption.ONLY, (1,))
-        sequences = Sequences(16, (SequenceState("public", "s", -5), SequenceState("", "t", 5)))
+        counters = Counters(16, (CounterState("public", "s", -5), CounterState("", "t", 5)))
         rows = (("1", None), (b"2", "x"), ())
-        for message in (commit, sequences, truncate, MultiInsert(1, rows), MultiInsert(1, rows, xid=7)):
+        for message in (commit, counters, truncate, InsertBatch(1, rows), InsertBatch(1, rows, xid=7)):
             data = v5.encode(message)
             in_stream = getattr(message, "xid", None) is not None
             assert v5.pure_encode(message) == data

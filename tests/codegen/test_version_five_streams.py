@@ -145,12 +145,12 @@ def found(index, *added):
     return [(one.rule, one.field, one.message) for one in check(changed, CheckOptions(proto_version=6))]
 
 
-group = m.Sequences(1, (m.SequenceState("public", "s", 5),))
-assert found(inside, m.MultiInsert(oid, rows), group) == []
-assert found(0, m.MultiInsert(oid, rows))[0] == ("change-in-transaction", None, 0)
+group = m.Counters(1, (m.CounterState("public", "s", 5),))
+assert found(inside, m.InsertBatch(oid, rows), group) == []
+assert found(0, m.InsertBatch(oid, rows))[0] == ("change-in-transaction", None, 0)
 assert found(0, group)[0][0] == "message-in-transaction"
-assert found(inside, m.MultiInsert(oid + 1, rows)) == [("relation-before-use", "relation_oid", inside)]
-wrong = m.MultiInsert(oid, (rows[0], rows[1][:1]))
+assert found(inside, m.InsertBatch(oid + 1, rows)) == [("relation-before-use", "relation_oid", inside)]
+wrong = m.InsertBatch(oid, (rows[0], rows[1][:1]))
 assert found(inside, wrong) == [("column-count", "new_rows[1].count", inside)]
 """,
     )
