@@ -27,6 +27,13 @@ def lab(server: Server, tmp_path: Path) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture
+def table(lab: Lab) -> Lab:
+    """Make a table with a key, and a publication of the table."""
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    return lab
+
+
 @pytest.fixture(scope="session")
 def guarded() -> Iterator[Server]:
     """Start a server that asks the roles `scram` and `plain` for passwords, and rejects `stranger`."""

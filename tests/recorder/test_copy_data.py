@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
 from itertools import islice
 
 import psycopg
@@ -119,12 +118,6 @@ def test_a_replication_stream_may_arrive_in_any_pieces(end: bytes, choice: st.Da
         for piece in pieces:
             theirs.sendall(piece)
         assert ours.recv(1 << 16) == end  # libpq reads it
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server() as server:
-        yield server
 
 
 @pytest.mark.parametrize("form", ["text", "binary"])

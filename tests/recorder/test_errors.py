@@ -43,12 +43,6 @@ def refused(record_cli: Command) -> Refused:
     return refused
 
 
-@pytest.fixture
-def table(lab: Lab) -> Lab:
-    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    return lab
-
-
 # The server, and the DSN
 
 

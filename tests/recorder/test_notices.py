@@ -19,12 +19,6 @@ SINCE = 18
 """First version of servers that skip a missing publication with a warning."""
 
 
-@pytest.fixture
-def table(lab: Lab) -> Lab:
-    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    return lab
-
-
 def recreate_publication(lab: Lab, first: int) -> int:
     """Insert rows before, between and after DROP and CREATE PUBLICATION; return the LSN after DROP."""
     lab.run(f"INSERT INTO t VALUES ({first})", "DROP PUBLICATION p")

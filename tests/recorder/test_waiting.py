@@ -15,13 +15,6 @@ from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
 from tests.server import Server
 
-
-@pytest.fixture
-def table(lab: Lab) -> Lab:
-    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    return lab
-
-
 # The creation of the slot waits for transactions
 
 

@@ -8,20 +8,17 @@ from pathlib import Path
 import pytest
 
 from pgoutput.recorder import Connected
+from tests.recorder.conftest import server
 from tests.recorder.lab import Lab
-from tests.server import VERSION, Server
+from tests.server import Server
 from tests.verification.replica import Replica
 
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    with Server(VERSION) as server:
-        yield server
+__all__ = ["server"]
 
 
 @pytest.fixture
-def lab(postgres: Server, tmp_path: Path) -> Iterator[Lab]:
-    with Lab(postgres, tmp_path) as lab:
+def lab(server: Server, tmp_path: Path) -> Iterator[Lab]:
+    with Lab(server, tmp_path) as lab:
         lab.run("CREATE PUBLICATION p FOR ALL TABLES", "CREATE TABLE tick (n int)")
         yield lab
 

@@ -17,12 +17,12 @@ TEXTS = ["", *map(chr, range(1, 256)), "a b", '"\\"', "NULL", None, "x,y", "(", 
 
 @pytest.mark.parametrize("pure", [False, True])
 def test_rows_of_texts_equal_those_of_the_server(
-    postgres: Server, monkeypatch: pytest.MonkeyPatch, pure: bool
+    server: Server, monkeypatch: pytest.MonkeyPatch, pure: bool
 ) -> None:
     if pure:
         monkeypatch.setattr(compiled, "kernel", None)
     query = "SELECT ROW(t, n, t)::text FROM unnest(%s::text[]) WITH ORDINALITY AS u (t, n) ORDER BY n"
-    with postgres.connect() as connection:
+    with server.connect() as connection:
         expected = [row[0] for row in connection.execute(query.encode(), [TEXTS]).fetchall()]
     texts = pa.array(["before", *TEXTS, "behind"], pa.string())[1:-1]
     numbers = pa.array(range(1, len(TEXTS) + 1), pa.int64())

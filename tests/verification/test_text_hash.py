@@ -17,14 +17,14 @@ TEXTS = [*("é😀"[: n % 3] + "x" * n + "\t'" for n in range(60)), "", "y" * 50
 @pytest.mark.parametrize("pure", [False, True])
 @pytest.mark.parametrize(("sql", "function"), [(_HASHED, hash_texts), (_DIGESTED, md5_hashes)])
 def test_hashes_equal_those_of_the_server(
-    postgres: Server, monkeypatch: pytest.MonkeyPatch, sql: str, function: object, pure: bool
+    server: Server, monkeypatch: pytest.MonkeyPatch, sql: str, function: object, pure: bool
 ) -> None:
     if sql == _HASHED and VERSION < 11:
         pytest.skip("hashtextextended: since PostgreSQL 11")
     if pure:
         monkeypatch.setattr(compiled, "kernel", None)
     query = f"SELECT {sql.format('t')} FROM unnest(%s::text[]) WITH ORDINALITY AS u (t, n) ORDER BY n"
-    with postgres.connect() as connection:
+    with server.connect() as connection:
         rows = connection.execute(query.encode(), [TEXTS]).fetchall()
     expected = np.array([row[0] for row in rows], np.int64).view(np.uint64)
     texts = pa.array(["before", *TEXTS, "behind"])[1:-1]

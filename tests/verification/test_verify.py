@@ -377,9 +377,9 @@ def test_an_interrupted_comparison_is_continued(replica: Replica, monkeypatch: p
     assert not (replica.target / "_verification").exists()
 
 
-def test_a_database_in_another_encoding_is_compared(postgres: Server, tmp_path: Path) -> None:
+def test_a_database_in_another_encoding_is_compared(server: Server, tmp_path: Path) -> None:
     options = "ENCODING 'LATIN1' TEMPLATE template0"
-    with Lab(postgres, tmp_path, options) as lab:
+    with Lab(server, tmp_path, options) as lab:
         lab.run(
             "CREATE PUBLICATION p FOR ALL TABLES",
             "CREATE TABLE tick (n int)",
