@@ -27,6 +27,26 @@ Dsn = Annotated[
     ),
 ]
 Proto = Annotated[int, typer.Option(min=1, max=LATEST, help="Protocol version of the stream.")]
+Place = Annotated[
+    str, typer.Option("--recording", help="The folder or URI of the recording.", show_default=False)
+]
+TableNames = Annotated[
+    list[str] | None,
+    typer.Option("--table", help="A table, such as public.orders; repeatable.", show_default=False),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="The folder or URI of the Delta tables; existing tables are continued.", show_default=False
+    ),
+]
+History = Annotated[
+    bool, typer.Option("--history", help="Keep all versions of a row, with __START_AT and __END_AT.")
+]
+SegmentSeconds = Annotated[
+    float,
+    typer.Option(min=0, help="Age in seconds at which a segment ends, so that readers see its changes."),
+]
 Metrics = Annotated[
     str | None,
     typer.Option(

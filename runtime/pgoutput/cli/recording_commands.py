@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from pgoutput._extras import require
-from pgoutput.cli.options import Dsn, Log, LogSeconds, Metrics
+from pgoutput.cli.options import Dsn, Log, LogSeconds, Metrics, Place, SegmentSeconds
 from pgoutput.cli.printing import refused_values
 from pgoutput.versions import LATEST
 
@@ -78,10 +78,7 @@ def record(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse to record if the recording lacks rows of a table.")
     ] = False,
-    segment_seconds: Annotated[
-        float,
-        typer.Option(min=0, help="Age in seconds at which a segment ends, so that readers see its changes."),
-    ] = 10.0,
+    segment_seconds: SegmentSeconds = 10.0,
     until: Annotated[
         str | None,
         typer.Option(help="End when all up to this LSN is stored; `now` is the current end of the WAL."),
@@ -154,10 +151,7 @@ def segments(
 
 
 def status(
-    recording: Annotated[
-        str,
-        typer.Option("--recording", help="The recording: a folder, or a URI.", show_default=False),
-    ],
+    recording: Place,
     dsn: Annotated[
         str | None,
         typer.Option(
@@ -183,12 +177,7 @@ def status(
 
 
 def snapshot(
-    recording: Annotated[
-        str,
-        typer.Option(
-            "--recording", help="The folder or URL that `pgoutput record` writes.", show_default=False
-        ),
-    ],
+    recording: Place,
     table: Annotated[
         list[str],
         typer.Option(
@@ -207,12 +196,7 @@ def snapshot(
 
 
 def prune(
-    recording: Annotated[
-        str,
-        typer.Option(
-            "--recording", help="The folder or URI that `pgoutput record` writes.", show_default=False
-        ),
-    ],
+    recording: Place,
     keep: Annotated[
         str, typer.Option(help="Keep segments that were stored in this time, such as 90m, 12h or 7d.")
     ] = "7d",

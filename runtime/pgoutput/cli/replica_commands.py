@@ -7,18 +7,23 @@ from typing import Annotated
 import typer
 
 from pgoutput._extras import require
-from pgoutput.cli.options import Dsn, Log, LogSeconds, Metrics
+from pgoutput.cli.options import (
+    Dsn,
+    History,
+    Log,
+    LogSeconds,
+    Metrics,
+    Place,
+    SegmentSeconds,
+    TableNames,
+    Target,
+)
 from pgoutput.cli.printing import refused_values
 
 
 def replicate(
     segments: Annotated[str, typer.Option(help="The folder or URL of the recording.", show_default=False)],
-    target: Annotated[
-        str,
-        typer.Option(
-            help="The folder or URI of the Delta tables; existing tables are continued.", show_default=False
-        ),
-    ],
+    target: Target,
     table: Annotated[
         list[str] | None,
         typer.Option(
@@ -31,9 +36,7 @@ def replicate(
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep running, and apply new segments as they are recorded.")
     ] = False,
-    history: Annotated[
-        bool, typer.Option("--history", help="Keep all versions of a row, with __START_AT and __END_AT.")
-    ] = False,
+    history: History = False,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Refuse a recording that lacks rows of a table, with exit code 2."),
@@ -100,12 +103,7 @@ def sync(
         list[str],
         typer.Option(help="A publication to replicate; repeat the option for several.", show_default=False),
     ],
-    target: Annotated[
-        str,
-        typer.Option(
-            help="The folder or URI of the Delta tables; existing tables are continued.", show_default=False
-        ),
-    ],
+    target: Target,
     dsn: Dsn = "",
     slot: Annotated[
         str | None,
@@ -117,13 +115,8 @@ def sync(
         str | None,
         typer.Option(help="The folder or URL of the recording; the default is _recording in the target."),
     ] = None,
-    history: Annotated[
-        bool, typer.Option("--history", help="Keep all versions of a row, with __START_AT and __END_AT.")
-    ] = False,
-    segment_seconds: Annotated[
-        float,
-        typer.Option(min=0, help="Age in seconds at which a segment ends, so that readers see its changes."),
-    ] = 1.0,
+    history: History = False,
+    segment_seconds: SegmentSeconds = 1.0,
     log: Log = "text",
     log_seconds: LogSeconds = None,
     metrics: Metrics = None,
@@ -152,22 +145,10 @@ def sync(
 
 
 def verify(
-    recording: Annotated[
-        str,
-        typer.Option(
-            "--recording", help="The folder or URL that `pgoutput record` writes.", show_default=False
-        ),
-    ],
-    target: Annotated[
-        str, typer.Option(help="The folder of the Delta tables of the recording.", show_default=False)
-    ],
+    recording: Place,
+    target: Target,
     dsn: Dsn = "",
-    table: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table", help="A table to compare, such as public.orders; repeatable.", show_default=False
-        ),
-    ] = None,
+    table: TableNames = None,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON object per table.")] = False,
     rate: Annotated[
         float | None,
