@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgoutput.replica.rows.keys import NEVER_SENT, NULL, number_keys, number_values
-from pgoutput.replica.rows.merge import MergeResult, merge_changes, read_effects
+from pgoutput.replica.rows.merge import merge_changes, read_effects
 from tests.effort import examples
-from tests.replica import merge_reference
 
 OPERATIONS = ["Snapshot", "Insert", "Update", "Delete", "Truncate"]
 CHANGES = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 3), st.integers(0, 3)), max_size=40)
@@ -25,44 +24,46 @@ def test_rows_are_those_of_changes_merged_one_by_one(
     """A row of the Delta table with the key -1 has a partly unknown key and matches any key."""
     if unique:
         rows = [key for at, key in enumerate(rows) if key < 0 or key not in rows[:at]]
-    operations = [operation for operation, _, _ in changes]
     old, new = (np.array([change[at] for change in changes], np.int64) for at in (1, 2))
-    partial = [at for at, key in enumerate(rows) if key < 0]
-    expected = merge_one_by_one(rows, operations, old.tolist(), new.tolist(), unique=unique)
-
-    def find_matches(lost: np.ndarray) -> dict[int, int]:
-        return dict(zip(lost.tolist(), [len(changes) + at for at in partial], strict=False))
-
-    effects = read_effects(pa.array(operations, pa.string()))
-    found = np.array(rows, np.int64)
-    merged = merge_changes(found, effects, old, new, unique=unique, find_matches=find_matches)
-    assert as_lists(merged) == as_lists(expected)
+    partial = [len(changes) + at for at, key in enumerate(rows) if key < 0]
+    merged = merge_changes(
+        np.array(rows, np.int64),
+        read_effects(pa.array([operation for operation, _, _ in changes], pa.string())),
+        old,
+        new,
+        unique=unique,
+        find_matches=lambda lost: dict(zip(lost.tolist(), partial, strict=False)),
+    )
+    found = [one.tolist() for one in (merged.begun, merged.ended, merged.previous, merged.current)]
+    assert found == merge_one_by_one(rows, changes, unique=unique)
 
 
 def merge_one_by_one(
-    rows: list[int], operations: list[str], old: list[int], new: list[int], *, unique: bool
-) -> MergeResult:
-    """Return the result of `merge_reference` with the row numbers of `MergeResult`."""
-    by_key: dict[merge_reference.Key, list[int]] = {}
-    for at, key in enumerate(rows):
-        if key >= 0:
-            by_key.setdefault((str(key),), []).append(-1 - at)
-    partial = iter([-1 - at for at, key in enumerate(rows) if key < 0])
-    keys = ([(str(key),) for key in one] for one in (old, new))
-    result = merge_reference.merge_changes(
-        by_key, operations, *keys, unique=unique, find_match=lambda key: next(partial, None)
-    )
-    count = len(operations)
-    ended, previous = np.full(count + len(rows), -1), np.full(count, -1)
-    for row, change in result.ended.items():
-        ended[row if row >= 0 else count - 1 - row] = change
-    for change, row in result.previous.items():
-        previous[change] = row if row >= 0 else count - 1 - row
-    return MergeResult(np.array(result.begun, np.int64), ended, previous)
-
-
-def as_lists(result: MergeResult) -> list[list[int]]:
-    return [one.tolist() for one in (result.begun, result.ended, result.previous, result.current)]
+    rows: list[int], changes: list[tuple[str, int, int]], *, unique: bool
+) -> list[list[int]]:
+    """Return the rows begun, ended, previous and current, as `MergeResult` has them."""
+    current: dict[int, list[int]] = {}
+    for number, key in enumerate(rows, len(changes)):
+        current.setdefault(key, []).append(number)
+    partial = iter(current.pop(-1, []))
+    begun, ended, previous = [], [-1] * (len(changes) + len(rows)), [-1] * len(changes)
+    for change, (operation, old, new) in enumerate(changes):
+        if operation in ("Update", "Delete"):
+            same = current.get(old)
+            row = same.pop() if same else next(partial, None)
+            if row is not None:
+                ended[row] = change
+                if operation == "Update":
+                    previous[change] = row
+        if operation in ("Snapshot", "Insert", "Update"):
+            same = current.setdefault(new, [])
+            if unique:  # the delete of a row was not sent, because the publication lacked the table then
+                for row in same:
+                    ended[row] = change
+                same.clear()
+            same.append(change)
+            begun.append(change)
+    return [begun, ended, previous, [row for row in begun if ended[row] < 0]]
 
 
 VALUE = st.sampled_from([None, "", "a", "b", "-1"])
