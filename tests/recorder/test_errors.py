@@ -16,7 +16,6 @@ from pgoutput.errors import ReplicationError
 from pgoutput.recorder import Connected, RecorderOptions, Stored
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.folder import Folder
-from pgoutput.recorder.options import Settings
 from pgoutput.recorder.server import identify
 from pgoutput.recorder.slots import Slot, check_slot
 from pgoutput.versions import OPTIONS, SERVERS
@@ -252,24 +251,10 @@ def test_a_slot_of_another_plugin_or_kind_is_refused(refused: Refused, table: La
     table.run(f"SELECT pg_drop_replication_slot('{table.slot}')")
     with Connection(table.dsn, replication=True) as connection:
         server = identify(connection)
-    settings = Settings(
-        slot="s",
-        publications=("p",),
-        options=RecorderOptions(),
-        create_slot=False,
-        failover=False,
-        snapshot=False,
-        resync="never",
-        workers=4,
-        max_snapshot_age=None,
-        strict=False,
-        segment_bytes=1,
-        segment_seconds=1.0,
-    )
     with pytest.raises(ReplicationError) as error:  # the server may have no other plugin
-        check_slot(Slot("wal2json", table.name), server, settings)
+        check_slot(Slot("wal2json", table.name), server, table.recorder()._settings)
     assert str(error.value) == (
-        "s is a slot of the plugin wal2json, not of pgoutput: choose another name for the slot"
+        f"{table.slot} is a slot of the plugin wal2json, not of pgoutput: choose another name for the slot"
     )
 
 

@@ -21,14 +21,11 @@ from pgoutput.messages import (
     Message,
     PrimaryKeepalive,
     StandbyStatusUpdate,
-    StreamCommit,
-    StreamStart,
-    StreamStop,
     XLogData,
 )
+from pgoutput.recorder import Recorder
 from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.options import RecorderOptions, Settings
 from pgoutput.recorder.server import Server
 from pgoutput.recorder.session import Session
 from pgoutput.recorder.session_start import PreparedSession
@@ -132,17 +129,11 @@ class Lab:
             catalog=Catalog(100, 16_384, (), {}, {}),
             timelines=None,
         )
-        settings = Settings(
-            slot=SOURCE.slot,
-            publications=SOURCE.publications,
-            options=RecorderOptions(),
-            create_slot=False,
-            failover=False,
-            snapshot=False,
-            resync="never",
-            workers=4,
-            max_snapshot_age=None,
-            strict=False,
+        recorder = Recorder(
+            "",
+            SOURCE.slot,
+            SOURCE.publications,
+            folder,
             segment_bytes=1 << 20,
             segment_seconds=segment_seconds,
         )
@@ -150,7 +141,7 @@ class Lab:
             cast(Connection, self.connection),
             Directory(folder),
             prepared,
-            settings,
+            recorder._settings,
             on_stored=lambda path, metadata: self._store(path),
             save_lsn=self._save,
             remarks=lambda versions: Remarks(),
@@ -274,31 +265,10 @@ def fill(lab: Lab) -> int:
     raise AssertionError("the session does not wait")
 
 
-def test_a_transaction_in_progress_is_not_acknowledged(tmp_path: Path) -> None:
-    with at_work(tmp_path, segment_seconds=60.0) as lab:
-        lab.connection.say(*sent(StreamStart(7, True), StreamStop()), *transaction(200), keepalive(300))
-        wait_until(lambda: lab.session.messages == 4)
-        lab.over = True
-        lab.thread.join(60)
-        assert lab.session.open_transactions == 1
-    assert lab.heard[-1] == 200
-    assert lab.saved == []
-
-
 def test_an_acknowledgement_never_goes_back(tmp_path: Path) -> None:
     with at_work(tmp_path, acknowledged_lsn=150) as lab:  # while idle, after the last segment
         lab.connection.say(keepalive(90, reply=True))
         wait_until(lambda: lab.heard == [150])
-
-
-def test_stored_transactions_are_not_stored_again(tmp_path: Path) -> None:
-    with at_work(tmp_path) as lab:
-        streamed = sent(StreamStart(8, True), StreamStop(), StreamCommit(8, 80, 90, 0))
-        lab.connection.say(*transaction(100), *streamed, *transaction(200))
-        wait_until(lambda: lab.heard[-1:] == [200])
-    (path,) = lab.stored
-    metadata = read_metadata(path)
-    assert (metadata.start_lsn, metadata.end_lsn, metadata.transactions) == (100, 200, 1)
 
 
 def test_status_updates_are_sent_while_the_recorder_waits_for_the_disk(
