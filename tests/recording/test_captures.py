@@ -9,8 +9,6 @@ import msgspec
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.errors import DecodeError
-from pgoutput.messages import XLogData
 from pgoutput.recording import (
     SegmentReader,
     SegmentWriter,
@@ -165,11 +163,3 @@ def test_a_segment_ends_with_the_row_group_that_fills_it(
     )
     for before, after in pairwise(map(read_metadata, paths)):
         assert (before.next_position, before.end_lsn) == (after.first_position, after.start_lsn)
-
-
-def test_out_of_place_messages_are_refused(tmp_path: Path) -> None:
-    insert = recordings.wrapped(m.Commit(1, 2, 3))
-    for bad in ([XLogData(0, 0, 0, b"")], [XLogData(0, 0, 0, b"\xff")], insert):
-        with pytest.raises(DecodeError):
-            SegmentWriter(tmp_path, recordings.PARALLEL, recordings.FIRST).write(bad, 0)
-    assert not list(tmp_path.iterdir())
