@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 from pgoutput.recorder import (
     Connected,
@@ -20,55 +19,9 @@ from pgoutput.recorder import (
 )
 from pgoutput.recorder.ddl_events import DDL_EVENTS_SINCE
 from pgoutput.recorder.snapshot import TableCopy
-from pgoutput.replica import replica_tables
 from tests.recorder.lab import Lab, wait_until
 from tests.replica.changes import recorded_changes, sorted_changes
-from tests.replica.tables import apply, row_texts
-
-
-class Replica:
-    """A replica of the test database's recording, which follows the recording in micro-batches."""
-
-    def __init__(self, lab: Lab, target: Path, *, history: bool) -> None:
-        self._lab, self._target, self._history = lab, target, history
-        self._batches = 0
-        self._position = -1
-
-    def follow(self) -> list[str]:
-        """Apply the changes that were recorded since the last call; return the names of the tables."""
-        changes = sorted_changes(recorded_changes(self._lab.folder))
-        new = changes.filter([one > self._position for one in changes["position"].to_pylist()])
-        results = apply(new.to_batches(), self._target, "query", self._batches, history=self._history)
-        self._batches += 1
-        self._position = max(changes["position"].to_pylist())
-        return [one.name for one in results]
-
-    def recorded_columns(self) -> set[str]:
-        """Return the names of the columns that recorded rows have."""
-        rows = sorted_changes(recorded_changes(self._lab.folder))["after"].to_pylist()
-        return {name for row in rows for name, _ in row or ()}
-
-    def rows(self, name: str) -> list[dict[str, str | None]]:
-        """Return the current rows of a Delta table as text."""
-        (table,) = (one for one in replica_tables(self._target).values() if one.name == name)
-        rows = map(row_texts, DeltaTable(table.place).to_pyarrow_table().to_pylist())
-        return [row for row in rows if row.pop("__END_AT", None) is None]
-
-    def may_differ(self) -> list[str]:
-        """Return the names of the tables that may differ from their source."""
-        return [one.name for one in replica_tables(self._target).values() if one.may_differ]
-
-    def assert_equal(self, name: str = "t") -> None:
-        """Check that a table of the replica equals the server's table."""
-        query = (
-            "SELECT attname FROM pg_attribute "
-            f"WHERE attrelid = '{name}'::regclass AND attnum > 0 AND NOT attisdropped"
-        )
-        names = [one for (one,) in self._lab.rows(query)]
-        values = ", ".join(f"{one}::text" for one in names)
-        expected = self._lab.rows(f"SELECT {values} FROM {name}")
-        found = [tuple(row[one] for one in names) for row in self.rows(name)]
-        assert sorted(map(str, found)) == sorted(map(str, expected))
+from tests.replica.live import Replica
 
 
 @pytest.fixture(params=[False, True], ids=["current", "history"])
@@ -99,6 +52,13 @@ def make_tables(lab: Lab, count: int) -> list[str]:
     names = [f"t{number}" for number in range(count)]
     lab.run(*(f"CREATE TABLE {name} (LIKE t INCLUDING ALL)" for name in names))
     return names
+
+
+def is_equal(replica: Replica) -> None:
+    """Check that a replica equals its source, and knows it, after it has applied all that is recorded."""
+    replica.follow()
+    replica.assert_equal()
+    assert replica.may_differ() == []
 
 
 def alter(lab: Lab, name: str, statement: str) -> None:
@@ -146,9 +106,7 @@ def test_an_altered_table_is_reported_until_its_rows_are_copied(replica: Replica
     request_snapshot(lab.folder, ["public.t"])
     lab.record()
     assert not incomplete(lab.record())
-    replica.follow()
-    replica.assert_equal()
-    assert replica.may_differ() == []
+    is_equal(replica)
 
 
 SENT = [
@@ -319,9 +277,7 @@ def test_two_sessions_alter_a_table_at_the_same_time(described: Replica, lab: La
         lab.run("COMMIT")
         thread.join()
     lab.record(strict=True)
-    described.follow()
-    described.assert_equal()
-    assert described.may_differ() == []
+    is_equal(described)
 
 
 def test_a_rolled_back_alteration_of_a_streamed_transaction(lab: Lab, tmp_path: Path) -> None:
@@ -357,9 +313,7 @@ def test_unknown_values_of_described_alterations_are_copied(
     assert incomplete(lab.record(resync="on-ddl"))
     lab.run("INSERT INTO t (id) VALUES (2)")
     lab.record()
-    described.follow()
-    described.assert_equal()
-    assert described.may_differ() == []
+    is_equal(described)
 
 
 def test_column_lists_generated_columns_and_partitions(lab: Lab, tmp_path: Path) -> None:
@@ -430,6 +384,12 @@ def test_a_disabled_event_trigger_describes_nothing(described: Replica, lab: Lab
     assert [one.table for one in incomplete(lab.record())] == ["public.t"]
 
 
+def recorded_columns(lab: Lab) -> set[str]:
+    """Return the names of the columns that recorded rows have."""
+    rows = sorted_changes(recorded_changes(lab.folder))["after"].to_pylist()
+    return {name for row in rows for name, _ in row or ()}
+
+
 def test_a_described_alteration_of_rows_that_were_just_copied(
     described: Replica, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,7 +402,7 @@ def test_a_described_alteration_of_rows_that_were_just_copied(
         monkeypatch.setattr(TableCopy, "run", run)
         copied = run(*arguments)
         lab.run("ALTER TABLE t ADD c int DEFAULT 5", "INSERT INTO t VALUES (2, 'a', 'b', 6)")
-        wait_until(lambda: "c" in described.recorded_columns())
+        wait_until(lambda: "c" in recorded_columns(lab))
         return copied
 
     monkeypatch.setattr(TableCopy, "run", run_before_alteration)

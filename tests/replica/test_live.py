@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pgoutput.recorder import Connected, TableComplete
+from pgoutput.recorder.snapshot import TableCopy
 from tests.recorder.lab import Lab
-from tests.replica.changes import recorded_changes, sorted_changes
-from tests.replica.tables import apply
-from tests.replica.test_replica import table_of
+from tests.replica.live import Replica
 
 
 @pytest.mark.parametrize("history", [False, True])
@@ -20,7 +22,6 @@ def test_rows_of_a_table_without_columns_are_deleted(history: bool, lab: Lab, tm
         "ALTER TABLE bare REPLICA IDENTITY FULL",
         "CREATE PUBLICATION p FOR TABLE bare",
     )
-    oid = lab.value("SELECT 'bare'::regclass::oid::int8")
     lab.record()
     insert, delete = (
         "INSERT INTO bare DEFAULT VALUES",
@@ -28,16 +29,44 @@ def test_rows_of_a_table_without_columns_are_deleted(history: bool, lab: Lab, tm
     )
     lab.run(*[insert] * 4, delete)
     lab.record()
-    changes = sorted_changes(recorded_changes(lab.folder))
-    apply(changes.to_batches(), tmp_path / "target", "query", 0, history=history)
-    assert current_rows(tmp_path / "target", oid) == 3
+    replica = Replica(lab, tmp_path / "target", history=history)
+    replica.follow()
+    assert len(replica.rows("bare")) == 3
     lab.run(delete, insert, delete)
     lab.record()
-    later = sorted_changes(recorded_changes(lab.folder)).slice(changes.num_rows)
-    apply(later.to_batches(), tmp_path / "target", "query", 1, history=history)
-    assert current_rows(tmp_path / "target", oid) == lab.value("SELECT count(*) FROM bare") == 2
+    replica.follow()
+    assert len(replica.rows("bare")) == lab.value("SELECT count(*) FROM bare") == 2
 
 
-def current_rows(target: Path, oid: int) -> int:
-    rows = table_of(target, oid).to_pyarrow_table().to_pylist()
-    return sum(row.get("__END_AT") is None for row in rows)
+def test_a_streamed_transaction_that_commits_right_after_copied_rows_is_applied_after_them(
+    lab: Lab, monkeypatch: Any, tmp_path: Path
+) -> None:
+    """The commit record of the transaction begins where the commit record before the copied rows ends."""
+    lab.run(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE late (id int PRIMARY KEY)",
+        "INSERT INTO late SELECT generate_series(1, 9)",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    copying, changed = threading.Event(), threading.Event()
+    run = TableCopy.run
+
+    def run_after_changes(*arguments: Any) -> Any:
+        copying.set()
+        changed.wait()
+        return run(*arguments)
+
+    with lab.recording(snapshot=True) as recording, lab.connect() as writer:
+        recording.wait(Connected)
+        monkeypatch.setattr(TableCopy, "run", run_after_changes)
+        lab.run("ALTER PUBLICATION p ADD TABLE late")
+        assert copying.wait(60)
+        writer.execute("BEGIN; INSERT INTO late SELECT generate_series(10, 3000)")
+        lab.run("INSERT INTO t VALUES (1)")
+        changed.set()
+        recording.wait(TableComplete)
+        writer.execute("COMMIT")
+    lab.record(snapshot=True)
+    replica = Replica(lab, tmp_path / "target")
+    replica.follow()
+    replica.assert_equal("late")
