@@ -67,8 +67,8 @@ def packed(tmp_path: Path, unpacked: Path) -> Path:
     return tmp_path / "packed"
 
 
-def rows(path: Path) -> list[dict[str, object]]:
-    with SegmentReader(path) as segment:
+def rows(place: object) -> list[dict[str, object]]:
+    with SegmentReader(str(place)) as segment:
         found: list[dict[str, object]] = pa.Table.from_batches(segment.batches()).to_pylist()
         return found
 

@@ -26,11 +26,8 @@ from pgoutput.recording import (
 from tests import store
 from tests.recorder.conftest import some
 from tests.recorder.lab import Lab
+from tests.recorder.test_packing import NAME, SECONDS, Killed, pack_all, rows
 from tests.recording import recordings
-
-NAME = "pg18_ws_p4_par_2pc_msg"
-SECONDS = 2.0
-"""Age at which a segment ends: five segments are packed at once."""
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +57,6 @@ def directory(folder: Path, objects: ObjectStore) -> Iterator[StoreDirectory]:
     taken._ended.set()
 
 
-def pack_all(packer: Packer) -> None:
-    while files := packer._next_files():
-        packer._pack(files)
-
-
 def pack_twice(packer: Packer) -> None:
     packer._pack(packer._files[:5])
     packer._pack(packer._files[:6])
@@ -73,12 +65,6 @@ def pack_twice(packer: Packer) -> None:
 def segment_objects(objects: ObjectStore) -> list[str]:
     """Return the names of segments and packs."""
     return [name for name in objects.sizes() if name[0].isdigit()]
-
-
-def rows(place: object) -> list[dict[str, object]]:
-    with SegmentReader(str(place)) as segment:
-        found: list[dict[str, object]] = pa.Table.from_batches(segment.batches()).to_pylist()
-        return found
 
 
 def test_an_opened_segment_is_read_on_after_it_was_packed(
@@ -92,10 +78,6 @@ def test_an_opened_segment_is_read_on_after_it_was_packed(
             assert segment_objects(stored) == ["0000000001-0000000025.zip", segment_name(26)]
             for one in (reader, packed):
                 assert pa.Table.from_batches(one.batches()).to_pylist() == rows(unpacked[2])
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
 
 
 @pytest.mark.parametrize("request_", range(1, 5))
