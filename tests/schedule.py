@@ -17,6 +17,7 @@ SPARK: Final = (
         "tests/spark/test_source.py",
         "tests/spark/test_replicate.py",
         "tests/spark/test_decode.py",
+        "tests/spark/test_functions.py",
         "tests/spark/test_writer.py",
         "tests/spark/test_demo.py",
     ),

@@ -17,7 +17,7 @@ module                       contents
 `pgoutput.views`             a recording as rows: messages, changes, one table, the schema
 `pgoutput.replica`           Delta tables that follow a recording
 `pgoutput.verification`      proves that Delta tables equal the source
-`pgoutput.spark`             the PySpark data source `pgoutput`, and `replicate`
+`pgoutput.spark`             the PySpark data source `pgoutput`, column functions, and `replicate`
 `pgoutput.synth`             `Scenario`: synthetic streams, and the expected rows of their tables
 `pgoutput.synth.workload`    large synthetic streams for load tests
 `pgoutput.standin`           a stand-in server for real replication clients

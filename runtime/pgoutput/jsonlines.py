@@ -80,16 +80,17 @@ def from_json(data: Any) -> Message:
 
 def _to_object(fields: tuple[Field, ...], value: Any) -> dict[str, Any]:
     values = ((field, getattr(value, field.name)) for field in fields)
-    return {field.name: _to_value(field, item) for field, item in values if item is not None}
+    return {field.name: value_to_json(field, item) for field, item in values if item is not None}
 
 
-def _to_value(field: Field, value: Any) -> Any:
+def value_to_json(field: Field, value: Any) -> Any:
+    """Return the value of a field, which is not None, for any JSON encoder."""
     if field.kind == "tuple":
         return [_to_cell(cell) for cell in value]
     if field.element == "struct":
         return [_to_object(field.fields, item) for item in value]
     if field.element == "tuple":
-        return [_to_value(field.fields[0], cells) for cells in value]
+        return [value_to_json(field.fields[0], cells) for cells in value]
     if field.kind == "list":
         return list(value)
     if field.type == "lsn":
@@ -125,7 +126,7 @@ def _from_object(name: str, fields: tuple[Field, ...], data: Mapping[str, Any], 
     for key in data:
         if key not in known:
             raise _error(root, path + key, f"{name} has no such field; it has {', '.join(known) or 'none'}")
-    values = {key: _from_value(known[key], value, root, path + key) for key, value in data.items()}
+    values = {key: value_from_json(known[key], value, root, path + key) for key, value in data.items()}
     message_class = _protocols.CLASSES[name]
     for member in msgspec.structs.fields(message_class) if len(values) < len(known) else ():
         if member.required and member.name not in values:
@@ -133,7 +134,18 @@ def _from_object(name: str, fields: tuple[Field, ...], data: Mapping[str, Any], 
     return message_class(**values)
 
 
-def _from_value(field: Field, value: Any, root: str, path: str) -> Any:
+def value_from_json(field: Field, value: Any, root: str, path: str) -> Any:
+    """Return the value from which `value_to_json` made a JSON value.
+
+    Args:
+        field: The field.
+        value: The JSON value.
+        root: Name of the message, for errors.
+        path: Path of the field in the message, for errors.
+
+    Raises:
+        EncodeError: The JSON value is not a value of the field.
+    """
     try:
         if field.kind == "tuple":
             return tuple(_from_cells(_array(value), root, path))
@@ -144,7 +156,7 @@ def _from_value(field: Field, value: Any, root: str, path: str) -> Any:
             )
         if field.element == "tuple":
             items = enumerate(_array(value))
-            return tuple(_from_value(field.fields[0], item, root, f"{path}[{i}]") for i, item in items)
+            return tuple(value_from_json(field.fields[0], item, root, f"{path}[{i}]") for i, item in items)
         if field.kind == "list":
             return tuple(_array(value))
         if field.kind == "enum":

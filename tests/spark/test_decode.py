@@ -6,7 +6,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from pgoutput import messages as m
 from pgoutput.recording import Recording, SegmentReader
 from pgoutput.schemas import spark as schemas
-from pgoutput.spark import decode, local_session
+from pgoutput.spark import decode
 from pgoutput.stream import encode_for
 from pgoutput.views import CHANGE, ChangesView, MessagesView, plan_changes, plan_messages, read
 from tests.codec import corpus
@@ -44,13 +44,6 @@ DAMAGED = [
     encode_for(RELATION, 4)[:-1],
     encode_for(m.Insert(1, ("4",)), 4),
 ]
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    session = local_session("pgoutput tests")
-    yield session
-    session.stop()
 
 
 def kafka(session: SparkSession, data: Sequence[bytes | None]) -> DataFrame:

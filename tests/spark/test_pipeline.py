@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.pipeline import run
 from pgoutput.recording import Recording, SegmentReader
-from pgoutput.spark import local_session
 from pgoutput.views import ChangesView, plan_changes, read
 from tests.recording import recordings
 from tests.truth import true_tables
@@ -78,13 +76,6 @@ def test_auto_cdc_needs_a_target_that_supports_merge(
     record(tmp_path / "recording", "pg18_p1")
     assert run.main(["--merge", "app.t_def.id", str(tmp_path / "recording"), str(tmp_path / "out")]) == 1
     assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in "".join(capfd.readouterr())
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    session = local_session("pgoutput tests")
-    yield session
-    session.stop()
 
 
 class DefinitionRegistry(GraphElementRegistry):

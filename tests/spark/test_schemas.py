@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
-from pgoutput import _protocols, catalog, messages, strategies, v4
+from pgoutput import EncodeError, _protocols, catalog, messages, strategies, v4
 from pgoutput._index import index_messages, message_columns
+from pgoutput._message_rows import from_row, to_row
 from pgoutput.messages import Message
 from pgoutput.schemas import arrow, spark
 from pgoutput.stream import StreamDecoder
@@ -19,7 +20,7 @@ from pgoutput.values import arrow_type
 from pgoutput.wire import UNCHANGED
 
 
-def rows(sent: list[Message], *, in_stream: bool = False) -> pa.RecordBatch:
+def table(sent: list[Message], *, in_stream: bool = False) -> pa.RecordBatch:
     """Convert messages to rows of the view `messages`; with `in_stream`, all are in stream blocks."""
     data = pa.array([v4.encode(message) for message in sent], pa.binary())
     blocks = [in_stream and not isinstance(message, messages.StreamStart) for message in sent]
@@ -38,7 +39,13 @@ def test_every_message_class_has_a_schema_with_its_fields() -> None:
     classes = {cls.__name__: cls for cls in Message.__subclasses__()}
     assert spark.BY_MESSAGE.keys() == classes.keys()
     for name, cls in classes.items():
-        assert sorted(spark.BY_MESSAGE[name].names) == sorted(cls.__struct_fields__)
+        assert sorted(spark.BY_MESSAGE[name].names) == sorted([*cls.__struct_fields__, "_rescued_data"])
+
+
+def test_all_columns_are_nullable() -> None:
+    """`DataFrame.to` refuses to convert a nullable column to one that is not."""
+    for schema in (spark.MESSAGES, *spark.BY_MESSAGE.values()):
+        assert all(field.nullable for field in schema)
 
 
 def test_the_schema_of_all_messages_has_each_field_once() -> None:
@@ -55,7 +62,7 @@ def test_arrow_and_spark_types_of_the_catalog_match(builtin: catalog.BuiltinType
 
 @given(st.lists(st.one_of(*strategies.v4(in_stream=True, streaming="parallel").values()), max_size=5))
 def test_every_message_can_be_converted_to_a_row(drawn: list[Message]) -> None:
-    batch = rows(drawn, in_stream=True)
+    batch = table(drawn, in_stream=True)
     batch.validate(full=True)
     for message, row in zip(drawn, batch.to_pylist(), strict=True):
         rescued = dict(row["_rescued_data"] or ())
@@ -63,32 +70,63 @@ def test_every_message_can_be_converted_to_a_row(drawn: list[Message]) -> None:
         for name in message.__struct_fields__:
             missing = getattr(message, name) is None
             assert (row[name] is None) == (missing or name in rescued)
+    rows = list(map(to_row, drawn))
+    assert pa.Table.from_pylist(rows, arrow.MESSAGES).to_pylist() == batch.to_pylist()
+    assert [from_row(row) for row in batch.to_pylist()] == drawn
+    assert [from_row(row) for row in rows] == drawn
+
+
+@given(st.lists(st.one_of(*strategies.envelope().values()), max_size=5))
+def test_every_envelope_can_be_converted_to_a_row(drawn: list[Message]) -> None:
+    for message in drawn:
+        schema, row = arrow.BY_MESSAGE[type(message).__name__], to_row(message)
+        (found,) = pa.Table.from_pylist([row], schema).to_pylist()
+        assert from_row({"type": row["type"], **found}) == message
 
 
 def test_a_value_that_its_column_cannot_represent_is_rescued() -> None:
     year_10000 = 252_455_616_000_000_000
     commit = messages.Commit(2**63, 2**63 - 1, year_10000)
-    begin = messages.Begin(0, year_10000 - 1, 0)
+    begin = messages.Begin(final_lsn=0, commit_time=year_10000 - 1, xid=0)
     origin = messages.Origin(1, "caf\udce9")
-    batch = rows([commit, origin, begin])
+    batch = table([commit, origin, begin])
     first, second, third = batch.to_pylist()
     assert first["end_lsn"] == 2**63 - 1
-    assert first["_rescued_data"] == [("commit_lsn", str(2**63)), ("commit_time", str(year_10000))]
+    assert first["_rescued_data"] == [("commit_lsn", "80000000/0"), ("commit_time", str(year_10000))]
     assert third["commit_time"] == datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
-    assert (second["name"], second["_rescued_data"]) == (None, [("name", "caf\\xe9")])
+    assert (second["name"], second["_rescued_data"]) == (None, [("name", '{"text_hex":"636166e9"}')])
 
 
 def test_a_list_with_one_such_value_is_rescued_as_a_whole() -> None:
     columns = tuple(messages.RelationColumn(0, name, 25, -1) for name in ("good", "caf\udce9"))
     relation = messages.Relation(1, "", "t", messages.ReplicaIdentity.DEFAULT, columns)
-    (row,) = rows([relation]).to_pylist()
-    assert (row["columns"], row["_rescued_data"]) == (None, [("columns", str(columns))])
-    assert "name='caf\\udce9'" in str(columns)
+    (row,) = table([relation]).to_pylist()
+    ((name, text),) = row["_rescued_data"]
+    assert (row["columns"], name) == (None, "columns")
+    assert '"name":{"text_hex":"636166e9"}' in text
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({}, "type is None: the name of a message is expected"),
+        ({"type": "Start"}, "type is 'Start': there is no such message"),
+        ({"type": "Begin", "final_lsn": 1, "xid": 2}, "Begin.commit_time is NULL: a value is required"),
+        (
+            {"type": "Origin", "origin_lsn": 1, "_rescued_data": {"name": "{"}},
+            "Origin.name: _rescued_data has '{', which is not JSON: ",
+        ),
+        ({"type": "Origin", "_rescued_data": {"origin_lsn": "7"}}, "Origin.origin_lsn: '7' is not an LSN"),
+    ],
+)
+def test_rows_that_are_no_messages_are_refused(row: dict[str, object], text: str) -> None:
+    with pytest.raises(EncodeError, match=f"^{text}"):
+        from_row(row)
 
 
 def test_the_kinds_of_a_cell_are_distinguished() -> None:
     insert = messages.Insert(1, (None, UNCHANGED, "text", b"\x00", "caf\udce9"))
-    assert rows([insert]).to_pylist()[0]["new"] == [
+    assert table([insert]).to_pylist()[0]["new"] == [
         {"kind": "n", "text": None, "binary": None},
         {"kind": "u", "text": None, "binary": None},
         {"kind": "t", "text": "text", "binary": None},

@@ -37,207 +37,237 @@ RELATION_COLUMN: Final = pa.struct(
 )
 """A published column of a relation."""
 
+_RESCUED: Final = pa.field("_rescued_data", pa.map_(pa.string(), pa.string()))
 
 BY_MESSAGE: Final[Mapping[str, pa.Schema]] = {
     "Begin": pa.schema(
         [
-            pa.field("final_lsn", pa.int64(), nullable=False),
-            pa.field("commit_time", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("xid", pa.int64(), nullable=False),
+            pa.field("final_lsn", pa.int64()),
+            pa.field("commit_time", pa.timestamp("us", tz="UTC")),
+            pa.field("xid", pa.int64()),
+            _RESCUED,
         ]
     ),
     "LogicalMessage": pa.schema(
         [
-            pa.field("xid", pa.int64(), nullable=True),
-            pa.field("flags", pa.int16(), nullable=False),
-            pa.field("lsn", pa.int64(), nullable=False),
-            pa.field("prefix", pa.string(), nullable=False),
-            pa.field("content", pa.binary(), nullable=False),
+            pa.field("xid", pa.int64()),
+            pa.field("flags", pa.int16()),
+            pa.field("lsn", pa.int64()),
+            pa.field("prefix", pa.string()),
+            pa.field("content", pa.binary()),
+            _RESCUED,
         ]
     ),
     "Commit": pa.schema(
         [
-            pa.field("commit_lsn", pa.int64(), nullable=False),
-            pa.field("end_lsn", pa.int64(), nullable=False),
-            pa.field("commit_time", pa.timestamp("us", tz="UTC"), nullable=False),
+            pa.field("commit_lsn", pa.int64()),
+            pa.field("end_lsn", pa.int64()),
+            pa.field("commit_time", pa.timestamp("us", tz="UTC")),
+            _RESCUED,
         ]
     ),
     "Origin": pa.schema(
         [
-            pa.field("origin_lsn", pa.int64(), nullable=False),
-            pa.field("name", pa.string(), nullable=False),
+            pa.field("origin_lsn", pa.int64()),
+            pa.field("name", pa.string()),
+            _RESCUED,
         ]
     ),
     "Relation": pa.schema(
         [
-            pa.field("xid", pa.int64(), nullable=True),
-            pa.field("oid", pa.int64(), nullable=False),
-            pa.field("namespace", pa.string(), nullable=False),
-            pa.field("name", pa.string(), nullable=False),
-            pa.field("replica_identity", pa.string(), nullable=False),
-            pa.field("columns", _list(RELATION_COLUMN), nullable=False),
+            pa.field("xid", pa.int64()),
+            pa.field("oid", pa.int64()),
+            pa.field("namespace", pa.string()),
+            pa.field("name", pa.string()),
+            pa.field("replica_identity", pa.string()),
+            pa.field("columns", _list(RELATION_COLUMN)),
+            _RESCUED,
         ]
     ),
     "Type": pa.schema(
         [
-            pa.field("xid", pa.int64(), nullable=True),
-            pa.field("oid", pa.int64(), nullable=False),
-            pa.field("namespace", pa.string(), nullable=False),
-            pa.field("name", pa.string(), nullable=False),
+            pa.field("xid", pa.int64()),
+            pa.field("oid", pa.int64()),
+            pa.field("namespace", pa.string()),
+            pa.field("name", pa.string()),
+            _RESCUED,
         ]
     ),
     "Insert": pa.schema(
         [
-            pa.field("xid", pa.int64(), nullable=True),
-            pa.field("relation_oid", pa.int64(), nullable=False),
-            pa.field("new", TUPLE_DATA, nullable=False),
+            pa.field("xid", pa.int64()),
+            pa.field("relation_oid", pa.int64()),
+            pa.field("new", TUPLE_DATA),
+            _RESCUED,
         ]
     ),
     "Update": pa.schema(
         [
-            pa.field("xid", pa.int64(), nullable=True),
-            pa.field("relation_oid", pa.int64(), nullable=False),
-            pa.field("key", TUPLE_DATA, nullable=True),
-            pa.field("old", TUPLE_DATA, nullable=True),
-            pa.field("new", TUPLE_DATA, nullable=False),
+            pa.field("xid", pa.int64()),
+            pa.field("relation_oid", pa.int64()),
+            pa.field("key", TUPLE_DATA),
+            pa.field("old", TUPLE_DATA),
+            pa.field("new", TUPLE_DATA),
+            _RESCUED,
         ]
     ),
     "Delete": pa.schema(
         [
-            pa.field("xid", pa.int64(), nullable=True),
-            pa.field("relation_oid", pa.int64(), nullable=False),
-            pa.field("key", TUPLE_DATA, nullable=True),
-            pa.field("old", TUPLE_DATA, nullable=True),
+            pa.field("xid", pa.int64()),
+            pa.field("relation_oid", pa.int64()),
+            pa.field("key", TUPLE_DATA),
+            pa.field("old", TUPLE_DATA),
+            _RESCUED,
         ]
     ),
     "Truncate": pa.schema(
         [
-            pa.field("xid", pa.int64(), nullable=True),
-            pa.field("options", pa.int16(), nullable=False),
-            pa.field("relation_oids", _list(pa.int64()), nullable=False),
+            pa.field("xid", pa.int64()),
+            pa.field("options", pa.int16()),
+            pa.field("relation_oids", _list(pa.int64())),
+            _RESCUED,
         ]
     ),
     "StreamStart": pa.schema(
         [
-            pa.field("xid", pa.int64(), nullable=False),
-            pa.field("first_stream_segment", pa.bool_(), nullable=False),
+            pa.field("xid", pa.int64()),
+            pa.field("first_stream_segment", pa.bool_()),
+            _RESCUED,
         ]
     ),
-    "StreamStop": pa.schema([]),
+    "StreamStop": pa.schema(
+        [
+            _RESCUED,
+        ]
+    ),
     "StreamCommit": pa.schema(
         [
-            pa.field("xid", pa.int64(), nullable=False),
-            pa.field("commit_lsn", pa.int64(), nullable=False),
-            pa.field("end_lsn", pa.int64(), nullable=False),
-            pa.field("commit_time", pa.timestamp("us", tz="UTC"), nullable=False),
+            pa.field("xid", pa.int64()),
+            pa.field("commit_lsn", pa.int64()),
+            pa.field("end_lsn", pa.int64()),
+            pa.field("commit_time", pa.timestamp("us", tz="UTC")),
+            _RESCUED,
         ]
     ),
     "StreamAbort": pa.schema(
         [
-            pa.field("xid", pa.int64(), nullable=False),
-            pa.field("subxid", pa.int64(), nullable=False),
-            pa.field("abort_lsn", pa.int64(), nullable=True),
-            pa.field("abort_time", pa.timestamp("us", tz="UTC"), nullable=True),
+            pa.field("xid", pa.int64()),
+            pa.field("subxid", pa.int64()),
+            pa.field("abort_lsn", pa.int64()),
+            pa.field("abort_time", pa.timestamp("us", tz="UTC")),
+            _RESCUED,
         ]
     ),
     "BeginPrepare": pa.schema(
         [
-            pa.field("prepare_lsn", pa.int64(), nullable=False),
-            pa.field("end_lsn", pa.int64(), nullable=False),
-            pa.field("prepare_time", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("xid", pa.int64(), nullable=False),
-            pa.field("gid", pa.string(), nullable=False),
+            pa.field("prepare_lsn", pa.int64()),
+            pa.field("end_lsn", pa.int64()),
+            pa.field("prepare_time", pa.timestamp("us", tz="UTC")),
+            pa.field("xid", pa.int64()),
+            pa.field("gid", pa.string()),
+            _RESCUED,
         ]
     ),
     "Prepare": pa.schema(
         [
-            pa.field("prepare_lsn", pa.int64(), nullable=False),
-            pa.field("end_lsn", pa.int64(), nullable=False),
-            pa.field("prepare_time", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("xid", pa.int64(), nullable=False),
-            pa.field("gid", pa.string(), nullable=False),
+            pa.field("prepare_lsn", pa.int64()),
+            pa.field("end_lsn", pa.int64()),
+            pa.field("prepare_time", pa.timestamp("us", tz="UTC")),
+            pa.field("xid", pa.int64()),
+            pa.field("gid", pa.string()),
+            _RESCUED,
         ]
     ),
     "CommitPrepared": pa.schema(
         [
-            pa.field("commit_lsn", pa.int64(), nullable=False),
-            pa.field("end_lsn", pa.int64(), nullable=False),
-            pa.field("commit_time", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("xid", pa.int64(), nullable=False),
-            pa.field("gid", pa.string(), nullable=False),
+            pa.field("commit_lsn", pa.int64()),
+            pa.field("end_lsn", pa.int64()),
+            pa.field("commit_time", pa.timestamp("us", tz="UTC")),
+            pa.field("xid", pa.int64()),
+            pa.field("gid", pa.string()),
+            _RESCUED,
         ]
     ),
     "RollbackPrepared": pa.schema(
         [
-            pa.field("prepare_end_lsn", pa.int64(), nullable=False),
-            pa.field("rollback_end_lsn", pa.int64(), nullable=False),
-            pa.field("prepare_time", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("rollback_time", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("xid", pa.int64(), nullable=False),
-            pa.field("gid", pa.string(), nullable=False),
+            pa.field("prepare_end_lsn", pa.int64()),
+            pa.field("rollback_end_lsn", pa.int64()),
+            pa.field("prepare_time", pa.timestamp("us", tz="UTC")),
+            pa.field("rollback_time", pa.timestamp("us", tz="UTC")),
+            pa.field("xid", pa.int64()),
+            pa.field("gid", pa.string()),
+            _RESCUED,
         ]
     ),
     "StreamPrepare": pa.schema(
         [
-            pa.field("prepare_lsn", pa.int64(), nullable=False),
-            pa.field("end_lsn", pa.int64(), nullable=False),
-            pa.field("prepare_time", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("xid", pa.int64(), nullable=False),
-            pa.field("gid", pa.string(), nullable=False),
+            pa.field("prepare_lsn", pa.int64()),
+            pa.field("end_lsn", pa.int64()),
+            pa.field("prepare_time", pa.timestamp("us", tz="UTC")),
+            pa.field("xid", pa.int64()),
+            pa.field("gid", pa.string()),
+            _RESCUED,
         ]
     ),
     "XLogData": pa.schema(
         [
-            pa.field("wal_start", pa.int64(), nullable=False),
-            pa.field("wal_end", pa.int64(), nullable=False),
-            pa.field("send_time", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("data", pa.binary(), nullable=False),
+            pa.field("wal_start", pa.int64()),
+            pa.field("wal_end", pa.int64()),
+            pa.field("send_time", pa.timestamp("us", tz="UTC")),
+            pa.field("data", pa.binary()),
+            _RESCUED,
         ]
     ),
     "PrimaryKeepalive": pa.schema(
         [
-            pa.field("wal_end", pa.int64(), nullable=False),
-            pa.field("send_time", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("reply_requested", pa.bool_(), nullable=False),
+            pa.field("wal_end", pa.int64()),
+            pa.field("send_time", pa.timestamp("us", tz="UTC")),
+            pa.field("reply_requested", pa.bool_()),
+            _RESCUED,
         ]
     ),
     "PrimaryStatusUpdate": pa.schema(
         [
-            pa.field("wal_end", pa.int64(), nullable=False),
-            pa.field("oldest_xid", pa.int64(), nullable=False),
-            pa.field("next_xid", pa.int64(), nullable=False),
-            pa.field("send_time", pa.timestamp("us", tz="UTC"), nullable=False),
+            pa.field("wal_end", pa.int64()),
+            pa.field("oldest_xid", pa.int64()),
+            pa.field("next_xid", pa.int64()),
+            pa.field("send_time", pa.timestamp("us", tz="UTC")),
+            _RESCUED,
         ]
     ),
     "StandbyStatusUpdate": pa.schema(
         [
-            pa.field("written_lsn", pa.int64(), nullable=False),
-            pa.field("flushed_lsn", pa.int64(), nullable=False),
-            pa.field("applied_lsn", pa.int64(), nullable=False),
-            pa.field("send_time", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("reply_requested", pa.bool_(), nullable=False),
+            pa.field("written_lsn", pa.int64()),
+            pa.field("flushed_lsn", pa.int64()),
+            pa.field("applied_lsn", pa.int64()),
+            pa.field("send_time", pa.timestamp("us", tz="UTC")),
+            pa.field("reply_requested", pa.bool_()),
+            _RESCUED,
         ]
     ),
     "HotStandbyFeedback": pa.schema(
         [
-            pa.field("send_time", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("xmin", pa.int64(), nullable=False),
-            pa.field("xmin_epoch", pa.int64(), nullable=False),
-            pa.field("catalog_xmin", pa.int64(), nullable=False),
-            pa.field("catalog_xmin_epoch", pa.int64(), nullable=False),
+            pa.field("send_time", pa.timestamp("us", tz="UTC")),
+            pa.field("xmin", pa.int64()),
+            pa.field("xmin_epoch", pa.int64()),
+            pa.field("catalog_xmin", pa.int64()),
+            pa.field("catalog_xmin_epoch", pa.int64()),
+            _RESCUED,
         ]
     ),
     "PrimaryStatusRequest": pa.schema(
         [
-            pa.field("send_time", pa.timestamp("us", tz="UTC"), nullable=False),
+            pa.field("send_time", pa.timestamp("us", tz="UTC")),
+            _RESCUED,
         ]
     ),
 }
-"""The schema of each message, with the fields of the message class, by name of the message."""
+"""The schema of each message, with the fields of the message class and `_rescued_data`, by name of the
+message."""
 
 MESSAGES: Final = pa.schema(
     [
-        pa.field("type", pa.string(), nullable=False),
+        pa.field("type", pa.string()),
         pa.field("final_lsn", pa.int64()),
         pa.field("commit_time", pa.timestamp("us", tz="UTC")),
         pa.field("xid", pa.int64()),
@@ -269,7 +299,7 @@ MESSAGES: Final = pa.schema(
         pa.field("prepare_end_lsn", pa.int64()),
         pa.field("rollback_end_lsn", pa.int64()),
         pa.field("rollback_time", pa.timestamp("us", tz="UTC")),
-        pa.field("_rescued_data", pa.map_(pa.string(), pa.string())),
+        _RESCUED,
     ]
 )
 """Schema of a table with a row for each message of any kind. Fields that a message lacks are NULL."""

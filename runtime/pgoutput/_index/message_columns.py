@@ -14,10 +14,10 @@ from pgoutput import _protocols
 from pgoutput._arrays import Mask, Numbers, from_buffers, mask_bits
 from pgoutput._index.base import MessageIndex, PartialArray, mask_out
 from pgoutput._layout import Field, Message
+from pgoutput._message_rows import RESCUED, TYPE, column_value, rescued_text, value_range
 from pgoutput.schemas import arrow as schemas
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000, is_utf8, shown_text
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
-_TYPE, _RESCUED = schemas.MESSAGES.names[0], schemas.MESSAGES.names[-1]
 _MESSAGES: Final = _protocols.ALL_VERSIONS
 
 _NO_ROWS: Final = np.empty(0, np.int64)
@@ -32,12 +32,12 @@ def message_columns(index: MessageIndex, schema: pa.Schema = schemas.MESSAGES) -
     """
     kinds = [_MESSAGES.by_tag[tag] for tag in np.flatnonzero(np.bincount(index.tags)).tolist() if tag]
     fields = {field.name: field for message in kinds for field in message.members}
-    columns = {_TYPE: _types(index.tags)}
+    columns = {TYPE: _types(index.tags)}
     unread: dict[str, Numbers] = {}
     for column in schema:
         if (field := fields.get(column.name)) is not None:
             columns[field.name], unread[field.name] = _CONVERTERS[field.kind](index, field, column.type)
-    columns[_RESCUED] = _rescued(index, unread)
+    columns[RESCUED] = _rescued(index, unread)
     return [
         columns[column.name] if column.name in columns else pa.nulls(len(index), column.type)
         for column in schema
@@ -62,23 +62,12 @@ for _number, _message in enumerate(_MESSAGES.messages):
 def _numbers(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
     """Return an integer, flags or boolean field; `unread`: rows of out-of-range LSNs and timestamps."""
     values, present = index.field(field.name)
-    low, high, shift = _RANGES.get(field.type, _ANY_INTEGER)
+    low, high = value_range(field)
     fits = present & (values >= low) & (values <= high)
+    shift = EPOCH_UNIX_MICROSECONDS if field.type == "timestamp" else 0
     numbers: npt.NDArray[Any] = (values + shift).astype(_NUMPY[field.kind], copy=False)
     return PartialArray(pa.array(numbers, mask=_mask(fits)).cast(type_), np.flatnonzero(present & ~fits))
 
-
-_ANY_INTEGER: Final = -(1 << 63), (1 << 63) - 1, 0
-_RANGES: Final[Mapping[str, tuple[int, int, int]]] = {
-    "lsn": (0, (1 << 63) - 1, 0),
-    "timestamp": (
-        UNIX_YEAR_1 - EPOCH_UNIX_MICROSECONDS,
-        UNIX_YEAR_10000 - EPOCH_UNIX_MICROSECONDS - 1,
-        EPOCH_UNIX_MICROSECONDS,
-    ),
-}
-"""By field type: lowest and highest value that the Arrow column can hold, and the number to add to a value to
-convert it to the column's value."""
 
 _NUMPY: Final = {"integer": np.int64, "flags": np.int16, "bool": np.bool_}
 
@@ -100,7 +89,7 @@ def _lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArra
     tags = [tag for tag, message in _MESSAGES.by_tag.items() if field.name in _names(message)]
     rows = np.flatnonzero(np.isin(index.tags, tags))
     lists = [getattr(message, field.name) for message in index.messages(rows.tolist())]
-    converted = [_list(field, value) for value in lists]
+    converted = [column_value(field, value) for value in lists]
     unread = [
         row
         for row, before, after in zip(rows.tolist(), lists, converted, strict=True)
@@ -111,21 +100,6 @@ def _lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArra
 
 def _names(message: Message) -> list[str]:
     return [field.name for field in message.members]
-
-
-def _list(field: Field, value: Sequence[Any] | None) -> list[Any] | None:
-    if value is None or field.element == "number":
-        return value if value is None else list(value)
-    items = [{part.name: _item(part, getattr(item, part.name)) for part in field.fields} for item in value]
-    return None if any(None in item.values() for item in items) else items
-
-
-def _item(field: Field, value: Any) -> Any:
-    """Return a field of a list element as an Arrow value; None if Arrow cannot represent it."""
-    if isinstance(value, str):
-        return str(value) if is_utf8(value) else None
-    low, high, shift = _RANGES.get(field.type, _ANY_INTEGER)
-    return value + shift if low <= value <= high else None
 
 
 def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
@@ -200,18 +174,14 @@ def _rescued(index: MessageIndex, unread: Mapping[str, Numbers]) -> pa.Array:
     rows = sorted(names)
     values = [
         [
-            (field.name, _text(getattr(message, field.name)))
+            (field.name, rescued_text(field, getattr(message, field.name)))
             for field in _MESSAGES.by_name[type(message).__name__].members
             if field.name in names[row]
         ]
         for row, message in zip(rows, index.messages(rows), strict=True)
     ]
-    type_ = schemas.MESSAGES.field(_RESCUED).type
+    type_ = schemas.MESSAGES.field(RESCUED).type
     return scatter(values, np.array(rows, np.int64), len(index), type_)
-
-
-def _text(value: object) -> str:
-    return shown_text(value) if isinstance(value, str) else str(value)
 
 
 def scatter(values: Sequence[Any], rows: Numbers, length: int, type_: pa.DataType) -> pa.Array:

@@ -39,9 +39,7 @@ _TUPLES: Final = {
     if field.holds_tuples
 }
 
-HEADERS: Final = pa.schema(
-    [field.with_nullable(True) for field in schemas.MESSAGES if field.name not in _TUPLES]
-)
+HEADERS: Final = pa.schema([field for field in schemas.MESSAGES if field.name not in _TUPLES])
 """Schema of `DecodedBatch.headers`, one row per message: the columns of `pgoutput.schemas.arrow.MESSAGES`
 except those of tuples. In the row of a NULL message, all columns are NULL."""
 

@@ -2,6 +2,8 @@
 
 - `PgoutputDataSource`: the data source `pgoutput`. It reads the messages, the committed changes, one table or
   the schema history of a recording, in batch and in streaming queries, and writes DataFrames as recordings.
+- `rows`: converts messages to rows for `createDataFrame` with the schemas in `pgoutput.schemas.spark`.
+- `lsn_text`: column function; LSNs as PostgreSQL writes them.
 - `decode`: decodes pgoutput messages in a column of any DataFrame.
 - `replicate`: starts a streaming query that keeps one Delta table per relation equal to the source.
 - `replica_tables`: lists the Delta tables of a replica, with their errors and the reasons why they may
@@ -17,7 +19,9 @@ require("spark", "pyspark", "pandas", "pyarrow", "deltalake")
 
 from pgoutput.replica import replica_tables
 from pgoutput.spark.decoding import decode
+from pgoutput.spark.functions import lsn_text
 from pgoutput.spark.replication import replicate, write_feed
+from pgoutput.spark.rows import rows
 from pgoutput.spark.session import cluster_session, local_session
 from pgoutput.spark.source import PgoutputDataSource
 
@@ -26,7 +30,9 @@ __all__ = [
     "cluster_session",
     "decode",
     "local_session",
+    "lsn_text",
     "replica_tables",
     "replicate",
+    "rows",
     "write_feed",
 ]

@@ -21,8 +21,7 @@ CHANGE: Final = pa.struct(
 )
 """A change as a struct: the columns of the view `changes` that do not depend on the commit."""
 
-# Nullable, as Arrow refuses NULL in other fields even where the whole struct is NULL.
-_MESSAGE: Final = pa.struct([field.with_nullable(True) for field in schemas.MESSAGES])
+_MESSAGE: Final = pa.struct(list(schemas.MESSAGES))
 
 DECODED: Final = pa.schema(
     [
