@@ -163,10 +163,10 @@ def test_schemas_protocol_tables_and_reference_have_the_new_version(five: Path) 
         from pgoutput.schemas import arrow, spark
 
         assert arrow.MESSAGES.field("flush_lsn").type == pa.int64()
-        assert arrow.BY_MESSAGE["Counters"].names == ["xid", "lsn", "counters"]
+        assert arrow.BY_MESSAGE["Counters"].names == ["xid", "lsn", "counters", "_rescued_data"]
         assert arrow.MESSAGES.field("new_rows").type.value_type == arrow.TUPLE_DATA
         assert spark.MESSAGES["flush_lsn"].dataType.typeName() == "long"
-        assert spark.BY_MESSAGE["Counters"].names == ["xid", "lsn", "counters"]
+        assert spark.BY_MESSAGE["Counters"].names == ["xid", "lsn", "counters", "_rescued_data"]
         assert {"InsertBatch", "Counters"} <= _protocols.VERSIONS[5].by_name.keys()
         assert not {"InsertBatch", "Counters"} & _protocols.VERSIONS[4].by_name.keys()
         ticket = catalog.BY_NAME["ticket"]
