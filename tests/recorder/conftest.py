@@ -30,7 +30,7 @@ def lab(server: Server, tmp_path: Path) -> Iterator[Lab]:
 @pytest.fixture
 def table(lab: Lab) -> Lab:
     """Make a table with a key, and a publication of the table."""
-    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.run("CREATE TABLE t (id int PRIMARY KEY, a text, b text)", "CREATE PUBLICATION p FOR TABLE t")
     return lab
 
 

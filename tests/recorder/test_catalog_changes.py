@@ -20,12 +20,6 @@ from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab, wait_until
 
 
-@pytest.fixture
-def table(lab: Lab) -> Lab:
-    lab.run("CREATE TABLE t (id int PRIMARY KEY, a text, b text)", "CREATE PUBLICATION p FOR TABLE t")
-    return lab
-
-
 def reasons(segments: list[Metadata]) -> dict[str, str]:
     """Return why tables of a recording are incomplete, by name of the table."""
     return {one.name: one.reason for one in segments[-1].incomplete}

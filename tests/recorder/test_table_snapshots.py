@@ -30,12 +30,6 @@ from pgoutput.recording import find_inconsistencies
 from tests.recorder.lab import Lab, wait_until
 
 
-@pytest.fixture
-def table(lab: Lab) -> Lab:
-    lab.run("CREATE TABLE t (id int PRIMARY KEY, a text, b text)", "CREATE PUBLICATION p FOR TABLE t")
-    return lab
-
-
 def complete(events: list[Event]) -> list[str]:
     """Return the names of the tables whose rows were added to the recording."""
     return [one.table for one in events if isinstance(one, TableComplete)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,15 @@ class Setup:
             if one.error:
                 record_failure(folder, FailedTable(one.oid, one.namespace, one.name, one.error), missed)
         return {one.name: one for one in applied}
+
+    @contextmanager
+    def without(self, *names: str) -> Iterator[None]:
+        """Move the folders of tables away during a `with` block."""
+        for name in names:
+            (self.target / f"public.{name}").rename(self.target.parent / name)
+        yield
+        for name in names:
+            (self.target.parent / name).rename(self.target / f"public.{name}")
 
     def rows(self, oid: int) -> list[tuple[int, str]]:
         rows = DeltaTable(replica_tables(self.target)[oid].place).to_pyarrow_table().to_pylist()
@@ -166,10 +176,8 @@ def test_an_unexpected_error_affects_one_table_only(setup: Setup, monkeypatch: p
 
 def test_a_batch_missed_during_a_retry_is_applied_too(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the retry runs, a query in another process records that the table misses one more micro-batch."""
-    folder = setup.target / "public.b"
-    kept = folder.rename(setup.target.parent / "kept")
-    setup.apply(setup.send(m.Insert(2, ("10", "v"))))
-    kept.rename(folder)
+    with setup.without("b"):
+        setup.apply(setup.send(m.Insert(2, ("10", "v"))))
     meanwhile = setup.send(m.Insert(2, ("11", "v")))
 
     def miss_another(*arguments: Any) -> None:
@@ -188,10 +196,8 @@ def test_a_table_with_missed_batches_is_failed_even_if_its_error_is_lost(
     content: str | None, setup: Setup
 ) -> None:
     """A power failure may remove or truncate the file that contains the table's error."""
-    folder = setup.target / "public.b"
-    kept = folder.rename(setup.target.parent / "kept")
-    setup.apply(setup.send(m.Insert(2, ("10", "v"))))
-    kept.rename(folder)
+    with setup.without("b"):
+        setup.apply(setup.send(m.Insert(2, ("10", "v"))))
     file = setup.target / "_failed_tables" / "2" / "error"
     file.unlink()
     if content is not None:
@@ -208,11 +214,8 @@ def test_a_table_with_missed_batches_is_failed_even_if_its_error_is_lost(
 
 def test_a_damaged_record_of_a_missed_batch_affects_one_table_only(setup: Setup) -> None:
     """The error names the damaged file of the missed micro-batch; other tables are retried successfully."""
-    for name in ("a", "b"):
-        shutil.move(setup.target / f"public.{name}", setup.target.parent / name)
-    setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
-    for name in ("a", "b"):
-        shutil.move(setup.target.parent / name, setup.target / f"public.{name}")
+    with setup.without("a", "b"):
+        setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
     (setup.target / "_failed_tables" / "1" / "1").write_text("")
     failed, applied = retry_tables(setup.recording, setup.target)
     assert failed.error.endswith(
@@ -254,11 +257,8 @@ def test_an_error_reading_the_recording_affects_one_table_only(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any error in the retry of one table, not only a PgoutputError, lets the other table's retry proceed."""
-    for name in ("a", "b"):
-        shutil.move(setup.target / f"public.{name}", setup.target.parent / name)
-    setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
-    for name in ("a", "b"):
-        shutil.move(setup.target.parent / name, setup.target / f"public.{name}")
+    with setup.without("a", "b"):
+        setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
 
     def read_none(*arguments: Any) -> Any:
         monkeypatch.undo()
@@ -286,10 +286,8 @@ def test_a_table_that_cannot_be_created_is_listed_with_its_error(setup: Setup) -
 
 def test_a_table_stays_failed_if_its_missed_segments_are_gone(setup: Setup) -> None:
     """The error names the removed segment, and the retry does not skip the segment's micro-batch."""
-    folder = setup.target / "public.b"
-    kept = folder.rename(setup.target.parent / "kept")
-    setup.apply(setup.send(m.Insert(2, ("10", "v"))))
-    kept.rename(folder)
+    with setup.without("b"):
+        setup.apply(setup.send(m.Insert(2, ("10", "v"))))
     segment = list_segments(setup.recording)[1]
     moved = segment.rename(segment.with_suffix(".moved"))
     (failed,) = retry_tables(setup.recording, setup.target)
