@@ -13,19 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import Recording, SegmentReader
 from pgoutput.replica import replica_tables
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.rows.digests import RowSet, digest_rows
 from pgoutput.replica.rows.lookup import look_up_rows
-from pgoutput.views import ChangesView, plan_changes, read
-from tests.recorder.lab import Lab
-from tests.recorder.test_table_snapshots import complete
-from tests.replica.changes import sorted_changes
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply, different_tables, rescued_last, row_texts
+from tests.replica.tables import apply, rescued_last, row_texts
 from tests.replica.test_replica import table_of
-from tests.truth import TrueTable, equals_typed
+from tests.truth import equals_typed
 
 MODES = pytest.mark.parametrize("history", [False, True])
 
@@ -493,49 +488,6 @@ def test_digests_are_equal_only_for_equal_rows(rows: list[tuple[Any, Any, Any]])
     found = digest_rows(batch, ["v", "w"], "r").tolist()
     compared = {(v, w, str([cell for cell in cells or () if cell[0] in "vw"])) for v, w, cells in rows}
     assert len(set(found)) == len(compared)
-
-
-@MODES
-def test_a_snapshot_arrives_in_one_micro_batch(history: bool, lab: Lab, tmp_path: Path) -> None:
-    """The snapshot fills several segments, and each micro-batch reads one segment."""
-    lab.run(
-        "CREATE TABLE late (id int PRIMARY KEY, v text)",
-        "CREATE TABLE t (id int)",
-        "CREATE PUBLICATION p FOR TABLE t",
-    )
-    lab.record(snapshot=True)
-    lab.run("INSERT INTO late SELECT i, repeat('x', 100) FROM generate_series(1, 900) i")
-    lab.run("ALTER PUBLICATION p ADD TABLE late", "UPDATE late SET v = 'y' WHERE id < 100")
-    assert complete(lab.record(snapshot=True, segment_bytes=20_000)) == ["public.late"]
-    assert [one.kind for one in lab.segments()].count("snapshot") > 2
-    lab.run("DELETE FROM late WHERE id = 5")
-    lab.record(snapshot=True)
-    oid = lab.value("SELECT 'late'::regclass::oid::int8")
-    batches = [changes_of(lab.folder, number) for number in Recording(lab.folder).numbers]
-    target = tmp_path / "target"
-    for number, changes in enumerate(batches):
-        apply(changes.to_batches(), target, "query", number, history=history, max_rows=120)
-    assert sum("Snapshot" in batch["operation"].to_pylist() for batch in batches) == 1
-    rows: list[Any] = [tuple(map(str, row)) for row in lab.rows("SELECT id, v FROM late")]
-    if not history:
-        assert different_tables(target, [TrueTable(oid, "late", ("id", "v"), rows)]) == []
-    sizes = []
-    for version in range(table_of(target, oid).version() + 1):
-        table = table_of(target, oid)
-        table.load_as_version(version)
-        found = table.to_pyarrow_table().to_pylist()
-        sizes.append(sum(row.get("__END_AT") is None for row in found))
-    assert {*sizes} <= {0, 99, 900, 899}
-    assert sizes[-1] == 899
-
-
-def changes_of(folder: Path, number: int) -> pa.Table:
-    """Return the changes of a micro-batch that consists of one segment."""
-    rows: list[pa.RecordBatch] = []
-    for task in plan_changes(Recording(folder), [number]):
-        with SegmentReader(task.place) as segment:
-            rows += read(segment, ChangesView(segment, task, lambda shape: True))
-    return sorted_changes(rows)
 
 
 def test_a_replacement_keeps_the_true_values(tmp_path: Path) -> None:
