@@ -19,6 +19,7 @@ from tests.replica.tables import apply
 
 ADDED = "column {} was added, and may have a default value in existing rows"
 AGAIN = "column {} was dropped and added again"
+UNMATCHED = "changes did not match the table's rows"
 RETYPED = "column {} changed its type, and USING may have changed its values"
 
 K, V, W = Column("k", 23, -1), Column("v", 25, -1), Column("w", 25, -1)
@@ -106,6 +107,7 @@ def test_a_later_snapshot_of_a_table_removes_the_reasons(history: bool, lab: Lab
     assert [one.reason.partition(":")[0] for one in table.may_differ] == [
         "recorded without a snapshot",
         ADDED.format("w"),
+        UNMATCHED,
     ]
     request_snapshot(lab.folder, ["public.t"])
     lab.record()
@@ -117,6 +119,42 @@ def test_a_later_snapshot_of_a_table_removes_the_reasons(history: bool, lab: Lab
     rows = DeltaTable(table.place).to_pyarrow_table().to_pylist()
     current = {(one["k"], one["v"], one["w"]) for one in rows if one.get("__END_AT") is None}
     assert current == set(lab.rows("SELECT k, v, w FROM t"))
+
+
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("batch", [0, 1])
+def test_changes_that_contradict_the_rows_are_counted_and_reported(
+    history: bool, batch: int, tmp_path: Path
+) -> None:
+    """The server did not send all changes in between, for example while the table was unlogged."""
+    server = SimulatedServer(1, "t", {"k": "int4", "v": "text"}, keys=1)
+    for key in range(6):
+        server.insert(str(key), "old")
+    batches = server.take().to_batches()
+    apply(batches, tmp_path, "query", batch, history=history)
+    server.rows += [{"k": "6", "v": "never sent"}, {"k": "7", "v": "never sent"}]
+    del server.rows[:2]
+    server.commit()
+    server.update(4, v="updated")  # row 6, which is not there
+    server.delete(5)
+    server.insert("0", "again")
+    server.update(0, k="1")  # a key that row 1 has
+    server.update(1, v="new")
+    changes = server.take().to_batches()
+    for repeated in range(2):  # a crash after the commit: nothing is counted or stored again
+        (applied,) = apply(changes, tmp_path, "query", batch + 2, history=history)
+        assert applied.unmatched == (0 if repeated else 4)
+        assert [one.reason.partition(":")[0] for one in applied.may_differ] == [UNMATCHED][repeated:]
+    (table,) = replica_tables(tmp_path).values()
+    assert [(one.lsn, one.reason.partition(":")[0]) for one in table.may_differ] == [(110, UNMATCHED)]
+    with server.snapshot():
+        pass
+    (applied,) = apply(server.take().to_batches(), tmp_path, "query", batch + 4, history=history)
+    assert applied.unmatched == 0
+    assert replica_tables(tmp_path)[1].may_differ == ()
+    rows = DeltaTable(table.place).to_pyarrow_table().to_pylist()
+    current = {(str(one["k"]), one["v"]) for one in rows if one.get("__END_AT") is None}
+    assert current == {(one["k"], one["v"]) for one in server.rows}
 
 
 def with_key(lab: Lab, key: str) -> pa.Table:

@@ -93,6 +93,9 @@ def _as_json(verdict: TableVerdict) -> dict[str, object]:
 
 def _show(console: Console, verdict: TableVerdict) -> None:
     name, place = printable(verdict.table), f"as of {format_lsn(verdict.lsn)}"
+    if verdict.pending:
+        changes = counted(verdict.pending, "recorded change")
+        place += f", with {changes} that the table has not applied yet"
     if verdict.error:
         console.print(f"{name}: not compared {place}: {printable(verdict.error)}")
     elif verdict.is_equal:

@@ -1,8 +1,9 @@
 """The rows that a Delta table of a replica has as of an LSN: all transactions with lower commit LSNs.
 
 The newest version of the Delta table that does not go beyond the LSN is completed with the recorded changes
-that it lacks. The changes are applied to a copy of the table: its data files are hard links in a temporary
-folder.
+that the target has not applied yet. The changes are applied to a copy of the table: its data files are hard
+links in a temporary folder. A change that the target has applied, by its checkpoint or by its registration in
+the recording, but that the table lacks, is not added: readers of the table lack it too.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from deltalake import DeltaTable
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.messages import Relation
-from pgoutput.recording import Location, Recording, locate
-from pgoutput.replica.batch import CHUNK_BITS, apply_changes
+from pgoutput.recording import Location, Recording, locate, read_readers
+from pgoutput.replica.batch import apply_changes
+from pgoutput.replica.checkpoint import CHECKPOINT_FOLDER, Checkpoint
 from pgoutput.replica.chunks import Chunk, Column
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import LOG_FOLDER, NOTHING, Applied, Version, applied_before, version_before
+from pgoutput.replica.delta_log import LOG_FOLDER, NOTHING, Applied, Version, version_before
 from pgoutput.replica.failed_tables import read_failed_tables
 from pgoutput.replica.ownership import Owner
 from pgoutput.replica.recorded_changes import StoredChanges, store_changes
-from pgoutput.replica.registry import find_table, register_table, registered_oids
+from pgoutput.replica.registry import find_table, register_table
 from pgoutput.replica.schema import TableLayout, delta_names, follow_schema, read_layout
 from pgoutput.views import CHANGES, LsnRange
 from pgoutput.wire import shown_text
@@ -101,10 +103,11 @@ class TablesAsOf:
         self._history = owner.output == "history"
         self._versions: dict[int, Version] = {}
         self._errors: dict[int, ReplicaError] = {}
+        self._behind: set[int] = set()
         missing: dict[int, Applied] = {}
         """For each relation, a change that all changes to be read follow."""
-        applied_by_all = _applied_by_all(target, owner.query)
         failed = read_failed_tables(target)
+        claimed = _claimed(recording, target, owner)  # before the tables are read: queries may go on
         for oid in oids:
             try:
                 version, is_newest = _version(target, oid, lsn)
@@ -112,9 +115,15 @@ class TablesAsOf:
                 self._errors[oid] = error
                 continue
             self._versions[oid] = version
-            is_behind = oid in failed or not is_newest
-            missing[oid] = version.applied if is_behind else max(version.applied, applied_by_all)
+            if is_newest:
+                self._behind.add(oid)
+            is_complete = is_newest and oid not in failed
+            missing[oid] = max(version.applied, claimed) if is_complete else version.applied
         self._changes = _store_missing(recording, missing, lsn, os.path.join(folder, "changes"))
+
+    def pending(self, oid: int) -> int:
+        """Return the number of changes below the LSN that the newest version of a Delta table lacks."""
+        return self._changes.counts[oid] if oid in self._behind else 0
 
     def table(self, relation: Relation, folder: Path) -> TableAsOf:
         """Return the rows that a relation's Delta table has as of the LSN.
@@ -166,18 +175,20 @@ def _version(target: Location, oid: int, lsn: int) -> tuple[Version, bool]:
     return version, version.number == newest
 
 
-def _applied_by_all(target: Location, query: str) -> Applied:
-    """Return a change such that no table lacks it or an earlier change, except tables that have failed.
+def _claimed(recording: Recording, target: Location, owner: Owner) -> Applied:
+    """Return a change such that the target has applied it and all earlier changes, except in failed tables.
 
-    A query applies a micro-batch to all tables before it begins the next one. So all changes up to the last
-    one that was applied before the newest micro-batch are applied.
+    The target says so in its checkpoint, unless that is elsewhere, and in its registration in the recording.
     """
-    found = [one for oid in registered_oids(target) if (one := find_table(target, oid)) is not None]
-    newest = max((table.transaction_version(query) or 0 for _, table in found), default=0)
-    begin = newest >> CHUNK_BITS << CHUNK_BITS
-    return max(
-        (applied_before(place, table.version(), query, begin) for place, table in found), default=NOTHING
-    )
+    segments = [one.segment for one in read_readers(recording.location) if one.id == owner.query]
+    checkpoint = Checkpoint(target / CHECKPOINT_FOLDER)
+    if checkpoint.query == owner.query:
+        segments.append(checkpoint.applied.segment)
+    segment, beginning = max(segments, default=0), recording.beginning
+    if segment < beginning.segment:
+        return Applied(beginning.lsn, -1)
+    (found,) = recording.metadata([segment])
+    return Applied(found.end_lsn, found.next_position - 1)
 
 
 def _store_missing(

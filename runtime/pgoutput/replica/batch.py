@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, groupby
@@ -20,7 +20,7 @@ from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, PathOrUri, locate
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, split_changes
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import changes_metadata
+from pgoutput.replica.delta_log import changes_metadata, last_change, version_before
 from pgoutput.replica.pending_chunks import PendingChunks
 from pgoutput.replica.registry import find_table, open_table
 from pgoutput.replica.rows import ChunkWriter, Replacement
@@ -30,8 +30,10 @@ from pgoutput.replica.schema import (
     follow_schema,
     make_layout,
     read_layout,
+    store_unmatched,
     update_properties,
 )
+from pgoutput.wire import format_lsn
 
 CHUNK_BITS: Final = 20
 """Number of a txnVersion's low bits, for the commit's number. Higher bits hold the micro-batch's number."""
@@ -59,6 +61,9 @@ class TableResult(msgspec.Struct, frozen=True):
     """Reasons why the table may differ from its source, without reasons known before this micro-batch."""
     error: str = ""
     """Why the micro-batch was not applied to the table, or only in part; empty if all of it was applied."""
+    unmatched: int = 0
+    """Number of changes that contradict the rows of the table: an update or delete found no row, or an insert
+    found one. Then the table lacks changes that the server did not send."""
 
     @property
     def is_empty(self) -> bool:
@@ -161,7 +166,6 @@ class _Application:
         self._combine = combine
         self.has_conflict: bool = False
         self._writer: TableWriter | None = None
-        self._may_differ: list[Difference] = []
 
     def apply(self, chunks: Iterator[Chunk], error: str) -> TableResult:
         """Apply the chunks until there is an error; `error` is the error of a failed table."""
@@ -181,7 +185,11 @@ class _Application:
                 self._writer.discard()
             raise
         applied = {} if error else dict(counts)  # a retry applies and counts the whole batch again
-        return TableResult(first.oid, first.namespace, first.name, applied, tuple(self._may_differ), error)
+        result = TableResult(first.oid, first.namespace, first.name, applied, error=error)
+        if self._writer is None:
+            return result
+        may_differ, unmatched = tuple(self._writer.may_differ), self._writer.unmatched
+        return msgspec.structs.replace(result, may_differ=may_differ, unmatched=unmatched)
 
     def _attempt(self, name: str, step: Callable[[], None]) -> str:
         """Call a function; return its error as a text, or an empty string."""
@@ -216,7 +224,7 @@ class _Application:
                 history=self._history,
                 combine=self._combine,
             )
-        self._may_differ += self._writer.apply(chain([chunk], chunks), self._batch << CHUNK_BITS | number)
+        self._writer.apply(chain([chunk], chunks), self._batch << CHUNK_BITS | number)
 
     def _commit(self) -> None:
         if self._writer is not None:
@@ -245,6 +253,10 @@ class TableWriter:
         combine: Whether to apply successive chunks in one commit where possible. If so, `commit` has to be
             called after the last chunk.
 
+    Attributes:
+        may_differ: Reasons why the table may differ from its source, without reasons known before.
+        unmatched: Number of changes that contradict the rows of the table, as in `TableResult`.
+
     Raises:
         ReplicaError: The target cannot be read, or the table's folder contains something other than a Delta
             table.
@@ -260,6 +272,8 @@ class TableWriter:
         history: bool,
         combine: bool = False,
     ) -> None:
+        self.may_differ: list[Difference] = []
+        self.unmatched: int = 0
         self._history = history
         self._query = query
         self._combine = combine
@@ -267,11 +281,8 @@ class TableWriter:
         layout = make_layout(chunk.columns, history=history)
         self._table = open_table(target, chunk, layout.schema, recording)
 
-    def apply(self, chunks: Iterator[Chunk], version: int) -> list[Difference]:
+    def apply(self, chunks: Iterator[Chunk], version: int) -> None:
         """Apply chunks in one commit, unless the table has this or a later txnVersion.
-
-        Returns:
-            Reasons why the table may differ from its source, without reasons known before these chunks.
 
         Args:
             chunks: One chunk, or the chunks of a transaction that begin with a truncate.
@@ -281,15 +292,18 @@ class TableWriter:
             ReplicaError: A row has to be found by a key column whose value was never sent.
             deltalake.exceptions.CommitFailedError: Several attempts failed because of concurrent commits.
         """
-        if self._has(version):
-            return []
         first = next(chunks)
+        if self._has(version):
+            if not first.is_alteration:  # its commit does not say which change it applies
+                self._check_applied(first)
+            return
         if self._combine and self._fold(first, version):
-            return []
+            return
         self.commit()
         if first.truncates and (first.is_snapshot or not self._history):
-            return self._replace_rows(first, chunks, version)
-        return self._change_rows(first, version)
+            self._replace_rows(first, chunks, version)
+        else:
+            self._change_rows(first, version)
 
     def commit(self) -> None:
         """Commit the chunks that were folded and not committed yet.
@@ -300,7 +314,9 @@ class TableWriter:
         """
         if self._pending is not None:
             pending, self._pending = self._pending, None
+            self.may_differ += store_unmatched(self._table, pending.unmatched)
             pending.commit(self._table, Transaction(self._query, pending.version))
+            self.unmatched += len(pending.unmatched)
 
     def discard(self) -> None:
         """Delete the data files of chunks that were folded and not committed."""
@@ -321,42 +337,43 @@ class TableWriter:
             self.commit()
         return True
 
-    def _change_rows(self, chunk: Chunk, version: int) -> list[Difference]:
+    def _change_rows(self, chunk: Chunk, version: int) -> None:
         """Apply a chunk to the rows of the table."""
-        differences: list[Difference] = []
 
-        def change() -> None:
+        def change() -> Sequence[int]:
             layout = read_layout(self._table, f"{chunk.namespace}.{chunk.name}")
             files = DataFiles(self._table, layout.schema)
-            differences.extend(update_properties(self._table, files, layout, chunk))
+            self.may_differ += update_properties(self._table, files, layout, chunk)
             transaction = Transaction(self._query, version)
             if chunk.is_alteration:
                 alter_table(self._table, layout, chunk, transaction, history=self._history)
-                return
+                return ()
             layout = follow_schema(self._table, layout, chunk, history=self._history)
             files = DataFiles(self._table, layout.schema)
-            added, removed = ChunkWriter(files, layout, chunk).write()
+            writer = ChunkWriter(files, layout, chunk)
+            added, removed = writer.write()
+            self.may_differ += store_unmatched(self._table, writer.unmatched)
             files.commit(added, removed, self._table.schema(), transaction, changes_metadata(chunk))
+            return writer.unmatched
 
-        self._commit(change, version)
-        return differences
+        self.unmatched += len(self._commit(change, version) or ())
 
-    def _replace_rows(self, first: Chunk, others: Iterator[Chunk], version: int) -> list[Difference]:
+    def _replace_rows(self, first: Chunk, others: Iterator[Chunk], version: int) -> None:
         """Replace all rows of the table by the rows that chunks add."""
         old = read_layout(self._table, f"{first.namespace}.{first.name}") if self._history else None
         replacement = Replacement(self._table, old, first)
-        differences: list[Difference] = []
         try:
             for chunk in chain([first], others):
                 update = partial(update_properties, self._table, replacement.files, replacement.layout, chunk)
-                differences += self._commit(update, version) or []
+                self.may_differ += self._commit(update, version) or []
                 replacement.add(chunk)
         except BaseException:  # no space is left for the rows, or the query is stopped
             with suppress(Exception):
                 replacement.discard()
             raise
+        self.may_differ += store_unmatched(self._table, replacement.unmatched)
         self._commit(lambda: replacement.commit(Transaction(self._query, version)), version)
-        return differences
+        self.unmatched += len(replacement.unmatched)
 
     def _commit(self, commit: Callable[[], T], version: int) -> T | None:
         """Return the result of a function that commits; call it again after a conflict with another commit.
@@ -374,6 +391,23 @@ class TableWriter:
                     raise
                 self._table.update_incremental()
         raise AssertionError("unreachable")
+
+    def _check_applied(self, chunk: Chunk) -> None:
+        """Check that the table has applied the changes of a chunk whose commit it has.
+
+        Raises:
+            ReplicaError: The checkpoint was replaced by an older one: the same numbers of micro-batches now
+                have other changes.
+        """
+        last, place = last_change(chunk), locate(self._table.table_uri)
+        applied = version_before(place, self._table.version()).applied
+        if last > applied:
+            raise ReplicaError(
+                f"{chunk.namespace}.{chunk.name}: the table has applied the changes up to "
+                f"{format_lsn(applied.commit_lsn)}, and not those of {format_lsn(last.commit_lsn)} in this "
+                "micro-batch, although it has its commit: the checkpoint is older than the "
+                "table. Put the newer checkpoint back, or begin anew, with an empty target"
+            )
 
     def _has(self, version: int) -> bool:
         """Return whether the table has the commit with this txnVersion."""

@@ -56,13 +56,13 @@ def applied_metadata(last: Applied) -> dict[str, str]:
     return {_LSN: str(last.commit_lsn), _POSITION: str(last.position)}
 
 
-def version_before(table: Location, newest: int, lsn: int) -> Version:
+def version_before(table: Location, newest: int, lsn: int = 1 << 64) -> Version:
     """Return the newest version of a Delta table without changes of a commit LSN of at least `lsn`.
 
     Args:
         table: Path or URI of the Delta table.
         newest: The newest version of the table.
-        lsn: The LSN.
+        lsn: The LSN; greater than all LSNs if left out.
 
     Raises:
         ReplicaError: The log does not say how far the table has applied the changes.
@@ -84,24 +84,6 @@ def version_before(table: Location, newest: int, lsn: int) -> Version:
             "The next changes that `pgoutput replicate` applies to the table add it to the log"
         )
     return Version(number, applied)
-
-
-def applied_before(table: Location, newest: int, query: str, version: int) -> Applied:
-    """Return the last change that a query has applied to a Delta table before a txnVersion.
-
-    NOTHING if the log does not have such a change.
-
-    Args:
-        table: Path or URI of the Delta table.
-        newest: The newest version of the table.
-        query: ID of the query, the txnAppId of its commits.
-        version: The txnVersion.
-    """
-    for commit in _commits(table, newest):
-        is_before = commit.txn.get("appId") == query and commit.txn["version"] < version
-        if is_before and _POSITION in commit.metadata:
-            return Applied(int(commit.metadata[_LSN]), int(commit.metadata[_POSITION]))
-    return NOTHING
 
 
 class _Commit(NamedTuple):

@@ -154,6 +154,8 @@ def fold_part(chunks: Iterable[Chunk], version: TableVersion) -> Part:
             if writer.moves_keys:
                 raise PartsError("an update moves a row to another key")
             files.change(*writer.fold())
+            if writer.unmatched:
+                raise PartsError("changes do not match the rows of the table")
         except Exception as error:
             return msgspec.structs.replace(result, refusal=one_line(error) or type(error).__name__)
         result = msgspec.structs.replace(result, last=last_change(chunk))

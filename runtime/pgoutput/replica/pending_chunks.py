@@ -18,6 +18,7 @@ class PendingChunks:
 
     Attributes:
         version: The txnVersion of the last chunk.
+        unmatched: Commit LSNs of the changes that contradict the rows of the table, as in `ChunkWriter`.
 
     Args:
         table: The Delta table of the relation.
@@ -26,6 +27,7 @@ class PendingChunks:
 
     def __init__(self, table: DeltaTable, name: str) -> None:
         self.version: int = -1
+        self.unmatched: list[int] = []
         self._layout = read_layout(table, name)
         self._files = PendingFiles(table, self._layout.schema)
         self._metadata: dict[str, str] = {}
@@ -53,7 +55,9 @@ class PendingChunks:
             ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
                 does not exist any more.
         """
-        self._files.change(*ChunkWriter(self._files, self._layout, chunk).fold())
+        writer = ChunkWriter(self._files, self._layout, chunk)
+        self._files.change(*writer.fold())
+        self.unmatched += writer.unmatched
         self.version, self._metadata = version, changes_metadata(chunk)
 
     def commit(self, table: DeltaTable, transaction: Transaction) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
@@ -23,10 +24,12 @@ class StoredChanges:
     Args:
         file: Path of the file.
         batches: Numbers of each relation's batches, by the relation's OID.
+        counts: Number of changes of each relation, by the relation's OID.
     """
 
-    def __init__(self, file: str, batches: dict[int, list[int]]) -> None:
+    def __init__(self, file: str, batches: dict[int, list[int]], counts: Counter[int]) -> None:
         self._file, self._batches = file, batches
+        self.counts: Counter[int] = counts
 
     def __contains__(self, oid: int) -> bool:
         """Return whether there are changes of a relation."""
@@ -71,6 +74,7 @@ def store_changes(
             for all changes.
     """
     batches: dict[int, list[int]] = {}
+    counts: Counter[int] = Counter()
     count = 0
     with pa.ipc.new_file(file, CHANGES) as writer:
         for task in plan_changes(source, numbers, lsns):
@@ -84,8 +88,9 @@ def store_changes(
                         if changes.num_rows:
                             writer.write_batch(changes)
                             batches.setdefault(oid, []).append(count)
+                            counts[oid] += changes.num_rows
                             count += 1
-    return StoredChanges(file, batches)
+    return StoredChanges(file, batches, counts)
 
 
 def complete_since(recording: Recording, oid: int, first: int, last: int) -> int:

@@ -80,6 +80,8 @@ class TableVerdict(msgspec.Struct, frozen=True):
     """The first of the rows that differ, at most `SHOWN_ROWS`."""
     error: str = ""
     """Why the table could not be compared; empty if it was compared."""
+    pending: int = 0
+    """Number of recorded changes that the Delta table had not applied yet. The comparison has added them."""
     keys: Keys = None
     """Keys of the rows that differ, for `pgoutput.recorder.request_snapshot`. None if the table is equal or
     has no key, if more than `max_keys` rows differ, or if the keys do not identify the rows."""
@@ -253,7 +255,16 @@ class _Comparison(msgspec.Struct):
         with suppress(OSError, RecordingError):  # the user may not write to the recording
             store_verified_table(self.folder, listed, equal=progress.is_finished)
         keys = found.keys or None
-        return TableVerdict(oid, table.name, lsn, rows + found.rows, found.count, found.shown, keys=keys)
+        return TableVerdict(
+            oid,
+            table.name,
+            lsn,
+            rows + found.rows,
+            found.count,
+            found.shown,
+            pending=self.as_of.pending(oid),
+            keys=keys,
+        )
 
     def _compare(
         self, table: PublishedTable, relation: Relation, now: str

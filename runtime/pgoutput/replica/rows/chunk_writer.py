@@ -28,9 +28,15 @@ class ChunkWriter:
         files: The data files of the table.
         layout: The layout of the table, which already has the columns of the chunk.
         chunk: The changes.
+
+    Attributes:
+        unmatched: Commit LSNs of the changes that contradict the rows of the table, in order; empty before
+            the rows were looked up. An update or delete found no row, or the new key of an insert or update
+            was that of another row. Changes of a snapshot do not count.
     """
 
     def __init__(self, files: DataFiles, layout: TableLayout, chunk: Chunk) -> None:
+        self.unmatched: list[int] = []
         self._layout = layout
         self._chunk = chunk
         self._files = files
@@ -143,6 +149,9 @@ class ChunkWriter:
 
         of_rows = np.where(found.keys < 0, -1, searched[found.keys] if len(searched) else -1)
         merged = merge_changes(of_rows, effects, old, new, unique=self._unique, find_matches=find_matches)
+        if len(merged.unmatched):
+            rows = self._chunk.changes.select(["commit_lsn", "xid"]).take(pa.array(merged.unmatched))
+            self.unmatched = rows.filter(pc.not_equal(rows["xid"], 0))["commit_lsn"].to_pylist()
         return found, merged
 
     def _look_up(self, keys: list[pa.StringArray], count: int) -> LookupResult:

@@ -49,6 +49,9 @@ class MergeResult(msgspec.Struct, frozen=True):
     """For each row, the index of the change that replaces or removes the row; -1 if no change does."""
     previous: Numbers
     """For each change, the number of the row before an update; -1 if the change updates no known row."""
+    unmatched: Numbers
+    """Indices of the changes that contradict the rows: an update or delete that finds no row, or an insert or
+    update whose new key another row has."""
 
     @property
     def current(self) -> Numbers:
@@ -110,10 +113,12 @@ def merge_changes(
     updates = ends & (items.rows < 0)
     previous[items.changes[updates]] = row[updates]
     lost = np.sort(items.changes[(items.rows < 0) & (row < 0)])
-    for change, match in (find_matches(lost) if len(lost) else {}).items():
+    matches = find_matches(lost) if len(lost) else {}
+    for change, match in matches.items():
         ended[match], previous[change] = change, match
     previous[~effects.begins] = -1
-    return MergeResult(np.flatnonzero(effects.begins), ended, previous)
+    unmatched = np.union1d(np.setdiff1d(lost, [*matches]), items.changes[ends & (items.rows >= 0)])
+    return MergeResult(np.flatnonzero(effects.begins), ended, previous, unmatched.astype(np.int64))
 
 
 def _sorted_items(found: Numbers, effects: Effects, old: Numbers, new: Numbers) -> _Items:

@@ -46,6 +46,8 @@ class Replacement:
         self._moment: pa.StructScalar = read_moments(chunk.changes.slice(0, 1))[0]
         self._schema_changes = [_without_changes(chunk)]
         self._metadata: dict[str, str] = {}
+        self.unmatched: list[int] = []
+        """Commit LSNs of the changes that contradict the rows of the data files, as in `ChunkWriter`."""
         self.layout = _without_moments(self._target)
         """The layout of the data files, which have no `__START_AT` and `__END_AT`."""
         self.files = StagedFiles(table, self.layout.schema)
@@ -67,6 +69,7 @@ class Replacement:
             self.files.append(writer.copied_rows())
         else:
             self.files.replace(*writer.write())
+            self.unmatched += writer.unmatched
 
     def commit(self, transaction: Transaction) -> None:
         """Replace the rows of the table in one commit with the given Delta transaction identifier.

@@ -16,6 +16,7 @@ from pgoutput.replica.schema.differences import (
     Difference,
     changed_properties,
     decode_differences,
+    store_unmatched,
     update_properties,
 )
 from pgoutput.replica.schema.evolution import enable_timestamps_without_time_zone, follow_schema, keeps_files
@@ -35,5 +36,6 @@ __all__ = [
     "keeps_files",
     "make_layout",
     "read_layout",
+    "store_unmatched",
     "update_properties",
 ]

@@ -7,6 +7,7 @@ of a table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from deltalake import DeltaTable
@@ -16,6 +17,11 @@ from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE
 from pgoutput.replica.schema.alteration import TableAlteration
 from pgoutput.replica.schema.layout import TableLayout, renamed_columns
+
+_UNMATCHED: Final = (
+    "changes did not match the table's rows: an update or delete found no row, or an insert found one"
+)
+"""The reason of tables that `store_unmatched` marks."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -58,6 +64,26 @@ def update_properties(
         table.alter.set_table_properties(properties, raise_if_not_exists=False)
         table.update_incremental()
     return new
+
+
+def store_unmatched(table: DeltaTable, unmatched: Sequence[int]) -> list[Difference]:
+    """Store in a table property that changes did not match the rows, before these changes are committed.
+
+    Args:
+        table: The table.
+        unmatched: Commit LSNs of the changes, in order; nothing is stored if there are none.
+
+    Returns:
+        The reason, unless the property contained it before.
+    """
+    known = decode_differences(table.metadata().configuration.get(MAY_DIFFER))
+    if not unmatched or any(one.reason == _UNMATCHED for one in known):
+        return []
+    new = Difference(unmatched[0], _UNMATCHED)
+    properties = {MAY_DIFFER: msgspec.json.encode([*known, new]).decode()}
+    table.alter.set_table_properties(properties, raise_if_not_exists=False)
+    table.update_incremental()
+    return [new]
 
 
 def changed_properties(
