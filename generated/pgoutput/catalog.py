@@ -948,7 +948,8 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         doc="A position in the write-ahead log: an unsigned 64-bit byte count.",
         text=(
             "The high and the low 32 bits in upper-case hex without leading zeros, `/` "
-            "between: `16/B374D848`, `0/0`."
+            "between: `16/B374D848`, `0/0`. 19+ writes the low ones with 8 digits: "
+            "`0/00000000`. The text made of a binary value is that before 19."
         ),
         binary="Int64, unsigned.",
     ),
@@ -965,7 +966,11 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         doc=(
             "Numbers of distinct values of groups of columns (pg_statistic_ext_data); no input from clients."
         ),
-        text='`{"1, 2": 3}`: attribute numbers, then the count rounded to a whole number.',
+        text=(
+            '`{"1, 2": 3}`: attribute numbers, then the count rounded to a whole number. 19+ '
+            'writes `[{"attributes": [1, 2], "ndistinct": 3}]`; the text made of a binary '
+            "value is that before 19."
+        ),
         binary="Byte_n_: the stored bytes as they are, in the server's own byte order.",
     ),
     BuiltinType(
@@ -979,7 +984,11 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         output="pg_dependencies_out",
         send="pg_dependencies_send",
         doc=("Functional dependencies between columns (pg_statistic_ext_data); no input from clients."),
-        text='`{"1 => 2": 1.000000}`: attribute numbers, then the degree with 6 decimals.',
+        text=(
+            '`{"1 => 2": 1.000000}`: attribute numbers, then the degree with 6 decimals. 19+ '
+            'writes `[{"attributes": [1], "dependency": 2, "degree": 1.000000}]`; the text '
+            "made of a binary value is that before 19."
+        ),
         binary="Byte_n_: the stored bytes as they are, in the server's own byte order.",
     ),
     BuiltinType(
@@ -1482,6 +1491,38 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         doc=("A transaction id of 64 bits, unsigned, with the epoch, so that it never wraps around."),
         text="Unsigned decimal digits.",
         binary="Int64, unsigned.",
+    ),
+    BuiltinType(
+        name="oid8",
+        oid=6437,
+        array_oid=6442,
+        server="19+",
+        modifier="none",
+        arrow="decimal128(20, 0)",
+        spark="DecimalType(20, 0)",
+        output="oid8out",
+        send="oid8send",
+        doc="An object identifier of 64 bits, unsigned.",
+        text="Unsigned decimal digits.",
+        binary="Int64, unsigned.",
+        like="xid8",
+    ),
+    BuiltinType(
+        name="regdatabase",
+        oid=6490,
+        array_oid=6491,
+        server="19+",
+        modifier="none",
+        arrow="string",
+        spark="StringType",
+        output="regdatabaseout",
+        send="regdatabasesend",
+        doc="A database, by oid (pg_database), shown by its name.",
+        text=(
+            "The name, quoted where SQL needs it. `-` for oid 0; the oid in decimal if no such object exists."
+        ),
+        binary="Int32, unsigned: the object's oid.",
+        like="regrole",
     ),
 )
 """All built-in types, in order of their OIDs."""
