@@ -121,6 +121,7 @@ def test_spark_schemas_have_the_type(five: Path) -> None:
 )
 def test_mistakes_in_like(run: Run, whole_spec: SpecCopy, old: str, new: str, error: str) -> None:
     add_five(whole_spec)
-    whole_spec.replace(old, new, "types.yaml")
+    head, _, tail = whole_spec.read("types.yaml").rpartition(old)  # the types of version 5 are the last
+    whole_spec.write(head + new + tail, "types.yaml")
     result = run("--spec", whole_spec.folder, "--out", whole_spec.folder.parent / "out")
     assert re.match(rf".*types\.yaml:\d+: {re.escape(error)}", result.err), result.err
