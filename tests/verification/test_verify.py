@@ -587,11 +587,17 @@ def test_tables_that_the_target_does_not_follow_are_not_compared(replica: Replic
         list(verify_tables(lab.folder, target, lab.dsn, tables=["public.u"], report=replica.report))
 
 
-def test_a_recording_that_ends_before_the_snapshot_is_refused(lab: Lab, tmp_path: Path) -> None:
+def test_without_a_recorder_verify_records_until_the_snapshot(lab: Lab, tmp_path: Path) -> None:
     lab.run("CREATE TABLE t (id int PRIMARY KEY, a text, b text)", "INSERT INTO t VALUES (1)")
     with lab.recording(snapshot=True) as recording:
         recording.wait(Connected)
         replica = Replica(lab, tmp_path / "lake")
         replica.replicate()
-    with pytest.raises(RecordingError, match="no recorder is running"):
+    lab.run("INSERT INTO t VALUES (2)")
+    (verdict,) = replica.verify()
+    assert (verdict.rows, verdict.is_equal, verdict.pending) == (2, True, 1)
+    lab.record()  # the recording can be continued
+    with lab.connect() as other:
+        other.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    with pytest.raises(ReplicationError, match="slot"):
         replica.verify()

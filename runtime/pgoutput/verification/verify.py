@@ -16,7 +16,7 @@ import msgspec
 from pgoutput._text import one_line
 from pgoutput.errors import RecordingError, ReplicaError, ReplicationError
 from pgoutput.messages import ColumnFlag, Relation
-from pgoutput.recorder import Event
+from pgoutput.recorder import Event, Recorder, RecorderOptions
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.exported_snapshot import ExportedSnapshot, export_snapshot, is_recording, stored_lsn
 from pgoutput.recorder.published_tables import PublishedTable, published_tables
@@ -104,11 +104,11 @@ def verify_tables(
 ) -> Iterator[TableVerdict]:
     """Compare the Delta tables of a replica with the published tables of its source, as of one LSN.
 
-    A recorder must be running: the comparison waits until the recording has all transactions before the LSN.
-    Transactions that the replica has not applied yet, or has applied beyond the LSN, make no difference. If
-    the comparison is interrupted, the next one of the same target continues it. Equal tables get the property
-    `pgoutput.verified_through`, which tables that differ lose. `pgoutput.recording.verified_tables` returns
-    the same.
+    The comparison waits until the recording has all transactions before the LSN. If no recorder is running,
+    the function records until then itself. Transactions that the replica has not applied yet, or has applied
+    beyond the LSN, make no difference. If the comparison is interrupted, the next one of the same target
+    continues it. Equal tables get the property `pgoutput.verified_through`, which tables that differ lose.
+    `pgoutput.recording.verified_tables` returns the same.
 
     Args:
         recording: Path or URL of the recording.
@@ -124,9 +124,10 @@ def verify_tables(
         One verdict for each table.
 
     Raises:
-        RecordingError: The recording cannot be read, or ends before the LSN and no recorder is running.
+        RecordingError: The recording cannot be read, or cannot be continued.
         ReplicaError: The target is not a replica of the recording in a local folder.
         ReplicationError: The server is not the source of the recording, or refuses a statement.
+        ConnectionLost: No recorder is running on this machine, and another client uses the slot.
     """
     recorded, place = Recording(recording), locate(target)
     owner = _check_owner(place, recorded)
@@ -142,7 +143,7 @@ def verify_tables(
                     row_hash = choose_hash(connection)
                     published = published_tables(connection, source.publications, binary=False)
                 selected = _select(published, tables, place) if wanted is None else published
-                _await_recording(recording, snapshot.lsn, report)
+                _await_recording(recording, source, pinned, snapshot.lsn, report)
                 recorded.refresh()
                 compared = [one for one in selected if wanted is None or one.relation.oid in wanted]
                 oids = [one.relation.oid for one in compared]
@@ -200,23 +201,39 @@ def _select(
     return [one for one in published if not tables or one.name in tables]
 
 
-def _await_recording(folder: PathOrUri, lsn: int, report: Callable[[Event], None]) -> None:
+def _await_recording(
+    folder: PathOrUri, source: Source, dsn: str, lsn: int, report: Callable[[Event], None]
+) -> None:
     """Wait until a recording has all transactions with a commit LSN below `lsn`.
 
-    Raises:
-        RecordingError: The recording ends before the LSN, and no recorder is running.
+    If no recorder is running, record them.
     """
     is_reported = False
     while (stored := stored_lsn(folder)) < lsn:
-        if not is_recording(folder) and (stored := stored_lsn(folder)) < lsn:
-            raise RecordingError(
-                f"{folder}: the recording ends at {format_lsn(stored)}, and the tables are compared as of "
-                f"{format_lsn(lsn)}, but no recorder is running: start `pgoutput record`"
-            )
         if not is_reported:
             is_reported = True
             report(AwaitingRecording(lsn=format_lsn(lsn), stored_lsn=format_lsn(stored)))
-        time.sleep(_TICK)
+        if is_recording(folder):
+            time.sleep(_TICK)
+        else:
+            options = RecorderOptions(
+                proto_version=source.proto_version,
+                streaming=source.streaming,
+                two_phase=source.slot_two_phase,
+                binary=source.options.get("binary") == "on",
+                messages=source.options.get("messages") == "on",
+                origin="none" if source.options.get("origin") == "none" else None,
+            )
+            recorder = Recorder(
+                dsn,
+                source.slot,
+                source.publications,
+                os.fspath(folder),
+                options=options,
+                retry_for=0,
+                on_event=report,
+            )
+            recorder.run(until=lsn)
 
 
 class _Comparison(msgspec.Struct):
