@@ -58,31 +58,31 @@ def test_all_captured_messages_are_counted() -> None:
         messages.update(type(sample.message).__name__ for sample in samples)
         channels.update(line.record.channel for line in lines)
         envelopes.update(type(line.envelope).__name__ for line in lines if line.envelope is not None)
-    assert len(corpus.CAPTURES) == 67
+    assert len(corpus.CAPTURES) == 75
     assert messages == {
-        "Begin": 7589,
-        "LogicalMessage": 239,
-        "Commit": 7589,
-        "Origin": 256,
-        "Relation": 4450,
-        "Type": 1685,
-        "Insert": 18454,
-        "Update": 2544,
-        "Delete": 2829,
-        "Truncate": 390,
-        "StreamStart": 5997,
-        "StreamStop": 5997,
-        "StreamCommit": 394,
-        "StreamAbort": 213,
-        "BeginPrepare": 82,
-        "Prepare": 82,
-        "CommitPrepared": 76,
-        "RollbackPrepared": 38,
-        "StreamPrepare": 32,
+        "Begin": 8420,
+        "LogicalMessage": 272,
+        "Commit": 8420,
+        "Origin": 288,
+        "Relation": 4991,
+        "Type": 1888,
+        "Insert": 20693,
+        "Update": 2864,
+        "Delete": 3173,
+        "Truncate": 438,
+        "StreamStart": 6171,
+        "StreamStop": 6171,
+        "StreamCommit": 426,
+        "StreamAbort": 231,
+        "BeginPrepare": 96,
+        "Prepare": 96,
+        "CommitPrepared": 88,
+        "RollbackPrepared": 44,
+        "StreamPrepare": 36,
     }
-    assert messages.total() == 58_936
-    assert channels == {"data": 46_455, "copydata": 16_653, "sent": 117}
-    assert envelopes == {"PrimaryKeepalive": 4172, "XLogData": 12481, "StandbyStatusUpdate": 117}
+    assert messages.total() == 64_806
+    assert channels == {"data": 51_519, "copydata": 17_714, "sent": 124}
+    assert envelopes == {"PrimaryKeepalive": 4427, "XLogData": 13287, "StandbyStatusUpdate": 124}
 
 
 def test_a_two_phase_slot_needs_a_decoder_with_two_phase() -> None:

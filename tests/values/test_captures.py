@@ -23,6 +23,7 @@ PAIRS = {
     "pg16_p1_binary": "pg16_p1",
     "pg17_p1_binary": "pg17_p1",
     "pg18_p1_binary": "pg18_p1",
+    "pg19_p1_binary": "pg19_p1",
     "pg18_p2_stream_bin": "pg18_p2_stream",
     "pg18_p4_gen_par_bin": "pg18_p1_gen",
 }
@@ -33,8 +34,15 @@ NOT_SENT = {
     "t_sys.rc": "regclass: the name is not sent",
     "t_sys.rt": "regtype: the name is not sent",
     "t_v13.rcoll": "regcollation: the name is not sent",
+    "t_v19.db": "regdatabase: the name is not sent",
 }
 """Reasons why the text of a column has information that the binary form lacks, by `table.column`."""
+
+OTHER_TEXT = {"pg19_p1_binary": {"t_net.l"}}
+"""Columns whose text this server writes in another way than `to_text`, by name of a capture in binary format.
+
+PostgreSQL 19 pads a value of type pg_lsn with zeros.
+"""
 
 UNKNOWN_TYPES = {
     "t_range.fr": "a range that is not built in: no message tells its type",
@@ -44,6 +52,11 @@ UNKNOWN_TYPES = {
     "t_user.aa": "an array of it",
 }
 """Reasons why a column's binary values have an unknown form and are rescued in hex, by `table.column`."""
+
+
+def incomparable(name: str) -> set[str]:
+    """Return the columns, as `table.column`, whose values in this binary capture have another text."""
+    return {*NOT_SENT, *UNKNOWN_TYPES, *OTHER_TEXT.get(name, ())}
 
 
 @cache
@@ -71,11 +84,12 @@ def test_every_binary_capture_is_compared() -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_binary_values_become_the_servers_text(name: str) -> None:
     columns = columns_of(name)
+    left_out = incomparable(name)
     compared = 0
     for table in true_tables(name.split("_")[0]):
         short = table.name.partition(".")[2]
         mine = {column: columns[key] for column in table.columns if (key := f"{short}.{column}") in columns}
-        told = [column for column in mine if f"{short}.{column}" not in NOT_SENT | UNKNOWN_TYPES]
+        told = [column for column in mine if f"{short}.{column}" not in left_out]
         texts = [to_text(mine[column][2], mine[column][0]) for column in told]
         if told:
             assert Counter(zip_longest(*texts)) == Counter(table.select(told)), table.name
@@ -97,7 +111,7 @@ def test_text_and_binary_captures_become_equal_arrays(name: str) -> None:
             different.add(key)
         if key in UNKNOWN_TYPES:
             assert in_hex(cells, rescued), key
-    assert different == (NOT_SENT | UNKNOWN_TYPES).keys() & binary.keys()
+    assert different == incomparable(name) & binary.keys()
 
 
 def in_hex(cells: list[Cell], rescued: Rescued) -> bool:
