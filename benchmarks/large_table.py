@@ -118,11 +118,23 @@ class Writer:
         for first in range(0, len(data), PER_TRANSACTION):
             self._transactions += 1
             lsn, time_ = 1000 * self._transactions, 800_000_000_000_000 + self._transactions
-            commit = messages.Commit(lsn, lsn + 1, time_)
-            wrapped.append(XLogData(lsn, lsn, 0, v4.encode(messages.Begin(lsn, time_, self._transactions))))
-            wrapped += [XLogData(0, 0, 0, SHAPE.relation)] * (self._transactions == 1)
-            wrapped += [XLogData(lsn, lsn, 0, one) for one in data[first : first + PER_TRANSACTION]]
-            wrapped.append(XLogData(lsn, lsn, 0, v4.encode(commit)))
+            commit = messages.Commit(commit_lsn=lsn, end_lsn=lsn + 1, commit_time=time_)
+            wrapped.append(
+                XLogData(
+                    wal_start=lsn,
+                    wal_end=lsn,
+                    send_time=0,
+                    data=v4.encode(messages.Begin(final_lsn=lsn, commit_time=time_, xid=self._transactions)),
+                )
+            )
+            wrapped += [XLogData(wal_start=0, wal_end=0, send_time=0, data=SHAPE.relation)] * (
+                self._transactions == 1
+            )
+            wrapped += [
+                XLogData(wal_start=lsn, wal_end=lsn, send_time=0, data=one)
+                for one in data[first : first + PER_TRANSACTION]
+            ]
+            wrapped.append(XLogData(wal_start=lsn, wal_end=lsn, send_time=0, data=v4.encode(commit)))
         self._writer.write(wrapped, 1_000_000)
         self._writer.rotate()
 

@@ -43,7 +43,7 @@ def write(folder: Path, count: int) -> dict[int, int]:
     written: dict[int, int] = {}
     live: list[int] = []
     inserted = 0
-    relation = XLogData(0, 0, 0, SHAPE.relation)
+    relation = XLogData(wal_start=0, wal_end=0, send_time=0, data=SHAPE.relation)
     for start in range(0, count, PER_SEGMENT):
         size = min(PER_SEGMENT, count - start)
         operations = random.choices("IUD", (60, 30, 10), k=size)
@@ -68,11 +68,21 @@ def write(folder: Path, count: int) -> dict[int, int]:
         for first in range(0, size, PER_TRANSACTION):
             number = (start + first) // PER_TRANSACTION + 1
             lsn, time = 1000 * number, 800_000_000_000_000 + number
-            commit = messages.Commit(lsn, lsn + 1, time)
-            wrapped.append(XLogData(lsn, lsn, 0, v4.encode(messages.Begin(lsn, time, number))))
+            commit = messages.Commit(commit_lsn=lsn, end_lsn=lsn + 1, commit_time=time)
+            wrapped.append(
+                XLogData(
+                    wal_start=lsn,
+                    wal_end=lsn,
+                    send_time=0,
+                    data=v4.encode(messages.Begin(final_lsn=lsn, commit_time=time, xid=number)),
+                )
+            )
             wrapped += [relation] * (start + first == 0)
-            wrapped += [XLogData(lsn, lsn, 0, one) for one in data[first : first + PER_TRANSACTION]]
-            wrapped.append(XLogData(lsn, lsn, 0, v4.encode(commit)))
+            wrapped += [
+                XLogData(wal_start=lsn, wal_end=lsn, send_time=0, data=one)
+                for one in data[first : first + PER_TRANSACTION]
+            ]
+            wrapped.append(XLogData(wal_start=lsn, wal_end=lsn, send_time=0, data=v4.encode(commit)))
         writer.write(wrapped, 1_000_000 + start)
         writer.rotate()
     return written

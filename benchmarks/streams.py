@@ -59,9 +59,20 @@ class Shape(msgspec.Struct, frozen=True):
     def relation(self) -> bytes:
         """Encoded Relation message of the table that the stream changes."""
         columns = (
-            m.RelationColumn(not i, f"c{i}", one.oid, one.modifier) for i, one in enumerate(self.types)
+            m.RelationColumn(
+                flags=m.ColumnFlag(not i), name=f"c{i}", type_oid=one.oid, type_modifier=one.modifier
+            )
+            for i, one in enumerate(self.types)
         )
-        return v4.encode(m.Relation(OID, "public", "orders", m.ReplicaIdentity.DEFAULT, tuple(columns)))
+        return v4.encode(
+            m.Relation(
+                oid=OID,
+                namespace="public",
+                name="orders",
+                replica_identity=m.ReplicaIdentity.DEFAULT,
+                columns=tuple(columns),
+            )
+        )
 
     @property
     def types(self) -> list[Type]:

@@ -48,8 +48,13 @@ MAX_MEMORY_GROWTH = 1.25
 
 OID = 16384
 TYPES = (20, -1), (25, -1), (1700, (12 << 16 | 2) + 4), (1184, -1), (16, -1), (25, -1)
-COLUMNS = tuple(m.RelationColumn(not i, f"c{i}", *type_) for i, type_ in enumerate(TYPES))
-ORDERS = m.Relation(OID, "public", "orders", m.ReplicaIdentity.DEFAULT, COLUMNS)
+COLUMNS = tuple(
+    m.RelationColumn(flags=m.ColumnFlag(not i), name=f"c{i}", type_oid=oid, type_modifier=modifier)
+    for i, (oid, modifier) in enumerate(TYPES)
+)
+ORDERS = m.Relation(
+    oid=OID, namespace="public", name="orders", replica_identity=m.ReplicaIdentity.DEFAULT, columns=COLUMNS
+)
 SOURCE = replace(one_table.SOURCE, recording="", options={"streaming": "parallel"})
 VIEW_OPTIONS: dict[str, dict[str, Any]] = {
     "messages": {"view": "messages"},
@@ -182,7 +187,7 @@ def write(folder: Path, stream: Iterable[Message]) -> None:
     writer = SegmentWriter(
         folder, SOURCE, SessionStart(session=1, number=1, position=0, lsn=0), segment_bytes=8 << 20
     )
-    data = (XLogData(0, 0, 0, v4.encode(message)) for message in stream)
+    data = (XLogData(wal_start=0, wal_end=0, send_time=0, data=v4.encode(message)) for message in stream)
     while batch := list(islice(data, 1_000)):
         writer.write(batch, 0)
     writer.rotate()
@@ -192,23 +197,23 @@ def ordinary(size: int) -> Iterator[Message]:
     """Yield `size` changes, a quarter of them Updates, in transactions of 1,000 changes, and one Relation."""
     for start in range(0, size, 1_000):
         lsn = 1_000 + start
-        yield m.Begin(lsn + 100, 0, 700 + start // 1_000)
+        yield m.Begin(final_lsn=lsn + 100, commit_time=0, xid=700 + start // 1_000)
         if not start:
             yield ORDERS
         for i in range(start, start + 1_000):
-            yield m.Insert(OID, row(i)) if i % 4 else m.Update(OID, row(i))
-        yield m.Commit(lsn + 100, lsn + 110, 0)
+            yield m.Insert(relation_oid=OID, new=row(i)) if i % 4 else m.Update(relation_oid=OID, new=row(i))
+        yield m.Commit(commit_lsn=lsn + 100, end_lsn=lsn + 110, commit_time=0)
 
 
 def one_streamed(size: int) -> Iterator[Message]:
     """Yield one streamed transaction with `size` Inserts, in stream blocks of 10,000 Inserts."""
     for start in range(0, size, 10_000):
-        yield m.StreamStart(7, first_stream_segment=not start)
+        yield m.StreamStart(xid=7, first_stream_segment=not start)
         if not start:
             yield replace(ORDERS, xid=7)
-        yield from (m.Insert(OID, row(i), 7) for i in range(start, start + 10_000))
+        yield from (m.Insert(relation_oid=OID, new=row(i), xid=7) for i in range(start, start + 10_000))
         yield m.StreamStop()
-    yield m.StreamCommit(7, 10_000, 10_010, 0)
+    yield m.StreamCommit(xid=7, commit_lsn=10_000, end_lsn=10_010, commit_time=0)
 
 
 def row(i: int) -> tuple[str, ...]:

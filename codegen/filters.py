@@ -144,13 +144,9 @@ def c_name(field: Field) -> str:
     return f"{field.name}_" if taken else field.name
 
 
-def positional(form: Form) -> str:
-    """Return a message class's positional constructor arguments as code. Trailing None values are omitted."""
-    here = {field.name: c_name(field) for field in form.fields}
-    values = [here.get(name) for name in form.members]
-    while values and values[-1] is None:
-        values.pop()
-    return ", ".join(str(value) for value in values)
+def c_arguments(form: Form) -> str:
+    """Return a constructor call's keyword arguments as code of a compiled decoder."""
+    return ", ".join(f"{field.name}={c_name(field)}" for field in form.fields)
 
 
 def contexts(view: View) -> bool:
@@ -168,21 +164,17 @@ def target(field: Field) -> str:
 def value(field: Field) -> str:
     """Return the Python expression that converts a field's value as read by `struct` to its final value."""
     match field.kind:
-        case "enum":
+        case "enum" | "flags":
             return f"_{snake(field.type).upper()}[{target(field)}]"
         case "bool":
             return f"_BOOL[{target(field)}]"
-        case "flags":
-            return f"known_bits({target(field)}, {mask(field)})"
     return variable(field)
 
 
 def arguments(fields: tuple[Field, ...]) -> str:
-    """Return a constructor call's arguments as code: required fields by position, optional fields by name."""
-    required = [value(field) for field in fields if field.required]
+    """Return a constructor call's keyword arguments as code."""
     # Under a condition the value is made where it is read.
-    others = [f"{f.name}={variable(f) if f.when else value(f)}" for f in fields if not f.required]
-    return ", ".join(required + others)
+    return ", ".join(f"{f.name}={variable(f) if f.when else value(f)}" for f in fields)
 
 
 def alternatives(message: MessageView) -> list[list[Field]]:
@@ -201,7 +193,7 @@ def annotation(field: Field, module: str = "") -> str:
     match field.kind:
         case "bool":
             return "bool"
-        case "integer" | "flags":
+        case "integer":
             return "int"
         case "string":
             return "str"

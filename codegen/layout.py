@@ -116,6 +116,8 @@ class Codec(msgspec.Struct, frozen=True):
     structs: dict[str, str]
     """Formats of the `struct.Struct` objects for runs of fixed-width fields, by name."""
     enums: dict[str, dict[str, str]]
+    flags: dict[str, Field]
+    """A field of each type of flags, by name of the type."""
     tuples: dict[str, Field]
     parts: dict[str, Part]
     """Structs that repeat inside messages, by name."""
@@ -137,6 +139,7 @@ def codec(view: View, union: View) -> Codec:
     return Codec(
         structs=dict(sorted({run.name: run.format for one in layouts for run in one.runs}.items())),
         enums={f.type: f.values for f in fields if f.kind == "enum"},
+        flags={f.type: f for f in fields if f.kind == "flags"},
         tuples={f.type: f for f in (*fields, *elements) if f.kind == "tuple"},
         parts=structs,
         messages=messages,
@@ -166,7 +169,7 @@ class Form(msgspec.Struct, frozen=True):
     """Fields of the class that the versions with this layout send. Counts and lengths are not among them."""
     layout: Layout
     members: tuple[str, ...]
-    """Names of all fields of the class, in the order of its constructor's arguments."""
+    """Names of all fields of the class."""
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -185,8 +188,8 @@ class Forms:
         self.messages: list[Form] = []
         self.codecs: dict[str, tuple[View, list[Form]]] = {}
         """The view and the message layouts of each codec, by the codec's name: `v4` or `envelope`."""
-        self.enums: dict[str, Field] = {}
-        """By name of an enum's table in the kernel (`REPLICA_IDENTITY`): a field with the table's values."""
+        self.tables: dict[str, Field] = {}
+        """A field with the values of each table in the kernel, by name of the table: `REPLICA_IDENTITY`."""
         whole = {m.name: m.members for m in union.messages} | parts(union)
         for label, view in views.items():
             for name, fields in parts(view).items():
@@ -201,14 +204,14 @@ class Forms:
         """Return the layout of the elements of a list field."""
         return self._by_key[_key(field.type, field.fields)]
 
-    def enum(self, field: Field) -> str:
-        """Return the name of the kernel's table with the values of an enum field, such as `REPLICA_IDENTITY`.
+    def table(self, field: Field) -> str:
+        """Return the name of the kernel's table with the values of an enum or flag field: `REPLICA_IDENTITY`.
 
-        Versions in which the enum has other values have a separate table: `REPLICA_IDENTITY_2` and so on.
+        Versions in which the type has other values have a separate table: `REPLICA_IDENTITY_2` and so on.
         """
         name = first = snake(field.type).upper()
         number = 1
-        while self.enums.setdefault(name, field).values != field.values:
+        while self.tables.setdefault(name, field).values != field.values:
             number += 1
             name = f"{first}_{number}"
         return name
@@ -225,13 +228,13 @@ class Forms:
     ) -> Form:
         key = _key(name, fields)
         if key not in self._by_key:
-            members = [field.name for field in sorted(whole, key=lambda field: not field.required)]
-            form = Form(f"{snake(name)}_{label}", name, tag, here, layout(name, fields), tuple(members))
+            members = tuple(field.name for field in whole)
+            form = Form(f"{snake(name)}_{label}", name, tag, here, layout(name, fields), members)
             self._by_key[key] = form
             forms.append(form)
             for field in here:
-                if field.kind == "enum":
-                    self.enum(field)
+                if field.kind in ("enum", "flags"):
+                    self.table(field)
         return self._by_key[key]
 
 

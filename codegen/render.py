@@ -35,9 +35,9 @@ _RUFF = (
 
 _FILTERS = (
     filters.alternatives, filters.annotation, filters.arguments, filters.bounds, filters.byte,
-    filters.c_name, filters.c_type, filters.cell_structs, filters.cells, filters.compact,
+    filters.c_arguments, filters.c_name, filters.c_type, filters.cell_structs, filters.cells, filters.compact,
     filters.condition, filters.contexts, filters.count_struct, filters.doc, filters.format, filters.kind,
-    filters.length_sizes, filters.literal, filters.mask, filters.pairs, filters.positional,
+    filters.length_sizes, filters.literal, filters.mask, filters.pairs,
     filters.target, filters.types, filters.value, filters.variable, filters.wrap, snake,
 )  # fmt: skip
 
@@ -188,7 +188,7 @@ def _used(codec: layout.Codec) -> dict[str, Any]:
     if "string" in kinds:
         names |= {"read_string", "write_string"}
     if "flags" in kinds:
-        names.add("known_bits")
+        names |= {"flag_table", "known_bits"}
     # Constants, classes, functions: as ruff sorts imports.
     imports = sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
     return {"wire_imports": imports, "uses_bool": "bool" in kinds}

@@ -12,8 +12,8 @@ from pgoutput.jsonlines import from_json, to_json
 from pgoutput.messages import Insert
 from pgoutput.wire import UNCHANGED
 
-MARKER = Insert(1, (UNCHANGED, None))
-TEXT = Insert(1, ("unchanged", None))
+MARKER = Insert(relation_oid=1, new=(UNCHANGED, None))
+TEXT = Insert(relation_oid=1, new=("unchanged", None))
 
 
 def test_msgspec_encodes_the_marker_and_the_text_differently() -> None:

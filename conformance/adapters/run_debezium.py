@@ -21,10 +21,10 @@ from loop import serve_streams, version_1_text
 
 from pgoutput import v1
 from pgoutput.capturefile import Header, encode_header, encode_record
-from pgoutput.messages import LogicalMessage, Relation, XLogData
+from pgoutput.messages import LogicalMessage, MessageFlag, Relation, XLogData
 from pgoutput.standin import PluginOptions, RecordedSource, StandIn
 
-END = LogicalMessage(flags=0, lsn=1 << 62, prefix="end of the vector", content=b"")
+END = LogicalMessage(flags=MessageFlag(0), lsn=1 << 62, prefix="end of the vector", content=b"")
 HEADER = Header(1, {"publication_names": '"p"', "messages": "true"}, server_version="18.4")
 OPTIONS = PluginOptions(proto_version=1, publication_names=("p",), messages=True)
 UNCHANGED = "__debezium_unavailable_value"

@@ -64,7 +64,8 @@ def value(field: Field, parsed: Any) -> Any:
     if field.kind == "enum":
         return getattr(messages, field.type)(chr(found))
     if field.kind == "flags":
-        return sum(int(bit) for bit, name in field.values.items() if getattr(found, name.lower(), False))
+        kind = getattr(messages, field.type)
+        return kind(sum(kind[name] for name in field.values.values() if getattr(found, name.lower(), False)))
     if field.kind == "tuple":
         return cells(found)
     if field.element == "struct":

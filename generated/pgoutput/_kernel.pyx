@@ -25,7 +25,7 @@ from pgoutput import _protocols
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if _protocols.KERNEL != "f39a3abb16fc6dcc":
+if _protocols.KERNEL != "1236bbda408e941d":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -231,7 +231,6 @@ from pgoutput._walk import explain_decode
 
 cdef object UNCHANGED = wire.UNCHANGED
 cdef object escaped_bytes = wire.escaped_bytes
-cdef object known_bits = wire.known_bits
 cdef object write_string = wire.write_string
 
 cdef object RelationColumn = messages.RelationColumn
@@ -261,6 +260,9 @@ cdef object StandbyStatusUpdate = messages.StandbyStatusUpdate
 cdef object HotStandbyFeedback = messages.HotStandbyFeedback
 cdef object PrimaryStatusRequest = messages.PrimaryStatusRequest
 
+cdef dict COLUMN_FLAG = wire.flag_table(messages.ColumnFlag, 0x01)
+cdef dict MESSAGE_FLAG = wire.flag_table(messages.MessageFlag, 0x01)
+cdef dict TRUNCATE_OPTION = wire.flag_table(messages.TruncateOption, 0x03)
 cdef dict REPLICA_IDENTITY = {
     0x64: messages.ReplicaIdentity.DEFAULT,  # d
     0x6E: messages.ReplicaIdentity.NOTHING,  # n
@@ -328,13 +330,6 @@ cdef inline int64_t read_int64(Input* data) noexcept:
 
 cdef inline object read_bool(Input* data):
     return BOOL[read_uint8(data)]
-
-
-cdef inline uint64_t known(uint64_t value, uint64_t mask) except? 0:
-    """`value`, if it has no bits outside `mask` (known_bits in pgoutput.wire)."""
-    if value & ~mask:
-        raise ValueError
-    return value
 
 
 cdef inline bytes read_bytes(Input* data, size_t size):
@@ -414,12 +409,12 @@ cdef tuple decode_tuple_data(Input* data):
 
 cdef object decode_relation_column_v1(Input* data):
     need(data, 1)
-    cdef uint8_t flags = known(read_uint8(data), 0x01)
+    flags = COLUMN_FLAG[read_uint8(data)]
     name = read_string(data)
     need(data, 8)
     cdef uint32_t type_oid = read_uint32(data)
     cdef int32_t type_modifier = read_int32(data)
-    return RelationColumn(flags, name, type_oid, type_modifier)
+    return RelationColumn(flags=flags, name=name, type_oid=type_oid, type_modifier=type_modifier)
 
 
 cdef object decode_begin_v1(Input* data, object in_stream, object streaming):
@@ -429,12 +424,12 @@ cdef object decode_begin_v1(Input* data, object in_stream, object streaming):
     cdef uint32_t xid = read_uint32(data)
     if data.at != data.end:
         raise ValueError
-    return Begin(final_lsn, commit_time, xid)
+    return Begin(final_lsn=final_lsn, commit_time=commit_time, xid=xid)
 
 
 cdef object decode_logical_message_v1(Input* data, object in_stream, object streaming):
     need(data, 9)
-    cdef uint8_t flags = known(read_uint8(data), 0x01)
+    flags = MESSAGE_FLAG[read_uint8(data)]
     cdef uint64_t lsn = read_uint64(data)
     prefix = read_string(data)
     need(data, 4)
@@ -442,7 +437,7 @@ cdef object decode_logical_message_v1(Input* data, object in_stream, object stre
     content = read_bytes(data, n_content)
     if data.at != data.end:
         raise ValueError
-    return LogicalMessage(flags, lsn, prefix, content)
+    return LogicalMessage(flags=flags, lsn=lsn, prefix=prefix, content=content)
 
 
 cdef object decode_commit_v1(Input* data, object in_stream, object streaming):
@@ -454,7 +449,7 @@ cdef object decode_commit_v1(Input* data, object in_stream, object streaming):
     cdef int64_t commit_time = read_int64(data)
     if data.at != data.end:
         raise ValueError
-    return Commit(commit_lsn, end_lsn, commit_time)
+    return Commit(commit_lsn=commit_lsn, end_lsn=end_lsn, commit_time=commit_time)
 
 
 cdef object decode_origin_v1(Input* data, object in_stream, object streaming):
@@ -463,7 +458,7 @@ cdef object decode_origin_v1(Input* data, object in_stream, object streaming):
     name = read_string(data)
     if data.at != data.end:
         raise ValueError
-    return Origin(origin_lsn, name)
+    return Origin(origin_lsn=origin_lsn, name=name)
 
 
 cdef object decode_relation_v1(Input* data, object in_stream, object streaming):
@@ -479,7 +474,7 @@ cdef object decode_relation_v1(Input* data, object in_stream, object streaming):
         put(columns, i, decode_relation_column_v1(data))
     if data.at != data.end:
         raise ValueError
-    return Relation(oid, namespace, name, replica_identity, columns)
+    return Relation(oid=oid, namespace=namespace, name=name, replica_identity=replica_identity, columns=columns)
 
 
 cdef object decode_type_v1(Input* data, object in_stream, object streaming):
@@ -489,7 +484,7 @@ cdef object decode_type_v1(Input* data, object in_stream, object streaming):
     name = read_string(data)
     if data.at != data.end:
         raise ValueError
-    return Type(oid, namespace, name)
+    return Type(oid=oid, namespace=namespace, name=name)
 
 
 cdef object decode_insert_v1(Input* data, object in_stream, object streaming):
@@ -501,7 +496,7 @@ cdef object decode_insert_v1(Input* data, object in_stream, object streaming):
     new = decode_tuple_data(data)
     if data.at != data.end:
         raise ValueError
-    return Insert(relation_oid, new)
+    return Insert(relation_oid=relation_oid, new=new)
 
 
 cdef object decode_update_v1(Input* data, object in_stream, object streaming):
@@ -522,7 +517,7 @@ cdef object decode_update_v1(Input* data, object in_stream, object streaming):
     new = decode_tuple_data(data)
     if data.at != data.end:
         raise ValueError
-    return Update(relation_oid, new, None, key, old)
+    return Update(relation_oid=relation_oid, key=key, old=old, new=new)
 
 
 cdef object decode_delete_v1(Input* data, object in_stream, object streaming):
@@ -541,19 +536,19 @@ cdef object decode_delete_v1(Input* data, object in_stream, object streaming):
         raise ValueError
     if data.at != data.end:
         raise ValueError
-    return Delete(relation_oid, None, key, old)
+    return Delete(relation_oid=relation_oid, key=key, old=old)
 
 
 cdef object decode_truncate_v1(Input* data, object in_stream, object streaming):
     need(data, 5)
     cdef uint32_t n_relation_oids = read_uint32(data)
-    cdef uint8_t options = known(read_uint8(data), 0x03)
+    options = TRUNCATE_OPTION[read_uint8(data)]
     relation_oids = new_tuple(data, n_relation_oids, 4)
     for i in range(<Py_ssize_t>n_relation_oids):
         put(relation_oids, i, read_uint32(data))
     if data.at != data.end:
         raise ValueError
-    return Truncate(options, relation_oids)
+    return Truncate(options=options, relation_oids=relation_oids)
 
 
 cdef object decode_logical_message_v2(Input* data, object in_stream, object streaming):
@@ -562,7 +557,7 @@ cdef object decode_logical_message_v2(Input* data, object in_stream, object stre
         need(data, 4)
         xid = read_uint32(data)
     need(data, 9)
-    cdef uint8_t flags = known(read_uint8(data), 0x01)
+    flags = MESSAGE_FLAG[read_uint8(data)]
     cdef uint64_t lsn = read_uint64(data)
     prefix = read_string(data)
     need(data, 4)
@@ -570,7 +565,7 @@ cdef object decode_logical_message_v2(Input* data, object in_stream, object stre
     content = read_bytes(data, n_content)
     if data.at != data.end:
         raise ValueError
-    return LogicalMessage(flags, lsn, prefix, content, xid)
+    return LogicalMessage(xid=xid, flags=flags, lsn=lsn, prefix=prefix, content=content)
 
 
 cdef object decode_relation_v2(Input* data, object in_stream, object streaming):
@@ -590,7 +585,7 @@ cdef object decode_relation_v2(Input* data, object in_stream, object streaming):
         put(columns, i, decode_relation_column_v1(data))
     if data.at != data.end:
         raise ValueError
-    return Relation(oid, namespace, name, replica_identity, columns, xid)
+    return Relation(xid=xid, oid=oid, namespace=namespace, name=name, replica_identity=replica_identity, columns=columns)
 
 
 cdef object decode_type_v2(Input* data, object in_stream, object streaming):
@@ -604,7 +599,7 @@ cdef object decode_type_v2(Input* data, object in_stream, object streaming):
     name = read_string(data)
     if data.at != data.end:
         raise ValueError
-    return Type(oid, namespace, name, xid)
+    return Type(xid=xid, oid=oid, namespace=namespace, name=name)
 
 
 cdef object decode_insert_v2(Input* data, object in_stream, object streaming):
@@ -620,7 +615,7 @@ cdef object decode_insert_v2(Input* data, object in_stream, object streaming):
     new = decode_tuple_data(data)
     if data.at != data.end:
         raise ValueError
-    return Insert(relation_oid, new, xid)
+    return Insert(xid=xid, relation_oid=relation_oid, new=new)
 
 
 cdef object decode_update_v2(Input* data, object in_stream, object streaming):
@@ -645,7 +640,7 @@ cdef object decode_update_v2(Input* data, object in_stream, object streaming):
     new = decode_tuple_data(data)
     if data.at != data.end:
         raise ValueError
-    return Update(relation_oid, new, xid, key, old)
+    return Update(xid=xid, relation_oid=relation_oid, key=key, old=old, new=new)
 
 
 cdef object decode_delete_v2(Input* data, object in_stream, object streaming):
@@ -668,7 +663,7 @@ cdef object decode_delete_v2(Input* data, object in_stream, object streaming):
         raise ValueError
     if data.at != data.end:
         raise ValueError
-    return Delete(relation_oid, xid, key, old)
+    return Delete(xid=xid, relation_oid=relation_oid, key=key, old=old)
 
 
 cdef object decode_truncate_v2(Input* data, object in_stream, object streaming):
@@ -678,13 +673,13 @@ cdef object decode_truncate_v2(Input* data, object in_stream, object streaming):
         xid = read_uint32(data)
     need(data, 5)
     cdef uint32_t n_relation_oids = read_uint32(data)
-    cdef uint8_t options = known(read_uint8(data), 0x03)
+    options = TRUNCATE_OPTION[read_uint8(data)]
     relation_oids = new_tuple(data, n_relation_oids, 4)
     for i in range(<Py_ssize_t>n_relation_oids):
         put(relation_oids, i, read_uint32(data))
     if data.at != data.end:
         raise ValueError
-    return Truncate(options, relation_oids, xid)
+    return Truncate(xid=xid, options=options, relation_oids=relation_oids)
 
 
 cdef object decode_stream_start_v2(Input* data, object in_stream, object streaming):
@@ -693,7 +688,7 @@ cdef object decode_stream_start_v2(Input* data, object in_stream, object streami
     first_stream_segment = read_bool(data)
     if data.at != data.end:
         raise ValueError
-    return StreamStart(xid, first_stream_segment)
+    return StreamStart(xid=xid, first_stream_segment=first_stream_segment)
 
 
 cdef object decode_stream_stop_v2(Input* data, object in_stream, object streaming):
@@ -712,7 +707,7 @@ cdef object decode_stream_commit_v2(Input* data, object in_stream, object stream
     cdef int64_t commit_time = read_int64(data)
     if data.at != data.end:
         raise ValueError
-    return StreamCommit(xid, commit_lsn, end_lsn, commit_time)
+    return StreamCommit(xid=xid, commit_lsn=commit_lsn, end_lsn=end_lsn, commit_time=commit_time)
 
 
 cdef object decode_stream_abort_v2(Input* data, object in_stream, object streaming):
@@ -721,7 +716,7 @@ cdef object decode_stream_abort_v2(Input* data, object in_stream, object streami
     cdef uint32_t subxid = read_uint32(data)
     if data.at != data.end:
         raise ValueError
-    return StreamAbort(xid, subxid)
+    return StreamAbort(xid=xid, subxid=subxid)
 
 
 cdef object decode_begin_prepare_v3(Input* data, object in_stream, object streaming):
@@ -733,7 +728,7 @@ cdef object decode_begin_prepare_v3(Input* data, object in_stream, object stream
     gid = read_string(data)
     if data.at != data.end:
         raise ValueError
-    return BeginPrepare(prepare_lsn, end_lsn, prepare_time, xid, gid)
+    return BeginPrepare(prepare_lsn=prepare_lsn, end_lsn=end_lsn, prepare_time=prepare_time, xid=xid, gid=gid)
 
 
 cdef object decode_prepare_v3(Input* data, object in_stream, object streaming):
@@ -747,7 +742,7 @@ cdef object decode_prepare_v3(Input* data, object in_stream, object streaming):
     gid = read_string(data)
     if data.at != data.end:
         raise ValueError
-    return Prepare(prepare_lsn, end_lsn, prepare_time, xid, gid)
+    return Prepare(prepare_lsn=prepare_lsn, end_lsn=end_lsn, prepare_time=prepare_time, xid=xid, gid=gid)
 
 
 cdef object decode_commit_prepared_v3(Input* data, object in_stream, object streaming):
@@ -761,7 +756,7 @@ cdef object decode_commit_prepared_v3(Input* data, object in_stream, object stre
     gid = read_string(data)
     if data.at != data.end:
         raise ValueError
-    return CommitPrepared(commit_lsn, end_lsn, commit_time, xid, gid)
+    return CommitPrepared(commit_lsn=commit_lsn, end_lsn=end_lsn, commit_time=commit_time, xid=xid, gid=gid)
 
 
 cdef object decode_rollback_prepared_v3(Input* data, object in_stream, object streaming):
@@ -776,7 +771,7 @@ cdef object decode_rollback_prepared_v3(Input* data, object in_stream, object st
     gid = read_string(data)
     if data.at != data.end:
         raise ValueError
-    return RollbackPrepared(prepare_end_lsn, rollback_end_lsn, prepare_time, rollback_time, xid, gid)
+    return RollbackPrepared(prepare_end_lsn=prepare_end_lsn, rollback_end_lsn=rollback_end_lsn, prepare_time=prepare_time, rollback_time=rollback_time, xid=xid, gid=gid)
 
 
 cdef object decode_stream_prepare_v3(Input* data, object in_stream, object streaming):
@@ -790,7 +785,7 @@ cdef object decode_stream_prepare_v3(Input* data, object in_stream, object strea
     gid = read_string(data)
     if data.at != data.end:
         raise ValueError
-    return StreamPrepare(prepare_lsn, end_lsn, prepare_time, xid, gid)
+    return StreamPrepare(prepare_lsn=prepare_lsn, end_lsn=end_lsn, prepare_time=prepare_time, xid=xid, gid=gid)
 
 
 cdef object decode_stream_abort_v4(Input* data, object in_stream, object streaming):
@@ -805,7 +800,7 @@ cdef object decode_stream_abort_v4(Input* data, object in_stream, object streami
         abort_time = read_int64(data)
     if data.at != data.end:
         raise ValueError
-    return StreamAbort(xid, subxid, abort_lsn, abort_time)
+    return StreamAbort(xid=xid, subxid=subxid, abort_lsn=abort_lsn, abort_time=abort_time)
 
 
 cdef object decode_xlog_data_envelope(Input* data, object in_stream, object streaming):
@@ -816,7 +811,7 @@ cdef object decode_xlog_data_envelope(Input* data, object in_stream, object stre
     data_ = read_bytes(data, data.end - data.at)
     if data.at != data.end:
         raise ValueError
-    return XLogData(wal_start, wal_end, send_time, data_)
+    return XLogData(wal_start=wal_start, wal_end=wal_end, send_time=send_time, data=data_)
 
 
 cdef object decode_primary_keepalive_envelope(Input* data, object in_stream, object streaming):
@@ -826,7 +821,7 @@ cdef object decode_primary_keepalive_envelope(Input* data, object in_stream, obj
     reply_requested = read_bool(data)
     if data.at != data.end:
         raise ValueError
-    return PrimaryKeepalive(wal_end, send_time, reply_requested)
+    return PrimaryKeepalive(wal_end=wal_end, send_time=send_time, reply_requested=reply_requested)
 
 
 cdef object decode_primary_status_update_envelope(Input* data, object in_stream, object streaming):
@@ -837,7 +832,7 @@ cdef object decode_primary_status_update_envelope(Input* data, object in_stream,
     cdef int64_t send_time = read_int64(data)
     if data.at != data.end:
         raise ValueError
-    return PrimaryStatusUpdate(wal_end, oldest_xid, next_xid, send_time)
+    return PrimaryStatusUpdate(wal_end=wal_end, oldest_xid=oldest_xid, next_xid=next_xid, send_time=send_time)
 
 
 cdef object decode_standby_status_update_envelope(Input* data, object in_stream, object streaming):
@@ -849,7 +844,7 @@ cdef object decode_standby_status_update_envelope(Input* data, object in_stream,
     reply_requested = read_bool(data)
     if data.at != data.end:
         raise ValueError
-    return StandbyStatusUpdate(written_lsn, flushed_lsn, applied_lsn, send_time, reply_requested)
+    return StandbyStatusUpdate(written_lsn=written_lsn, flushed_lsn=flushed_lsn, applied_lsn=applied_lsn, send_time=send_time, reply_requested=reply_requested)
 
 
 cdef object decode_hot_standby_feedback_envelope(Input* data, object in_stream, object streaming):
@@ -861,7 +856,7 @@ cdef object decode_hot_standby_feedback_envelope(Input* data, object in_stream, 
     cdef uint32_t catalog_xmin_epoch = read_uint32(data)
     if data.at != data.end:
         raise ValueError
-    return HotStandbyFeedback(send_time, xmin, xmin_epoch, catalog_xmin, catalog_xmin_epoch)
+    return HotStandbyFeedback(send_time=send_time, xmin=xmin, xmin_epoch=xmin_epoch, catalog_xmin=catalog_xmin, catalog_xmin_epoch=catalog_xmin_epoch)
 
 
 cdef object decode_primary_status_request_envelope(Input* data, object in_stream, object streaming):
@@ -869,7 +864,7 @@ cdef object decode_primary_status_request_envelope(Input* data, object in_stream
     cdef int64_t send_time = read_int64(data)
     if data.at != data.end:
         raise ValueError
-    return PrimaryStatusRequest(send_time)
+    return PrimaryStatusRequest(send_time=send_time)
 
 
 def decode_v1(data, in_stream=False, streaming="off"):
@@ -1246,6 +1241,14 @@ cdef inline size_t fitting(size_t size, int width) except? 0:
     return size
 
 
+cdef object known(object value, uint64_t mask):
+    """`value`, if it is an integer without bits outside `mask` (known_bits in pgoutput.wire)."""
+    cdef uint64_t bits = PyNumber_Index(value)
+    if bits & ~mask:
+        raise ValueError
+    return value
+
+
 cdef inline int append_bytes(Output* out, object data) except -1:
     if not isinstance(data, bytes):
         raise ValueError
@@ -1320,7 +1323,7 @@ cdef int encode_relation_column_v1(Output* out, object item) except -1:
     if not isinstance(item, RelationColumn):
         raise ValueError
     want(out, 1)
-    flags = known_bits(item.flags, 0x01)
+    flags = known(item.flags, 0x01)
     write_uint8(out, PyNumber_Index(flags))
     append_bytes(out, write_string(item.name))
     want(out, 8)
@@ -1343,7 +1346,7 @@ cdef int encode_logical_message_v1(Output* out, object item) except -1:
     if item.xid is not None:
         raise ValueError
     want(out, 9)
-    flags = known_bits(item.flags, 0x01)
+    flags = known(item.flags, 0x01)
     write_uint8(out, PyNumber_Index(flags))
     write_uint64(out, PyNumber_Index(item.lsn))
     append_bytes(out, write_string(item.prefix))
@@ -1458,7 +1461,7 @@ cdef int encode_truncate_v1(Output* out, object item) except -1:
         raise ValueError
     want(out, 5)
     n_relation_oids = len(item.relation_oids)
-    options = known_bits(item.options, 0x03)
+    options = known(item.options, 0x03)
     write_uint32(out, fitting(n_relation_oids, 4))
     write_uint8(out, PyNumber_Index(options))
     if not isinstance(item.relation_oids, (tuple, list)):
@@ -1475,7 +1478,7 @@ cdef int encode_logical_message_v2(Output* out, object item) except -1:
         want(out, 4)
         write_uint32(out, PyNumber_Index(item.xid))
     want(out, 9)
-    flags = known_bits(item.flags, 0x01)
+    flags = known(item.flags, 0x01)
     write_uint8(out, PyNumber_Index(flags))
     write_uint64(out, PyNumber_Index(item.lsn))
     append_bytes(out, write_string(item.prefix))
@@ -1578,7 +1581,7 @@ cdef int encode_truncate_v2(Output* out, object item) except -1:
         write_uint32(out, PyNumber_Index(item.xid))
     want(out, 5)
     n_relation_oids = len(item.relation_oids)
-    options = known_bits(item.options, 0x03)
+    options = known(item.options, 0x03)
     write_uint32(out, fitting(n_relation_oids, 4))
     write_uint8(out, PyNumber_Index(options))
     if not isinstance(item.relation_oids, (tuple, list)):

@@ -85,7 +85,7 @@ def _decode_xlog_data(data: bytes) -> messages.XLogData:
     pos += len(data_)
     if pos != len(data):
         raise ValueError
-    return messages.XLogData(wal_start, wal_end, send_time, data_)
+    return messages.XLogData(wal_start=wal_start, wal_end=wal_end, send_time=send_time, data=data_)
 
 
 def _encode_xlog_data(message: messages.XLogData) -> bytes:
@@ -101,7 +101,9 @@ def _decode_primary_keepalive(data: bytes) -> messages.PrimaryKeepalive:
     if len(data) != 18:
         raise ValueError
     wal_end, send_time, reply_requested = _RUN_LSN_TIMESTAMP_BOOL.unpack_from(data, 1)
-    return messages.PrimaryKeepalive(wal_end, send_time, _BOOL[reply_requested])
+    return messages.PrimaryKeepalive(
+        wal_end=wal_end, send_time=send_time, reply_requested=_BOOL[reply_requested]
+    )
 
 
 def _encode_primary_keepalive(message: messages.PrimaryKeepalive) -> bytes:
@@ -114,7 +116,9 @@ def _decode_primary_status_update(data: bytes) -> messages.PrimaryStatusUpdate:
     if len(data) != 33:
         raise ValueError
     wal_end, oldest_xid, next_xid, send_time = _RUN_LSN_FULL_XID_FULL_XID_TIMESTAMP.unpack_from(data, 1)
-    return messages.PrimaryStatusUpdate(wal_end, oldest_xid, next_xid, send_time)
+    return messages.PrimaryStatusUpdate(
+        wal_end=wal_end, oldest_xid=oldest_xid, next_xid=next_xid, send_time=send_time
+    )
 
 
 def _encode_primary_status_update(message: messages.PrimaryStatusUpdate) -> bytes:
@@ -130,7 +134,11 @@ def _decode_standby_status_update(data: bytes) -> messages.StandbyStatusUpdate:
         _RUN_LSN_LSN_LSN_TIMESTAMP_BOOL.unpack_from(data, 1)
     )
     return messages.StandbyStatusUpdate(
-        written_lsn, flushed_lsn, applied_lsn, send_time, _BOOL[reply_requested]
+        written_lsn=written_lsn,
+        flushed_lsn=flushed_lsn,
+        applied_lsn=applied_lsn,
+        send_time=send_time,
+        reply_requested=_BOOL[reply_requested],
     )
 
 
@@ -150,7 +158,13 @@ def _decode_hot_standby_feedback(data: bytes) -> messages.HotStandbyFeedback:
     send_time, xmin, xmin_epoch, catalog_xmin, catalog_xmin_epoch = (
         _RUN_TIMESTAMP_XID_UINT32_XID_UINT32.unpack_from(data, 1)
     )
-    return messages.HotStandbyFeedback(send_time, xmin, xmin_epoch, catalog_xmin, catalog_xmin_epoch)
+    return messages.HotStandbyFeedback(
+        send_time=send_time,
+        xmin=xmin,
+        xmin_epoch=xmin_epoch,
+        catalog_xmin=catalog_xmin,
+        catalog_xmin_epoch=catalog_xmin_epoch,
+    )
 
 
 def _encode_hot_standby_feedback(message: messages.HotStandbyFeedback) -> bytes:
@@ -163,7 +177,7 @@ def _decode_primary_status_request(data: bytes) -> messages.PrimaryStatusRequest
     if len(data) != 9:
         raise ValueError
     (send_time,) = _RUN_TIMESTAMP.unpack_from(data, 1)
-    return messages.PrimaryStatusRequest(send_time)
+    return messages.PrimaryStatusRequest(send_time=send_time)
 
 
 def _encode_primary_status_request(message: messages.PrimaryStatusRequest) -> bytes:

@@ -43,9 +43,9 @@ OID: Final = st.integers(0, 2**32 - 1)
 FULL_XID: Final = st.integers(0, 2**64 - 1)
 BOOL: Final = st.booleans()
 REPLICA_IDENTITY: Final = st.sampled_from(messages.ReplicaIdentity)
-COLUMN_FLAG: Final = st.sets(st.sampled_from([1])).map(sum)
-TRUNCATE_OPTION: Final = st.sets(st.sampled_from([1, 2])).map(sum)
-MESSAGE_FLAG: Final = st.sets(st.sampled_from([1])).map(sum)
+COLUMN_FLAG: Final = st.sets(st.sampled_from([1])).map(sum).map(messages.ColumnFlag)
+TRUNCATE_OPTION: Final = st.sets(st.sampled_from([1, 2])).map(sum).map(messages.TruncateOption)
+MESSAGE_FLAG: Final = st.sets(st.sampled_from([1])).map(sum).map(messages.MessageFlag)
 CELL: Final = st.none() | st.just(UNCHANGED) | TEXT | BYTES
 TUPLE_DATA: Final = st.lists(CELL, max_size=8).map(tuple)
 

@@ -22,7 +22,7 @@ from pgoutput import _protocols, messages
 from pgoutput._problems import explain_encode
 from pgoutput._walk import explain_decode
 from pgoutput.compiled import kernel
-from pgoutput.wire import UNCHANGED, Buffer, escaped_bytes, known_bits, read_string, write_string
+from pgoutput.wire import UNCHANGED, Buffer, escaped_bytes, flag_table, known_bits, read_string, write_string
 
 Message: TypeAlias = (
     messages.Begin
@@ -61,6 +61,9 @@ _REPLICA_IDENTITY = {
     0x69: messages.ReplicaIdentity.INDEX,  # i
 }
 _REPLICA_IDENTITY_BYTE: dict[str, int] = {value: byte for byte, value in _REPLICA_IDENTITY.items()}
+_MESSAGE_FLAG = flag_table(messages.MessageFlag, 0x01)
+_TRUNCATE_OPTION = flag_table(messages.TruncateOption, 0x03)
+_COLUMN_FLAG = flag_table(messages.ColumnFlag, 0x01)
 
 
 def decode(data: Buffer, in_stream: bool = False, streaming: messages.Streaming = "off") -> Message:
@@ -158,7 +161,9 @@ def _decode_relation_column(data: bytes, pos: int) -> tuple[messages.RelationCol
     name, pos = read_string(data, pos)
     type_oid, type_modifier = _RUN_OID_INT32.unpack_from(data, pos)
     pos += 8
-    return messages.RelationColumn(known_bits(flags, 0x01), name, type_oid, type_modifier), pos
+    return messages.RelationColumn(
+        flags=_COLUMN_FLAG[flags], name=name, type_oid=type_oid, type_modifier=type_modifier
+    ), pos
 
 
 def _encode_relation_column(item: messages.RelationColumn, parts: list[bytes]) -> None:
@@ -173,7 +178,7 @@ def _decode_begin(data: bytes) -> messages.Begin:
     if len(data) != 21:
         raise ValueError
     final_lsn, commit_time, xid = _RUN_LSN_TIMESTAMP_XID.unpack_from(data, 1)
-    return messages.Begin(final_lsn, commit_time, xid)
+    return messages.Begin(final_lsn=final_lsn, commit_time=commit_time, xid=xid)
 
 
 def _encode_begin(message: messages.Begin) -> bytes:
@@ -191,7 +196,7 @@ def _decode_logical_message(data: bytes) -> messages.LogicalMessage:
     pos += n_content
     if pos != len(data):
         raise ValueError
-    return messages.LogicalMessage(known_bits(flags, 0x01), lsn, prefix, content)
+    return messages.LogicalMessage(flags=_MESSAGE_FLAG[flags], lsn=lsn, prefix=prefix, content=content)
 
 
 def _encode_logical_message(message: messages.LogicalMessage) -> bytes:
@@ -213,7 +218,7 @@ def _decode_commit(data: bytes) -> messages.Commit:
     flags, commit_lsn, end_lsn, commit_time = _RUN_UINT8_LSN_LSN_TIMESTAMP.unpack_from(data, 1)
     if flags != 0:
         raise ValueError
-    return messages.Commit(commit_lsn, end_lsn, commit_time)
+    return messages.Commit(commit_lsn=commit_lsn, end_lsn=end_lsn, commit_time=commit_time)
 
 
 def _encode_commit(message: messages.Commit) -> bytes:
@@ -229,7 +234,7 @@ def _decode_origin(data: bytes) -> messages.Origin:
     name, pos = read_string(data, pos)
     if pos != len(data):
         raise ValueError
-    return messages.Origin(origin_lsn, name)
+    return messages.Origin(origin_lsn=origin_lsn, name=name)
 
 
 def _encode_origin(message: messages.Origin) -> bytes:
@@ -254,7 +259,13 @@ def _decode_relation(data: bytes) -> messages.Relation:
     columns = tuple(columns_)
     if pos != len(data):
         raise ValueError
-    return messages.Relation(oid, namespace, name, _REPLICA_IDENTITY[replica_identity], columns)
+    return messages.Relation(
+        oid=oid,
+        namespace=namespace,
+        name=name,
+        replica_identity=_REPLICA_IDENTITY[replica_identity],
+        columns=columns,
+    )
 
 
 def _encode_relation(message: messages.Relation) -> bytes:
@@ -284,7 +295,7 @@ def _decode_type(data: bytes) -> messages.Type:
     name, pos = read_string(data, pos)
     if pos != len(data):
         raise ValueError
-    return messages.Type(oid, namespace, name)
+    return messages.Type(oid=oid, namespace=namespace, name=name)
 
 
 def _encode_type(message: messages.Type) -> bytes:
@@ -306,7 +317,7 @@ def _decode_insert(data: bytes) -> messages.Insert:
     new, pos = _decode_tuple_data(data, pos + 1)
     if pos != len(data):
         raise ValueError
-    return messages.Insert(relation_oid, new)
+    return messages.Insert(relation_oid=relation_oid, new=new)
 
 
 def _encode_insert(message: messages.Insert) -> bytes:
@@ -335,7 +346,7 @@ def _decode_update(data: bytes) -> messages.Update:
     new, pos = _decode_tuple_data(data, pos + 1)
     if pos != len(data):
         raise ValueError
-    return messages.Update(relation_oid, new, key=key, old=old)
+    return messages.Update(relation_oid=relation_oid, key=key, old=old, new=new)
 
 
 def _encode_update(message: messages.Update) -> bytes:
@@ -371,7 +382,7 @@ def _decode_delete(data: bytes) -> messages.Delete:
         raise ValueError
     if pos != len(data):
         raise ValueError
-    return messages.Delete(relation_oid, key=key, old=old)
+    return messages.Delete(relation_oid=relation_oid, key=key, old=old)
 
 
 def _encode_delete(message: messages.Delete) -> bytes:
@@ -400,7 +411,7 @@ def _decode_truncate(data: bytes) -> messages.Truncate:
     pos += 4 * n_relation_oids
     if pos != len(data):
         raise ValueError
-    return messages.Truncate(known_bits(options, 0x03), relation_oids)
+    return messages.Truncate(options=_TRUNCATE_OPTION[options], relation_oids=relation_oids)
 
 
 def _encode_truncate(message: messages.Truncate) -> bytes:

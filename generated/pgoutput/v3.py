@@ -22,7 +22,7 @@ from pgoutput import _protocols, messages
 from pgoutput._problems import explain_encode
 from pgoutput._walk import explain_decode
 from pgoutput.compiled import kernel
-from pgoutput.wire import UNCHANGED, Buffer, escaped_bytes, known_bits, read_string, write_string
+from pgoutput.wire import UNCHANGED, Buffer, escaped_bytes, flag_table, known_bits, read_string, write_string
 
 Message: TypeAlias = (
     messages.Begin
@@ -77,6 +77,9 @@ _REPLICA_IDENTITY = {
     0x69: messages.ReplicaIdentity.INDEX,  # i
 }
 _REPLICA_IDENTITY_BYTE: dict[str, int] = {value: byte for byte, value in _REPLICA_IDENTITY.items()}
+_MESSAGE_FLAG = flag_table(messages.MessageFlag, 0x01)
+_TRUNCATE_OPTION = flag_table(messages.TruncateOption, 0x03)
+_COLUMN_FLAG = flag_table(messages.ColumnFlag, 0x01)
 _BOOL = {0: False, 1: True}
 _STREAMING = get_args(messages.Streaming)
 
@@ -176,7 +179,9 @@ def _decode_relation_column(data: bytes, pos: int) -> tuple[messages.RelationCol
     name, pos = read_string(data, pos)
     type_oid, type_modifier = _RUN_OID_INT32.unpack_from(data, pos)
     pos += 8
-    return messages.RelationColumn(known_bits(flags, 0x01), name, type_oid, type_modifier), pos
+    return messages.RelationColumn(
+        flags=_COLUMN_FLAG[flags], name=name, type_oid=type_oid, type_modifier=type_modifier
+    ), pos
 
 
 def _encode_relation_column(item: messages.RelationColumn, parts: list[bytes]) -> None:
@@ -191,7 +196,7 @@ def _decode_begin(data: bytes, in_stream: bool, streaming: messages.Streaming) -
     if len(data) != 21:
         raise ValueError
     final_lsn, commit_time, xid = _RUN_LSN_TIMESTAMP_XID.unpack_from(data, 1)
-    return messages.Begin(final_lsn, commit_time, xid)
+    return messages.Begin(final_lsn=final_lsn, commit_time=commit_time, xid=xid)
 
 
 def _encode_begin(message: messages.Begin) -> bytes:
@@ -215,7 +220,9 @@ def _decode_logical_message(
     pos += n_content
     if pos != len(data):
         raise ValueError
-    return messages.LogicalMessage(known_bits(flags, 0x01), lsn, prefix, content, xid=xid)
+    return messages.LogicalMessage(
+        xid=xid, flags=_MESSAGE_FLAG[flags], lsn=lsn, prefix=prefix, content=content
+    )
 
 
 def _encode_logical_message(message: messages.LogicalMessage) -> bytes:
@@ -237,7 +244,7 @@ def _decode_commit(data: bytes, in_stream: bool, streaming: messages.Streaming) 
     flags, commit_lsn, end_lsn, commit_time = _RUN_UINT8_LSN_LSN_TIMESTAMP.unpack_from(data, 1)
     if flags != 0:
         raise ValueError
-    return messages.Commit(commit_lsn, end_lsn, commit_time)
+    return messages.Commit(commit_lsn=commit_lsn, end_lsn=end_lsn, commit_time=commit_time)
 
 
 def _encode_commit(message: messages.Commit) -> bytes:
@@ -253,7 +260,7 @@ def _decode_origin(data: bytes, in_stream: bool, streaming: messages.Streaming) 
     name, pos = read_string(data, pos)
     if pos != len(data):
         raise ValueError
-    return messages.Origin(origin_lsn, name)
+    return messages.Origin(origin_lsn=origin_lsn, name=name)
 
 
 def _encode_origin(message: messages.Origin) -> bytes:
@@ -282,7 +289,14 @@ def _decode_relation(data: bytes, in_stream: bool, streaming: messages.Streaming
     columns = tuple(columns_)
     if pos != len(data):
         raise ValueError
-    return messages.Relation(oid, namespace, name, _REPLICA_IDENTITY[replica_identity], columns, xid=xid)
+    return messages.Relation(
+        xid=xid,
+        oid=oid,
+        namespace=namespace,
+        name=name,
+        replica_identity=_REPLICA_IDENTITY[replica_identity],
+        columns=columns,
+    )
 
 
 def _encode_relation(message: messages.Relation) -> bytes:
@@ -316,7 +330,7 @@ def _decode_type(data: bytes, in_stream: bool, streaming: messages.Streaming) ->
     name, pos = read_string(data, pos)
     if pos != len(data):
         raise ValueError
-    return messages.Type(oid, namespace, name, xid=xid)
+    return messages.Type(xid=xid, oid=oid, namespace=namespace, name=name)
 
 
 def _encode_type(message: messages.Type) -> bytes:
@@ -342,7 +356,7 @@ def _decode_insert(data: bytes, in_stream: bool, streaming: messages.Streaming) 
     new, pos = _decode_tuple_data(data, pos + 1)
     if pos != len(data):
         raise ValueError
-    return messages.Insert(relation_oid, new, xid=xid)
+    return messages.Insert(xid=xid, relation_oid=relation_oid, new=new)
 
 
 def _encode_insert(message: messages.Insert) -> bytes:
@@ -375,7 +389,7 @@ def _decode_update(data: bytes, in_stream: bool, streaming: messages.Streaming) 
     new, pos = _decode_tuple_data(data, pos + 1)
     if pos != len(data):
         raise ValueError
-    return messages.Update(relation_oid, new, xid=xid, key=key, old=old)
+    return messages.Update(xid=xid, relation_oid=relation_oid, key=key, old=old, new=new)
 
 
 def _encode_update(message: messages.Update) -> bytes:
@@ -415,7 +429,7 @@ def _decode_delete(data: bytes, in_stream: bool, streaming: messages.Streaming) 
         raise ValueError
     if pos != len(data):
         raise ValueError
-    return messages.Delete(relation_oid, xid=xid, key=key, old=old)
+    return messages.Delete(xid=xid, relation_oid=relation_oid, key=key, old=old)
 
 
 def _encode_delete(message: messages.Delete) -> bytes:
@@ -448,7 +462,7 @@ def _decode_truncate(data: bytes, in_stream: bool, streaming: messages.Streaming
     pos += 4 * n_relation_oids
     if pos != len(data):
         raise ValueError
-    return messages.Truncate(known_bits(options, 0x03), relation_oids, xid=xid)
+    return messages.Truncate(xid=xid, options=_TRUNCATE_OPTION[options], relation_oids=relation_oids)
 
 
 def _encode_truncate(message: messages.Truncate) -> bytes:
@@ -468,7 +482,7 @@ def _decode_stream_start(data: bytes, in_stream: bool, streaming: messages.Strea
     if len(data) != 6:
         raise ValueError
     xid, first_stream_segment = _RUN_XID_BOOL.unpack_from(data, 1)
-    return messages.StreamStart(xid, _BOOL[first_stream_segment])
+    return messages.StreamStart(xid=xid, first_stream_segment=_BOOL[first_stream_segment])
 
 
 def _encode_stream_start(message: messages.StreamStart) -> bytes:
@@ -493,7 +507,7 @@ def _decode_stream_commit(
     xid, flags, commit_lsn, end_lsn, commit_time = _RUN_XID_UINT8_LSN_LSN_TIMESTAMP.unpack_from(data, 1)
     if flags != 0:
         raise ValueError
-    return messages.StreamCommit(xid, commit_lsn, end_lsn, commit_time)
+    return messages.StreamCommit(xid=xid, commit_lsn=commit_lsn, end_lsn=end_lsn, commit_time=commit_time)
 
 
 def _encode_stream_commit(message: messages.StreamCommit) -> bytes:
@@ -506,7 +520,7 @@ def _decode_stream_abort(data: bytes, in_stream: bool, streaming: messages.Strea
     if len(data) != 9:
         raise ValueError
     xid, subxid = _RUN_XID_XID.unpack_from(data, 1)
-    return messages.StreamAbort(xid, subxid)
+    return messages.StreamAbort(xid=xid, subxid=subxid)
 
 
 def _encode_stream_abort(message: messages.StreamAbort) -> bytes:
@@ -526,7 +540,9 @@ def _decode_begin_prepare(
     gid, pos = read_string(data, pos)
     if pos != len(data):
         raise ValueError
-    return messages.BeginPrepare(prepare_lsn, end_lsn, prepare_time, xid, gid)
+    return messages.BeginPrepare(
+        prepare_lsn=prepare_lsn, end_lsn=end_lsn, prepare_time=prepare_time, xid=xid, gid=gid
+    )
 
 
 def _encode_begin_prepare(message: messages.BeginPrepare) -> bytes:
@@ -549,7 +565,9 @@ def _decode_prepare(data: bytes, in_stream: bool, streaming: messages.Streaming)
     gid, pos = read_string(data, pos)
     if pos != len(data):
         raise ValueError
-    return messages.Prepare(prepare_lsn, end_lsn, prepare_time, xid, gid)
+    return messages.Prepare(
+        prepare_lsn=prepare_lsn, end_lsn=end_lsn, prepare_time=prepare_time, xid=xid, gid=gid
+    )
 
 
 def _encode_prepare(message: messages.Prepare) -> bytes:
@@ -574,7 +592,9 @@ def _decode_commit_prepared(
     gid, pos = read_string(data, pos)
     if pos != len(data):
         raise ValueError
-    return messages.CommitPrepared(commit_lsn, end_lsn, commit_time, xid, gid)
+    return messages.CommitPrepared(
+        commit_lsn=commit_lsn, end_lsn=end_lsn, commit_time=commit_time, xid=xid, gid=gid
+    )
 
 
 def _encode_commit_prepared(message: messages.CommitPrepared) -> bytes:
@@ -601,7 +621,14 @@ def _decode_rollback_prepared(
     gid, pos = read_string(data, pos)
     if pos != len(data):
         raise ValueError
-    return messages.RollbackPrepared(prepare_end_lsn, rollback_end_lsn, prepare_time, rollback_time, xid, gid)
+    return messages.RollbackPrepared(
+        prepare_end_lsn=prepare_end_lsn,
+        rollback_end_lsn=rollback_end_lsn,
+        prepare_time=prepare_time,
+        rollback_time=rollback_time,
+        xid=xid,
+        gid=gid,
+    )
 
 
 def _encode_rollback_prepared(message: messages.RollbackPrepared) -> bytes:
@@ -631,7 +658,9 @@ def _decode_stream_prepare(
     gid, pos = read_string(data, pos)
     if pos != len(data):
         raise ValueError
-    return messages.StreamPrepare(prepare_lsn, end_lsn, prepare_time, xid, gid)
+    return messages.StreamPrepare(
+        prepare_lsn=prepare_lsn, end_lsn=end_lsn, prepare_time=prepare_time, xid=xid, gid=gid
+    )
 
 
 def _encode_stream_prepare(message: messages.StreamPrepare) -> bytes:

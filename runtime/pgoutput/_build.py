@@ -47,15 +47,10 @@ def builder(role: str, proto_version: int) -> Callable[..., Message]:
         LookupError: The protocol version has no message with this role.
     """
     kind, neutral, names = blueprint(role, proto_version)
-    defaults = [neutral.get(name) for name in kind.__struct_fields__]
-    slots = {meaning: kind.__struct_fields__.index(name) for meaning, name in names.items()}
 
     def make(**values: Any) -> Message:
-        arguments = defaults.copy()
-        for name, value in values.items():
-            if name in slots:
-                arguments[slots[name]] = value
-        return kind(*arguments)
+        given = {names[meaning]: value for meaning, value in values.items() if meaning in names}
+        return kind(**{**neutral, **given})
 
     return make
 
@@ -119,6 +114,8 @@ def _neutral_values(fields: tuple[Field, ...]) -> dict[str, Any]:
 def _neutral_value(field: Field) -> Any:
     if field.kind == "enum":
         return getattr(messages, field.type)(next(iter(field.values)))
+    if field.kind == "flags":
+        return getattr(messages, field.type)(0)
     return _NEUTRAL.get(field.kind, 0)
 
 

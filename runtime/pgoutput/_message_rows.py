@@ -18,7 +18,7 @@ from pgoutput import _protocols, messages
 from pgoutput._layout import Field
 from pgoutput._protocols import CELLS
 from pgoutput.errors import EncodeError
-from pgoutput.jsonlines import value_from_json, value_to_json
+from pgoutput.jsonlines import flags_from_int, value_from_json, value_to_json
 from pgoutput.messages import Cell, Message
 from pgoutput.wire import (
     EPOCH_UNIX_MICROSECONDS,
@@ -215,7 +215,7 @@ _TO_COLUMN: Final[Mapping[str, Callable[[Field, Any], Any]]] = {
 }
 _FROM_COLUMN: Final[Mapping[str, Callable[[Field, Any], Any]]] = {
     "integer": _from_integer,
-    "flags": _from_integer,
+    "flags": flags_from_int,
     "bool": _as_is,
     "enum": lambda field, value: getattr(messages, field.type)(value),
     "string": _as_is,

@@ -161,6 +161,8 @@ def value_from_json(field: Field, value: Any, root: str, path: str) -> Any:
             return tuple(_array(value))
         if field.kind == "enum":
             return getattr(messages, field.type)(value)
+        if field.kind == "flags":
+            return flags_from_int(field, value)
         if field.type == "lsn" and isinstance(value, str):
             return parse_lsn(value)
         if field.type == "timestamp" and isinstance(value, str):
@@ -168,6 +170,12 @@ def value_from_json(field: Field, value: Any, root: str, path: str) -> Any:
         return _from_cell(value) if isinstance(value, dict) else value
     except ValueError as error:
         raise _error(root, path, str(error)) from None
+
+
+def flags_from_int(field: Field, value: Any) -> Any:
+    """Return an int as flags; a value that the field cannot have is returned unchanged."""
+    valid = isinstance(value, int) and not value & ~field.mask
+    return getattr(messages, field.type)(value) if valid else value
 
 
 def _array(value: Any) -> list[Any]:

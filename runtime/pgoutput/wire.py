@@ -6,9 +6,10 @@ The names that `__all__` omits are helpers of the codecs for strings and flags.
 from __future__ import annotations
 
 import enum
+import operator
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes-like objects that decoders accept."""
@@ -53,6 +54,7 @@ __all__ = [
     "to_datetime",
 ]
 
+_Flags = TypeVar("_Flags", bound=enum.IntFlag)
 _LSN = re.compile(r"([0-9a-fA-F]{1,8})/([0-9a-fA-F]{1,8})")
 
 
@@ -107,15 +109,22 @@ def write_string(text: str) -> bytes:
     return raw + b"\0"
 
 
+def flag_table(flags: type[_Flags], mask: int) -> dict[int, _Flags]:
+    """Return the member for every combination of the bits in `mask`, by number: faster than `flags(bits)`."""
+    return {bits: flags(bits) for bits in range(mask + 1) if not bits & ~mask}
+
+
 def known_bits(value: int, mask: int) -> int:
-    """Return `value` if it has no bits outside `mask`.
+    """Return flags as an int, if they have no bits outside `mask`.
 
     Raises:
+        TypeError: `value` is not an integer.
         ValueError: `value` has bits outside `mask`.
     """
-    if value & ~mask:
-        raise ValueError(f"unknown bits {value & ~mask:#x}")
-    return value
+    bits = operator.index(value)  # the operators of IntFlag are slow
+    if bits & ~mask:
+        raise ValueError(f"unknown bits {bits & ~mask:#x}")
+    return bits
 
 
 def format_lsn(lsn: int) -> str:

@@ -44,7 +44,13 @@ MESSAGES = st.one_of(
 INPUT = st.one_of(
     MESSAGES.map(v4.encode),
     st.binary(max_size=60),
-    st.builds(m.XLogData, SMALL, SMALL, SMALL, MESSAGES.map(v4.encode) | st.binary(max_size=9)),
+    st.builds(
+        m.XLogData,
+        wal_start=SMALL,
+        wal_end=SMALL,
+        send_time=SMALL,
+        data=MESSAGES.map(v4.encode) | st.binary(max_size=9),
+    ),
 )
 
 
@@ -79,21 +85,34 @@ def test_any_envelope_is_legal_or_illegal(data: bytes) -> None:
     assert found is None or found.rule in NAMES
 
 
-WIDE = tuple(m.RelationColumn(1, f"c{i}", 25, -1) for i in range(65_535))
+WIDE = tuple(
+    m.RelationColumn(flags=m.ColumnFlag.KEY, name=f"c{i}", type_oid=25, type_modifier=-1)
+    for i in range(65_535)
+)
 OIDS = tuple(range(16_384, 16_384 + 300_000))
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        (m.Truncate(0, OIDS),),
-        (m.Truncate(0, (*OIDS, OIDS[-1])),),
-        (m.Relation(s.OID, "p", "t", s.RELATION.replica_identity, (*WIDE[:-1], WIDE[0])),),
+        (m.Truncate(options=m.TruncateOption(0), relation_oids=OIDS),),
+        (m.Truncate(options=m.TruncateOption(0), relation_oids=(*OIDS, OIDS[-1])),),
         (
-            m.Relation(s.OID, "p", "t", s.RELATION.replica_identity, WIDE),
-            m.Delete(s.OID, key=("x",) * 65_534 + (None,)),
+            m.Relation(
+                oid=s.OID,
+                namespace="p",
+                name="t",
+                replica_identity=s.RELATION.replica_identity,
+                columns=(*WIDE[:-1], WIDE[0]),
+            ),
         ),
-        tuple(m.Type(20_000 + i, "p", "t") for i in range(65_535)),
+        (
+            m.Relation(
+                oid=s.OID, namespace="p", name="t", replica_identity=s.RELATION.replica_identity, columns=WIDE
+            ),
+            m.Delete(relation_oid=s.OID, key=("x",) * 65_534 + (None,)),
+        ),
+        tuple(m.Type(oid=20_000 + i, namespace="p", name="t") for i in range(65_535)),
     ],
     ids=["truncate", "truncate twice", "columns", "key", "types"],
 )
@@ -107,7 +126,8 @@ def test_run_time_is_linear_in_the_number_of_prepared_transactions() -> None:
     checker = Checker(4, two_phase=True)
     start = time.process_time()
     for xid in range(100, 20_100):
-        place = (xid * 100, xid * 100 + 50, 0, xid, f"g{xid}")
-        assert checker.feed(m.BeginPrepare(*place)) is None
-        assert checker.feed(m.Prepare(*place)) is None
+        lsn, gid = xid * 100, f"g{xid}"
+        at = {"prepare_lsn": lsn, "end_lsn": lsn + 50, "prepare_time": 0, "xid": xid}
+        assert checker.feed(m.BeginPrepare(**at, gid=gid)) is None
+        assert checker.feed(m.Prepare(**at, gid=gid)) is None
     assert time.process_time() - start < 5

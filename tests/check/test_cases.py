@@ -9,7 +9,7 @@ from pgoutput.messages import Message
 from pgoutput.stream.check import CheckOptions, check
 from pgoutput.stream.check import samples as s
 
-OTHER = m.StreamStart(760, True)
+OTHER = m.StreamStart(xid=760, first_stream_segment=True)
 """First Stream Start of another transaction than `samples.TOP`."""
 BEGUN = (s.BEGIN, s.RELATION, s.INSERT)
 PREPARING = s.PREPARED[:-1]
@@ -17,7 +17,7 @@ PREPARING = s.PREPARED[:-1]
 
 def streamed(xid: int) -> m.Insert:
     """Return an Insert in a stream block."""
-    return m.Insert(s.OID, ("4", ""), xid=xid)
+    return m.Insert(relation_oid=s.OID, new=("4", ""), xid=xid)
 
 
 CASES: list[tuple[str, tuple[Message, ...], str]] = [
@@ -26,7 +26,11 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
         (*s.BLOCK[:-1], OTHER),
         "StreamStart: a stream block of transaction 740 is still open, and blocks do not nest",
     ),
-    ("transaction-open", (*BEGUN, m.Begin(2_000, 0, 731)), "Begin: transaction 730 is still open"),
+    (
+        "transaction-open",
+        (*BEGUN, m.Begin(final_lsn=2_000, commit_time=0, xid=731)),
+        "Begin: transaction 730 is still open",
+    ),
     (
         "commit-without-begin",
         (*PREPARING, s.COMMIT),
@@ -39,18 +43,18 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
     ),
     (
         "commit-as-begun",
-        (*BEGUN, m.Commit(1_008, 1_048, 0)),
+        (*BEGUN, m.Commit(commit_lsn=1_008, end_lsn=1_048, commit_time=0)),
         "Commit.commit_lsn: Begin has final_lsn 0/3E8, not 0/3F0",
     ),
     (
         "commit-as-begun",
-        (*BEGUN, m.Commit(1_000, 1_048, 1)),
+        (*BEGUN, m.Commit(commit_lsn=1_000, end_lsn=1_048, commit_time=1)),
         "Commit.commit_time: Begin has commit_time 0, not 1",
     ),
-    ("origin-second", (m.Origin(1, "o"),), "Origin: no transaction is open"),
+    ("origin-second", (m.Origin(origin_lsn=1, name="o"),), "Origin: no transaction is open"),
     (
         "origin-second",
-        (*s.BLOCK, s.NEXT, m.Origin(0, "o")),
+        (*s.BLOCK, s.NEXT, m.Origin(origin_lsn=0, name="o")),
         "Origin: Origin occurs only in the first stream block of a transaction",
     ),
     ("stop-without-start", (s.STOP,), "StreamStop: no stream block is open"),
@@ -62,22 +66,22 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
     ),
     (
         "savepoint-xid",
-        (*s.BLOCK, OTHER, s.STOP, m.StreamAbort(760, s.SUB)),
+        (*s.BLOCK, OTHER, s.STOP, m.StreamAbort(xid=760, subxid=s.SUB)),
         "StreamAbort.subxid: 741 is a subtransaction of 740, not of 760",
     ),
     (
         "savepoint-xid",
-        (*s.BLOCK, OTHER, s.STOP, m.StreamAbort(s.TOP, 760)),
+        (*s.BLOCK, OTHER, s.STOP, m.StreamAbort(xid=s.TOP, subxid=760)),
         "StreamAbort.subxid: 760 is a transaction of its own, not a subtransaction of 740",
     ),
     (
         "savepoint-xid",
-        (*s.BLOCK, m.StreamAbort(s.TOP, 700)),
+        (*s.BLOCK, m.StreamAbort(xid=s.TOP, subxid=700)),
         "StreamAbort.subxid: 700 is before 740, but subtransactions get later xids than their transaction",
     ),
     (
         "savepoint-xid",
-        (*s.BLOCK, m.StreamAbort(s.TOP, 2)),
+        (*s.BLOCK, m.StreamAbort(xid=s.TOP, subxid=2)),
         "StreamAbort.subxid: 2 is before 740, but subtransactions get later xids than their transaction",
     ),
     (
@@ -97,12 +101,12 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
     ),
     (
         "xid-in-use",
-        (*s.BLOCK, m.Begin(1_000, 0, s.SUB)),
+        (*s.BLOCK, m.Begin(final_lsn=1_000, commit_time=0, xid=s.SUB)),
         "Begin.xid: 741 is a subtransaction of 740, which has not ended",
     ),
     (
         "xid-in-use",
-        (*s.PREPARED, m.Begin(2_000, 0, 735)),
+        (*s.PREPARED, m.Begin(final_lsn=2_000, commit_time=0, xid=735)),
         "Begin.xid: transaction 735 is prepared as 'g', and has not ended",
     ),
     (
@@ -117,62 +121,88 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
     ),
     (
         "prepare-as-begun",
-        (*PREPARING, m.Prepare(1_008, 1_048, 0, 735, "g")),
+        (*PREPARING, m.Prepare(prepare_lsn=1_008, end_lsn=1_048, prepare_time=0, xid=735, gid="g")),
         "Prepare.prepare_lsn: Begin Prepare has prepare_lsn 0/3E8, not 0/3F0",
     ),
     (
         "prepare-as-begun",
-        (*PREPARING, m.Prepare(1_000, 1_056, 0, 735, "g")),
+        (*PREPARING, m.Prepare(prepare_lsn=1_000, end_lsn=1_056, prepare_time=0, xid=735, gid="g")),
         "Prepare.end_lsn: Begin Prepare has end_lsn 0/418, not 0/420",
     ),
     (
         "prepare-as-begun",
-        (*PREPARING, m.Prepare(1_000, 1_048, 1, 735, "g")),
+        (*PREPARING, m.Prepare(prepare_lsn=1_000, end_lsn=1_048, prepare_time=1, xid=735, gid="g")),
         "Prepare.prepare_time: Begin Prepare has prepare_time 0, not 1",
     ),
     (
         "prepare-as-begun",
-        (*PREPARING, m.Prepare(1_000, 1_048, 0, 735, "h's")),
+        (*PREPARING, m.Prepare(prepare_lsn=1_000, end_lsn=1_048, prepare_time=0, xid=735, gid="h's")),
         "Prepare.gid: Begin Prepare has gid 'g', not \"h's\"",
     ),
     (
         "resolved-as-prepared",
-        (*s.BLOCK, m.CommitPrepared(3_000, 3_048, 0, s.SUB, "g")),
+        (*s.BLOCK, m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=s.SUB, gid="g")),
         "CommitPrepared.xid: transaction 741 is being streamed and is not prepared",
     ),
     (
         "resolved-as-prepared",
-        (*s.BLOCK, m.CommitPrepared(3_000, 3_048, 0, s.TOP, "g")),
+        (*s.BLOCK, m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=s.TOP, gid="g")),
         "CommitPrepared.xid: transaction 740 is being streamed and is not prepared",
     ),
     (
         "resolved-as-prepared",
-        (*s.PREPARED, m.CommitPrepared(3_000, 3_048, 0, 736, "g")),
+        (*s.PREPARED, m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=736, gid="g")),
         "CommitPrepared.xid: transaction 735 is prepared as 'g', not 736",
     ),
     (
         "resolved-as-prepared",
-        (*s.PREPARED, m.RollbackPrepared(1_048, 3_048, 1, 0, 735, "g")),
+        (
+            *s.PREPARED,
+            m.RollbackPrepared(
+                prepare_end_lsn=1_048,
+                rollback_end_lsn=3_048,
+                prepare_time=1,
+                rollback_time=0,
+                xid=735,
+                gid="g",
+            ),
+        ),
         "RollbackPrepared.prepare_time: Prepare has prepare_time 0, not 1",
     ),
     (
         "commit-order",
-        (*s.TRANSACTION, m.RollbackPrepared(500, 600, 0, 0, 735, "g")),
+        (
+            *s.TRANSACTION,
+            m.RollbackPrepared(
+                prepare_end_lsn=500, rollback_end_lsn=600, prepare_time=0, rollback_time=0, xid=735, gid="g"
+            ),
+        ),
         "RollbackPrepared.rollback_end_lsn: 0/258 is not after 0/418, the end of the last transaction",
     ),
     (
         "commit-order",
-        (*s.TRANSACTION, m.LogicalMessage(0, 1_048, "p", b"")),
+        (*s.TRANSACTION, m.LogicalMessage(flags=m.MessageFlag(0), lsn=1_048, prefix="p", content=b"")),
         "LogicalMessage.lsn: 0/418 is not after 0/418, the end of the last transaction",
     ),
     (
         "end-beyond-start",
-        (m.RollbackPrepared(3_048, 3_000, 0, 0, 735, "g"),),
+        (
+            m.RollbackPrepared(
+                prepare_end_lsn=3_048,
+                rollback_end_lsn=3_000,
+                prepare_time=0,
+                rollback_time=0,
+                xid=735,
+                gid="g",
+            ),
+        ),
         "RollbackPrepared.rollback_end_lsn: 0/BB8 is not after 0/BE8",
     ),
     (
         "message-order",
-        s.transaction(m.LogicalMessage(1, 1_008, "p", b"")),
+        s.transaction(
+            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=1_008, prefix="p", content=b"")
+        ),
         "LogicalMessage.lsn: 0/3F0 is after 0/3E8, the end of its transaction",
     ),
 ]

@@ -42,7 +42,7 @@ def test_captures_of_real_servers_are_legal(run: Run) -> None:
 
 
 def test_a_violation_is_reported_with_file_line_message_and_byte(run: Run, tmp_path: Path) -> None:
-    file = write_capture(tmp_path, *s.transaction(s.RELATION, m.Insert(s.OID, ("1",))))
+    file = write_capture(tmp_path, *s.transaction(s.RELATION, m.Insert(relation_oid=s.OID, new=("1",))))
     result = run("check", file)
     assert result.code == 1
     text = "illegal at message 2, byte 6, because Insert.new.count: new has 1 columns, but public.t has 2"
@@ -71,7 +71,7 @@ def test_one_illegal_file_among_legal_ones_fails_the_command(run: Run, tmp_path:
 
 
 def test_options_are_read_from_the_header(run: Run, tmp_path: Path) -> None:
-    binary = s.transaction(s.RELATION, m.Insert(s.OID, (b"\1", "x")))
+    binary = s.transaction(s.RELATION, m.Insert(relation_oid=s.OID, new=(b"\1", "x")))
     assert run("check", write_capture(tmp_path, *binary)).code == 1
     assert run("check", write_capture(tmp_path, *binary, options=PARALLEL | {"binary": "on"})).code == 0
     unknown = {"streaming": "parallel"}  # as `pgoutput encode` writes it
@@ -79,7 +79,9 @@ def test_options_are_read_from_the_header(run: Run, tmp_path: Path) -> None:
 
 
 def test_messages_of_the_client_are_not_checked(run: Run, tmp_path: Path) -> None:
-    update = envelope.encode(m.StandbyStatusUpdate(1, 1, 1, 0, False))
+    update = envelope.encode(
+        m.StandbyStatusUpdate(written_lsn=1, flushed_lsn=1, applied_lsn=1, send_time=0, reply_requested=False)
+    )
     file = write_capture(tmp_path)
     file.write_bytes(file.read_bytes() + encode_record("sent", update))
     assert run("check", file).out == f"{file}: legal, 0 messages\n"
@@ -89,8 +91,12 @@ def test_messages_of_the_client_are_not_checked(run: Run, tmp_path: Path) -> Non
 
 def test_control_characters_in_names_are_escaped(run: Run, tmp_path: Path) -> None:
     name = "[red]\x1b[31m\n"
-    relation = m.Relation(s.OID, name, name, s.RELATION.replica_identity, s.COLUMNS)
-    result = run("check", write_capture(tmp_path, *s.transaction(relation, m.Insert(s.OID, ()))))
+    relation = m.Relation(
+        oid=s.OID, namespace=name, name=name, replica_identity=s.RELATION.replica_identity, columns=s.COLUMNS
+    )
+    result = run(
+        "check", write_capture(tmp_path, *s.transaction(relation, m.Insert(relation_oid=s.OID, new=())))
+    )
     assert r"but [red]\x1b[31m\n.[red]\x1b[31m\n has 2" in result.out
     assert len(result.out.splitlines()) == 2
 
@@ -129,7 +135,11 @@ def test_a_recording_of_two_sessions_is_legal(run: Run, tmp_path: Path) -> None:
 
 def test_a_violation_in_a_recording_has_its_position(run: Run, tmp_path: Path) -> None:
     recordings.record(tmp_path, *s.BLOCK, s.STREAM_COMMIT)
-    later = m.Begin(3_000, 0, 750), s.INSERT, m.Commit(3_000, 3_048, 0)
+    later = (
+        m.Begin(final_lsn=3_000, commit_time=0, xid=750),
+        s.INSERT,
+        m.Commit(commit_lsn=3_000, end_lsn=3_048, commit_time=0),
+    )
     recordings.record(tmp_path, *later)
     result = run("check", tmp_path)
     assert result.code == 1

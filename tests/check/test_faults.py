@@ -46,7 +46,16 @@ def stream(name: str) -> Stream:
 
 
 TWO_PREPARED = Stream(
-    tuple(map(v4.encode, (*s.PREPARED, *s.BLOCK, m.StreamPrepare(4_000, 4_048, 0, s.TOP, "h")))),
+    tuple(
+        map(
+            v4.encode,
+            (
+                *s.PREPARED,
+                *s.BLOCK,
+                m.StreamPrepare(prepare_lsn=4_000, end_lsn=4_048, prepare_time=0, xid=s.TOP, gid="h"),
+            ),
+        )
+    ),
     CheckOptions(streaming="on", two_phase=True),
 )
 """A stream with two prepared transactions at the same time, which no capture file contains."""

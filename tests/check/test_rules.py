@@ -46,7 +46,7 @@ def test_streams_of_real_servers_are_legal(name: str) -> None:
 
 
 def test_a_violation_names_message_and_byte() -> None:
-    (found,) = check(s.transaction(s.RELATION, m.Insert(s.OID, ("1",))), STREAMED)
+    (found,) = check(s.transaction(s.RELATION, m.Insert(relation_oid=s.OID, new=("1",))), STREAMED)
     because = "Insert.new.count: new has 1 columns, but public.t has 2"
     assert Violation("column-count", 2, 6, "Insert", "new.count", because) == found
     assert found.text == f"illegal at message 2, byte 6, because {because}"
@@ -54,15 +54,27 @@ def test_a_violation_names_message_and_byte() -> None:
 
 @pytest.mark.parametrize("rule", ["commit-as-begun", "prepare-as-begun", "resolved-as-prepared"])
 def test_lsns_in_violations_have_postgresqls_format(rule: str) -> None:
-    begin = m.BeginPrepare(0x1_000003E8, 0x1_000003F0, 0, 760, "g")
-    prepare = m.Prepare(begin.prepare_lsn, begin.end_lsn, 0, 760, "g")
+    begin = m.BeginPrepare(prepare_lsn=0x1_000003E8, end_lsn=0x1_000003F0, prepare_time=0, xid=760, gid="g")
+    prepare = m.Prepare(
+        prepare_lsn=begin.prepare_lsn, end_lsn=begin.end_lsn, prepare_time=0, xid=760, gid="g"
+    )
     streams: dict[str, tuple[m.Message, ...]] = {
-        "commit-as-begun": (m.Begin(0x1_000003E8, 0, 740), m.Commit(0x1_000003E9, 0x1_000003F0, 0)),
+        "commit-as-begun": (
+            m.Begin(final_lsn=0x1_000003E8, commit_time=0, xid=740),
+            m.Commit(commit_lsn=0x1_000003E9, end_lsn=0x1_000003F0, commit_time=0),
+        ),
         "prepare-as-begun": (begin, msgspec.structs.replace(prepare, prepare_lsn=0x1_000003E9)),
         "resolved-as-prepared": (
             begin,
             prepare,
-            m.RollbackPrepared(0x1_000003E9, 0x1_00000400, 0, 0, 760, "g"),
+            m.RollbackPrepared(
+                prepare_end_lsn=0x1_000003E9,
+                rollback_end_lsn=0x1_00000400,
+                prepare_time=0,
+                rollback_time=0,
+                xid=760,
+                gid="g",
+            ),
         ),
     }
     (found,) = check(streams[rule], CheckOptions(proto_version=2, two_phase=True))
@@ -71,16 +83,16 @@ def test_lsns_in_violations_have_postgresqls_format(rule: str) -> None:
 
 
 def test_the_byte_of_a_violation_is_the_start_of_the_field() -> None:
-    (found,) = check((*s.BLOCK[:-1], m.Insert(s.OID, ("4", ""), xid=s.TOP - 1)), STREAMED)
+    (found,) = check((*s.BLOCK[:-1], m.Insert(relation_oid=s.OID, new=("4", ""), xid=s.TOP - 1)), STREAMED)
     assert (found.rule, found.message, found.byte, found.field) == ("block-xid", 4, 1, "xid")
-    raw = v4.encode(m.Delete(s.OID, key=("1", "x")))
+    raw = v4.encode(m.Delete(relation_oid=s.OID, key=("1", "x")))
     (found,) = check((s.BEGIN, s.RELATION, raw), STREAMED)
     assert (found.rule, found.field) == ("key-only", "key[1]")
     assert raw[found.byte :] == b"x"
 
 
 def test_the_byte_of_a_violation_in_an_envelope_is_the_start_of_the_field() -> None:
-    outer = m.XLogData(1_000, 1_001, 0, v4.encode(s.BEGIN))
+    outer = m.XLogData(wal_start=1_000, wal_end=1_001, send_time=0, data=v4.encode(s.BEGIN))
     (found,) = check([outer], STREAMED)
     assert (found.rule, found.name, found.byte, found.field) == (
         "envelope-lsns-equal",
@@ -97,7 +109,7 @@ def test_an_undecodable_message_is_a_violation() -> None:
         assert found is not None
         assert found.rule == "message"
     assert checker.feed(memoryview(v4.encode(s.BEGIN))) is None
-    found = checker.feed(m.Begin(-1, 0, 1))
+    found = checker.feed(m.Begin(final_lsn=-1, commit_time=0, xid=1))
     assert found is not None
     assert (found.rule, found.message, found.field) == ("message", 5, "final_lsn")
     found = checker.feed_envelope(b"w\0")
@@ -110,9 +122,17 @@ def test_an_undecodable_message_is_a_violation() -> None:
 # A fault is reported once
 
 
-ROWS = [m.Insert(s.OID, (str(i), "x")) for i in range(100)]
+ROWS = [m.Insert(relation_oid=s.OID, new=(str(i), "x")) for i in range(100)]
 STREAM = [*s.BLOCK, s.NEXT, s.STREAMED, s.STOP, s.STREAM_COMMIT]
-WHOLE = [s.BEGIN, s.RELATION, *ROWS, s.COMMIT, m.Begin(2_000, 0, 731), *ROWS, m.Commit(2_000, 2_048, 0)]
+WHOLE = [
+    s.BEGIN,
+    s.RELATION,
+    *ROWS,
+    s.COMMIT,
+    m.Begin(final_lsn=2_000, commit_time=0, xid=731),
+    *ROWS,
+    m.Commit(commit_lsn=2_000, end_lsn=2_048, commit_time=0),
+]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +148,13 @@ def test_a_missing_message_is_reported_once(stream: list[m.Message], missing: in
 
 
 def test_a_wrong_relation_is_reported_once_until_it_is_sent_again() -> None:
-    narrow = m.Relation(s.OID, "public", "t", s.RELATION.replica_identity, s.COLUMNS[:1])
+    narrow = m.Relation(
+        oid=s.OID,
+        namespace="public",
+        name="t",
+        replica_identity=s.RELATION.replica_identity,
+        columns=s.COLUMNS[:1],
+    )
     rows = (s.INSERT, s.INSERT)
     found = list(check(s.transaction(narrow, *rows, narrow, *rows, s.RELATION, *rows), STREAMED))
     assert [violation.message for violation in found] == [2, 5]
@@ -197,7 +223,11 @@ def test_an_abort_of_an_unstreamed_subtransaction_is_reported_in_any_version() -
 
 def test_relations_of_a_streamed_transaction_are_known_after_its_commit() -> None:
     def rules(*end: m.Message) -> list[str]:
-        return rule_names(list(check((*s.BLOCK, *end, m.Begin(3_000, 0, 750), s.INSERT), STREAMED)))
+        return rule_names(
+            list(
+                check((*s.BLOCK, *end, m.Begin(final_lsn=3_000, commit_time=0, xid=750), s.INSERT), STREAMED)
+            )
+        )
 
     assert rules(s.STREAM_COMMIT) == []
     assert rules() == rules(s.STREAM_ABORT) == ["relation-before-use"]
@@ -215,20 +245,35 @@ def test_rows_of_a_partition_follow_its_own_replica_identity() -> None:
 
     The old values follow the partition's replica identity, even if the partitioned table has another one.
     """
-    leaf = m.Relation(s.OID + 1, "public", "t1", s.RELATION.replica_identity, s.COLUMNS)
-    whole_key = m.Update(s.OID, ("1", "y"), key=("1", "x"))
+    leaf = m.Relation(
+        oid=s.OID + 1,
+        namespace="public",
+        name="t1",
+        replica_identity=s.RELATION.replica_identity,
+        columns=s.COLUMNS,
+    )
+    whole_key = m.Update(relation_oid=s.OID, new=("1", "y"), key=("1", "x"))
     assert rule_names(list(check(s.transaction(s.RELATION, leaf, whole_key), STREAMED))) == []
     assert rule_names(list(check(s.transaction(s.RELATION, whole_key), STREAMED))) == ["key-only"]
-    no_old = m.Update(s.OID, ("1", "y"))
+    no_old = m.Update(relation_oid=s.OID, new=("1", "y"))
     assert rule_names(list(check(s.transaction(s.FULL, leaf, no_old), STREAMED))) == []
     assert rule_names(list(check(s.transaction(s.FULL, no_old), STREAMED))) == ["old-row-needed"]
 
 
 def test_a_transaction_prepared_before_two_phase_is_sent_right_before_its_commit() -> None:
     """If two_phase is enabled after the prepare, PostgreSQL 18 sends the LSNs of the earlier prepare."""
-    before = (m.Begin(2_000, 0, 731), s.RELATION, s.INSERT, m.Commit(2_000, 2_048, 0))
+    before = (
+        m.Begin(final_lsn=2_000, commit_time=0, xid=731),
+        s.RELATION,
+        s.INSERT,
+        m.Commit(commit_lsn=2_000, end_lsn=2_048, commit_time=0),
+    )
     assert rule_names(list(check((*before, *s.PREPARED, s.COMMIT_PREPARED), STREAMED))) == []
-    late = (*before, *s.PREPARED, m.LogicalMessage(0, 2_100, "p", b""))
+    late = (
+        *before,
+        *s.PREPARED,
+        m.LogicalMessage(flags=m.MessageFlag(0), lsn=2_100, prefix="p", content=b""),
+    )
     assert rule_names(list(check(late, STREAMED))) == ["prepare-order"]
 
 

@@ -245,9 +245,19 @@ def test_a_stream_cannot_steer_the_terminal(
     run: Run, capture: Callable[..., Path], command: list[str]
 ) -> None:
     relation = messages.Relation(
-        1, ESCAPE, ESCAPE, messages.ReplicaIdentity.DEFAULT, (messages.RelationColumn(0, ESCAPE, 25, -1),)
+        oid=1,
+        namespace=ESCAPE,
+        name=ESCAPE,
+        replica_identity=messages.ReplicaIdentity.DEFAULT,
+        columns=(
+            messages.RelationColumn(flags=messages.ColumnFlag(0), name=ESCAPE, type_oid=25, type_modifier=-1),
+        ),
     )
-    drawn = [messages.Origin(1, ESCAPE), relation, messages.Insert(1, (ESCAPE,))]
+    drawn = [
+        messages.Origin(origin_lsn=1, name=ESCAPE),
+        relation,
+        messages.Insert(relation_oid=1, new=(ESCAPE,)),
+    ]
     path = capture(HEADER, *(encode_record("data", v4.encode(message)) for message in drawn))
     shown = run(*command, path).out
     assert "\\x1b[31m\\n\\u202e" in shown

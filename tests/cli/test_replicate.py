@@ -160,16 +160,27 @@ def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Pa
     ]
 
 
-COLUMNS = (m.RelationColumn(1, "k", 23, -1), m.RelationColumn(0, "v", 25, -1))
+COLUMNS = (
+    m.RelationColumn(flags=m.ColumnFlag.KEY, name="k", type_oid=23, type_modifier=-1),
+    m.RelationColumn(flags=m.ColumnFlag(0), name="v", type_oid=25, type_modifier=-1),
+)
 RELATIONS = [
-    m.Relation(oid, "public", name, m.ReplicaIdentity.DEFAULT, COLUMNS) for oid, name in ((1, "a"), (2, "b"))
+    m.Relation(
+        oid=oid, namespace="public", name=name, replica_identity=m.ReplicaIdentity.DEFAULT, columns=COLUMNS
+    )
+    for oid, name in ((1, "a"), (2, "b"))
 ]
 
 
 def send(folder: Path, *changes: m.Message) -> None:
     """Add a segment with one transaction of the given changes to a recording."""
     lsn = 100 * (1 + sum(1 for _ in folder.iterdir()))
-    messages = [*RELATIONS, m.Begin(lsn, 1, 7), *changes, m.Commit(lsn, lsn + 10, 0)]
+    messages = [
+        *RELATIONS,
+        m.Begin(final_lsn=lsn, commit_time=1, xid=7),
+        *changes,
+        m.Commit(commit_lsn=lsn, end_lsn=lsn + 10, commit_time=0),
+    ]
     record(folder, *messages, lsn=lsn)
 
 
@@ -183,12 +194,12 @@ def test_a_table_that_fails_is_retried_by_the_next_run(replicate: Replicate, tmp
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     place = "--segments", folder, "--target", target
-    send(folder, *(m.Insert(oid, ("1", "one")) for oid in (1, 2)))
+    send(folder, *(m.Insert(relation_oid=oid, new=("1", "one")) for oid in (1, 2)))
     assert replicate(*place).returncode == 0
     table = target / "public.b"
     kept = table.rename(tmp_path / "kept")
     table.write_text("not a folder")
-    send(folder, *(m.Update(oid, ("1", "two")) for oid in (1, 2)))
+    send(folder, *(m.Update(relation_oid=oid, new=("1", "two")) for oid in (1, 2)))
     done = replicate(*place)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -198,7 +209,7 @@ def test_a_table_that_fails_is_retried_by_the_next_run(replicate: Replicate, tmp
     assert replica_tables(target)[2].error in line
     table.unlink()
     kept.rename(table)
-    send(folder, m.Update(2, ("1", "three")), m.Insert(2, ("2", "two")))
+    send(folder, m.Update(relation_oid=2, new=("1", "three")), m.Insert(relation_oid=2, new=("2", "two")))
     done = replicate(*place)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split() for line in done.stdout.splitlines() if "public" in line] == [["public.b", "1", "2"]]
@@ -210,12 +221,17 @@ def test_a_recording_that_was_begun_anew_is_refused(replicate: Replicate, tmp_pa
     """A new recording in the old folder has another UUID; the target of the old recording is not changed."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
-    send(folder, m.Insert(1, ("1", "old")))
+    send(folder, m.Insert(relation_oid=1, new=("1", "old")))
     assert replicate("--segments", folder, "--target", target).returncode == 0
     folder.rename(tmp_path / "old")
     folder.mkdir()
     other = msgspec.structs.replace(PARALLEL, recording="another")
-    messages = [RELATIONS[0], m.Begin(100, 1, 7), m.Insert(1, ("1", "new")), m.Commit(100, 110, 0)]
+    messages = [
+        RELATIONS[0],
+        m.Begin(final_lsn=100, commit_time=1, xid=7),
+        m.Insert(relation_oid=1, new=("1", "new")),
+        m.Commit(commit_lsn=100, end_lsn=110, commit_time=0),
+    ]
     write(folder, other, wrapped(*messages, lsn=100), cut=1)
     refused = replicate("--segments", folder, "--target", target)
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -230,7 +246,7 @@ def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_p
     """With --strict, an incomplete table makes the command fail before it writes to the target."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
-    send(folder, m.Insert(1, ("1", "v")), m.Insert(2, ("1", "v")))
+    send(folder, m.Insert(relation_oid=1, new=("1", "v")), m.Insert(relation_oid=2, new=("1", "v")))
     lacks = {"oid": 2, "namespace": "public", "name": "b", "lsn": 5, "reason": "added to p at 0/5"}
     (segment,) = folder.iterdir()
     rewrite(segment, incomplete=[lacks])
@@ -389,12 +405,22 @@ def test_a_recording_is_pruned_between_runs(replicate: Replicate, engine: list[s
     """The replica registers, and the recording keeps what the next run needs; a new replica is refused."""
     folder = tmp_path / "growing"
     folder.mkdir()
-    relation = m.Relation(1, "public", "t", m.ReplicaIdentity("d"), (m.RelationColumn(1, "id", 23, -1),))
+    relation = m.Relation(
+        oid=1,
+        namespace="public",
+        name="t",
+        replica_identity=m.ReplicaIdentity("d"),
+        columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),),
+    )
     arguments = ["--segments", folder, "--target", tmp_path / "lake"]
     beginnings = []
     for numbers in (range(1, 4), range(4, 8)):
         for n in numbers:
-            change = m.Begin(n * 100, n, n), m.Insert(1, (str(n),)), m.Commit(n * 100, n * 100 + 10, n)
+            change = (
+                m.Begin(final_lsn=n * 100, commit_time=n, xid=n),
+                m.Insert(relation_oid=1, new=(str(n),)),
+                m.Commit(commit_lsn=n * 100, end_lsn=n * 100 + 10, commit_time=n),
+            )
             record(folder, relation, *change)
         (folder / "_recording.json").write_text(f'{{"last_segment": {n}}}')
         assert replicate(*arguments).returncode == 0

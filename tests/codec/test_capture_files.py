@@ -15,7 +15,7 @@ from pgoutput.versions import CODECS
 
 HEADER = b'{"proto_version":1}\n'
 BEGIN = b'{"data":"42 0000000000000001 0000000000000002 00000003"}\n'
-MESSAGE = m.Begin(1, 2, 3)
+MESSAGE = m.Begin(final_lsn=1, commit_time=2, xid=3)
 NO_HEADER = "1: no header: the first line must be a JSON object with proto_version"
 TRUNCATED = (
     "the file ends or breaks off here: Compressed file ended before the end-of-stream marker was reached"
@@ -191,7 +191,9 @@ def test_written_records_are_read_back(tmp_path: Path) -> None:
     assert written == [(line.record.channel, line.record.data) for line in lines]
     assert [line.record.number for line in lines] == [2, 3, 4]
     assert [line.message for line in lines] == [MESSAGE, MESSAGE, None]
-    assert [None, m.XLogData(0, 0, 0, payload), m.PrimaryStatusRequest(0)] == [
-        line.envelope for line in lines
-    ]
+    assert [
+        None,
+        m.XLogData(wal_start=0, wal_end=0, send_time=0, data=payload),
+        m.PrimaryStatusRequest(send_time=0),
+    ] == [line.envelope for line in lines]
     assert [line.data for line in lines[:2]] == [payload, payload]

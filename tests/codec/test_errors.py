@@ -19,11 +19,13 @@ from pgoutput.versions import CODECS, Codec
 
 pytestmark = pytest.mark.usefixtures("both")
 
-BEGIN = m.Begin(1, 2, 3)
-COLUMN = m.RelationColumn(0, "a", 23, -1)
-RELATION = m.Relation(1, "public", "t", ReplicaIdentity.DEFAULT, (COLUMN,))
-INSERT = m.Insert(1, ("a",))
-LOGICAL = m.LogicalMessage(0, 0, "", b"")
+BEGIN = m.Begin(final_lsn=1, commit_time=2, xid=3)
+COLUMN = m.RelationColumn(flags=m.ColumnFlag(0), name="a", type_oid=23, type_modifier=-1)
+RELATION = m.Relation(
+    oid=1, namespace="public", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=(COLUMN,)
+)
+INSERT = m.Insert(relation_oid=1, new=("a",))
+LOGICAL = m.LogicalMessage(flags=m.MessageFlag(0), lsn=0, prefix="", content=b"")
 
 
 def changed(message: Any, **fields: Any) -> Any:
@@ -33,7 +35,11 @@ def changed(message: Any, **fields: Any) -> Any:
 
 ENCODE: list[tuple[Codec, Message, str]] = [
     # values that Python would accept but a decoder never returns
-    (v4, m.Truncate(0, cast(Any, b"ab")), "Truncate.relation_oids: a tuple is expected, not the bytes b'ab'"),
+    (
+        v4,
+        m.Truncate(options=m.TruncateOption(0), relation_oids=cast(Any, b"ab")),
+        "Truncate.relation_oids: a tuple is expected, not the bytes b'ab'",
+    ),
     (v4, changed(RELATION, columns={}), "Relation.columns: a tuple is expected, not the dict {}"),
     (
         v4,
@@ -42,10 +48,14 @@ ENCODE: list[tuple[Codec, Message, str]] = [
     ),
     (
         v4,
-        m.Origin(1, "\udcc3\udca9"),
+        m.Origin(origin_lsn=1, name="\udcc3\udca9"),
         "Origin.name: surrogates stand for bytes that are valid UTF-8",
     ),
-    (v4, m.Insert(1, ("\udcc3\udca9",)), "Insert.new[0]: surrogates stand for bytes that are valid UTF-8"),
+    (
+        v4,
+        m.Insert(relation_oid=1, new=("\udcc3\udca9",)),
+        "Insert.new[0]: surrogates stand for bytes that are valid UTF-8",
+    ),
     (
         v4,
         changed(BEGIN, xid=10**5000),
@@ -60,7 +70,7 @@ ENCODE: list[tuple[Codec, Message, str]] = [
     ),
     (
         envelope,
-        m.XLogData(0, 0, 0, changed(LOGICAL, content="a").content),
+        m.XLogData(wal_start=0, wal_end=0, send_time=0, data=changed(LOGICAL, content="a").content),
         "XLogData.data: bytes are expected, not the str 'a'",
     ),
     # integers
@@ -98,17 +108,17 @@ ENCODE: list[tuple[Codec, Message, str]] = [
     # bool, enum, flags
     (
         v4,
-        m.StreamStart(1, changed(BEGIN)),
+        m.StreamStart(xid=1, first_stream_segment=changed(BEGIN)),
         "StreamStart.first_stream_segment: True or False is expected, not Begin(",
     ),
     (
         v4,
-        changed(m.StreamStart(1, True), first_stream_segment=2),
+        changed(m.StreamStart(xid=1, first_stream_segment=True), first_stream_segment=2),
         "StreamStart.first_stream_segment: True or False is expected, not 2",
     ),
     (
         envelope,
-        changed(m.PrimaryKeepalive(1, 2, True), reply_requested=None),
+        changed(m.PrimaryKeepalive(wal_end=1, send_time=2, reply_requested=True), reply_requested=None),
         "PrimaryKeepalive.reply_requested: True or False is expected, not None",
     ),
     (
@@ -121,14 +131,22 @@ ENCODE: list[tuple[Codec, Message, str]] = [
         changed(RELATION, replica_identity=[]),
         "Relation.replica_identity: one of 'd', 'n', 'f', 'i' is expected, not []",
     ),
-    (v4, m.Truncate(128, ()), "Truncate.options: bits of 0x03 are expected, not 0x80"),
+    (
+        v4,
+        m.Truncate(options=m.TruncateOption(128), relation_oids=()),
+        "Truncate.options: bits of 0x03 are expected, not 0x80",
+    ),
     (v4, changed(LOGICAL, flags=3), "LogicalMessage.flags: bits of 0x01 are expected, not 0x03"),
     (
         v4,
         changed(RELATION, columns=(changed(COLUMN, flags=2),)),
         "Relation.columns[0].flags: bits of 0x01 are expected, not 0x02",
     ),
-    (v4, m.Truncate(-1, ()), "Truncate.options: -1 does not fit into Int8, 0 to 255"),
+    (
+        v4,
+        changed(m.Truncate(options=m.TruncateOption(0), relation_oids=()), options=-1),
+        "Truncate.options: -1 does not fit into Int8, 0 to 255",
+    ),
     # text and bytes
     (v4, changed(RELATION, name=None), "Relation.name: a str is expected, not None"),
     (v4, changed(RELATION, name=b"t"), "Relation.name: a str is expected, not the bytes b't'"),
@@ -140,7 +158,11 @@ ENCODE: list[tuple[Codec, Message, str]] = [
     (v4, changed(RELATION, name="\ud800"), r"Relation.name: the character '\ud800' stands for no byte"),
     (v4, changed(INSERT, new=(None, "\udc7f")), r"Insert.new[1]: the character '\udc7f' stands for no byte"),
     (v4, changed(LOGICAL, content="x"), "LogicalMessage.content: bytes are expected, not the str 'x'"),
-    (envelope, changed(m.XLogData(1, 2, 3, b""), data=None), "XLogData.data: bytes are expected, not None"),
+    (
+        envelope,
+        changed(m.XLogData(wal_start=1, wal_end=2, send_time=3, data=b""), data=None),
+        "XLogData.data: bytes are expected, not None",
+    ),
     # tuples and lists
     (v4, changed(INSERT, new=None), "Insert.new: a tuple of cells is expected, not None"),
     (
@@ -166,27 +188,27 @@ ENCODE: list[tuple[Codec, Message, str]] = [
     ),
     (
         v4,
-        m.Truncate(0, (1, -1)),
+        m.Truncate(options=m.TruncateOption(0), relation_oids=(1, -1)),
         "Truncate.relation_oids[1]: -1 does not fit into Int32 (Oid), 0 to 4294967295",
     ),
     (
         v4,
-        changed(m.Truncate(0, ()), relation_oids=1),
+        changed(m.Truncate(options=m.TruncateOption(0), relation_oids=()), relation_oids=1),
         "Truncate.relation_oids: a tuple is expected, not the int 1",
     ),
     # fields that depend on each other
-    (v4, m.Update(1, (), key=(), old=()), "Update.old: cannot be sent together with key"),
-    (v4, m.Delete(1, key=(), old=()), "Delete.old: cannot be sent together with key"),
-    (v4, m.Delete(1), "Delete: one of key and old is needed"),
+    (v4, m.Update(relation_oid=1, new=(), key=(), old=()), "Update.old: cannot be sent together with key"),
+    (v4, m.Delete(relation_oid=1, key=(), old=()), "Delete.old: cannot be sent together with key"),
+    (v4, m.Delete(relation_oid=1), "Delete: one of key and old is needed"),
     (
         v4,
-        m.StreamAbort(1, 2, abort_lsn=3),
+        m.StreamAbort(xid=1, subxid=2, abort_lsn=3),
         "StreamAbort.abort_time: is missing: abort_lsn is given, and they are sent together "
         "(streaming = parallel)",
     ),
     (
         v4,
-        m.StreamAbort(1, 2, abort_time=3),
+        m.StreamAbort(xid=1, subxid=2, abort_time=3),
         "StreamAbort.abort_lsn: is missing: abort_time is given, and they are sent together "
         "(streaming = parallel)",
     ),
@@ -199,19 +221,23 @@ ENCODE: list[tuple[Codec, Message, str]] = [
     ),
     (
         v3,
-        m.StreamAbort(1, 2, 3, 4),
+        m.StreamAbort(xid=1, subxid=2, abort_lsn=3, abort_time=4),
         "StreamAbort.abort_lsn: protocol version 3 has no such field, so it must be None",
     ),
     (
         v2,
-        m.StreamAbort(1, 2, abort_time=4),
+        m.StreamAbort(xid=1, subxid=2, abort_time=4),
         "StreamAbort.abort_time: protocol version 2 has no such field, so it must be None",
     ),
     (v1, m.StreamStop(), "protocol version 1 has no message StreamStop: it came with version 2"),
-    (v2, m.Prepare(1, 2, 3, 4, "g"), "protocol version 2 has no message Prepare: it came with version 3"),
+    (
+        v2,
+        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=4, gid="g"),
+        "protocol version 2 has no message Prepare: it came with version 3",
+    ),
     (
         v4,
-        m.XLogData(1, 2, 3, b""),
+        m.XLogData(wal_start=1, wal_end=2, send_time=3, data=b""),
         "protocol version 4 has no message XLogData: "
         "pgoutput.envelope writes the messages of the replication protocol",
     ),

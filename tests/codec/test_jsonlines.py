@@ -14,15 +14,15 @@ from tests.codec.cases import CASES
 
 EXAMPLES: list[tuple[Message, dict[str, Any]]] = [
     (
-        m.Begin(0x16_B374D848, 0, 7),
+        m.Begin(final_lsn=0x16_B374D848, commit_time=0, xid=7),
         {"type": "Begin", "final_lsn": "16/B374D848", "commit_time": "2000-01-01T00:00:00+00:00", "xid": 7},
     ),
     (
-        m.Begin(0, -(2**63), 7),
+        m.Begin(final_lsn=0, commit_time=-(2**63), xid=7),
         {"type": "Begin", "final_lsn": "0/0", "commit_time": -(2**63), "xid": 7},
     ),
     (
-        m.Insert(1, (None, UNCHANGED, "a", "", "\udcff", b"\0\xff"), xid=5),
+        m.Insert(relation_oid=1, new=(None, UNCHANGED, "a", "", "\udcff", b"\0\xff"), xid=5),
         {
             "type": "Insert",
             "xid": 5,
@@ -30,9 +30,15 @@ EXAMPLES: list[tuple[Message, dict[str, Any]]] = [
             "new": [None, {"unchanged": True}, "a", "", {"text_hex": "ff"}, {"binary": "00ff"}],
         },
     ),
-    (m.Delete(1, key=()), {"type": "Delete", "relation_oid": 1, "key": []}),
+    (m.Delete(relation_oid=1, key=()), {"type": "Delete", "relation_oid": 1, "key": []}),
     (
-        m.Relation(1, "", "t", ReplicaIdentity.FULL, (m.RelationColumn(1, "\udcff", 25, -1),)),
+        m.Relation(
+            oid=1,
+            namespace="",
+            name="t",
+            replica_identity=ReplicaIdentity.FULL,
+            columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="\udcff", type_oid=25, type_modifier=-1),),
+        ),
         {
             "type": "Relation",
             "oid": 1,
@@ -43,10 +49,13 @@ EXAMPLES: list[tuple[Message, dict[str, Any]]] = [
         },
     ),
     (
-        m.LogicalMessage(1, 2, "p", b"\0"),
+        m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=2, prefix="p", content=b"\0"),
         {"type": "LogicalMessage", "flags": 1, "lsn": "0/2", "prefix": "p", "content": {"binary": "00"}},
     ),
-    (m.Truncate(0, (1, 2)), {"type": "Truncate", "options": 0, "relation_oids": [1, 2]}),
+    (
+        m.Truncate(options=m.TruncateOption(0), relation_oids=(1, 2)),
+        {"type": "Truncate", "options": 0, "relation_oids": [1, 2]},
+    ),
     (m.StreamStop(), {"type": "StreamStop"}),
 ]
 
@@ -66,7 +75,7 @@ def test_every_case_survives_json(case: Any) -> None:
 
 
 def test_lsns_and_times_may_be_numbers_and_times_without_time_zone_are_utc() -> None:
-    expected = m.Begin(5, 1_000_000, 7)
+    expected = m.Begin(final_lsn=5, commit_time=1_000_000, xid=7)
     for time in (1_000_000, "2000-01-01T00:00:01", "2000-01-01 00:00:01Z", "2000-01-01T01:00:01+01:00"):
         assert expected == from_json({"type": "Begin", "final_lsn": 5, "commit_time": time, "xid": 7})
 

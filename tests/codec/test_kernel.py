@@ -150,7 +150,7 @@ def test_kernel_and_python_agree_on_other_types_than_bytes(codec: Codec, data: o
 
 
 def test_any_buffer_is_accepted() -> None:
-    data = CODECS[4].encode(m.Insert(1, ("a", b"b", None)))
+    data = CODECS[4].encode(m.Insert(relation_oid=1, new=("a", b"b", None)))
     buffers = [bytearray(data), memoryview(data), memoryview(data + data)[: len(data)]]
     assert {assert_same(CODECS[4], "decode", buffer) for buffer in buffers} == {
         assert_same(CODECS[4], "decode", data)
@@ -196,6 +196,7 @@ class Broken:
         raise RuntimeError("broken")
 
 
+COLUMN = m.RelationColumn(flags=m.ColumnFlag(0), name="a", type_oid=23, type_modifier=-1)
 INVALID_VALUES: list[Any] = [
     None, UNCHANGED, True, False, 0, 1, -1, 2, 255, 256, 2**16, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63,
     2**64 - 1, 2**64, -(2**31), -(2**31) - 1, -(2**63), -(2**63) - 1, 10**5000, 1.0, 0.5, float("nan"),
@@ -204,7 +205,7 @@ INVALID_VALUES: list[Any] = [
     {"a"}, range(3), object(), Text("a"), Text("é"), Number(7), Number(-1), Index(), Broken(),
     Bytes(b"a"), Row(("a", Bytes(b"b"))), Cells(["a"]), (Text("é"), Bytes(b"")), ("x" * 700, b"y" * 999),
     m.ReplicaIdentity.FULL, m.ColumnFlag.KEY, m.StreamStop(),
-    m.RelationColumn(0, "a", 23, -1), (m.RelationColumn(0, "a", 23, -1),), int, "x" * 600,
+    COLUMN, (COLUMN,), int, "x" * 600,
     ("a",) * 65_536, (None,) * 65_535,
 ]  # fmt: skip
 """Values that a caller might put into a field; most are invalid for most fields."""
@@ -261,25 +262,39 @@ def test_a_str_subclass_with_its_own_encode_is_accepted_or_refused() -> None:
 
     encode = PAIRS[CODECS[4]]["encode"][1]
     for text in (Strange("a"), Strange("\udcff"), Strange("\udcc3\udca9")):
-        for message in (m.Insert(1, (text,)), m.Origin(1, text)):
+        for message in (m.Insert(relation_oid=1, new=(text,)), m.Origin(origin_lsn=1, name=text)):
             with suppress(EncodeError):
                 assert type(encode(message)) is bytes
 
 
 def test_a_subclass_with_the_same_name_is_refused() -> None:
-    begin = type("Begin", (m.Begin,), {})(1, 2, 3)
-    column = type("RelationColumn", (m.RelationColumn,), {})(0, "a", 23, -1)
+    begin = type("Begin", (m.Begin,), {})(final_lsn=1, commit_time=2, xid=3)
+    column = type("RelationColumn", (m.RelationColumn,), {})(**msgspec.structs.asdict(COLUMN))
     for codec in CODEC_NAMES:
         assert_same(codec, "encode", begin)
-        assert_same(codec, "encode", m.Relation(1, "", "t", m.ReplicaIdentity.FULL, (column,)))
+        assert_same(
+            codec,
+            "encode",
+            m.Relation(
+                oid=1, namespace="", name="t", replica_identity=m.ReplicaIdentity.FULL, columns=(column,)
+            ),
+        )
 
 
 @pytest.mark.slow
 def test_the_kernel_leaks_no_memory_or_references() -> None:
     rows = ("text", "é", "\udcff", "t", "", b"raw", None, UNCHANGED, "x" * 3000)
     good: list[Message] = [case.message for case in CASES if 4 in case.versions]
-    good += [m.Insert(2**31, rows), m.Update(7, rows, key=(None, "k")), m.Truncate(0, tuple(range(300, 400)))]
-    wrong: list[Any] = [m.Insert(-1, rows), m.Insert(1, (*rows, 3)), m.Begin(1, 2, 2**32)]  # type: ignore[arg-type]
+    good += [
+        m.Insert(relation_oid=2**31, new=rows),
+        m.Update(relation_oid=7, new=rows, key=(None, "k")),
+        m.Truncate(options=m.TruncateOption(0), relation_oids=tuple(range(300, 400))),
+    ]
+    wrong: list[Any] = [
+        m.Insert(relation_oid=-1, new=rows),
+        m.Insert(relation_oid=1, new=(*rows, 3)),  # type: ignore[arg-type]
+        m.Begin(final_lsn=1, commit_time=2, xid=2**32),
+    ]
     decode, encode = (PAIRS[CODECS[4]][what][1] for what in ("decode", "encode"))
     raw = [encode(message) for message in good]
     short = [data[:-1] for data in raw if len(data) > 1]

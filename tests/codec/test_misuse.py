@@ -16,15 +16,17 @@ from pgoutput.values import to_arrow, to_text
 from pgoutput.wire import format_lsn, parse_lsn
 
 BEGIN = b"B" + bytes(20)
-ENVELOPE = XLogData(0, 0, 0, BEGIN)
-RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity("d"), ())
+ENVELOPE = XLogData(wal_start=0, wal_end=0, send_time=0, data=BEGIN)
+RELATION = m.Relation(
+    oid=1, namespace="public", name="t", replica_identity=m.ReplicaIdentity("d"), columns=()
+)
 
 
 @pytest.mark.parametrize(
     ("message", "words"),
     [
         (ENVELOPE, "not XLogData; decode its `data` with StreamDecoder first"),
-        (m.PrimaryKeepalive(0, 0, False), "not PrimaryKeepalive"),
+        (m.PrimaryKeepalive(wal_end=0, send_time=0, reply_requested=False), "not PrimaryKeepalive"),
         (BEGIN, "not bytes"),
         (None, "not NoneType"),
     ],
@@ -34,7 +36,7 @@ def test_transactions_refuse_other_types_than_messages(message: Any, words: str)
     with pytest.raises(TypeError, match=f"^a pgoutput message is expected, {words}$"):
         transactions.feed(message)
     assert transactions.feed(RELATION) is None
-    assert transactions.feed(m.Type(1, "public", "mood")) is None
+    assert transactions.feed(m.Type(oid=1, namespace="public", name="mood")) is None
 
 
 def test_tables_refuse_other_types_than_transactions_and_changes() -> None:

@@ -89,16 +89,24 @@ def test_offset_of(kind: type[Message], meaning: str, version: int, offset: int 
 
 
 def test_a_message_built_by_role_has_neutral_values() -> None:
-    assert build("commit", 4, lsn=1, end_lsn=2, time=3) == m.Commit(1, 2, 3)
-    assert build("commit", 4, lsn=1) == m.Commit(1, 0, 0)
-    assert build("relation", 4, oid=5) == m.Relation(5, "", "", m.ReplicaIdentity.DEFAULT, ())
-    assert build("truncate", 4, relations=(1, 2), options=1) == m.Truncate(1, (1, 2))
-    assert build("update", 4, relation=1, new=("a",), key=("b",)) == m.Update(1, ("a",), key=("b",))
+    assert build("commit", 4, lsn=1, end_lsn=2, time=3) == m.Commit(commit_lsn=1, end_lsn=2, commit_time=3)
+    assert build("commit", 4, lsn=1) == m.Commit(commit_lsn=1, end_lsn=0, commit_time=0)
+    assert build("relation", 4, oid=5) == m.Relation(
+        oid=5, namespace="", name="", replica_identity=m.ReplicaIdentity.DEFAULT, columns=()
+    )
+    assert build("truncate", 4, relations=(1, 2), options=1) == m.Truncate(
+        options=m.TruncateOption.CASCADE, relation_oids=(1, 2)
+    )
+    assert build("update", 4, relation=1, new=("a",), key=("b",)) == m.Update(
+        relation_oid=1, new=("a",), key=("b",)
+    )
     abort = build("abort_streamed", 4, xid=1, subxid=2)
-    assert abort == m.StreamAbort(1, 2)
-    assert build("abort_streamed", 4, xid=1, subxid=2, lsn=3, time=4) == m.StreamAbort(1, 2, 3, 4)
+    assert abort == m.StreamAbort(xid=1, subxid=2)
+    assert build("abort_streamed", 4, xid=1, subxid=2, lsn=3, time=4) == m.StreamAbort(
+        xid=1, subxid=2, abort_lsn=3, abort_time=4
+    )
     # A version without a field ignores its value.
-    assert build("insert", 1, relation=1, new=(), subxid=7) == m.Insert(1, ())
+    assert build("insert", 1, relation=1, new=(), subxid=7) == m.Insert(relation_oid=1, new=())
     assert build("abort_streamed", 3, xid=1, subxid=2, lsn=3, time=4) == abort
 
 

@@ -16,8 +16,17 @@ from pgoutput.versions import CODECS
 
 
 def relation(*names: str, key: tuple[str, ...] = ("id",), identity: str = "d", oid: int = 1) -> m.Relation:
-    columns = tuple(m.RelationColumn(name in key, name, 25, -1) for name in names)
-    return m.Relation(oid, "public", f"t{oid}", ReplicaIdentity(identity), columns)
+    columns = tuple(
+        m.RelationColumn(flags=m.ColumnFlag(name in key), name=name, type_oid=25, type_modifier=-1)
+        for name in names
+    )
+    return m.Relation(
+        oid=oid,
+        namespace="public",
+        name=f"t{oid}",
+        replica_identity=ReplicaIdentity(identity),
+        columns=columns,
+    )
 
 
 T = relation("id", "v")
@@ -46,11 +55,13 @@ def test_invalid_options_are_refused(version: int, options: dict[str, Any], text
 @pytest.mark.parametrize("version", [1, 2])
 def test_two_phase_messages_in_an_earlier_version(version: int) -> None:
     prepared = [
-        m.BeginPrepare(1, 2, 3, 4, "g"),
-        m.Prepare(1, 2, 3, 4, "g"),
-        m.CommitPrepared(1, 2, 3, 4, "g"),
-        m.RollbackPrepared(1, 2, 3, 4, 5, "g"),
-        m.StreamPrepare(1, 2, 3, 4, "g"),
+        m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=4, gid="g"),
+        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=4, gid="g"),
+        m.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=4, gid="g"),
+        m.RollbackPrepared(
+            prepare_end_lsn=1, rollback_end_lsn=2, prepare_time=3, rollback_time=4, xid=5, gid="g"
+        ),
+        m.StreamPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=4, gid="g"),
     ]
     for message in prepared:
         raw = v3.encode(message)
@@ -67,14 +78,14 @@ def test_two_phase_messages_in_an_earlier_version(version: int) -> None:
 
 def test_two_phase_adds_no_other_messages_of_later_versions() -> None:
     with pytest.raises(DecodeError, match=r"^protocol version 1 has no Stream Start"):
-        StreamDecoder(1, two_phase=True).decode(v4.encode(m.StreamStart(1, True)))
+        StreamDecoder(1, two_phase=True).decode(v4.encode(m.StreamStart(xid=1, first_stream_segment=True)))
 
 
 def test_messages_have_an_xid_in_stream_blocks_only() -> None:
     decoder = StreamDecoder(2, streaming="on")
-    insert, streamed = m.Insert(1, ("a",)), m.Insert(1, ("a",), xid=7)
+    insert, streamed = m.Insert(relation_oid=1, new=("a",)), m.Insert(relation_oid=1, new=("a",), xid=7)
     assert insert == decoder.decode(v4.encode(insert))
-    decoder.decode(v4.encode(m.StreamStart(7, True)))
+    decoder.decode(v4.encode(m.StreamStart(xid=7, first_stream_segment=True)))
     assert streamed == decoder.decode(v4.encode(streamed))
     decoder.decode(v4.encode(m.StreamStop()))
     assert insert == decoder.decode(v4.encode(insert))
@@ -85,9 +96,9 @@ def test_stream_blocks_do_not_nest_and_errors_leave_the_state_unchanged() -> Non
     with pytest.raises(StreamError, match=r"^StreamStop: no stream block is open$"):
         decoder.decode(b"E")
     assert decoder.decode(v4.encode(insert("a"))) == insert("a")  # still outside a stream block
-    decoder.decode(v4.encode(m.StreamStart(7, True)))
+    decoder.decode(v4.encode(m.StreamStart(xid=7, first_stream_segment=True)))
     with pytest.raises(StreamError, match=r"^StreamStart: a stream block is open already") as caught:
-        decoder.decode(v4.encode(m.StreamStart(8, True)))
+        decoder.decode(v4.encode(m.StreamStart(xid=8, first_stream_segment=True)))
     assert (caught.value.message, caught.value.field, caught.value.offset) == ("StreamStart", None, 0)
     for garbage in (b"", b"E\0", b"S", b"R\0\0", b"\xff"):
         with pytest.raises(DecodeError):
@@ -102,13 +113,13 @@ def test_relations_and_types_are_replaced() -> None:
     for known in (T, later):
         assert known == decoder.decode(v1.encode(known))
         assert {1: known} == decoder.relations
-    mood = m.Type(20_000, "public", "mood")
+    mood = m.Type(oid=20_000, namespace="public", name="mood")
     decoder.decode(v1.encode(mood))
     assert {20_000: mood} == decoder.types
 
 
 def test_stream_abort_has_lsn_and_time_with_streaming_parallel() -> None:
-    short, long = m.StreamAbort(1, 1), m.StreamAbort(1, 1, 2, 3)
+    short, long = m.StreamAbort(xid=1, subxid=1), m.StreamAbort(xid=1, subxid=1, abort_lsn=2, abort_time=3)
     assert short == StreamDecoder(4, streaming="on").decode(v4.encode(short))
     assert long == StreamDecoder(4, streaming="parallel").decode(v4.encode(long))
     with pytest.raises(DecodeError):
@@ -134,7 +145,7 @@ class Feed:
 
 
 def insert(value: str, xid: int | None = None) -> m.Insert:
-    return m.Insert(1, (value, None), xid=xid)
+    return m.Insert(relation_oid=1, new=(value, None), xid=xid)
 
 
 def changes(transaction: Transaction) -> list[Message]:
@@ -143,10 +154,17 @@ def changes(transaction: Transaction) -> list[Message]:
 
 def test_a_transaction_with_origin_truncate_and_logical_message() -> None:
     feed = Feed()
-    truncate = m.Truncate(1, (2, 1))
-    logical = m.LogicalMessage(1, 5, "p", b"x")
-    origin = m.Origin(9, "o")
-    (committed,) = feed(m.Begin(10, 11, 7), origin, insert("a"), truncate, logical, m.Commit(10, 12, 11))
+    truncate = m.Truncate(options=m.TruncateOption.CASCADE, relation_oids=(2, 1))
+    logical = m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=5, prefix="p", content=b"x")
+    origin = m.Origin(origin_lsn=9, name="o")
+    (committed,) = feed(
+        m.Begin(final_lsn=10, commit_time=11, xid=7),
+        origin,
+        insert("a"),
+        truncate,
+        logical,
+        m.Commit(commit_lsn=10, end_lsn=12, commit_time=11),
+    )
     t2 = relation("id", oid=2)
     expected = [Change(insert("a"), (T,)), Change(truncate, (t2, T)), Change(logical, ())]
     assert Transaction(7, 10, 12, 11, expected, origin) == committed
@@ -157,7 +175,11 @@ def test_a_change_keeps_the_relation_in_effect() -> None:
     feed = Feed()
     later = relation("id", "v", "w")
     (committed,) = feed(
-        m.Begin(1, 2, 7), insert("a"), later, m.Insert(1, ("b", None, None)), m.Commit(1, 2, 3)
+        m.Begin(final_lsn=1, commit_time=2, xid=7),
+        insert("a"),
+        later,
+        m.Insert(relation_oid=1, new=("b", None, None)),
+        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
     )
     assert [(T,), (later,)] == [change.relations for change in committed.changes]
 
@@ -167,33 +189,57 @@ def test_empty_transactions() -> None:
     assert [
         changes(committed)
         for committed in feed(
-            m.Begin(1, 2, 7),
-            m.Commit(1, 2, 3),
-            m.StreamStart(8, True),
+            m.Begin(final_lsn=1, commit_time=2, xid=7),
+            m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
+            m.StreamStart(xid=8, first_stream_segment=True),
             m.StreamStop(),
-            m.StreamCommit(8, 1, 2, 3),
+            m.StreamCommit(xid=8, commit_lsn=1, end_lsn=2, commit_time=3),
         )
     ] == [[], []]
-    assert feed(m.BeginPrepare(1, 2, 3, 9, "g"), m.Prepare(1, 2, 3, 9, "g")) == []
-    assert [committed.gid for committed in feed(m.CommitPrepared(1, 2, 3, 9, "g"))] == ["g"]
+    assert (
+        feed(
+            m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=9, gid="g"),
+            m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=9, gid="g"),
+        )
+        == []
+    )
+    assert [
+        committed.gid
+        for committed in feed(m.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=9, gid="g"))
+    ] == ["g"]
 
 
 def test_non_transactional_messages_belong_to_no_transaction() -> None:
     feed = Feed()
-    assert feed(m.LogicalMessage(0, 1, "p", b"x"), T, m.Type(20_000, "", "t")) == []
-    (committed,) = feed(m.Begin(1, 2, 7), m.LogicalMessage(0, 1, "p", b"x"), m.Commit(1, 2, 3))
+    assert (
+        feed(
+            m.LogicalMessage(flags=m.MessageFlag(0), lsn=1, prefix="p", content=b"x"),
+            T,
+            m.Type(oid=20_000, namespace="", name="t"),
+        )
+        == []
+    )
+    (committed,) = feed(
+        m.Begin(final_lsn=1, commit_time=2, xid=7),
+        m.LogicalMessage(flags=m.MessageFlag(0), lsn=1, prefix="p", content=b"x"),
+        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
+    )
     assert committed.changes == []
 
 
 def test_stream_blocks_interleave_with_each_other_and_with_transactions() -> None:
     feed = Feed()
-    assert feed(m.StreamStart(7, True), insert("7a", 7), m.StreamStop()) == []
-    assert feed(m.StreamStart(8, True), insert("8a", 8), m.StreamStop()) == []
+    assert feed(m.StreamStart(xid=7, first_stream_segment=True), insert("7a", 7), m.StreamStop()) == []
+    assert feed(m.StreamStart(xid=8, first_stream_segment=True), insert("8a", 8), m.StreamStop()) == []
     assert feed.transactions.open == 2
-    (plain,) = feed(m.Begin(1, 2, 9), insert("9a"), m.Commit(1, 2, 3))
-    assert feed(m.StreamStart(7, False), insert("7b", 70), m.StreamStop()) == []
-    (eight,) = feed(m.StreamCommit(8, 4, 5, 6))
-    (seven,) = feed(m.StreamCommit(7, 7, 8, 9))
+    (plain,) = feed(
+        m.Begin(final_lsn=1, commit_time=2, xid=9),
+        insert("9a"),
+        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
+    )
+    assert feed(m.StreamStart(xid=7, first_stream_segment=False), insert("7b", 70), m.StreamStop()) == []
+    (eight,) = feed(m.StreamCommit(xid=8, commit_lsn=4, end_lsn=5, commit_time=6))
+    (seven,) = feed(m.StreamCommit(xid=7, commit_lsn=7, end_lsn=8, commit_time=9))
     assert [insert("9a")] == changes(plain)
     assert [insert("8a", 8)] == changes(eight)
     assert [insert("7a", 7), insert("7b", 70)] == changes(seven)
@@ -203,40 +249,80 @@ def test_stream_blocks_interleave_with_each_other_and_with_transactions() -> Non
 
 def test_rolling_back_a_savepoint_drops_its_changes_and_keeps_its_logical_messages() -> None:
     feed = Feed()
-    logical = m.LogicalMessage(1, 1, "p", b"x", xid=7)
-    feed(m.StreamStart(7, True), insert("a", 7), insert("b", 70), logical, insert("c", 71), m.StreamStop())
-    assert feed(m.StreamAbort(7, 70), m.StreamAbort(7, 99)) == []
+    logical = m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=1, prefix="p", content=b"x", xid=7)
+    feed(
+        m.StreamStart(xid=7, first_stream_segment=True),
+        insert("a", 7),
+        insert("b", 70),
+        logical,
+        insert("c", 71),
+        m.StreamStop(),
+    )
+    assert feed(m.StreamAbort(xid=7, subxid=70), m.StreamAbort(xid=7, subxid=99)) == []
     assert feed.transactions.open == 1
-    feed(m.StreamStart(7, False), insert("d", 70), m.StreamStop())
-    (committed,) = feed(m.StreamCommit(7, 1, 2, 3))
+    feed(m.StreamStart(xid=7, first_stream_segment=False), insert("d", 70), m.StreamStop())
+    (committed,) = feed(m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3))
     assert [insert("a", 7), logical, insert("c", 71), insert("d", 70)] == changes(committed)
 
 
 def test_stream_abort_of_a_savepoint_that_was_not_streamed_is_ignored() -> None:
     feed = Feed()
-    assert feed(m.StreamAbort(7, 8)) == []
+    assert feed(m.StreamAbort(xid=7, subxid=8)) == []
     assert feed.transactions.open == 0
 
 
 def test_stream_abort_of_the_transaction_ends_it() -> None:
     feed = Feed()
-    assert feed(m.StreamStart(7, True), insert("a", 7), m.StreamStop(), m.StreamAbort(7, 7)) == []
+    assert (
+        feed(
+            m.StreamStart(xid=7, first_stream_segment=True),
+            insert("a", 7),
+            m.StreamStop(),
+            m.StreamAbort(xid=7, subxid=7),
+        )
+        == []
+    )
     assert feed.transactions.open == 0
     with pytest.raises(StreamError, match=r"^StreamCommit: transaction 7 has not had its first block$"):
-        feed(m.StreamCommit(7, 1, 2, 3))
-    (committed,) = feed(m.StreamStart(7, True), insert("b", 7), m.StreamStop(), m.StreamCommit(7, 1, 2, 3))
+        feed(m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3))
+    (committed,) = feed(
+        m.StreamStart(xid=7, first_stream_segment=True),
+        insert("b", 7),
+        m.StreamStop(),
+        m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3),
+    )
     assert [insert("b", 7)] == changes(committed)
 
 
 def test_prepared_transactions_end_by_their_gid() -> None:
     feed = Feed()
-    feed(m.BeginPrepare(1, 2, 3, 7, "a"), insert("a"), m.Prepare(1, 2, 3, 7, "a"))
-    feed(m.StreamStart(8, True), insert("b", 8), m.StreamStop(), m.StreamPrepare(1, 2, 3, 8, "b"))
-    feed(m.BeginPrepare(1, 2, 3, 9, "c"), insert("c"), m.Prepare(1, 2, 3, 9, "c"))
+    feed(
+        m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="a"),
+        insert("a"),
+        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="a"),
+    )
+    feed(
+        m.StreamStart(xid=8, first_stream_segment=True),
+        insert("b", 8),
+        m.StreamStop(),
+        m.StreamPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="b"),
+    )
+    feed(
+        m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=9, gid="c"),
+        insert("c"),
+        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=9, gid="c"),
+    )
     assert feed.transactions.open == 3
-    assert feed(m.RollbackPrepared(1, 2, 3, 4, 7, "a")) == []
-    (b,) = feed(m.CommitPrepared(4, 5, 6, 8, "b"))
-    (c,) = feed(m.CommitPrepared(4, 5, 6, 9, "c"))
+    assert (
+        feed(
+            m.RollbackPrepared(
+                prepare_end_lsn=1, rollback_end_lsn=2, prepare_time=3, rollback_time=4, xid=7, gid="a"
+            )
+        )
+        == []
+    )
+    (b,) = feed(m.CommitPrepared(commit_lsn=4, end_lsn=5, commit_time=6, xid=8, gid="b"))
+    (c,) = feed(m.CommitPrepared(commit_lsn=4, end_lsn=5, commit_time=6, xid=9, gid="c"))
     assert Transaction(8, 4, 5, 6, [Change(insert("b", 8), (T,))], None, "b") == b
     assert Transaction(9, 4, 5, 6, [Change(insert("c"), (T,))], None, "c") == c
     assert feed.transactions.open == 0
@@ -244,81 +330,150 @@ def test_prepared_transactions_end_by_their_gid() -> None:
 
 def test_rollback_prepared_of_an_unknown_gid_is_accepted() -> None:
     """The slot may start after the Prepare (see apply_handle_rollback_prepared in PostgreSQL's worker.c)."""
-    assert Feed()(m.RollbackPrepared(1, 2, 3, 4, 7, "unknown")) == []
+    assert (
+        Feed()(
+            m.RollbackPrepared(
+                prepare_end_lsn=1, rollback_end_lsn=2, prepare_time=3, rollback_time=4, xid=7, gid="unknown"
+            )
+        )
+        == []
+    )
 
 
 def test_open_counts_unfinished_transactions() -> None:
     feed = Feed()
     counts = []
     for message in (
-        m.Begin(1, 2, 3),
-        m.Commit(1, 2, 3),
-        m.StreamStart(7, True),
+        m.Begin(final_lsn=1, commit_time=2, xid=3),
+        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
+        m.StreamStart(xid=7, first_stream_segment=True),
         m.StreamStop(),
-        m.BeginPrepare(1, 2, 3, 8, "g"),
-        m.Prepare(1, 2, 3, 8, "g"),
-        m.StreamCommit(7, 1, 2, 3),
-        m.CommitPrepared(1, 2, 3, 8, "g"),
+        m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="g"),
+        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="g"),
+        m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3),
+        m.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=8, gid="g"),
     ):
         feed(message)
         counts.append(feed.transactions.open)
     assert counts == [1, 0, 1, 1, 2, 2, 1, 0]
 
 
-BEGUN = (m.Begin(1, 2, 7),)
-PREPARING = (m.BeginPrepare(1, 2, 3, 7, "g"),)
-BLOCK = (m.StreamStart(7, True),)
+BEGUN = (m.Begin(final_lsn=1, commit_time=2, xid=7),)
+PREPARING = (m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"),)
+BLOCK = (m.StreamStart(xid=7, first_stream_segment=True),)
 STREAMED = (*BLOCK, m.StreamStop())
-PREPARED = (*PREPARING, m.Prepare(1, 2, 3, 7, "g"))
+PREPARED = (*PREPARING, m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"))
 
 MISPLACED: list[tuple[tuple[Message, ...], Message, str]] = [
-    ((), m.Commit(1, 2, 3), "Commit: no transaction is open"),
-    ((), m.Prepare(1, 2, 3, 7, "g"), "Prepare: no transaction is open"),
-    ((), insert("a"), "Insert: no transaction is open"),
-    ((), m.Truncate(0, (1,)), "Truncate: no transaction is open"),
-    ((), m.Origin(1, "o"), "Origin: no transaction is open"),
-    ((), m.LogicalMessage(1, 1, "", b""), "LogicalMessage: no transaction is open"),
-    ((), m.StreamStart(7, False), "StreamStart: transaction 7 has not had its first block"),
-    ((), m.StreamCommit(7, 1, 2, 3), "StreamCommit: transaction 7 has not had its first block"),
-    ((), m.StreamAbort(7, 7), "StreamAbort: transaction 7 has not had its first block"),
-    ((), m.StreamPrepare(1, 2, 3, 7, "g"), "StreamPrepare: transaction 7 has not had its first block"),
+    ((), m.Commit(commit_lsn=1, end_lsn=2, commit_time=3), "Commit: no transaction is open"),
     (
         (),
-        m.CommitPrepared(1, 2, 3, 7, "g"),
+        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"),
+        "Prepare: no transaction is open",
+    ),
+    ((), insert("a"), "Insert: no transaction is open"),
+    ((), m.Truncate(options=m.TruncateOption(0), relation_oids=(1,)), "Truncate: no transaction is open"),
+    ((), m.Origin(origin_lsn=1, name="o"), "Origin: no transaction is open"),
+    (
+        (),
+        m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=1, prefix="", content=b""),
+        "LogicalMessage: no transaction is open",
+    ),
+    (
+        (),
+        m.StreamStart(xid=7, first_stream_segment=False),
+        "StreamStart: transaction 7 has not had its first block",
+    ),
+    (
+        (),
+        m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3),
+        "StreamCommit: transaction 7 has not had its first block",
+    ),
+    ((), m.StreamAbort(xid=7, subxid=7), "StreamAbort: transaction 7 has not had its first block"),
+    (
+        (),
+        m.StreamPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"),
+        "StreamPrepare: transaction 7 has not had its first block",
+    ),
+    (
+        (),
+        m.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=7, gid="g"),
         "CommitPrepared: no transaction is prepared as 'g'; its Prepare is not in this stream",
     ),
-    (BEGUN, m.Begin(1, 2, 8), "Begin: transaction 7 is still open"),
-    (BEGUN, m.BeginPrepare(1, 2, 3, 8, "h"), "BeginPrepare: transaction 7 is still open"),
-    (BEGUN, m.StreamStart(8, True), "StreamStart: transaction 7 is still open"),
-    (BEGUN, m.RollbackPrepared(1, 2, 3, 4, 8, "h"), "RollbackPrepared: transaction 7 is still open"),
-    (BEGUN, m.CommitPrepared(1, 2, 3, 8, "h"), "CommitPrepared: transaction 7 is still open"),
+    (BEGUN, m.Begin(final_lsn=1, commit_time=2, xid=8), "Begin: transaction 7 is still open"),
     (
         BEGUN,
-        m.Prepare(1, 2, 3, 7, "g"),
+        m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="h"),
+        "BeginPrepare: transaction 7 is still open",
+    ),
+    (BEGUN, m.StreamStart(xid=8, first_stream_segment=True), "StreamStart: transaction 7 is still open"),
+    (
+        BEGUN,
+        m.RollbackPrepared(
+            prepare_end_lsn=1, rollback_end_lsn=2, prepare_time=3, rollback_time=4, xid=8, gid="h"
+        ),
+        "RollbackPrepared: transaction 7 is still open",
+    ),
+    (
+        BEGUN,
+        m.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=8, gid="h"),
+        "CommitPrepared: transaction 7 is still open",
+    ),
+    (
+        BEGUN,
+        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"),
         "Prepare: must follow BeginPrepare, but Begin opened transaction 7",
     ),
-    (PREPARING, m.Commit(1, 2, 3), "Commit: must follow Begin, but BeginPrepare opened transaction 7"),
-    (BLOCK, m.Commit(1, 2, 3), "Commit: must follow Begin, but StreamStart opened transaction 7"),
-    (BLOCK, m.Begin(1, 2, 8), "Begin: transaction 7 is still open"),
-    (BLOCK, m.StreamCommit(7, 1, 2, 3), "StreamCommit: transaction 7 is still open"),
-    (BLOCK, m.StreamAbort(7, 7), "StreamAbort: transaction 7 is still open"),
-    (BLOCK, m.StreamPrepare(1, 2, 3, 7, "g"), "StreamPrepare: transaction 7 is still open"),
-    (STREAMED, m.StreamStart(7, True), "StreamStart: transaction 7 has had its first block already"),
     (
-        (*PREPARED, m.BeginPrepare(1, 2, 3, 8, "g")),
-        m.Prepare(1, 2, 3, 8, "g"),
+        PREPARING,
+        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
+        "Commit: must follow Begin, but BeginPrepare opened transaction 7",
+    ),
+    (
+        BLOCK,
+        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
+        "Commit: must follow Begin, but StreamStart opened transaction 7",
+    ),
+    (BLOCK, m.Begin(final_lsn=1, commit_time=2, xid=8), "Begin: transaction 7 is still open"),
+    (
+        BLOCK,
+        m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3),
+        "StreamCommit: transaction 7 is still open",
+    ),
+    (BLOCK, m.StreamAbort(xid=7, subxid=7), "StreamAbort: transaction 7 is still open"),
+    (
+        BLOCK,
+        m.StreamPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"),
+        "StreamPrepare: transaction 7 is still open",
+    ),
+    (
+        STREAMED,
+        m.StreamStart(xid=7, first_stream_segment=True),
+        "StreamStart: transaction 7 has had its first block already",
+    ),
+    (
+        (*PREPARED, m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="g")),
+        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="g"),
         "Prepare: a transaction is prepared as 'g' already",
     ),
     (
-        (*PREPARED, m.StreamStart(8, True), m.StreamStop()),
-        m.StreamPrepare(1, 2, 3, 8, "g"),
+        (*PREPARED, m.StreamStart(xid=8, first_stream_segment=True), m.StreamStop()),
+        m.StreamPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="g"),
         "StreamPrepare: a transaction is prepared as 'g' already",
     ),
-    (BEGUN, m.Insert(3, ()), "Insert: no Relation message has come for the OID 3"),
-    (BEGUN, m.Truncate(0, (1, 3)), "Truncate: no Relation message has come for the OID 3"),
-    (BEGUN, m.Insert(1, ("a",)), "Insert: new has 1 columns, but public.t1 has 2"),
-    (BEGUN, m.Update(1, ("a", "b"), key=("a",)), "Update: key has 1 columns, but public.t1 has 2"),
-    (BEGUN, m.Delete(1, old=("a",) * 3), "Delete: old has 3 columns, but public.t1 has 2"),
+    (BEGUN, m.Insert(relation_oid=3, new=()), "Insert: no Relation message has come for the OID 3"),
+    (
+        BEGUN,
+        m.Truncate(options=m.TruncateOption(0), relation_oids=(1, 3)),
+        "Truncate: no Relation message has come for the OID 3",
+    ),
+    (BEGUN, m.Insert(relation_oid=1, new=("a",)), "Insert: new has 1 columns, but public.t1 has 2"),
+    (
+        BEGUN,
+        m.Update(relation_oid=1, new=("a", "b"), key=("a",)),
+        "Update: key has 1 columns, but public.t1 has 2",
+    ),
+    (BEGUN, m.Delete(relation_oid=1, old=("a",) * 3), "Delete: old has 3 columns, but public.t1 has 2"),
 ]
 
 
@@ -358,11 +513,11 @@ def applied(relation: m.Relation, *messages: m.Insert | m.Update | m.Delete) -> 
 def test_rows_are_found_by_key() -> None:
     table = applied(
         T,
-        m.Insert(1, ("1", "a")),
-        m.Insert(1, ("2", "b")),
-        m.Insert(1, ("3", "c")),
-        m.Update(1, ("2", "B")),
-        m.Delete(1, key=("3", None)),
+        m.Insert(relation_oid=1, new=("1", "a")),
+        m.Insert(relation_oid=1, new=("2", "b")),
+        m.Insert(relation_oid=1, new=("3", "c")),
+        m.Update(relation_oid=1, new=("2", "B")),
+        m.Delete(relation_oid=1, key=("3", None)),
     )
     assert rows(table) == [("1", "a"), ("2", "B")]
     assert len(table) == 2
@@ -370,7 +525,10 @@ def test_rows_are_found_by_key() -> None:
 
 def test_an_update_may_change_the_key() -> None:
     table = applied(
-        T, m.Insert(1, ("1", "a")), m.Insert(1, ("2", "b")), m.Update(1, ("9", "b"), key=("2", None))
+        T,
+        m.Insert(relation_oid=1, new=("1", "a")),
+        m.Insert(relation_oid=1, new=("2", "b")),
+        m.Update(relation_oid=1, new=("9", "b"), key=("2", None)),
     )
     assert rows(table) == [("1", "a"), ("9", "b")]
 
@@ -378,63 +536,77 @@ def test_an_update_may_change_the_key() -> None:
 def test_unchanged_values_are_kept() -> None:
     table = applied(
         T,
-        m.Insert(1, ("1", "long")),
-        m.Update(1, ("1", UNCHANGED)),
-        m.Update(1, ("2", UNCHANGED), key=("1", None)),
+        m.Insert(relation_oid=1, new=("1", "long")),
+        m.Update(relation_oid=1, new=("1", UNCHANGED)),
+        m.Update(relation_oid=1, new=("2", UNCHANGED), key=("1", None)),
     )
     assert rows(table) == [("2", "long")]
 
 
 def test_unchanged_values_come_from_the_old_tuple_if_sent() -> None:
     full = relation("id", "v", key=("id", "v"), identity="f")
-    table = applied(full, m.Insert(1, ("1", "long")), m.Update(1, ("2", UNCHANGED), old=("1", "long")))
+    table = applied(
+        full,
+        m.Insert(relation_oid=1, new=("1", "long")),
+        m.Update(relation_oid=1, new=("2", UNCHANGED), old=("1", "long")),
+    )
     assert rows(table) == [("2", "long")]
 
 
 def test_equal_rows_are_kept_as_often_as_inserted() -> None:
     full = relation("id", "v", key=("id", "v"), identity="f")
-    same = m.Insert(1, ("1", None))
-    table = applied(full, same, same, same, m.Delete(1, old=("1", None)))
+    same = m.Insert(relation_oid=1, new=("1", None))
+    table = applied(full, same, same, same, m.Delete(relation_oid=1, old=("1", None)))
     assert rows(table) == [("1", None)] * 2
-    table.apply(m.Update(1, ("1", "x"), old=("1", None)), full)
+    table.apply(m.Update(relation_oid=1, new=("1", "x"), old=("1", None)), full)
     assert rows(table) == [("1", "x"), ("1", None)]
 
 
 def test_rows_without_columns_are_kept() -> None:
     empty = relation(key=(), identity="f")
-    table = applied(empty, m.Insert(1, ()), m.Insert(1, ()), m.Insert(1, ()), m.Delete(1, old=()))
+    table = applied(
+        empty,
+        m.Insert(relation_oid=1, new=()),
+        m.Insert(relation_oid=1, new=()),
+        m.Insert(relation_oid=1, new=()),
+        m.Delete(relation_oid=1, old=()),
+    )
     assert rows(table) == [(), ()]
 
 
 def test_a_relation_without_replica_identity_keeps_all_rows() -> None:
     nothing = relation("id", "v", key=(), identity="n")
-    same = m.Insert(1, ("1", "a"))
+    same = m.Insert(relation_oid=1, new=("1", "a"))
     assert rows(applied(nothing, same, same)) == [("1", "a")] * 2
 
 
 def test_null_empty_text_and_binary_are_different_keys() -> None:
     full = relation("v", key=("v",), identity="f")
-    table = applied(full, *(m.Insert(1, (cell,)) for cell in (None, "", b"")), m.Delete(1, old=("",)))
+    table = applied(
+        full,
+        *(m.Insert(relation_oid=1, new=(cell,)) for cell in (None, "", b"")),
+        m.Delete(relation_oid=1, old=("",)),
+    )
     assert rows(table) == [(None,), (b"",)]
 
 
 def test_an_update_of_an_unknown_row_inserts_it_and_a_delete_is_ignored() -> None:
     table = applied(
         T,
-        m.Update(1, ("1", "a")),
-        m.Update(1, ("2", UNCHANGED)),
-        m.Update(1, ("4", "d"), key=("3", None)),
-        m.Delete(1, key=("5", None)),
+        m.Update(relation_oid=1, new=("1", "a")),
+        m.Update(relation_oid=1, new=("2", UNCHANGED)),
+        m.Update(relation_oid=1, new=("4", "d"), key=("3", None)),
+        m.Delete(relation_oid=1, key=("5", None)),
     )
     assert rows(table) == [("1", "a"), ("2", UNCHANGED), ("4", "d")]
 
 
 def test_columns_may_be_added_and_dropped() -> None:
     wider, narrower = relation("id", "v", "w"), relation("id", "w")
-    table = applied(T, m.Insert(1, ("1", "a")))
-    table.apply(m.Insert(1, ("2", "b", "c")), wider)
+    table = applied(T, m.Insert(relation_oid=1, new=("1", "a")))
+    table.apply(m.Insert(relation_oid=1, new=("2", "b", "c")), wider)
     assert rows(table) == [("1", "a", None), ("2", "b", "c")]
-    table.apply(m.Update(1, ("1", "z")), narrower)
+    table.apply(m.Update(relation_oid=1, new=("1", "z")), narrower)
     assert rows(table) == [("1", "z"), ("2", "c")]
     assert narrower is table.relation
 
@@ -442,10 +614,10 @@ def test_columns_may_be_added_and_dropped() -> None:
 def test_rows_are_reindexed_when_the_key_changes() -> None:
     by_v = relation("id", "v", key=("v",), identity="i")
     full = relation("id", "v", key=("id", "v"), identity="f")
-    table = applied(T, m.Insert(1, ("1", "a")), m.Insert(1, ("2", "b")))
-    table.apply(m.Update(1, ("3", "b")), by_v)
+    table = applied(T, m.Insert(relation_oid=1, new=("1", "a")), m.Insert(relation_oid=1, new=("2", "b")))
+    table.apply(m.Update(relation_oid=1, new=("3", "b")), by_v)
     assert rows(table) == [("1", "a"), ("3", "b")]
-    table.apply(m.Delete(1, old=("1", "a")), full)
+    table.apply(m.Delete(relation_oid=1, old=("1", "a")), full)
     assert rows(table) == [("3", "b")]
 
 
@@ -459,12 +631,14 @@ def test_truncate_clears_its_relations_and_logical_messages_change_nothing() -> 
             2,
             3,
             [
-                Change(m.Insert(1, ("1", "a")), (T,)),
-                Change(m.Insert(2, ("1",)), (t2,)),
-                Change(m.Insert(3, ("1",)), (t3,)),
-                Change(m.Truncate(0, (1, 2)), (T, t2)),
-                Change(m.LogicalMessage(1, 1, "", b""), ()),
-                Change(m.Insert(2, ("2",)), (t2,)),
+                Change(m.Insert(relation_oid=1, new=("1", "a")), (T,)),
+                Change(m.Insert(relation_oid=2, new=("1",)), (t2,)),
+                Change(m.Insert(relation_oid=3, new=("1",)), (t3,)),
+                Change(m.Truncate(options=m.TruncateOption(0), relation_oids=(1, 2)), (T, t2)),
+                Change(
+                    m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=1, prefix="", content=b""), ()
+                ),
+                Change(m.Insert(relation_oid=2, new=("2",)), (t2,)),
             ],
         )
     )

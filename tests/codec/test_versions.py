@@ -158,8 +158,10 @@ def test_xid_is_present_in_stream_blocks_only(message_type: type[Message]) -> No
 def test_stream_abort_fields_depend_on_streaming_not_on_the_version() -> None:
     short = bytes.fromhex("41 0000000a 0000000b")
     long = short + bytes.fromhex("0000000000000001 0000000000000002")
-    assert m.StreamAbort(10, 11) == CODECS[4].decode(short, streaming="on")
-    assert m.StreamAbort(10, 11, 1, 2) == CODECS[4].decode(long, streaming="parallel")
+    assert m.StreamAbort(xid=10, subxid=11) == CODECS[4].decode(short, streaming="on")
+    assert m.StreamAbort(xid=10, subxid=11, abort_lsn=1, abort_time=2) == CODECS[4].decode(
+        long, streaming="parallel"
+    )
     for data, streaming in ((long, "on"), (long, "off"), (short, "parallel")):
         with pytest.raises(DecodeError):
             CODECS[4].decode(data, streaming=streaming)  # type: ignore[arg-type]

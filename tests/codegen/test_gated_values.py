@@ -20,10 +20,16 @@ from pgoutput.stream import StreamDecoder
 
 FLAGS = m.TruncateOption.ONLY | m.TruncateOption.CASCADE
 NEW = {
-    "Relation.replica_identity": m.Relation(1, "", "t", m.ReplicaIdentity.ANY, ()),
-    "Truncate.options": m.Truncate(FLAGS, (1, 2)),
+    "Relation.replica_identity": m.Relation(
+        oid=1, namespace="", name="t", replica_identity=m.ReplicaIdentity.ANY, columns=()
+    ),
+    "Truncate.options": m.Truncate(options=FLAGS, relation_oids=(1, 2)),
     "Relation.columns[0].flags": m.Relation(
-        1, "", "t", m.ReplicaIdentity.FULL, (m.RelationColumn(m.ColumnFlag.HIDDEN, "a", 23, -1),)
+        oid=1,
+        namespace="",
+        name="t",
+        replica_identity=m.ReplicaIdentity.FULL,
+        columns=(m.RelationColumn(flags=m.ColumnFlag.HIDDEN, name="a", type_oid=23, type_modifier=-1),),
     ),
 }
 ENCODE = {
@@ -57,7 +63,7 @@ for where, message in NEW.items():
     for decode in (v4.decode, v4.pure_decode, StreamDecoder(4).decode):
         assert text(decode, data).startswith(where) and DECODE[where] in text(decode, data), where
 assert text(v5.decode, data.replace(b"f\\0\\1\\x80", b"f\\0\\1\\x82")).endswith("0x82 is there")
-odd = m.Relation(1, "", "t", "xx", ())
+odd = m.Relation(oid=1, namespace="", name="t", replica_identity="xx", columns=())
 assert text(v4.encode, odd).endswith("is expected, not 'xx'")
 """
 
@@ -72,9 +78,11 @@ from pgoutput import messages as m, v5
 from pgoutput.columns import ColumnDecoder
 from pgoutput.errors import DecodeError
 
-column = m.RelationColumn(m.ColumnFlag.HIDDEN, "a", 23, -1)
-relation = m.Relation(1, "", "t", m.ReplicaIdentity.ANY, (column,))
-truncate = m.Truncate(m.TruncateOption.ONLY, (1,))
+column = m.RelationColumn(flags=m.ColumnFlag.HIDDEN, name="a", type_oid=23, type_modifier=-1)
+relation = m.Relation(
+    oid=1, namespace="", name="t", replica_identity=m.ReplicaIdentity.ANY, columns=(column,)
+)
+truncate = m.Truncate(options=m.TruncateOption.ONLY, relation_oids=(1,))
 data = pa.array([v5.encode(relation), v5.encode(truncate)], pa.binary())
 headers = ColumnDecoder(5).decode(data).headers
 assert headers["replica_identity"].to_pylist() == ["a", None]
@@ -207,7 +215,7 @@ def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
         from pgoutput.errors import EncodeError
         from pgoutput.messages import Relation, ReplicaIdentity
 
-        relation = Relation(1, "", "t", ReplicaIdentity.INDEX, ())
+        relation = Relation(oid=1, namespace="", name="t", replica_identity=ReplicaIdentity.INDEX, columns=())
         assert v4.decode(v4.encode(relation)) == relation
         try:
             v5.encode(relation)

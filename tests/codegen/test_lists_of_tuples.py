@@ -26,11 +26,18 @@ from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.messages import *
 from pgoutput.messages import UNCHANGED
 
-COLUMNS = (RelationColumn(1, "id", 23, -1), RelationColumn(0, "text", 25, -1))
-RELATION = Relation(1, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS)
-OTHER = Relation(2, "public", "u", ReplicaIdentity.DEFAULT, COLUMNS[:1])
+COLUMNS = (
+    RelationColumn(flags=ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),
+    RelationColumn(flags=ColumnFlag(0), name="text", type_oid=25, type_modifier=-1),
+)
+RELATION = Relation(
+    oid=1, namespace="public", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=COLUMNS
+)
+OTHER = Relation(
+    oid=2, namespace="public", name="u", replica_identity=ReplicaIdentity.DEFAULT, columns=COLUMNS[:1]
+)
 ROWS = (("1", "one"), ("2", None), (b"\\0\\0\\0\\3", UNCHANGED), ("4", "v\\udcff"))
-MULTI = InsertBatch(1, ROWS)
+MULTI = InsertBatch(relation_oid=1, new_rows=ROWS)
 
 
 def error_of(call, *arguments):
@@ -75,15 +82,20 @@ def test_codecs_agree_on_lists_of_tuples(five: Path) -> None:
         """
 data = v5.encode(MULTI)
 cells = b"\\0\\2t\\0\\0\\0\\1" b"1t\\0\\0\\0\\3one"
-assert data.startswith(b"m\\0\\0\\0\\1" b"\\0\\0\\0\\4" + cells), data
-uneven = InsertBatch(1, (("1",), (), ("1", None, "3")))
-for message in (MULTI, InsertBatch(1, ()), uneven, InsertBatch(1, ROWS, xid=7)):
+assert data.startswith(b"m\\0\\0\\0\\1\\0\\0\\0\\4" + cells), data
+uneven = InsertBatch(relation_oid=1, new_rows=(("1",), (), ("1", None, "3")))
+for message in (
+    MULTI,
+    InsertBatch(relation_oid=1, new_rows=()),
+    uneven,
+    InsertBatch(relation_oid=1, new_rows=ROWS, xid=7),
+):
     data, in_stream = v5.encode(message), message.xid is not None
     assert v5.pure_encode(message) == data
     assert v5.decode(data, in_stream) == v5.pure_decode(data, in_stream) == message
     for end in range(len(data)):
         assert error_of(v5.decode, data[:end], in_stream) == error_of(v5.pure_decode, data[:end], in_stream)
-claimed = b"m\\0\\0\\0\\1" b"\\xff\\xff\\xff\\xff" + cells
+claimed = b"m\\0\\0\\0\\1\\xff\\xff\\xff\\xff" + cells
 text = "new_rows[1].count at byte 25: 2 bytes of the number of columns are expected, 0 are left"
 for decode in (v5.decode, v5.pure_decode):
     assert error_of(decode, claimed)[1] == f"InsertBatch.{text}", error_of(decode, claimed)
@@ -94,7 +106,7 @@ for rows, text in (
     ((((None,) * 65536),), "new_rows[0]: 65536 columns do not fit into Int16, the count before them"),
 ):
     for encode in (v5.encode, v5.pure_encode):
-        found = error_of(encode, InsertBatch(1, rows))[1]
+        found = error_of(encode, InsertBatch(relation_oid=1, new_rows=rows))[1]
         assert found == f"InsertBatch.{text}", found
 """,
     )
@@ -109,8 +121,10 @@ def test_a_count_of_16_bits_refuses_more_rows(tmp_path: Path) -> None:
         generate(tmp_path, example, count_of_16_bits),
         """
 text = "InsertBatch.new_rows: 65536 do not fit into Int16, the count before it"
-assert error_of(v5.encode, InsertBatch(1, ((),) * 65536))[1] == text
-assert v5.decode(v5.encode(InsertBatch(1, ((),) * 65535))) == InsertBatch(1, ((),) * 65535)
+assert error_of(v5.encode, InsertBatch(relation_oid=1, new_rows=((),) * 65536))[1] == text
+assert v5.decode(v5.encode(InsertBatch(relation_oid=1, new_rows=((),) * 65535))) == InsertBatch(
+    relation_oid=1, new_rows=((),) * 65535
+)
 """,
     )
 
@@ -164,10 +178,16 @@ from pgoutput._index import PureIndex, KernelIndex, SchemaVersions, message_colu
 from pgoutput.schemas import arrow
 from pgoutput.stream import StreamDecoder
 
-uneven = InsertBatch(1, (("1",), (), ("1", None, "3")))
+uneven = InsertBatch(relation_oid=1, new_rows=(("1",), (), ("1", None, "3")))
 stream = [
-    RELATION, MULTI, Insert(1, ("5", "five")), InsertBatch(1, ()), uneven, Delete(1, key=("1", None)),
-    Update(1, ("1", "x"), old=("1", "y")), MULTI,
+    RELATION,
+    MULTI,
+    Insert(relation_oid=1, new=("5", "five")),
+    InsertBatch(relation_oid=1, new_rows=()),
+    uneven,
+    Delete(relation_oid=1, key=("1", None)),
+    Update(relation_oid=1, new=("1", "x"), old=("1", "y")),
+    MULTI,
 ]
 valid = encoded(stream).to_pylist()
 broken = [valid[1][:-1], b"m" + valid[1][1:5] + b"\\xff" * 4 + valid[1][9:]]
@@ -246,8 +266,8 @@ def test_column_decoder_returns_a_tuple_for_each_row(five: Path) -> None:
         """
 from pgoutput.columns import ColumnDecoder
 
-single = [Insert(1, row) for row in ROWS]
-update = Update(1, ("1", "x"), key=("1", None))
+single = [Insert(relation_oid=1, new=row) for row in ROWS]
+update = Update(relation_oid=1, new=("1", "x"), key=("1", None))
 batches = [encoded([RELATION, *changes, update]) for changes in ([MULTI], single)]
 multi, one_by_one = (ColumnDecoder(5).decode(batch).relations[0] for batch in batches)
 assert multi.new.rows.to_pylist() == [1, 1, 1, 1, 2]
@@ -261,7 +281,7 @@ for rows, oid, text in (
     ((("1",), ("1",)), 1, "new_rows[0] has 1 columns, but public.t has 2"),
     ((("1",),), 3, "no Relation message has come for the OID 3"),
 ):
-    wrong = encoded([RELATION, MULTI, InsertBatch(oid, rows)])
+    wrong = encoded([RELATION, MULTI, InsertBatch(relation_oid=oid, new_rows=rows)])
     found = error_of(ColumnDecoder(5).decode, wrong)[1]
     assert found == f"row 2: InsertBatch: {text}", found
     assert ColumnDecoder(5).find_error(wrong)[0] == 2
@@ -277,6 +297,7 @@ from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.recording import Recording, SegmentReader, record_capture_file
 from pgoutput import views
 
+
 def recorded(folder, name, stream):
     path = Path(folder, f"{name}.jsonl")
     lines = [encode_record("data", v5.encode(message)) for message in stream]
@@ -284,17 +305,46 @@ def recorded(folder, name, stream):
     record_capture_file(path, f"{folder}/{name}")
     return Recording(f"{folder}/{name}")
 
+
 def in_transactions(changes):
     inside, dropped = ([msgspec.structs.replace(one, xid=xid) for one in changes] for xid in (9, 10))
     return [
-        Begin(100, 5, xid=7), RELATION, OTHER, *changes, Commit(100, 108, 5, flush_lsn=1),
-        StreamStart(9, True), *inside, *dropped, StreamStop(), StreamAbort(9, 10),
-        StreamCommit(9, 200, 208, 6), Begin(300, 7, xid=11), *changes, Commit(300, 308, 7, flush_lsn=1),
+        Begin(final_lsn=100, commit_time=5, xid=7),
+        RELATION,
+        OTHER,
+        *changes,
+        Commit(commit_lsn=100, end_lsn=108, commit_time=5, flush_lsn=1),
+        StreamStart(xid=9, first_stream_segment=True),
+        *inside,
+        *dropped,
+        StreamStop(),
+        StreamAbort(xid=9, subxid=10),
+        StreamCommit(xid=9, commit_lsn=200, end_lsn=208, commit_time=6),
+        Begin(final_lsn=300, commit_time=7, xid=11),
+        *changes,
+        Commit(commit_lsn=300, end_lsn=308, commit_time=7, flush_lsn=1),
     ]
 
-AFTER = [Update(1, ("4", "x"), key=None), Truncate(0, (2, 1)), Insert(2, ("5",)), Delete(1, key=("1", None))]
-MULTIPLE = [MULTI, InsertBatch(2, ()), InsertBatch(2, (("1",), ("2",))), *AFTER]
-SINGLE = [*(Insert(1, row) for row in ROWS), Insert(2, ("1",)), Insert(2, ("2",)), *AFTER]
+
+AFTER = [
+    Update(relation_oid=1, new=("4", "x"), key=None),
+    Truncate(options=TruncateOption(0), relation_oids=(2, 1)),
+    Insert(relation_oid=2, new=("5",)),
+    Delete(relation_oid=1, key=("1", None)),
+]
+MULTIPLE = [
+    MULTI,
+    InsertBatch(relation_oid=2, new_rows=()),
+    InsertBatch(relation_oid=2, new_rows=(("1",), ("2",))),
+    *AFTER,
+]
+SINGLE = [
+    *(Insert(relation_oid=1, new=row) for row in ROWS),
+    Insert(relation_oid=2, new=("1",)),
+    Insert(relation_oid=2, new=("2",)),
+    *AFTER,
+]
+
 
 def rows_of(recording, view, tasks):
     found = []
@@ -347,6 +397,7 @@ def test_messages_in_any_order_have_a_change_for_each_new_row(five: Path) -> Non
 from pgoutput.stream import StreamDecoder
 from pgoutput.views import UnorderedDecoder, build_stream_context, decoded_batch
 
+
 def decoded(messages):
     data = encoded(messages)
     context = build_stream_context([((0,), data[0].as_py())], StreamDecoder(5))
@@ -354,11 +405,18 @@ def decoded(messages):
     batch = UnorderedDecoder(context, StreamDecoder(5)).decode(keys, data)
     return decoded_batch(batch)["changes"].to_pylist(), {row: str(one) for row, one in batch.errors.items()}
 
-multi, no_errors = decoded([RELATION, MULTI, InsertBatch(1, ()), Insert(1, ROWS[0])])
-single, _ = decoded([RELATION, *(Insert(1, row) for row in ROWS), Insert(1, ROWS[0])])
+
+multi, no_errors = decoded(
+    [RELATION, MULTI, InsertBatch(relation_oid=1, new_rows=()), Insert(relation_oid=1, new=ROWS[0])]
+)
+single, _ = decoded(
+    [RELATION, *(Insert(relation_oid=1, new=row) for row in ROWS), Insert(relation_oid=1, new=ROWS[0])]
+)
 assert [one and len(one) for one in multi] == [None, 4, None, 1] and not no_errors
 assert multi[1] + multi[3] == [one for changes in single if changes for one in changes]
-wrong, errors = decoded([RELATION, InsertBatch(1, (*ROWS, ("1",))), Insert(1, ROWS[0])])
+wrong, errors = decoded(
+    [RELATION, InsertBatch(relation_oid=1, new_rows=(*ROWS, ("1",))), Insert(relation_oid=1, new=ROWS[0])]
+)
 assert errors == {1: "InsertBatch: new_rows[4] has 1 columns, but public.t has 2"}, errors
 assert [one and len(one) for one in wrong] == [None, None, 1]
 """,
@@ -383,7 +441,11 @@ for changes in (MULTIPLE, SINGLE, MULTIPLE[:-4], SINGLE[:-4], MULTIPLE[:-2], SIN
     found.append({oid: list(table) for oid, table in tables.items()})
 decoder = StreamDecoder(5)
 transactions = Transactions(decoder)
-wrong = [Begin(1, 2, xid=3), RELATION, InsertBatch(1, (*ROWS, ("1",)))]
+wrong = [
+    Begin(final_lsn=1, commit_time=2, xid=3),
+    RELATION,
+    InsertBatch(relation_oid=1, new_rows=(*ROWS, ("1",))),
+]
 *first, last = [decoder.decode(v5.encode(message)) for message in wrong]
 assert [transactions.feed(message) for message in first] == [None, None]
 text = "InsertBatch: new_rows[4] has 1 columns, but public.t has 2"
@@ -402,7 +464,10 @@ def test_replicas_have_each_new_row(pure_five: Path) -> None:
 from deltalake import DeltaTable
 from pgoutput.replica import apply_changes, replica_tables
 
-changes = {"multi": [InsertBatch(1, ROWS[:2]), *MULTIPLE[2:]], "single": [*SINGLE[:2], *SINGLE[4:]]}
+changes = {
+    "multi": [InsertBatch(relation_oid=1, new_rows=ROWS[:2]), *MULTIPLE[2:]],
+    "single": [*SINGLE[:2], *SINGLE[4:]],
+}
 found = []
 with tempfile.TemporaryDirectory() as folder:
     for name, made in changes.items():
@@ -435,7 +500,10 @@ found = []
 with tempfile.TemporaryDirectory() as folder:
     session = local_session("multi", cores=1)
     session.dataSource.register(PgoutputDataSource)
-    multi, single = [InsertBatch(1, ROWS[:2]), *MULTIPLE[2:-4]], [*SINGLE[:2], *SINGLE[4:-4]]
+    multi, single = (
+        [InsertBatch(relation_oid=1, new_rows=ROWS[:2]), *MULTIPLE[2:-4]],
+        [*SINGLE[:2], *SINGLE[4:-4]],
+    )
     for name, made in (("multi", multi), ("single", single)):
         recorded(folder, name, in_transactions(made))
         changes = session.readStream.format("pgoutput").option("view", "changes").load(f"{folder}/{name}")
@@ -467,12 +535,15 @@ from pgoutput.spark.transactions import write_partition
 from pgoutput.spark.write_plan import describe_table, plan_segments
 
 numbers = [np.array([number, number + 1]) for number in (10, 20, 30)]
-expected = [Commit(10, 20, 30, flush_lsn=0), Commit(11, 21, 31, flush_lsn=0)]
+expected = [
+    Commit(commit_lsn=10, end_lsn=20, commit_time=30, flush_lsn=0),
+    Commit(commit_lsn=11, end_lsn=21, commit_time=31, flush_lsn=0),
+]
 assert encode_commits(*numbers, proto_version=5) == encoded(expected)
 old = encode_commits(*numbers)
 assert [len(one) for one in old.to_pylist()] == [26, 26]
 inserts = encode_inserts(1, [pa.array(["1", "2"])], proto_version=5)
-assert inserts == encoded([Insert(1, ("1",)), Insert(1, ("2",))])
+assert inserts == encoded([Insert(relation_oid=1, new=("1",)), Insert(relation_oid=1, new=("2",))])
 
 rows = pa.record_batch({"id": pa.array([1, 2]), "operation": ["Insert", "Delete"]})
 with tempfile.TemporaryDirectory() as folder:

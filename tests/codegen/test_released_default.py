@@ -35,16 +35,19 @@ USES = {
         from pgoutput.columns import encode_commits, encode_inserts
 
         (commit,) = encode_commits(*(np.array([one]) for one in (1, 2, 3))).to_pylist()
-        assert v4.decode(commit) == messages.Commit(1, 2, 3)
+        assert v4.decode(commit) == messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3)
         (insert,) = encode_inserts(7, [pa.array(["a"])]).to_pylist()
-        assert v4.decode(insert) == messages.Insert(7, ("a",))
+        assert v4.decode(insert) == messages.Insert(relation_oid=7, new=("a",))
         """,
     "JSON": """
         from pgoutput.errors import EncodeError
         from pgoutput.jsonlines import from_json, to_json
         from pgoutput.messages import Commit
 
-        for message in (Commit(1, 2, 3), Commit(1, 2, 3, flush_lsn=4)):
+        for message in (
+            Commit(commit_lsn=1, end_lsn=2, commit_time=3),
+            Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4),
+        ):
             assert from_json(to_json(message)) == message
         try:
             from_json({"type": "Truncate", "options": 64, "relation_oids": []})
@@ -53,7 +56,9 @@ USES = {
         else:
             raise AssertionError
         try:
-            from_json(to_json(Commit(1, 2, 3, flush_lsn=4)) | {"flush_lsn": -1})
+            from_json(
+                to_json(Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4)) | {"flush_lsn": -1}
+            )
         except EncodeError as error:
             expected = "Commit.flush_lsn: -1 does not fit into Int64 (XLogRecPtr), 0 to 18446744073709551615"
             assert str(error) == expected, error
@@ -94,7 +99,10 @@ USES = {
         from pgoutput.stream.check import CheckOptions, check
 
         for codec, version, more in ((v4, 4, {}), (v5, 5, {"flush_lsn": 9})):
-            sent = [m.Begin(8, 0, 7), m.Commit(9, 10, 0, **more)]
+            sent = [
+                m.Begin(final_lsn=8, commit_time=0, xid=7),
+                m.Commit(commit_lsn=9, end_lsn=10, commit_time=0, **more),
+            ]
             (violation,) = check(map(codec.encode, sent), CheckOptions(proto_version=version))
             assert (violation.rule, violation.field, violation.byte) == ("commit-as-begun", "commit_lsn", 2)
         """,

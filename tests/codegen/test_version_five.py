@@ -23,17 +23,24 @@ def test_the_new_codec_decodes_and_encodes(five: Path) -> None:
         from pgoutput import messages, v5
         from pgoutput.stream import StreamDecoder
 
-        commit = messages.Commit(1, 2, 3, flush_lsn=4)
-        states = (messages.CounterState("public", "s", -1), messages.CounterState("", "t", 5))
-        counters = messages.Counters(16, states)
-        rows = messages.InsertBatch(1, (("1", None), (b"2", "x")))
-        truncate = messages.Truncate(messages.TruncateOption.ONLY | messages.TruncateOption.CASCADE, (1,))
-        relation = messages.Relation(1, "", "t", messages.ReplicaIdentity.ANY, ())
-        inside = messages.InsertBatch(1, (), xid=7)
+        commit = messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4)
+        states = (
+            messages.CounterState(namespace="public", name="s", last_value=-1),
+            messages.CounterState(namespace="", name="t", last_value=5),
+        )
+        counters = messages.Counters(lsn=16, counters=states)
+        rows = messages.InsertBatch(relation_oid=1, new_rows=(("1", None), (b"2", "x")))
+        truncate = messages.Truncate(
+            options=messages.TruncateOption.ONLY | messages.TruncateOption.CASCADE, relation_oids=(1,)
+        )
+        relation = messages.Relation(
+            oid=1, namespace="", name="t", replica_identity=messages.ReplicaIdentity.ANY, columns=()
+        )
+        inside = messages.InsertBatch(relation_oid=1, new_rows=(), xid=7)
         assert v5.encode(commit) == bytes.fromhex("43 00 %016x %016x %016x %016x" % (1, 2, 3, 4))
         states = b"public\\0s\\0" + b"\\xff" * 8 + b"\\0t\\0" + (5).to_bytes(8)
         assert v5.encode(counters) == b"J" + bytes.fromhex("%016x 0002" % 16) + states
-        assert v5.encode(rows) == b"m\\0\\0\\0\\1" b"\\0\\0\\0\\2" + b"".join(
+        assert v5.encode(rows) == b"m\\0\\0\\0\\1\\0\\0\\0\\2" + b"".join(
             [b"\\0\\2t\\0\\0\\0\\1" b"1n", b"\\0\\2b\\0\\0\\0\\1" b"2t\\0\\0\\0\\1x"]
         )
         assert v5.encode(truncate) == b"T\\0\\0\\0\\1\\5\\0\\0\\0\\1"
@@ -44,7 +51,12 @@ def test_the_new_codec_decodes_and_encodes(five: Path) -> None:
         assert v5.decode(v5.encode(inside), in_stream=True) == inside
 
         decoder = StreamDecoder(5, streaming="parallel")
-        for message in (*outside, messages.StreamStart(7, True), inside, messages.StreamStop()):
+        for message in (
+            *outside,
+            messages.StreamStart(xid=7, first_stream_segment=True),
+            inside,
+            messages.StreamStop(),
+        ):
             assert decoder.decode(v5.encode(message)) == message
         """,
     )
@@ -68,17 +80,36 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
         from pgoutput.recording import Recording, SegmentReader, record_capture_file
         from pgoutput.views import ChangesView, MessagesView, plan_changes, read
 
-        column = messages.RelationColumn(1, "id", 23, -1)
-        relation = messages.Relation(1, "public", "t", messages.ReplicaIdentity.DEFAULT, (column,))
+        column = messages.RelationColumn(
+            flags=messages.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1
+        )
+        relation = messages.Relation(
+            oid=1,
+            namespace="public",
+            name="t",
+            replica_identity=messages.ReplicaIdentity.DEFAULT,
+            columns=(column,),
+        )
         new = [
-            messages.InsertBatch(1, (("6",), ("7",))),
-            messages.Counters(16, (messages.CounterState("public", "s", 5),)),
-            messages.Truncate(messages.TruncateOption.ONLY, (1,)),
+            messages.InsertBatch(relation_oid=1, new_rows=(("6",), ("7",))),
+            messages.Counters(
+                lsn=16, counters=(messages.CounterState(namespace="public", name="s", last_value=5),)
+            ),
+            messages.Truncate(options=messages.TruncateOption.ONLY, relation_oids=(1,)),
         ]
-        commits = messages.Commit(1, 2, 3), messages.Commit(1, 2, 3, flush_lsn=4)
+        commits = (
+            messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
+            messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4),
+        )
         for version, codec, last in zip((4, 5), (v4, v5), commits):
-            begin = messages.Begin(1, 3, 7)
-            stream = [begin, relation, messages.Insert(1, ("5",)), *new[: 3 * (version - 4)], last]
+            begin = messages.Begin(final_lsn=1, commit_time=3, xid=7)
+            stream = [
+                begin,
+                relation,
+                messages.Insert(relation_oid=1, new=("5",)),
+                *new[: 3 * (version - 4)],
+                last,
+            ]
             decoder = StreamDecoder(version)
             transactions, tables = Transactions(decoder), Tables()
             for message in stream:
@@ -123,17 +154,23 @@ def test_errors_of_version_4_name_the_new_version(five: Path) -> None:
         from pgoutput import messages, v4, v5
         from pgoutput.errors import DecodeError, EncodeError
 
+
         def error(function, argument):
             try:
                 function(argument)
             except (DecodeError, EncodeError) as error:
                 return str(error)
 
-        commit = messages.Commit(1, 2, 3, flush_lsn=4)
-        counters = messages.Counters(16, ())
-        truncate = messages.Truncate(messages.TruncateOption.ONLY, (1,))
-        relation = messages.Relation(1, "", "t", messages.ReplicaIdentity.ANY, ())
-        assert v4.decode(v4.encode(messages.Commit(1, 2, 3))) == messages.Commit(1, 2, 3)
+
+        commit = messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4)
+        counters = messages.Counters(lsn=16, counters=())
+        truncate = messages.Truncate(options=messages.TruncateOption.ONLY, relation_oids=(1,))
+        relation = messages.Relation(
+            oid=1, namespace="", name="t", replica_identity=messages.ReplicaIdentity.ANY, columns=()
+        )
+        assert v4.decode(
+            v4.encode(messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3))
+        ) == messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3)
         expected = "Commit.flush_lsn: protocol version 4 has no such field"
         assert error(v4.encode, commit).startswith(expected), error(v4.encode, commit)
         expected = "protocol version 4 has no message Counters: it came with version 5"
@@ -145,7 +182,7 @@ def test_errors_of_version_4_name_the_new_version(five: Path) -> None:
             assert "came with version 5" in error(v4.decode, v5.encode(message))
         assert "8 more bytes follow" in error(v4.decode, v5.encode(commit))
         expected = "Commit.flush_lsn: an int is expected, not None"
-        assert error(v5.encode, messages.Commit(1, 2, 3)) == expected
+        assert error(v5.encode, messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3)) == expected
         """,
     )
 
@@ -287,7 +324,7 @@ def test_a_version_can_drop_fields_and_messages(every_kind: Path) -> None:
         from pgoutput._build import build, fitted
         from pgoutput.errors import EncodeError
 
-        old = messages.Origin("o", origin_lsn=3)
+        old = messages.Origin(name="o", origin_lsn=3)
         new = fitted(old, 6)
         both = msgspec.structs.replace(new, origin_lsn=3)
         assert new.origin_lsn is None
@@ -296,11 +333,13 @@ def test_a_version_can_drop_fields_and_messages(every_kind: Path) -> None:
         assert "RollbackPrepared" not in _protocols.VERSIONS[6].by_name
         assert build("origin", 6, lsn=3, name="o") == fitted(old, 6) == new
         assert build("origin", 5, lsn=3, name="o") == fitted(old, 5) == old
-        gone = messages.RollbackPrepared(1, 2, 3, 4, 5, "gid")
+        gone = messages.RollbackPrepared(
+            prepare_end_lsn=1, rollback_end_lsn=2, prepare_time=3, rollback_time=4, xid=5, gid="gid"
+        )
         assert v5.decode(v5.encode(gone)) == gone
         for codec, message, text in (
             (v6, both, "Origin.origin_lsn: protocol version 6 has no such field"),
-            (v5, messages.Origin("o"), "Origin.origin_lsn: an int is expected, not None"),
+            (v5, messages.Origin(name="o"), "Origin.origin_lsn: an int is expected, not None"),
             (v6, gone, "protocol version 6 has no message RollbackPrepared"),
         ):
             try:
@@ -320,9 +359,20 @@ def test_a_field_in_a_struct_is_refused_by_older_versions(every_kind: Path) -> N
         from pgoutput import messages, v5, v6
         from pgoutput.errors import EncodeError
 
+
         def relation(collation=None, kind=None):
-            column = messages.RelationColumn(0, "a", 23, -1, collation=collation)
-            return messages.Relation(1, "public", "t", messages.ReplicaIdentity.FULL, (column,), kind=kind)
+            column = messages.RelationColumn(
+                flags=messages.ColumnFlag(0), name="a", type_oid=23, type_modifier=-1, collation=collation
+            )
+            return messages.Relation(
+                oid=1,
+                namespace="public",
+                name="t",
+                replica_identity=messages.ReplicaIdentity.FULL,
+                columns=(column,),
+                kind=kind,
+            )
+
 
         new = relation("C", messages.ReplicaIdentity.FULL)
 

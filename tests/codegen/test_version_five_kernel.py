@@ -25,11 +25,23 @@ def test_the_kernel_supports_the_new_version(tmp_path: Path, monkeypatch: pytest
         from pgoutput.messages import Commit, InsertBatch, Counters, CounterState, Truncate, TruncateOption
 
         assert (v5.decode, v5.encode) == (compiled.kernel.decode_v5, compiled.kernel.encode_v5)
-        commit = Commit(1, 2, 3, flush_lsn=4)
-        truncate = Truncate(TruncateOption.ONLY, (1,))
-        counters = Counters(16, (CounterState("public", "s", -5), CounterState("", "t", 5)))
+        commit = Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4)
+        truncate = Truncate(options=TruncateOption.ONLY, relation_oids=(1,))
+        counters = Counters(
+            lsn=16,
+            counters=(
+                CounterState(namespace="public", name="s", last_value=-5),
+                CounterState(namespace="", name="t", last_value=5),
+            ),
+        )
         rows = (("1", None), (b"2", "x"), ())
-        for message in (commit, counters, truncate, InsertBatch(1, rows), InsertBatch(1, rows, xid=7)):
+        for message in (
+            commit,
+            counters,
+            truncate,
+            InsertBatch(relation_oid=1, new_rows=rows),
+            InsertBatch(relation_oid=1, new_rows=rows, xid=7),
+        ):
             data = v5.encode(message)
             in_stream = getattr(message, "xid", None) is not None
             assert v5.pure_encode(message) == data
@@ -42,7 +54,11 @@ def test_the_kernel_supports_the_new_version(tmp_path: Path, monkeypatch: pytest
                     except DecodeError as error:
                         errors.append((str(error), vars(error)))
                 assert len(errors) == 2 and errors[0] == errors[1]
-        for codec, message in ((v4, commit), (v4, truncate), (v5, Commit(1, 2, 3))):
+        for codec, message in (
+            (v4, commit),
+            (v4, truncate),
+            (v5, Commit(commit_lsn=1, end_lsn=2, commit_time=3)),
+        ):
             errors = []
             for encode in (codec.encode, codec.pure_encode):
                 try:

@@ -145,12 +145,14 @@ def found(index, *added):
     return [(one.rule, one.field, one.message) for one in check(changed, CheckOptions(proto_version=6))]
 
 
-group = m.Counters(1, (m.CounterState("public", "s", 5),))
-assert found(inside, m.InsertBatch(oid, rows), group) == []
-assert found(0, m.InsertBatch(oid, rows))[0] == ("change-in-transaction", None, 0)
+group = m.Counters(lsn=1, counters=(m.CounterState(namespace="public", name="s", last_value=5),))
+assert found(inside, m.InsertBatch(relation_oid=oid, new_rows=rows), group) == []
+assert found(0, m.InsertBatch(relation_oid=oid, new_rows=rows))[0] == ("change-in-transaction", None, 0)
 assert found(0, group)[0][0] == "message-in-transaction"
-assert found(inside, m.InsertBatch(oid + 1, rows)) == [("relation-before-use", "relation_oid", inside)]
-wrong = m.InsertBatch(oid, (rows[0], rows[1][:1]))
+assert found(inside, m.InsertBatch(relation_oid=oid + 1, new_rows=rows)) == [
+    ("relation-before-use", "relation_oid", inside)
+]
+wrong = m.InsertBatch(relation_oid=oid, new_rows=(rows[0], rows[1][:1]))
 assert found(inside, wrong) == [("column-count", "new_rows[1].count", inside)]
 """,
     )
@@ -317,7 +319,7 @@ source = Source(
     recording="r", system_identifier="", server_version="20.0", database="d", slot="s",
     publications=("p",), proto_version=6,
 )
-column = m.RelationColumn(flags=1, name="id", type_oid=20_000, type_modifier=-1)
+column = m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=20_000, type_modifier=-1)
 identity = m.ReplicaIdentity.DEFAULT
 relation = m.Relation(oid=7, namespace="public", name="t", replica_identity=identity, columns=(column,))
 mood = m.Type(oid=20_000, namespace="public", name="mood")

@@ -93,7 +93,11 @@ def test_codecs_of_other_versions_decode_and_encode(later: Path) -> None:
         assert [*CODECS] == [*range({OLDEST + 1}, {NEWEST + 3})]
         assert (LATEST_RELEASED, NEW) == ({NEWEST}, {NEWEST + 1})
         for number, codec in CODECS.items():
-            commit = messages.Commit(1, 2, 3, flush_lsn=4) if number >= NEW else messages.Commit(1, 2, 3)
+            commit = (
+                messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4)
+                if number >= NEW
+                else messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3)
+            )
             assert StreamDecoder(number).decode(codec.encode(commit)) == commit
         try:
             StreamDecoder({OLDEST})

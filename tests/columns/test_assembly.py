@@ -187,4 +187,4 @@ def test_messages_are_not_overwritten_by_later_ones() -> None:
     del made[1]
     made.append(encode_inserts(1, [pa.array(["d" * size])]))
     left = [one.to_pylist() for one in made]
-    assert left == [[v4.encode(m.Insert(1, (letter * size,)))] for letter in "acd"]
+    assert left == [[v4.encode(m.Insert(relation_oid=1, new=(letter * size,)))] for letter in "acd"]

@@ -30,9 +30,9 @@ XID = st.integers(0, (1 << 32) - 1)
 @given(rows=st.lists(st.tuples(LSN, LSN, TIME, XID), max_size=4))
 def test_begins_and_commits_equal_those_of_the_codec(rows: list[tuple[int, int, int, int]]) -> None:
     lsns, ends, times, xids = (np.array([row[i] for row in rows], np.int64) for i in range(4))
-    begins = [m.Begin(lsn, time, xid) for lsn, _, time, xid in rows]
+    begins = [m.Begin(final_lsn=lsn, commit_time=time, xid=xid) for lsn, _, time, xid in rows]
     assert encode_begins(lsns, times, xids).to_pylist() == list(map(v1.encode, begins))
-    commits = [m.Commit(lsn, end, time) for lsn, end, time, _ in rows]
+    commits = [m.Commit(commit_lsn=lsn, end_lsn=end, commit_time=time) for lsn, end, time, _ in rows]
     assert encode_commits(lsns, ends, times).to_pylist() == list(map(v1.encode, commits))
 
 
@@ -42,7 +42,10 @@ def test_envelopes_equal_those_of_the_codec(rows: list[tuple[int, int, bytes]]) 
         pa.array([row[0] for row in rows], pa.int64()),
         pa.array([row[2] for row in rows], pa.binary()),
     )
-    wanted = [envelope.encode(m.XLogData(lsn, lsn, time, one)) for lsn, time, one in rows]
+    wanted = [
+        envelope.encode(m.XLogData(wal_start=lsn, wal_end=lsn, send_time=time, data=one))
+        for lsn, time, one in rows
+    ]
     made = encode_xlog_data(lsns, np.array([row[1] for row in rows], np.int64), data)
     assert made.to_pylist() == wanted
     frames = encode_copy_data(made).to_pylist()
@@ -65,13 +68,15 @@ def test_out_of_range_numbers_are_refused_with_the_codecs_error(values: dict[str
 
 def test_lsns_of_64_bits_are_encoded() -> None:
     lsns, ones = np.array([(1 << 64) - 1], np.uint64), np.ones(1, np.int64)
-    assert encode_begins(lsns, ones, ones).to_pylist() == [v1.encode(m.Begin((1 << 64) - 1, 1, 1))]
+    assert encode_begins(lsns, ones, ones).to_pylist() == [
+        v1.encode(m.Begin(final_lsn=(1 << 64) - 1, commit_time=1, xid=1))
+    ]
 
 
 def test_a_null_message_is_refused_with_the_codecs_error() -> None:
     data = pa.array([b"a", None], pa.binary())
     with pytest.raises(EncodeError) as wanted:
-        envelope.encode(m.XLogData(1, 1, 1, None))  # type: ignore[arg-type]
+        envelope.encode(m.XLogData(wal_start=1, wal_end=1, send_time=1, data=None))  # type: ignore[arg-type]
     ones = np.ones(2, np.int64)
     with pytest.raises(EncodeError) as raised:
         encode_xlog_data(pa.array(ones), ones, data)
@@ -89,8 +94,12 @@ def test_columns_of_different_lengths_are_refused() -> None:
 @given(
     rows=st.lists(
         st.one_of(
-            st.binary(max_size=9).map(lambda data: m.XLogData(1, 1, 1, data)),
-            st.booleans().map(lambda requested: m.PrimaryKeepalive(1, 1, requested)),
+            st.binary(max_size=9).map(
+                lambda data: m.XLogData(wal_start=1, wal_end=1, send_time=1, data=data)
+            ),
+            st.booleans().map(
+                lambda requested: m.PrimaryKeepalive(wal_end=1, send_time=1, reply_requested=requested)
+            ),
         ),
         max_size=6,
     )
@@ -104,6 +113,8 @@ def test_copy_data_decodes_to_its_envelopes(rows: list[m.XLogData | m.PrimaryKee
 
 @pytest.mark.parametrize("data", [b"d", b"c\0\0\0\4", b"d\0\0\0\3", b"d\xff\xff\xff\xff", b"d\0\0\0\6w"])
 def test_copy_data_that_is_not_whole_is_refused(data: bytes) -> None:
-    whole = encode_copy_data(pa.array([envelope.encode(m.XLogData(1, 1, 1, b"x"))], pa.binary()))[0].as_py()
+    whole = encode_copy_data(
+        pa.array([envelope.encode(m.XLogData(wal_start=1, wal_end=1, send_time=1, data=b"x"))], pa.binary())
+    )[0].as_py()
     with pytest.raises(ValueError, match=f"^byte {len(whole)} is not the start of a whole CopyData message$"):
         decode_copy_data(whole + data)

@@ -30,8 +30,13 @@ from tests.effort import examples, mostly_nightly
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 TUPLES = ("new", "old", "key")
-ID, NAME = m.RelationColumn(1, "id", 23, -1), m.RelationColumn(0, "name", 25, -1)
-RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity.DEFAULT, (ID, NAME))
+ID, NAME = (
+    m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),
+    m.RelationColumn(flags=m.ColumnFlag(0), name="name", type_oid=25, type_modifier=-1),
+)
+RELATION = m.Relation(
+    oid=1, namespace="public", name="t", replica_identity=m.ReplicaIdentity.DEFAULT, columns=(ID, NAME)
+)
 
 Group = tuple[Relation, dict[str, list[tuple[int, TupleData]]]]
 
@@ -218,9 +223,9 @@ def test_null_unchanged_text_and_binary_cells_are_distinguished() -> None:
     decoder = ColumnDecoder(1)
     decoder.decode(encoded(RELATION))
     insert = encoded(
-        m.Insert(1, ("1", None)),
-        m.Insert(1, (b"\0\0\0\2", "caf\udce9")),
-        m.Update(1, ("x", UNCHANGED), key=("7", None)),
+        m.Insert(relation_oid=1, new=("1", None)),
+        m.Insert(relation_oid=1, new=(b"\0\0\0\2", "caf\udce9")),
+        m.Update(relation_oid=1, new=("x", UNCHANGED), key=("7", None)),
     )
     (found,) = decoder.decode(insert).relations
     assert found.new.kinds().to_pydict() == {"id": ["t", "b", "t"], "name": ["n", "t", "u"]}
@@ -240,12 +245,19 @@ def test_a_changed_relation_begins_a_new_schema_version() -> None:
     """A batch may have several schema versions. A Relation message with only a new xid begins none."""
     wider = replace(RELATION, columns=(ID, NAME, replace(NAME, name="more")))
     other = replace(RELATION, oid=2, name="u")
-    row, wide = m.Insert(1, ("1", "a")), m.Insert(1, ("1", "a", "b"))
+    row, wide = m.Insert(relation_oid=1, new=("1", "a")), m.Insert(relation_oid=1, new=("1", "a", "b"))
     decoder = ColumnDecoder(4, streaming="on")
-    first = decoder.decode(encoded(other, RELATION, row, m.Insert(2, ("1", "a")), RELATION, row, wider, wide))
+    first = decoder.decode(
+        encoded(other, RELATION, row, m.Insert(relation_oid=2, new=("1", "a")), RELATION, row, wider, wide)
+    )
     assert [one.relation for one in first.relations] == [RELATION, other, wider]
     assert [one.new.rows.to_pylist() for one in first.relations] == [[2, 5], [3], [7]]
-    stream = m.StreamStart(7, True), replace(wider, xid=8), replace(wide, xid=8), m.StreamStop()
+    stream = (
+        m.StreamStart(xid=7, first_stream_segment=True),
+        replace(wider, xid=8),
+        replace(wide, xid=8),
+        m.StreamStop(),
+    )
     second = decoder.decode(encoded(wide, *stream, wide))
     assert [one.new.rows.to_pylist() for one in second.relations] == [[0, 3, 5]]
     assert second.relations[0].relation == wider
@@ -254,7 +266,7 @@ def test_a_changed_relation_begins_a_new_schema_version() -> None:
 
 def test_domains_have_their_base_types() -> None:
     typed = replace(RELATION, columns=(replace(ID, type_oid=20_000),))
-    data = encoded(m.Type(20_000, "", "int4"), typed, m.Insert(1, ("5",)))
+    data = encoded(m.Type(oid=20_000, namespace="", name="int4"), typed, m.Insert(relation_oid=1, new=("5",)))
     (found,) = ColumnDecoder(1).decode(data).relations
     assert found.relation.columns[0].type_oid == 23
     assert found.new.values()[0].to_pydict() == {"id": [5]}
@@ -262,12 +274,20 @@ def test_domains_have_their_base_types() -> None:
 
 def test_errors_name_the_row() -> None:
     decoder = ColumnDecoder(1)
-    row = m.Insert(1, ("1", "a"))
+    row = m.Insert(relation_oid=1, new=("1", "a"))
     wrong = [
-        (m.Insert(9, ()), StreamError, "row 2: Insert: no Relation message has come for the OID 9"),
-        (m.Insert(1, ()), StreamError, "row 2: Insert: new has 0 columns, but public.t has 2"),
         (
-            m.Update(1, ("1", "a"), old=("1",)),
+            m.Insert(relation_oid=9, new=()),
+            StreamError,
+            "row 2: Insert: no Relation message has come for the OID 9",
+        ),
+        (
+            m.Insert(relation_oid=1, new=()),
+            StreamError,
+            "row 2: Insert: new has 0 columns, but public.t has 2",
+        ),
+        (
+            m.Update(relation_oid=1, new=("1", "a"), old=("1",)),
             StreamError,
             "row 2: Update: old has 1 columns, but public.t has 2",
         ),
@@ -275,7 +295,7 @@ def test_errors_name_the_row() -> None:
     ]
     for message, kind_, text in wrong:
         with pytest.raises(kind_) as error:
-            decoder.decode(encoded(RELATION, row, message, row, m.Insert(8, ())))
+            decoder.decode(encoded(RELATION, row, message, row, m.Insert(relation_oid=8, new=())))
         assert str(error.value).startswith(text)
         assert error.value.message == type(message).__name__
     assert len(decoder.decode(encoded(row)).relations[0].new) == 1
@@ -285,11 +305,16 @@ def test_relations_of_a_batch_with_errors_stay_known() -> None:
     decoder = ColumnDecoder(1)
     with pytest.raises(DecodeError, match="row 0: no bytes"):
         decoder.decode(pa.array([b"", v4.encode(RELATION)], pa.binary()))
-    assert decoder.decode(encoded(m.Insert(1, ("1", "a")))).relations[0].relation == RELATION
+    assert decoder.decode(encoded(m.Insert(relation_oid=1, new=("1", "a")))).relations[0].relation == RELATION
 
 
 def test_a_chunked_array_is_one_batch() -> None:
-    chunks = pa.chunked_array([encoded(RELATION), encoded(m.Insert(1, ("1", "a")), m.Insert(1, ("2", "b")))])
+    chunks = pa.chunked_array(
+        [
+            encoded(RELATION),
+            encoded(m.Insert(relation_oid=1, new=("1", "a")), m.Insert(relation_oid=1, new=("2", "b"))),
+        ]
+    )
     decoded = ColumnDecoder(1).decode(chunks)
     assert decoded.relations[0].new.rows.to_pylist() == [1, 2]
     assert decoded.headers["type"].to_pylist() == ["Relation", "Insert", "Insert"]

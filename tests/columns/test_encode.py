@@ -119,7 +119,7 @@ def test_slices_and_large_types_are_accepted() -> None:
     column = pa.array(["zero", "one", None, "three"])
     made = encode_inserts(1, [column[1:3], column[1:3].cast(pa.large_string())])
     rows: list[TupleData] = [("one", "one"), (None, None)]
-    assert made.to_pylist() == [v1.encode(m.Insert(1, row)) for row in rows]
+    assert made.to_pylist() == [v1.encode(m.Insert(relation_oid=1, new=row)) for row in rows]
 
 
 def test_bytes_under_a_null_are_not_sent() -> None:
@@ -127,15 +127,18 @@ def test_bytes_under_a_null_are_not_sent() -> None:
     column = pa.Array.from_buffers(pa.string(), 2, buffers)
     assert column.to_pylist() == ["a", None]
     made = encode_inserts(1, [column])
-    assert made.to_pylist() == [v1.encode(m.Insert(1, ("a",))), v1.encode(m.Insert(1, (None,)))]
+    assert made.to_pylist() == [
+        v1.encode(m.Insert(relation_oid=1, new=("a",))),
+        v1.encode(m.Insert(relation_oid=1, new=(None,))),
+    ]
 
 
 def test_null_in_an_unchanged_mask_counts_as_false() -> None:
     made = encode_inserts(1, [pa.array(["a", "b", "c"])], unchanged=[pa.array([None, True, False])])
     assert [v1.decode(one) for one in made.to_pylist()] == [
-        m.Insert(1, ("a",)),
-        m.Insert(1, (UNCHANGED,)),
-        m.Insert(1, ("c",)),
+        m.Insert(relation_oid=1, new=("a",)),
+        m.Insert(relation_oid=1, new=(UNCHANGED,)),
+        m.Insert(relation_oid=1, new=("c",)),
     ]
 
 
@@ -151,11 +154,13 @@ def test_encoded_cells_can_be_used_in_several_messages() -> None:
         encode_cells([pa.array(["x", None, "z"]), pa.array([b"", b"b", None])]),
     )
     rows: list[TupleData] = [("1", "x", b""), ("2", None, b"b"), ("3", "z", None)]
-    assert encode_inserts(1, [keys, rest]).to_pylist() == [v1.encode(m.Insert(1, row)) for row in rows]
+    assert encode_inserts(1, [keys, rest]).to_pylist() == [
+        v1.encode(m.Insert(relation_oid=1, new=row)) for row in rows
+    ]
     some = encode_updates(1, [keys[1:], rest.slice(1, 3)]).to_pylist()
-    assert some == [v1.encode(m.Update(1, row)) for row in rows[1:]]
+    assert some == [v1.encode(m.Update(relation_oid=1, new=row)) for row in rows[1:]]
     assert encode_deletes(1, old=[rest.take(pa.array([2]))]).to_pylist() == [
-        v1.encode(m.Delete(1, old=("z", None)))
+        v1.encode(m.Delete(relation_oid=1, old=("z", None)))
     ]
 
 
@@ -169,7 +174,9 @@ def test_encoded_cells_with_null_are_refused() -> None:
 
 
 def test_a_zero_character_is_encoded() -> None:
-    assert encode_inserts(1, [pa.array(["a\0b"])]).to_pylist() == [v1.encode(m.Insert(1, ("a\0b",)))]
+    assert encode_inserts(1, [pa.array(["a\0b"])]).to_pylist() == [
+        v1.encode(m.Insert(relation_oid=1, new=("a\0b",)))
+    ]
 
 
 ONE = [pa.array(["1"])]
@@ -178,13 +185,19 @@ ONE = [pa.array(["1"])]
 @pytest.mark.parametrize(
     ("call", "same"),
     [
-        (lambda: encode_inserts(1 << 32, ONE), lambda: v1.encode(m.Insert(1 << 32, ("1",)))),
-        (lambda: encode_inserts(1, ONE, xid=-1), lambda: v4.encode(m.Insert(1, ("1",), xid=-1))),
-        (lambda: encode_inserts(1, ONE * 65536), lambda: v1.encode(m.Insert(1, ("1",) * 65536))),
-        (lambda: encode_deletes(1), lambda: v1.encode(m.Delete(1))),
+        (lambda: encode_inserts(1 << 32, ONE), lambda: v1.encode(m.Insert(relation_oid=1 << 32, new=("1",)))),
+        (
+            lambda: encode_inserts(1, ONE, xid=-1),
+            lambda: v4.encode(m.Insert(relation_oid=1, new=("1",), xid=-1)),
+        ),
+        (
+            lambda: encode_inserts(1, ONE * 65536),
+            lambda: v1.encode(m.Insert(relation_oid=1, new=("1",) * 65536)),
+        ),
+        (lambda: encode_deletes(1), lambda: v1.encode(m.Delete(relation_oid=1))),
         (
             lambda: encode_updates(1, ONE, key=ONE, old=ONE),
-            lambda: v1.encode(m.Update(1, new=("1",), key=("1",), old=("1",))),
+            lambda: v1.encode(m.Update(relation_oid=1, new=("1",), key=("1",), old=("1",))),
         ),
     ],
 )
@@ -236,7 +249,9 @@ def test_values_are_encoded_as_postgresql_text() -> None:
         ("-1", "t", "1e+20", "1.50", "2000-02-29", "2026-01-02 03:04:05.6+00", "{1,NULL}"),
         (None, "f", "0.5", None, None, None, "{}"),
     ]
-    assert encode_inserts(1, columns_).to_pylist() == [v1.encode(m.Insert(1, row)) for row in rows]
+    assert encode_inserts(1, columns_).to_pylist() == [
+        v1.encode(m.Insert(relation_oid=1, new=row)) for row in rows
+    ]
 
 
 def test_values_without_postgresql_text_are_refused() -> None:

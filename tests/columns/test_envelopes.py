@@ -65,7 +65,7 @@ def same(payloads: Sequence[Buffer]) -> Any:
 
 
 def test_xlog_data_and_keepalives_are_separated() -> None:
-    keepalive = PrimaryKeepalive(0x163B228, 0x2B7E1C0FFEE01, True)
+    keepalive = PrimaryKeepalive(wal_end=0x163B228, send_time=0x2B7E1C0FFEE01, reply_requested=True)
     payloads = [KEEPALIVE, DATA, DATA[:-1], KEEPALIVE, DATA + b"more"]
     wanted = ([0x163B1F0] * 3, [b"S", b"", b"Smore"], [(0, keepalive), (2, keepalive)])
     assert same(payloads) == wanted

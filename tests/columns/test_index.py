@@ -176,7 +176,9 @@ def test_indexes_of_damaged_batches_are_equal(
     )
 
 
-@pytest.mark.parametrize("rows", [[], [None], [v2.encode(m.StreamStart(7, True))], [b"?"]])
+@pytest.mark.parametrize(
+    "rows", [[], [None], [v2.encode(m.StreamStart(xid=7, first_stream_segment=True))], [b"?"]]
+)
 @pytest.mark.parametrize("began", [False, True])
 def test_in_stream_can_be_given_for_each_message(rows: list[bytes | None], began: bool) -> None:
     decoder = StreamDecoder(2, streaming="on")
@@ -188,7 +190,7 @@ def test_in_stream_can_be_given_for_each_message(rows: list[bytes | None], began
 
 def index_of(cells: Sequence[Cell]) -> tuple[PureIndex, KernelIndex]:
     """Return PureIndex and KernelIndex of a batch of Insert messages with one cell each."""
-    data = pa.array([v1.encode(m.Insert(1, (cell,))) for cell in cells], pa.binary())
+    data = pa.array([v1.encode(m.Insert(relation_oid=1, new=(cell,))) for cell in cells], pa.binary())
     return both(data, version=1)
 
 
@@ -251,7 +253,7 @@ def test_an_empty_batch_has_an_empty_index() -> None:
 
 
 def test_no_cells_can_be_read_from_a_batch_without_cells() -> None:
-    data = pa.array([v1.encode(m.Begin(1, 2, 3))], pa.binary())
+    data = pa.array([v1.encode(m.Begin(final_lsn=1, commit_time=2, xid=3))], pa.binary())
     assert_same_columns(*both(data, version=1), np.array([-1, -1]), [*TYPES, (1007, -1)])
 
 
@@ -301,7 +303,7 @@ def test_out_of_range_cell_numbers_are_refused() -> None:
 
 @pytest.mark.parametrize("length", [21, 4000, 2**31 - 1, 2**32 - 1])
 def test_messages_changed_after_indexing_are_refused(length: int) -> None:
-    message = v1.encode(m.Insert(1, ("a" * 20,)))
+    message = v1.encode(m.Insert(relation_oid=1, new=("a" * 20,)))
     shared = bytearray(message)
     buffers = [None, pa.py_buffer(np.array([0, len(message)], np.int32)), pa.py_buffer(shared)]
     index = KernelIndex(pa.Array.from_buffers(pa.binary(), 1, buffers), StreamDecoder(1))

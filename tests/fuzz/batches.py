@@ -136,7 +136,7 @@ def cells(data: bytes) -> None:
         size = reader.integer()
         raw = reader.take(size & 0x7F)
         cells.append(raw if size & 0x80 else raw.decode("utf-8", "surrogateescape"))
-    messages = [v1.encode(m.Insert(1, (cell,))) for cell in cells]
+    messages = [v1.encode(m.Insert(relation_oid=1, new=(cell,))) for cell in cells]
     offsets = np.cumsum([0, *map(len, messages)], dtype=np.int32)
     batch = array(pa.binary(), 0, offsets, exact(b"".join(messages)), None)
     pure_index, fast = PureIndex(batch, StreamDecoder(1)), KernelIndex(batch, StreamDecoder(1))

@@ -71,7 +71,11 @@ def test_messages_before_an_error_are_received_first(
             connection.receive,
             connection.fileno,
             connection.end_replication,
-            lambda: connection.send(StandbyStatusUpdate(0, 0, 0, 0, False)),
+            lambda: connection.send(
+                StandbyStatusUpdate(
+                    written_lsn=0, flushed_lsn=0, applied_lsn=0, send_time=0, reply_requested=False
+                )
+            ),
         ):
             with pytest.raises(error, match=text) as caught:
                 use()

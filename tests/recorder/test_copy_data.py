@@ -75,8 +75,10 @@ def test_messages_may_arrive_in_any_pieces(name: str, choice: st.DataObject) -> 
         assert left == rest  # libpq reads them
 
 
-ENVELOPES = [envelope.encode(XLogData(n, n, 0, b"m" * n)) for n in (0, 1, 300, 70_000)]
-KEEPALIVE = PrimaryKeepalive(5, 6, True)
+ENVELOPES = [
+    envelope.encode(XLogData(wal_start=n, wal_end=n, send_time=0, data=b"m" * n)) for n in (0, 1, 300, 70_000)
+]
+KEEPALIVE = PrimaryKeepalive(wal_end=5, send_time=6, reply_requested=True)
 STREAM = [
     message(b"W", b"\0\0\0"),
     *(message(b"d", one) for one in ENVELOPES[:2]),

@@ -53,8 +53,8 @@ def inserts(rows: Sequence[Row], binary_columns: Sequence[bool]) -> list[bytes]:
     return [
         v1.encode(
             Insert(
-                7,
-                tuple(
+                relation_oid=7,
+                new=tuple(
                     value if value is None or stays else value.decode("utf-8", "surrogateescape")
                     for value, stays in zip(row, binary_columns, strict=True)
                 ),

@@ -30,8 +30,17 @@ def test_removed_segments_are_noticed(tmp_path: Path) -> None:
     """The acknowledged LSN exceeds all LSNs in segments, so only the number of segments shows the loss."""
     writer = SegmentWriter(tmp_path, PARALLEL, FIRST)
     for lsn in (10, 20):
-        transaction = (Begin(lsn, 0, 1), Commit(lsn, lsn + 1, 0))
-        writer.write([XLogData(lsn, lsn, 0, encode_for(message, 4)) for message in transaction], 0)
+        transaction = (
+            Begin(final_lsn=lsn, commit_time=0, xid=1),
+            Commit(commit_lsn=lsn, end_lsn=lsn + 1, commit_time=0),
+        )
+        writer.write(
+            [
+                XLogData(wal_start=lsn, wal_end=lsn, send_time=0, data=encode_for(message, 4))
+                for message in transaction
+            ],
+            0,
+        )
         writer.rotate()
     slot, system, database = WHOSE
     state = State(

@@ -191,15 +191,18 @@ def at_work(folder: Path, **options: Any) -> Iterator[Lab]:
 
 def transaction(lsn: int) -> list[Message]:
     """Return the messages of an empty transaction that ends at an LSN."""
-    return sent(Begin(lsn - 10, 0, 7), Commit(lsn - 10, lsn, 0))
+    return sent(
+        Begin(final_lsn=lsn - 10, commit_time=0, xid=7),
+        Commit(commit_lsn=lsn - 10, end_lsn=lsn, commit_time=0),
+    )
 
 
 def sent(*messages: Message) -> list[Message]:
-    return [XLogData(0, 0, 0, v2.encode(message)) for message in messages]
+    return [XLogData(wal_start=0, wal_end=0, send_time=0, data=v2.encode(message)) for message in messages]
 
 
 def keepalive(lsn: int, *, reply: bool = False) -> PrimaryKeepalive:
-    return PrimaryKeepalive(lsn, 0, reply)
+    return PrimaryKeepalive(wal_end=lsn, send_time=0, reply_requested=reply)
 
 
 def test_a_keepalive_that_requests_a_reply_is_answered_at_once(tmp_path: Path) -> None:

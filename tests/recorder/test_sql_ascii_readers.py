@@ -43,9 +43,15 @@ def folder(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             b"PREPARE TRANSACTION 'g\xff'",
         ):
             connection.execute(statement)
-        sent = [XLogData(0, 0, 0, data) for (data,) in connection.execute(changes.encode())]
+        sent = [
+            XLogData(wal_start=0, wal_end=0, send_time=0, data=data)
+            for (data,) in connection.execute(changes.encode())
+        ]
         connection.execute(b"COMMIT PREPARED 'g\xff'")
-        rest = [XLogData(0, 0, 0, data) for (data,) in connection.execute(changes.encode())]
+        rest = [
+            XLogData(wal_start=0, wal_end=0, send_time=0, data=data)
+            for (data,) in connection.execute(changes.encode())
+        ]
         connection.execute(f"SELECT pg_drop_replication_slot('{DATABASE}')")
     folder = tmp_path_factory.mktemp("recording")
     recordings.write(folder, recordings.PARALLEL, [*sent, *rest], len(sent))

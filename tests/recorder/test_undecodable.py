@@ -27,9 +27,13 @@ from tests.recorder.lab import wait_until
 from tests.recorder.test_session import at_work, transaction
 
 RELATION = Relation(
-    16384, "public", "t", ReplicaIdentity.DEFAULT, (RelationColumn(ColumnFlag.KEY, "id", 23, -1),)
+    oid=16384,
+    namespace="public",
+    name="t",
+    replica_identity=ReplicaIdentity.DEFAULT,
+    columns=(RelationColumn(flags=ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),),
 )
-INSERT = encode(Insert(16384, new=("12345",)))
+INSERT = encode(Insert(relation_oid=16384, new=("12345",)))
 
 UNDECODABLE = {
     "one flipped bit in the length of a cell": (
@@ -38,17 +42,20 @@ UNDECODABLE = {
     ),
     "bytes behind the message": (INSERT + b"\0", "the message ends here, 1 more bytes follow"),
     "an unknown tag": (b"x" + INSERT[1:], "tag"),
-    "a relation that was not described": (encode(Insert(16385, new=("1",))), "no Relation message"),
-    "another number of columns": (encode(Delete(16384, key=("1", "2"))), "key has 2 columns"),
+    "a relation that was not described": (
+        encode(Insert(relation_oid=16385, new=("1",))),
+        "no Relation message",
+    ),
+    "another number of columns": (encode(Delete(relation_oid=16384, key=("1", "2"))), "key has 2 columns"),
     "a truncate of an unknown relation": (
-        encode(Truncate(TruncateOption(0), (16384, 16385))),
+        encode(Truncate(options=TruncateOption(0), relation_oids=(16384, 16385))),
         "no Relation message",
     ),
 }
 
 
 def xlog(lsn: int, *data: bytes) -> list[Message]:
-    return [XLogData(lsn, lsn, 0, one) for one in data]
+    return [XLogData(wal_start=lsn, wal_end=lsn, send_time=0, data=one) for one in data]
 
 
 @pytest.mark.parametrize("fault", UNDECODABLE)
@@ -57,8 +64,8 @@ def test_an_undecodable_message_ends_the_run_unacknowledged(tmp_path: Path, faul
     with at_work(tmp_path) as lab:
         lab.connection.say(*transaction(200))
         wait_until(lambda: lab.heard[-1:] == [200])
-        begin = [encode(Begin(0x2EE, 0, 8)), encode(RELATION), INSERT]
-        end = encode(Commit(0x2EE, 0x300, 0))
+        begin = [encode(Begin(final_lsn=0x2EE, commit_time=0, xid=8)), encode(RELATION), INSERT]
+        end = encode(Commit(commit_lsn=0x2EE, end_lsn=0x300, commit_time=0))
         lab.connection.say(*xlog(0x2E0, *begin, data, end))
         wait_until(lambda: not lab.thread.is_alive())
     assert isinstance(lab.failure, DecodeError)
@@ -73,7 +80,9 @@ def test_an_undecodable_message_ends_the_run_unacknowledged(tmp_path: Path, faul
 def test_the_error_keeps_message_field_and_offset(tmp_path: Path) -> None:
     data, _ = UNDECODABLE["one flipped bit in the length of a cell"]
     with at_work(tmp_path) as lab:
-        lab.connection.say(*xlog(0x2E0, encode(Begin(0x2EE, 0, 8)), encode(RELATION), data))
+        lab.connection.say(
+            *xlog(0x2E0, encode(Begin(final_lsn=0x2EE, commit_time=0, xid=8)), encode(RELATION), data)
+        )
         wait_until(lambda: not lab.thread.is_alive())
     assert isinstance(lab.failure, DecodeError)
     assert (lab.failure.message, lab.failure.field) == ("Insert", "new[0]")

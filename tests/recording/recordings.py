@@ -54,7 +54,9 @@ def source(name: str) -> Source:
 def sent(name: str) -> list[XLogData]:
     """Return the messages of a capture in XLogData; LSNs are 0 if the capture has no LSNs."""
     return [
-        line.envelope if isinstance(line.envelope, XLogData) else XLogData(0, 0, 0, line.data)
+        line.envelope
+        if isinstance(line.envelope, XLogData)
+        else XLogData(wal_start=0, wal_end=0, send_time=0, data=line.data)
         for line in corpus.read(name)[1]
         if line.message is not None
     ]
@@ -62,7 +64,10 @@ def sent(name: str) -> list[XLogData]:
 
 def wrapped(*messages: Message, lsn: int = 0) -> list[XLogData]:
     """Return messages in XLogData, as a walsender sends them."""
-    return [XLogData(lsn, lsn, 0, encode_for(one, PARALLEL.proto_version)) for one in messages]
+    return [
+        XLogData(wal_start=lsn, wal_end=lsn, send_time=0, data=encode_for(one, PARALLEL.proto_version))
+        for one in messages
+    ]
 
 
 def write(

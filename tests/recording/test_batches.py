@@ -98,8 +98,18 @@ def columns(*messages: m.Message, lsn: int = 100) -> tuple[pa.Array, pa.Array, p
     return pa.array([lsn] * len(data), pa.int64()), times, pa.array(data, pa.binary())
 
 
-RELATION = m.Relation(1, "s", "t", m.ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "a", 25, -1),))
-WHOLE = (m.Begin(90, 5, 7), m.Insert(1, ("x",)), m.Commit(90, 100, 5))
+RELATION = m.Relation(
+    oid=1,
+    namespace="s",
+    name="t",
+    replica_identity=m.ReplicaIdentity.DEFAULT,
+    columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="a", type_oid=25, type_modifier=-1),),
+)
+WHOLE = (
+    m.Begin(final_lsn=90, commit_time=5, xid=7),
+    m.Insert(relation_oid=1, new=("x",)),
+    m.Commit(commit_lsn=90, end_lsn=100, commit_time=5),
+)
 
 
 def test_described_relations_are_in_the_keyframe(tmp_path: Path) -> None:
@@ -125,10 +135,10 @@ def test_a_segment_ends_after_the_message_that_fills_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("messages", "text"),
     [
-        ((m.Begin(90, 5, 7), *WHOLE), "transaction 7 is still open"),
-        ((m.StreamStart(8, True), *WHOLE), "transaction 8 is still open"),
-        ((*WHOLE, m.Commit(90, 100, 5)), "no transaction is open"),
-        ((m.StreamStart(8, False),), "has not had its first block"),
+        ((m.Begin(final_lsn=90, commit_time=5, xid=7), *WHOLE), "transaction 7 is still open"),
+        ((m.StreamStart(xid=8, first_stream_segment=True), *WHOLE), "transaction 8 is still open"),
+        ((*WHOLE, m.Commit(commit_lsn=90, end_lsn=100, commit_time=5)), "no transaction is open"),
+        ((m.StreamStart(xid=8, first_stream_segment=False),), "has not had its first block"),
     ],
 )
 def test_out_of_place_messages_are_refused(
@@ -154,9 +164,9 @@ def test_a_batch_is_freed_if_little_of_it_is_stored(tmp_path: Path) -> None:
     start = msgspec.structs.replace(recordings.FIRST, lsn=100)
     writer = SegmentWriter(tmp_path, recordings.PARALLEL, start, run=jobs.append)
     pool = pa.default_memory_pool()
-    writer.write_batch(*columns(m.Begin(90, 5, 7)))
+    writer.write_batch(*columns(m.Begin(final_lsn=90, commit_time=5, xid=7)))
     before = pool.bytes_allocated()
     for _ in range(50):
-        writer.write_batch(*columns(RELATION, *[m.Insert(1, ("x" * 10_000,))] * 10))
+        writer.write_batch(*columns(RELATION, *[m.Insert(relation_oid=1, new=("x" * 10_000,))] * 10))
     assert not jobs
     assert pool.bytes_allocated() - before < 1 << 20

@@ -40,8 +40,12 @@ def words(line: str) -> list[str]:
 
 
 def relation(*names: str, oid: int = 1, name: str = "t") -> m.Relation:
-    columns = tuple(m.RelationColumn(0, name, 25, -1) for name in names)
-    return m.Relation(oid, "public", name, ReplicaIdentity("d"), columns)
+    columns = tuple(
+        m.RelationColumn(flags=m.ColumnFlag(0), name=name, type_oid=25, type_modifier=-1) for name in names
+    )
+    return m.Relation(
+        oid=oid, namespace="public", name=name, replica_identity=ReplicaIdentity("d"), columns=columns
+    )
 
 
 @pytest.fixture
@@ -50,8 +54,18 @@ def folder(tmp_path: Path) -> Path:
     streamed = msgspec.structs.replace(relation("id", "v"), xid=7)
     recordings.record(
         tmp_path,
-        *(m.Begin(16, 0, 5), relation("id"), m.Insert(1, ("a",)), m.Commit(16, 32, 0)),
-        *(m.StreamStart(7, True), streamed, m.StreamStop(), m.StreamCommit(7, 48, 64, 1_000_000)),
+        *(
+            m.Begin(final_lsn=16, commit_time=0, xid=5),
+            relation("id"),
+            m.Insert(relation_oid=1, new=("a",)),
+            m.Commit(commit_lsn=16, end_lsn=32, commit_time=0),
+        ),
+        *(
+            m.StreamStart(xid=7, first_stream_segment=True),
+            streamed,
+            m.StreamStop(),
+            m.StreamCommit(xid=7, commit_lsn=48, end_lsn=64, commit_time=1_000_000),
+        ),
         cut=5,
     )
     recordings.record(tmp_path, relation("id", "v"), relation("\x1b[31m", oid=2, name="\x1b[2Ju"))

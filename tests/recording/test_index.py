@@ -134,12 +134,43 @@ def test_ends_have_type_lsn_and_segments(tmp_path: Path) -> None:
     """A streamed transaction commits after a savepoint's rollback, another aborts, others are prepared."""
     said = recordings.record(
         tmp_path,
-        *(m.StreamStart(7, True), m.Insert(1, ("a",), 7), m.Insert(1, ("b",), 8), m.StreamStop()),
-        *(m.StreamStart(9, True), m.Insert(1, ("c",), 9), m.StreamStop()),
-        *(m.StreamAbort(7, 8, 50, 5), m.StreamStart(7, False), m.Insert(1, ("d",), 7), m.StreamStop()),
-        *(m.StreamAbort(9, 9, 60, 6), m.StreamCommit(7, 70, 80, 8)),
-        *(m.BeginPrepare(90, 95, 9, 10, "g"), m.Insert(1, ("e",)), m.Prepare(90, 95, 9, 10, "g")),
-        *(m.CommitPrepared(100, 105, 10, 10, "g"), m.RollbackPrepared(10, 110, 1, 11, 6, "before")),
+        *(
+            m.StreamStart(xid=7, first_stream_segment=True),
+            m.Insert(relation_oid=1, new=("a",), xid=7),
+            m.Insert(relation_oid=1, new=("b",), xid=8),
+            m.StreamStop(),
+        ),
+        *(
+            m.StreamStart(xid=9, first_stream_segment=True),
+            m.Insert(relation_oid=1, new=("c",), xid=9),
+            m.StreamStop(),
+        ),
+        *(
+            m.StreamAbort(xid=7, subxid=8, abort_lsn=50, abort_time=5),
+            m.StreamStart(xid=7, first_stream_segment=False),
+            m.Insert(relation_oid=1, new=("d",), xid=7),
+            m.StreamStop(),
+        ),
+        *(
+            m.StreamAbort(xid=9, subxid=9, abort_lsn=60, abort_time=6),
+            m.StreamCommit(xid=7, commit_lsn=70, end_lsn=80, commit_time=8),
+        ),
+        *(
+            m.BeginPrepare(prepare_lsn=90, end_lsn=95, prepare_time=9, xid=10, gid="g"),
+            m.Insert(relation_oid=1, new=("e",)),
+            m.Prepare(prepare_lsn=90, end_lsn=95, prepare_time=9, xid=10, gid="g"),
+        ),
+        *(
+            m.CommitPrepared(commit_lsn=100, end_lsn=105, commit_time=10, xid=10, gid="g"),
+            m.RollbackPrepared(
+                prepare_end_lsn=10,
+                rollback_end_lsn=110,
+                prepare_time=1,
+                rollback_time=11,
+                xid=6,
+                gid="before",
+            ),
+        ),
         cut=4,
     )
     assert [[(part.begin, part.xid, part.changes) for part in one.parts] for one in said] == [
@@ -171,8 +202,17 @@ def prepared(said: list[Metadata]) -> list[list[str]]:
 
 
 def test_a_reused_xid_is_another_transaction(tmp_path: Path) -> None:
-    block = (m.StreamStart(7, True), m.Insert(1, ("a",), 7), m.StreamStop())
+    block = (
+        m.StreamStart(xid=7, first_stream_segment=True),
+        m.Insert(relation_oid=1, new=("a",), xid=7),
+        m.StreamStop(),
+    )
     said = recordings.record(
-        tmp_path, *block, m.StreamCommit(7, 10, 20, 1), *block, m.StreamCommit(7, 30, 40, 2), cut=2
+        tmp_path,
+        *block,
+        m.StreamCommit(xid=7, commit_lsn=10, end_lsn=20, commit_time=1),
+        *block,
+        m.StreamCommit(xid=7, commit_lsn=30, end_lsn=40, commit_time=2),
+        cut=2,
     )
     assert [(end.begin, end.segments) for one in said for end in one.ends] == [(0, (1, 2)), (4, (3, 4))]

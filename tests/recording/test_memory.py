@@ -16,7 +16,13 @@ from pgoutput.recording.segment_file import message_batch
 from tests.recording import recordings
 
 MIB = 1 << 20
-RELATION = m.Relation(1, "public", "t", ReplicaIdentity("d"), (m.RelationColumn(0, "v", 25, -1),))
+RELATION = m.Relation(
+    oid=1,
+    namespace="public",
+    name="t",
+    replica_identity=ReplicaIdentity("d"),
+    columns=(m.RelationColumn(flags=m.ColumnFlag(0), name="v", type_oid=25, type_modifier=-1),),
+)
 PROGRAM = """
 import re, sys
 from pathlib import Path
@@ -46,8 +52,14 @@ def grown(*arguments: object) -> int:
 
 def write(folder: Path, sizes: list[int]) -> Path:
     """Write a segment as the recorder does; its one transaction inserts values of these sizes in bytes."""
-    inserts = [m.Insert(1, ("x" * size,)) for size in sizes]
-    recordings.record(folder, m.Begin(16, 0, 5), RELATION, *inserts, m.Commit(16, 32, 0))
+    inserts = [m.Insert(relation_oid=1, new=("x" * size,)) for size in sizes]
+    recordings.record(
+        folder,
+        m.Begin(final_lsn=16, commit_time=0, xid=5),
+        RELATION,
+        *inserts,
+        m.Commit(commit_lsn=16, end_lsn=32, commit_time=0),
+    )
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,19 +15,44 @@ from pgoutput.stream import Transaction, encode_for
 from tests.recording import recordings
 from tests.recording.recordings import PARALLEL, record
 
-T = m.Relation(1, "public", "t", ReplicaIdentity("d"), (m.RelationColumn(1, "id", 25, -1),))
-BEGIN, COMMIT = m.Begin(100, 1, 5), m.Commit(100, 110, 1)
-WHOLE = (BEGIN, m.Insert(1, ("whole",)), COMMIT)
-BLOCKS = (
-    *(m.StreamStart(7, True), m.Insert(1, ("kept",), 7), m.Insert(1, ("rolled back",), 8), m.StreamStop()),
-    *(m.StreamAbort(7, 8, 180, 2), m.StreamStart(7, False), m.Insert(1, ("late",), 7), m.StreamStop()),
+T = m.Relation(
+    oid=1,
+    namespace="public",
+    name="t",
+    replica_identity=ReplicaIdentity("d"),
+    columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=25, type_modifier=-1),),
 )
-STREAMED = (*BLOCKS, m.StreamCommit(7, 200, 210, 2))
-STREAM_PREPARED = (*BLOCKS, m.StreamPrepare(200, 210, 2, 7, "s"))
-PREPARED = (m.BeginPrepare(300, 310, 3, 9, "g"), m.Insert(1, ("prepared",)), m.Prepare(300, 310, 3, 9, "g"))
-COMMIT_PREPARED = m.CommitPrepared(400, 410, 4, 9, "g")
-ROLLBACK_PREPARED = m.RollbackPrepared(310, 410, 3, 4, 9, "g")
-MESSAGE = m.LogicalMessage(0, 500, "prefix", b"content")
+BEGIN, COMMIT = (
+    m.Begin(final_lsn=100, commit_time=1, xid=5),
+    m.Commit(commit_lsn=100, end_lsn=110, commit_time=1),
+)
+WHOLE = (BEGIN, m.Insert(relation_oid=1, new=("whole",)), COMMIT)
+BLOCKS = (
+    *(
+        m.StreamStart(xid=7, first_stream_segment=True),
+        m.Insert(relation_oid=1, new=("kept",), xid=7),
+        m.Insert(relation_oid=1, new=("rolled back",), xid=8),
+        m.StreamStop(),
+    ),
+    *(
+        m.StreamAbort(xid=7, subxid=8, abort_lsn=180, abort_time=2),
+        m.StreamStart(xid=7, first_stream_segment=False),
+        m.Insert(relation_oid=1, new=("late",), xid=7),
+        m.StreamStop(),
+    ),
+)
+STREAMED = (*BLOCKS, m.StreamCommit(xid=7, commit_lsn=200, end_lsn=210, commit_time=2))
+STREAM_PREPARED = (*BLOCKS, m.StreamPrepare(prepare_lsn=200, end_lsn=210, prepare_time=2, xid=7, gid="s"))
+PREPARED = (
+    m.BeginPrepare(prepare_lsn=300, end_lsn=310, prepare_time=3, xid=9, gid="g"),
+    m.Insert(relation_oid=1, new=("prepared",)),
+    m.Prepare(prepare_lsn=300, end_lsn=310, prepare_time=3, xid=9, gid="g"),
+)
+COMMIT_PREPARED = m.CommitPrepared(commit_lsn=400, end_lsn=410, commit_time=4, xid=9, gid="g")
+ROLLBACK_PREPARED = m.RollbackPrepared(
+    prepare_end_lsn=310, rollback_end_lsn=410, prepare_time=3, rollback_time=4, xid=9, gid="g"
+)
+MESSAGE = m.LogicalMessage(flags=m.MessageFlag(0), lsn=500, prefix="prefix", content=b"content")
 
 
 def rows(folder: Path) -> list[tuple[int, list[object]]]:
@@ -56,7 +82,10 @@ def is_sound(folder: Path, said: list[Metadata]) -> None:
         (WHOLE, (5, ["whole"])),
         (STREAMED, (7, ["kept", "late"])),
         ((*PREPARED, COMMIT_PREPARED), (9, ["prepared"])),
-        ((*STREAM_PREPARED, m.CommitPrepared(400, 410, 4, 7, "s")), (7, ["kept", "late"])),
+        (
+            (*STREAM_PREPARED, m.CommitPrepared(commit_lsn=400, end_lsn=410, commit_time=4, xid=7, gid="s")),
+            (7, ["kept", "late"]),
+        ),
     ],
     ids=["whole", "streamed", "prepared", "streamed and prepared"],
 )
@@ -77,19 +106,32 @@ def test_transactions_are_recorded_once_wherever_the_connection_breaks(
 
 def test_transactions_voided_by_a_new_session_are_stored_but_have_no_end(tmp_path: Path) -> None:
     """The messages of the voided transaction are stored, but no metadata lists an end of the transaction."""
-    first = record(tmp_path, T, BEGIN, m.Insert(1, ("void",)))
+    first = record(tmp_path, T, BEGIN, m.Insert(relation_oid=1, new=("void",)))
     assert [(one.transactions, one.ends, one.end_lsn) for one in first] == [(0, (), 0)]
     assert [(part.begin, part.xid, part.changes) for part in first[0].parts] == [(1, 5, 1)]
     second = record(tmp_path, T, *WHOLE)[1:]
     assert [(one.transactions, one.parts, one.ends) for one in second] == [(1, (), ())]
     assert [(one.first_position, one.keyframe) for one in second] == [(3, 0)]
-    assert recordings.stored(tmp_path) == encoded(T, BEGIN, m.Insert(1, ("void",)), T, *WHOLE)
+    assert recordings.stored(tmp_path) == encoded(
+        T, BEGIN, m.Insert(relation_oid=1, new=("void",)), T, *WHOLE
+    )
 
 
 def test_later_sessions_can_end_prepared_transactions(tmp_path: Path) -> None:
     record(tmp_path, T, *STREAM_PREPARED, *PREPARED, cut=4)
-    record(tmp_path, T, m.Begin(320, 1, 6), m.Commit(320, 330, 1))
-    said = record(tmp_path, COMMIT_PREPARED, m.RollbackPrepared(210, 430, 2, 4, 7, "s"))
+    record(
+        tmp_path,
+        T,
+        m.Begin(final_lsn=320, commit_time=1, xid=6),
+        m.Commit(commit_lsn=320, end_lsn=330, commit_time=1),
+    )
+    said = record(
+        tmp_path,
+        COMMIT_PREPARED,
+        m.RollbackPrepared(
+            prepare_end_lsn=210, rollback_end_lsn=430, prepare_time=2, rollback_time=4, xid=7, gid="s"
+        ),
+    )
     assert rows(tmp_path) == [(6, []), (9, ["prepared"])]
     is_sound(tmp_path, said)
     last = said[-1]
@@ -98,10 +140,13 @@ def test_later_sessions_can_end_prepared_transactions(tmp_path: Path) -> None:
         ("CommitPrepared", "g", 10, (3, 4), ()),
         ("RollbackPrepared", "s", 1, (1, 2, 3), (8,)),
     ]
-    at = (300, 310, 3, 9, "g")
+    at: dict[str, Any] = {"prepare_lsn": 300, "end_lsn": 310, "prepare_time": 3, "xid": 9, "gid": "g"}
     prepared = [
-        *(m.BeginPrepare(200, 210, 2, 7, "s"), m.Prepare(200, 210, 2, 7, "s")),
-        *(m.BeginPrepare(*at), m.Prepare(*at)),
+        *(
+            m.BeginPrepare(prepare_lsn=200, end_lsn=210, prepare_time=2, xid=7, gid="s"),
+            m.Prepare(prepare_lsn=200, end_lsn=210, prepare_time=2, xid=7, gid="s"),
+        ),
+        *(m.BeginPrepare(**at), m.Prepare(**at)),
     ]
     assert recordings.decoded(tmp_path / "0000000006.parquet")[: last.keyframe] == prepared
 
@@ -119,7 +164,9 @@ def test_resent_transactions_are_not_stored_again(tmp_path: Path) -> None:
 
 def test_a_transaction_that_commits_right_after_a_logical_message_is_stored(tmp_path: Path) -> None:
     """A logical message's LSN is the end of its WAL record, at which the record of a commit can begin."""
-    message = m.LogicalMessage(0, COMMIT.commit_lsn, "prefix", b"content")
+    message = m.LogicalMessage(
+        flags=m.MessageFlag(0), lsn=COMMIT.commit_lsn, prefix="prefix", content=b"content"
+    )
     record(tmp_path, message)
     said = record(tmp_path, message, T, *WHOLE)
     assert recordings.stored(tmp_path) == encoded(message, T, *WHOLE)
@@ -133,7 +180,13 @@ def test_a_transaction_that_commits_right_after_a_logical_message_is_stored(tmp_
         (MESSAGE,),
         (COMMIT_PREPARED,),
         (ROLLBACK_PREPARED,),
-        (BEGIN, m.Origin(1, "o"), m.LogicalMessage(1, 99, "", b""), m.Truncate(0, (1,)), COMMIT),
+        (
+            BEGIN,
+            m.Origin(origin_lsn=1, name="o"),
+            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=99, prefix="", content=b""),
+            m.Truncate(options=m.TruncateOption(0), relation_oids=(1,)),
+            COMMIT,
+        ),
     ],
     ids=lambda again: type(again[0]).__name__,
 )
@@ -144,7 +197,12 @@ def test_resent_transactions_alone_make_no_segment(tmp_path: Path, again: tuple[
     writer.write(recordings.wrapped(*again), 0)
     writer.rotate()
     assert [path.name for path in tmp_path.iterdir()] == ["0000000001.parquet"]
-    later = (T, m.Begin(500, 9, 11), m.Insert(1, ("new",)), m.Commit(500, 510, 9))
+    later = (
+        T,
+        m.Begin(final_lsn=500, commit_time=9, xid=11),
+        m.Insert(relation_oid=1, new=("new",)),
+        m.Commit(commit_lsn=500, end_lsn=510, commit_time=9),
+    )
     writer.write(recordings.wrapped(*later), 0)
     writer.rotate()
     assert recordings.stored(tmp_path / "0000000002.parquet") == encoded(*later)
@@ -166,7 +224,7 @@ def test_a_resent_streamed_transaction_ends_with_an_abort(
     """For the repeated commit of resent stream blocks, an abort is stored, which voids the blocks."""
     record(tmp_path, T, *BLOCKS, end)
     said = record(tmp_path, T, *BLOCKS, end)
-    abort = m.StreamAbort(7, 7, 200, 2)
+    abort = m.StreamAbort(xid=7, subxid=7, abort_lsn=200, abort_time=2)
     assert recordings.stored(tmp_path / "0000000002.parquet") == encoded(T, *BLOCKS, abort)
     assert [(one.type, one.begin) for one in said[1].ends] == [("StreamAbort", 11)]
     assert [one.gid for one in said[1].prepared] == stored
@@ -181,7 +239,7 @@ def test_an_abort_stored_for_a_commit_follows_the_streaming_option(tmp_path: Pat
     blocks = [one for one in STREAMED if not isinstance(one, m.StreamAbort)]
     for start in (recordings.FIRST, SessionStart(session=2, number=2, position=9, lsn=210)):
         recordings.write(tmp_path, source, recordings.wrapped(T, *blocks), None, start)
-    assert recordings.stored(tmp_path)[-1] == encode_for(m.StreamAbort(7, 7), 4)
+    assert recordings.stored(tmp_path)[-1] == encode_for(m.StreamAbort(xid=7, subxid=7), 4)
     assert rows(tmp_path) == [(7, ["kept", "rolled back", "late"])]
 
 
@@ -206,27 +264,52 @@ def test_a_transaction_prepared_before_two_phase_is_stored_with_its_commit(
 def test_a_keyframe_has_only_relations_of_its_session(tmp_path: Path) -> None:
     """A keyframe does not contain Relation messages of the preceding session."""
     record(tmp_path, T, *WHOLE)
-    record(tmp_path, m.Begin(120, 1, 6), m.Commit(120, 130, 1), T, m.Begin(140, 1, 7), cut=3)
-    assert recordings.decoded(tmp_path / "0000000002.parquet")[0] == m.Begin(120, 1, 6)
-    assert recordings.decoded(tmp_path / "0000000003.parquet") == [T, m.Begin(140, 1, 7)]
+    record(
+        tmp_path,
+        m.Begin(final_lsn=120, commit_time=1, xid=6),
+        m.Commit(commit_lsn=120, end_lsn=130, commit_time=1),
+        T,
+        m.Begin(final_lsn=140, commit_time=1, xid=7),
+        cut=3,
+    )
+    assert recordings.decoded(tmp_path / "0000000002.parquet")[0] == m.Begin(
+        final_lsn=120, commit_time=1, xid=6
+    )
+    assert recordings.decoded(tmp_path / "0000000003.parquet") == [
+        T,
+        m.Begin(final_lsn=140, commit_time=1, xid=7),
+    ]
 
 
 def test_a_keyframe_has_all_open_state_in_order(tmp_path: Path) -> None:
     """The order is types, relations, prepared transactions, streamed transactions, current transaction."""
-    mood, origin = m.Type(20_000, "public", "mood"), m.Origin(3, "elsewhere")
+    mood, origin = (
+        m.Type(oid=20_000, namespace="public", name="mood"),
+        m.Origin(origin_lsn=3, name="elsewhere"),
+    )
     before = (
-        *(mood, T, *PREPARED, m.StreamStart(7, True), m.Origin(0, "far"), m.StreamStop()),
-        *(m.StreamStart(8, True), m.StreamStop()),
+        *(
+            mood,
+            T,
+            *PREPARED,
+            m.StreamStart(xid=7, first_stream_segment=True),
+            m.Origin(origin_lsn=0, name="far"),
+            m.StreamStop(),
+        ),
+        *(m.StreamStart(xid=8, first_stream_segment=True), m.StreamStop()),
     )
     streams = before[5:]
     cases: dict[tuple[Message, ...], tuple[tuple[Message, ...], Message]] = {
         (): ((), MESSAGE),
-        (BEGIN, origin, m.Insert(1, ("a",))): ((BEGIN, origin), COMMIT),
-        (m.BeginPrepare(600, 610, 1, 11, "h"),): (
-            (m.BeginPrepare(600, 610, 1, 11, "h"),),
-            m.Prepare(600, 610, 1, 11, "h"),
+        (BEGIN, origin, m.Insert(relation_oid=1, new=("a",))): ((BEGIN, origin), COMMIT),
+        (m.BeginPrepare(prepare_lsn=600, end_lsn=610, prepare_time=1, xid=11, gid="h"),): (
+            (m.BeginPrepare(prepare_lsn=600, end_lsn=610, prepare_time=1, xid=11, gid="h"),),
+            m.Prepare(prepare_lsn=600, end_lsn=610, prepare_time=1, xid=11, gid="h"),
         ),
-        (m.StreamStart(9, True), m.Insert(1, ("a",), 9)): ((m.StreamStart(9, True),), m.StreamStop()),
+        (m.StreamStart(xid=9, first_stream_segment=True), m.Insert(relation_oid=1, new=("a",), xid=9)): (
+            (m.StreamStart(xid=9, first_stream_segment=True),),
+            m.StreamStop(),
+        ),
     }
     for number, (opened, (again, after)) in enumerate(cases.items()):
         folder = tmp_path / str(number)
@@ -240,7 +323,7 @@ def test_a_keyframe_has_all_open_state_in_order(tmp_path: Path) -> None:
 
 def test_an_abort_of_an_unknown_transaction_is_not_stored(tmp_path: Path) -> None:
     """PostgreSQL 18.0 to 18.4 sends such an abort, which readers of the recording would refuse."""
-    stray = m.StreamAbort(5, 6, 90, 1)
+    stray = m.StreamAbort(xid=5, subxid=6, abort_lsn=90, abort_time=1)
     record(tmp_path, stray, T, *WHOLE, *BLOCKS, stray, STREAMED[-1])
     assert recordings.stored(tmp_path) == encoded(T, *WHOLE, *STREAMED)
     assert rows(tmp_path) == [(5, ["whole"]), (7, ["kept", "late"])]
@@ -250,8 +333,11 @@ def test_segments_can_begin_inside_a_resent_transaction(tmp_path: Path) -> None:
     """Only the Relation messages of a resent transaction are stored again."""
     record(tmp_path, T, *WHOLE)
     wider = msgspec.structs.replace(T, columns=T.columns * 2)
-    after = (m.Begin(110, 2, 6), m.Commit(110, 120, 2))
-    said = record(tmp_path, BEGIN, T, m.Insert(1, ("whole",)), wider, COMMIT, *after, cut=1)
+    after = (
+        m.Begin(final_lsn=110, commit_time=2, xid=6),
+        m.Commit(commit_lsn=110, end_lsn=120, commit_time=2),
+    )
+    said = record(tmp_path, BEGIN, T, m.Insert(relation_oid=1, new=("whole",)), wider, COMMIT, *after, cut=1)
     assert [recordings.decoded(path) for path in sorted(tmp_path.iterdir())[1:]] == [
         [T],
         [T, wider],

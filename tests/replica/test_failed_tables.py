@@ -37,9 +37,15 @@ from tests.recording.recordings import PARALLEL, record
 from tests.replica.changes import recorded_changes, sorted_changes
 from tests.replica.simulator import SimulatedServer
 
-COLUMNS = (m.RelationColumn(1, "k", 23, -1), m.RelationColumn(0, "v", 25, -1))
+COLUMNS = (
+    m.RelationColumn(flags=m.ColumnFlag.KEY, name="k", type_oid=23, type_modifier=-1),
+    m.RelationColumn(flags=m.ColumnFlag(0), name="v", type_oid=25, type_modifier=-1),
+)
 RELATIONS = [
-    m.Relation(oid, "public", name, ReplicaIdentity.DEFAULT, COLUMNS) for oid, name in ((1, "a"), (2, "b"))
+    m.Relation(
+        oid=oid, namespace="public", name=name, replica_identity=ReplicaIdentity.DEFAULT, columns=COLUMNS
+    )
+    for oid, name in ((1, "a"), (2, "b"))
 ]
 
 
@@ -56,7 +62,14 @@ class Setup:
         """Record a transaction as a new segment; return the numbers of the segment and its micro-batch."""
         number = sum(1 for _ in self.recording.iterdir()) + 1
         lsn = 100 * number
-        record(self.recording, *RELATIONS, m.Begin(lsn, 1, 7), *changes, m.Commit(lsn, lsn + 10, 0), lsn=lsn)
+        record(
+            self.recording,
+            *RELATIONS,
+            m.Begin(final_lsn=lsn, commit_time=1, xid=7),
+            *changes,
+            m.Commit(commit_lsn=lsn, end_lsn=lsn + 10, commit_time=0),
+            lsn=lsn,
+        )
         return MissedBatch(number - 1, number, number)
 
     def apply(self, missed: MissedBatch) -> dict[str, TableResult]:
@@ -99,7 +112,9 @@ class Setup:
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
     setup = Setup(tmp_path)
-    setup.apply(setup.send(*(m.Insert(oid, (str(key), "v")) for oid in (1, 2) for key in range(3))))
+    setup.apply(
+        setup.send(*(m.Insert(relation_oid=oid, new=(str(key), "v")) for oid in (1, 2) for key in range(3)))
+    )
     return setup
 
 
@@ -108,7 +123,9 @@ def test_a_table_that_fails_does_not_stop_the_others(setup: Setup) -> None:
     lost = setup.target / "public.b"
     kept = lost.rename(setup.target.parent / "kept")
     for value in ("first", "second"):
-        applied = setup.apply(setup.send(*(m.Update(oid, (str(oid), value)) for oid in (1, 2))))
+        applied = setup.apply(
+            setup.send(*(m.Update(relation_oid=oid, new=(str(oid), value)) for oid in (1, 2)))
+        )
         assert applied["a"].changes == {"Update": 1}
         assert applied["b"].changes == {}
         assert "public.b: the Delta table of relation 2 is gone" in applied["b"].error
@@ -123,7 +140,7 @@ def test_a_table_that_fails_does_not_stop_the_others(setup: Setup) -> None:
     assert replica_tables(setup.target)[2].error == ""
     assert not [*(setup.target / "_failed_tables").iterdir()]
     assert [*retry_tables(setup.recording, setup.target)] == []
-    assert setup.apply(setup.send(m.Delete(2, key=("2", None))))["b"].changes == {"Delete": 1}
+    assert setup.apply(setup.send(m.Delete(relation_oid=2, key=("2", None))))["b"].changes == {"Delete": 1}
 
 
 @pytest.mark.parametrize("commits", [0, 1])
@@ -142,11 +159,11 @@ def test_a_retry_resumes_a_partly_applied_batch(
         commit(*arguments)
 
     batch = setup.send(
-        m.Insert(2, ("10", "before")),
-        m.Truncate(0, (2,)),
-        m.Insert(2, ("11", "after")),
-        m.Truncate(0, (2,)),
-        m.Insert(2, ("12", "last")),
+        m.Insert(relation_oid=2, new=("10", "before")),
+        m.Truncate(options=m.TruncateOption(0), relation_oids=(2,)),
+        m.Insert(relation_oid=2, new=("11", "after")),
+        m.Truncate(options=m.TruncateOption(0), relation_oids=(2,)),
+        m.Insert(relation_oid=2, new=("12", "last")),
     )
     with monkeypatch.context() as patch:
         patch.setattr(DataFiles, "commit", failing_commit)
@@ -164,8 +181,8 @@ def test_an_unexpected_error_affects_one_table_only(setup: Setup, monkeypatch: p
             raise ArithmeticError("unexpected")
         return look_up_rows(*arguments, **options)
 
-    setup.apply(setup.send(m.Insert(1, ("7", "v"))))
-    batch = setup.send(m.Update(1, ("7", "w")), m.Update(2, ("1", "w")))
+    setup.apply(setup.send(m.Insert(relation_oid=1, new=("7", "v"))))
+    batch = setup.send(m.Update(relation_oid=1, new=("7", "w")), m.Update(relation_oid=2, new=("1", "w")))
     with monkeypatch.context() as patch:
         patch.setattr(chunk_writer, "look_up_rows", failing_look_up)
         applied = setup.apply(batch)
@@ -177,8 +194,8 @@ def test_an_unexpected_error_affects_one_table_only(setup: Setup, monkeypatch: p
 def test_a_batch_missed_during_a_retry_is_applied_too(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the retry runs, a query in another process records that the table misses one more micro-batch."""
     with setup.without("b"):
-        setup.apply(setup.send(m.Insert(2, ("10", "v"))))
-    meanwhile = setup.send(m.Insert(2, ("11", "v")))
+        setup.apply(setup.send(m.Insert(relation_oid=2, new=("10", "v"))))
+    meanwhile = setup.send(m.Insert(relation_oid=2, new=("11", "v")))
 
     def miss_another(*arguments: Any) -> None:
         assert "gone" in setup.apply(meanwhile)["b"].error
@@ -197,7 +214,7 @@ def test_a_table_with_missed_batches_is_failed_even_if_its_error_is_lost(
 ) -> None:
     """A power failure may remove or truncate the file that contains the table's error."""
     with setup.without("b"):
-        setup.apply(setup.send(m.Insert(2, ("10", "v"))))
+        setup.apply(setup.send(m.Insert(relation_oid=2, new=("10", "v"))))
     file = setup.target / "_failed_tables" / "2" / "error"
     file.unlink()
     if content is not None:
@@ -207,7 +224,7 @@ def test_a_table_with_missed_batches_is_failed_even_if_its_error_is_lost(
         "b",
         "the table has missed batches; the error is not known, because its file is lost",
     )
-    assert setup.apply(setup.send(m.Insert(2, ("11", "v"))))["b"].error == listed.error
+    assert setup.apply(setup.send(m.Insert(relation_oid=2, new=("11", "v"))))["b"].error == listed.error
     assert [one.changes for one in retry_tables(setup.recording, setup.target)] == [{"Insert": 1}] * 2
     assert setup.rows(2)[-2:] == [(10, "v"), (11, "v")]
 
@@ -215,7 +232,9 @@ def test_a_table_with_missed_batches_is_failed_even_if_its_error_is_lost(
 def test_a_damaged_record_of_a_missed_batch_affects_one_table_only(setup: Setup) -> None:
     """The error names the damaged file of the missed micro-batch; other tables are retried successfully."""
     with setup.without("a", "b"):
-        setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
+        setup.apply(
+            setup.send(m.Insert(relation_oid=1, new=("10", "v")), m.Insert(relation_oid=2, new=("10", "v")))
+        )
     (setup.target / "_failed_tables" / "1" / "1").write_text("")
     failed, applied = retry_tables(setup.recording, setup.target)
     assert failed.error.endswith(
@@ -230,8 +249,13 @@ def test_a_retry_needs_bounded_memory(setup: Setup, monkeypatch: pytest.MonkeyPa
     folder = setup.target / "public.b"
     kept = folder.rename(setup.target.parent / "kept")
     for number in range(4):
-        setup.send(*(m.Insert(2, (str(100 * number + key), "v" * (1 << 20))) for key in range(10, 20)))
-    missed = setup.send(m.Update(2, ("10", "last")))
+        setup.send(
+            *(
+                m.Insert(relation_oid=2, new=(str(100 * number + key), "v" * (1 << 20)))
+                for key in range(10, 20)
+            )
+        )
+    missed = setup.send(m.Update(relation_oid=2, new=("10", "last")))
     record_failure(
         locate(setup.target), FailedTable(2, "public", "b", "gone"), MissedBatch(1, 2, missed.last_segment)
     )
@@ -258,7 +282,9 @@ def test_an_error_reading_the_recording_affects_one_table_only(
 ) -> None:
     """Any error in the retry of one table, not only a PgoutputError, lets the other table's retry proceed."""
     with setup.without("a", "b"):
-        setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
+        setup.apply(
+            setup.send(m.Insert(relation_oid=1, new=("10", "v")), m.Insert(relation_oid=2, new=("10", "v")))
+        )
 
     def read_none(*arguments: Any) -> Any:
         monkeypatch.undo()
@@ -273,8 +299,10 @@ def test_an_error_reading_the_recording_affects_one_table_only(
 def test_a_table_that_cannot_be_created_is_listed_with_its_error(setup: Setup) -> None:
     blocked = setup.target / "public.c"
     blocked.write_text("not a folder")
-    relation = m.Relation(3, "public", "c", ReplicaIdentity.DEFAULT, COLUMNS)
-    applied = setup.apply(setup.send(relation, m.Insert(3, ("1", "v"))))
+    relation = m.Relation(
+        oid=3, namespace="public", name="c", replica_identity=ReplicaIdentity.DEFAULT, columns=COLUMNS
+    )
+    applied = setup.apply(setup.send(relation, m.Insert(relation_oid=3, new=("1", "v"))))
     assert "public.c: the Delta table cannot be read: " in applied["c"].error
     listed = replica_tables(setup.target)[3]
     assert (listed.namespace, listed.name, listed.place) == ("public", "c", "")
@@ -287,7 +315,7 @@ def test_a_table_that_cannot_be_created_is_listed_with_its_error(setup: Setup) -
 def test_a_table_stays_failed_if_its_missed_segments_are_gone(setup: Setup) -> None:
     """The error names the removed segment, and the retry does not skip the segment's micro-batch."""
     with setup.without("b"):
-        setup.apply(setup.send(m.Insert(2, ("10", "v"))))
+        setup.apply(setup.send(m.Insert(relation_oid=2, new=("10", "v"))))
     segment = list_segments(setup.recording)[1]
     moved = segment.rename(segment.with_suffix(".moved"))
     (failed,) = retry_tables(setup.recording, setup.target)
@@ -300,7 +328,7 @@ def test_a_table_stays_failed_if_its_missed_segments_are_gone(setup: Setup) -> N
 
 def test_a_retry_refuses_another_recording(setup: Setup) -> None:
     shutil.rmtree(setup.target / "public.b")
-    setup.apply(setup.send(m.Insert(2, ("10", "v"))))
+    setup.apply(setup.send(m.Insert(relation_oid=2, new=("10", "v"))))
     claimed = setup.target / "_owner.json"
     claimed.write_text(claimed.read_text().replace(PARALLEL.recording, "another"))
     with pytest.raises(ReplicaError, match=f"not a replica of recording {PARALLEL.recording}"):

@@ -108,11 +108,21 @@ def killing(function: Callable[..., None], random: Random) -> Callable[..., None
 
 def insert(folder: Path, name: str, *values: int, oid: int = 1, drop: int | None = None) -> None:
     """Record a transaction in a segment of its own; it inserts rows into a table of this name."""
-    relation = m.Relation(oid, "public", name, m.ReplicaIdentity("d"), (m.RelationColumn(1, "id", 23, -1),))
+    relation = m.Relation(
+        oid=oid,
+        namespace="public",
+        name=name,
+        replica_identity=m.ReplicaIdentity("d"),
+        columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),),
+    )
     folder.mkdir(exist_ok=True)
     n = max(Recording(folder, may_be_empty=True).numbers, default=0) + 1
-    changes = [relation, m.Begin(n * 100, n, n), *(m.Insert(oid, (str(one),)) for one in values)]
-    record(folder, *changes, m.Commit(n * 100, n * 100 + 10, n))
+    changes = [
+        relation,
+        m.Begin(final_lsn=n * 100, commit_time=n, xid=n),
+        *(m.Insert(relation_oid=oid, new=(str(one),)) for one in values),
+    ]
+    record(folder, *changes, m.Commit(commit_lsn=n * 100, end_lsn=n * 100 + 10, commit_time=n))
     (folder / "_recording.json").write_text(json.dumps({"last_segment": n}))
 
 

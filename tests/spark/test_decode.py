@@ -33,16 +33,22 @@ __all__ = ["recorded"]
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
-RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 23, -1),))
+RELATION = m.Relation(
+    oid=1,
+    namespace="public",
+    name="t",
+    replica_identity=m.ReplicaIdentity.DEFAULT,
+    columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),),
+)
 DAMAGED = [
     encode_for(RELATION, 4),
-    encode_for(m.Insert(1, ("1",)), 4),
-    encode_for(m.Insert(1, ("2",)), 4)[:-3],
+    encode_for(m.Insert(relation_oid=1, new=("1",)), 4),
+    encode_for(m.Insert(relation_oid=1, new=("2",)), 4)[:-3],
     None,
-    encode_for(m.Insert(2, ("3",)), 4),
+    encode_for(m.Insert(relation_oid=2, new=("3",)), 4),
     b"",
     encode_for(RELATION, 4)[:-1],
-    encode_for(m.Insert(1, ("4",)), 4),
+    encode_for(m.Insert(relation_oid=1, new=("4",)), 4),
 ]
 
 
@@ -227,7 +233,13 @@ def test_rows_without_a_sort_key_are_invalid(session: SparkSession) -> None:
 
 def test_a_sort_order_that_is_not_unique_is_refused(session: SparkSession) -> None:
     """Two Relation messages have the same value in the column by which messages are sorted."""
-    stream = [encode_for(one, 1) for one in (RELATION, m.Relation(2, "", "u", m.ReplicaIdentity.FULL, ()))]
+    stream = [
+        encode_for(one, 1)
+        for one in (
+            RELATION,
+            m.Relation(oid=2, namespace="", name="u", replica_identity=m.ReplicaIdentity.FULL, columns=()),
+        )
+    ]
     with pytest.raises(
         ValueError, match="the order is ambiguous: two messages, b'R' and b'R', have the key 0"
     ):
@@ -292,7 +304,10 @@ def test_micro_batches_are_decoded_with_the_stored_messages_as_context(
     """The second micro-batch has changes whose Relation message is in the first micro-batch."""
     folder = tmp_path / "messages"
     folder.mkdir()
-    stream = [encode_for(one, 1) for one in (RELATION, m.Insert(1, ("1",)), m.Insert(1, ("2",)))]
+    stream = [
+        encode_for(one, 1)
+        for one in (RELATION, m.Insert(relation_oid=1, new=("1",)), m.Insert(relation_oid=1, new=("2",)))
+    ]
     for number, part in enumerate([stream[:2], stream[2:]]):
         positions = pa.array([2 * number + place for place in range(len(part))], pa.int64())
         table = pa.table({"offset": positions, "value": pa.array(part, pa.binary())})

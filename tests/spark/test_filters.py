@@ -24,7 +24,12 @@ from pgoutput.messages import ReplicaIdentity
 from pgoutput.spark.filters import Filters
 from pgoutput.views import LsnRange, relation_schema
 
-T = relation_schema(m.Relation(16_384, "", 'T"\udce9', ReplicaIdentity.DEFAULT, ()), {})
+T = relation_schema(
+    m.Relation(
+        oid=16_384, namespace="", name='T"\udce9', replica_identity=ReplicaIdentity.DEFAULT, columns=()
+    ),
+    {},
+)
 LSN = ("commit_lsn",)
 LAST = 2**64 - 1
 

@@ -51,8 +51,8 @@ def test_a_recording_that_ends_before_the_checkpoint_is_refused(last: int, tmp_p
     for number in range(1, 4):
         record(
             folder,
-            m.Begin(100 * number, 1, 7),
-            m.Commit(100 * number, 100 * number + 10, 0),
+            m.Begin(final_lsn=100 * number, commit_time=1, xid=7),
+            m.Commit(commit_lsn=100 * number, end_lsn=100 * number + 10, commit_time=0),
             lsn=100 * number,
         )
     offset = {"segment": 3, "recording": PARALLEL.recording}

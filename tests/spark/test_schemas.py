@@ -86,9 +86,9 @@ def test_every_envelope_can_be_converted_to_a_row(drawn: list[Message]) -> None:
 
 def test_a_value_that_its_column_cannot_represent_is_rescued() -> None:
     year_10000 = 252_455_616_000_000_000
-    commit = messages.Commit(2**63, 2**63 - 1, year_10000)
+    commit = messages.Commit(commit_lsn=2**63, end_lsn=2**63 - 1, commit_time=year_10000)
     begin = messages.Begin(final_lsn=0, commit_time=year_10000 - 1, xid=0)
-    origin = messages.Origin(1, "caf\udce9")
+    origin = messages.Origin(origin_lsn=1, name="caf\udce9")
     batch = table([commit, origin, begin])
     first, second, third = batch.to_pylist()
     assert first["end_lsn"] == 2**63 - 1
@@ -98,8 +98,13 @@ def test_a_value_that_its_column_cannot_represent_is_rescued() -> None:
 
 
 def test_a_list_with_one_such_value_is_rescued_as_a_whole() -> None:
-    columns = tuple(messages.RelationColumn(0, name, 25, -1) for name in ("good", "caf\udce9"))
-    relation = messages.Relation(1, "", "t", messages.ReplicaIdentity.DEFAULT, columns)
+    columns = tuple(
+        messages.RelationColumn(flags=messages.ColumnFlag(0), name=name, type_oid=25, type_modifier=-1)
+        for name in ("good", "caf\udce9")
+    )
+    relation = messages.Relation(
+        oid=1, namespace="", name="t", replica_identity=messages.ReplicaIdentity.DEFAULT, columns=columns
+    )
     (row,) = table([relation]).to_pylist()
     ((name, text),) = row["_rescued_data"]
     assert (row["columns"], name) == (None, "columns")
@@ -125,7 +130,7 @@ def test_rows_that_are_no_messages_are_refused(row: dict[str, object], text: str
 
 
 def test_the_kinds_of_a_cell_are_distinguished() -> None:
-    insert = messages.Insert(1, (None, UNCHANGED, "text", b"\x00", "caf\udce9"))
+    insert = messages.Insert(relation_oid=1, new=(None, UNCHANGED, "text", b"\x00", "caf\udce9"))
     assert table([insert]).to_pylist()[0]["new"] == [
         {"kind": "n", "text": None, "binary": None},
         {"kind": "u", "text": None, "binary": None},

@@ -157,9 +157,23 @@ def test_values_in_binary_format_are_read(session: SparkSession, tmp_path: Path)
 
 
 def test_tables_with_any_name_are_read(session: SparkSession, tmp_path: Path) -> None:
-    columns = tuple(m.RelationColumn(1, name, 25, -1) for name in WILD)
-    described = m.Relation(1, 'sch"e.ma \udcff', "T `\udce9.é", ReplicaIdentity.DEFAULT, columns)
-    record(tmp_path, m.Begin(1, 0, 7), described, m.Insert(1, tuple(WILD)), m.Commit(1, 2, 0))
+    columns = tuple(
+        m.RelationColumn(flags=m.ColumnFlag.KEY, name=name, type_oid=25, type_modifier=-1) for name in WILD
+    )
+    described = m.Relation(
+        oid=1,
+        namespace='sch"e.ma \udcff',
+        name="T `\udce9.é",
+        replica_identity=ReplicaIdentity.DEFAULT,
+        columns=columns,
+    )
+    record(
+        tmp_path,
+        m.Begin(final_lsn=1, commit_time=0, xid=7),
+        described,
+        m.Insert(relation_oid=1, new=tuple(WILD)),
+        m.Commit(commit_lsn=1, end_lsn=2, commit_time=0),
+    )
     (row,) = found(load(session, tmp_path, view="table", table='sch"e.ma \\xff.T `\\xe9.é'))
     texts = {name: name for name in WILD if name != "caf\udce9"}
     assert row["after"] == texts | {"caf\\xe9": None, f"{RESCUED}__": [("caf\\xe9", "caf\\xe9")]}
@@ -188,12 +202,18 @@ def test_filters_are_pushed_down(session: SparkSession, folder: Path, tmp_path: 
     there = [row for row in wanted if row["commit_lsn"] == high]
     assert in_order(found(load(session, copy).where(one))) == there
     (tmp_path / "forged").mkdir()
-    text = (m.RelationColumn(1, "id", 25, -1),)
+    text = (m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=25, type_modifier=-1),)
     of_both = [
-        m.Relation(oid, "public", name, ReplicaIdentity.DEFAULT, text) for oid, name in ((1, "t"), (2, "u"))
+        m.Relation(
+            oid=oid, namespace="public", name=name, replica_identity=ReplicaIdentity.DEFAULT, columns=text
+        )
+        for oid, name in ((1, "t"), (2, "u"))
     ]
-    wide, insert = m.Insert(1, ("x", "y")), m.Insert(2, ("x",))
-    begin, commit = m.Begin(100, 1, 5), m.Commit(100, 110, 1)
+    wide, insert = m.Insert(relation_oid=1, new=("x", "y")), m.Insert(relation_oid=2, new=("x",))
+    begin, commit = (
+        m.Begin(final_lsn=100, commit_time=1, xid=5),
+        m.Commit(commit_lsn=100, end_lsn=110, commit_time=1),
+    )
     path = forged(tmp_path / "forged", *of_both, begin, wide, insert, commit)
     of_one = load(session, tmp_path / "forged").where("relation.name = 'u' AND relation.oid >= 2")
     assert [row["after"] for row in found(of_one)] == [[("id", "x")]]

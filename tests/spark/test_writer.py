@@ -126,7 +126,10 @@ def check_recording(folder: Path) -> None:
         else:
             together.reconnect(CheckOptions(proto_version=version))
         for checker in (alone, together):
-            sent = (XLogData(row["lsn"], row["lsn"], 0, row["data"]) for row in rows)
+            sent = (
+                XLogData(wal_start=row["lsn"], wal_end=row["lsn"], send_time=0, data=row["data"])
+                for row in rows
+            )
             assert [checker.feed(one) for one in sent] == [None] * len(rows)
         with RecordingReader(path) as one:
             assert len(list(one.transactions())) == read_metadata(path).transactions
@@ -411,8 +414,13 @@ def test_mixed_operations_are_encoded_in_order(tmp_path: Path) -> None:
     expected = []
     for number, kind, text in zip(*rows.values(), strict=True):
         new = (str(number), text)
-        deleted = m.Delete(oid, key=(str(number), None))
-        expected.append({"Insert": m.Insert(oid, new), "Update": m.Update(oid, new=new)}.get(kind, deleted))
+        deleted = m.Delete(relation_oid=oid, key=(str(number), None))
+        expected.append(
+            {
+                "Insert": m.Insert(relation_oid=oid, new=new),
+                "Update": m.Update(relation_oid=oid, new=new),
+            }.get(kind, deleted)
+        )
     assert [v4.decode(one) for one in transactions.encode_rows(table, batch).to_pylist()] == expected
 
 

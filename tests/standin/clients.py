@@ -102,7 +102,13 @@ def read_with_psycopg3(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
 
 
 def _acknowledge(libpq: pq.abc.PGconn, lsn: int) -> None:
-    libpq.put_copy_data(envelope.encode(StandbyStatusUpdate(lsn, lsn, lsn, 0, False)))
+    libpq.put_copy_data(
+        envelope.encode(
+            StandbyStatusUpdate(
+                written_lsn=lsn, flushed_lsn=lsn, applied_lsn=lsn, send_time=0, reply_requested=False
+            )
+        )
+    )
     libpq.flush()
 
 

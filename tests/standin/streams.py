@@ -25,7 +25,7 @@ RELATION = messages.Relation(
     namespace="public",
     name="t",
     replica_identity=ReplicaIdentity.DEFAULT,
-    columns=(RelationColumn(ColumnFlag.KEY, "id", 23, -1),),
+    columns=(RelationColumn(flags=ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),),
 )
 
 
@@ -54,16 +54,16 @@ class Repeated:
             commit_lsn = end_lsn - COMMIT
             if commit_lsn < after_lsn:
                 continue
-            begin = v1.encode(messages.Begin(commit_lsn, number, number))
+            begin = v1.encode(messages.Begin(final_lsn=commit_lsn, commit_time=number, xid=number))
             first_lsn = end_lsn - STEP + COMMIT
-            yield XLogData(first_lsn, first_lsn, 0, begin)
+            yield XLogData(wal_start=first_lsn, wal_end=first_lsn, send_time=0, data=begin)
             if not described:
-                yield XLogData(0, 0, 0, v1.encode(RELATION))
+                yield XLogData(wal_start=0, wal_end=0, send_time=0, data=v1.encode(RELATION))
                 described = True
             for lsn, row in enumerate(inserts(number), first_lsn):  # Debezium tells rows apart by their LSN
-                yield XLogData(lsn, lsn, 0, row)
-            commit = v1.encode(messages.Commit(commit_lsn, end_lsn, number))
-            yield XLogData(end_lsn, end_lsn, 0, commit)
+                yield XLogData(wal_start=lsn, wal_end=lsn, send_time=0, data=row)
+            commit = v1.encode(messages.Commit(commit_lsn=commit_lsn, end_lsn=end_lsn, commit_time=number))
+            yield XLogData(wal_start=end_lsn, wal_end=end_lsn, send_time=0, data=commit)
 
     def payloads(self, after_lsn: int = 0) -> list[bytes]:
         """Return the encoded messages for a client that has received everything up to `after_lsn`."""
@@ -77,7 +77,7 @@ class ReplyRequesting(Repeated):
         for one in super().stream(after_lsn=after_lsn):
             yield one
             if one.wal_end % (100 * STEP) == 0 and isinstance(one, XLogData) and one.data[:1] == b"C":
-                yield PrimaryKeepalive(one.wal_end, 0, True)
+                yield PrimaryKeepalive(wal_end=one.wal_end, send_time=0, reply_requested=True)
 
 
 @cache

@@ -99,7 +99,14 @@ def test_stall_keepalive_suppresses_replies() -> None:
         raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT")
         raw.query(START)
         raw.read()
-        raw.send(b"d", envelope.encode(StandbyStatusUpdate(1, 1, 1, 0, True)))
+        raw.send(
+            b"d",
+            envelope.encode(
+                StandbyStatusUpdate(
+                    written_lsn=1, flushed_lsn=1, applied_lsn=1, send_time=0, reply_requested=True
+                )
+            ),
+        )
         raw.socket.settimeout(0.6)
         with pytest.raises(TimeoutError):
             raw.read()

@@ -56,8 +56,8 @@ def tables() -> tuple[Relation, ...]:
             name=line["name"],
             replica_identity=ReplicaIdentity(line["identity"]),
             columns=tuple(
-                RelationColumn(ColumnFlag.KEY if is_key else ColumnFlag(0), *column)
-                for is_key, *column in line["columns"]
+                RelationColumn(flags=ColumnFlag(is_key), name=name, type_oid=oid, type_modifier=modifier)
+                for is_key, name, oid, modifier in line["columns"]
             ),
         )
         for line in LINES

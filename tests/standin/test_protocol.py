@@ -179,8 +179,24 @@ def test_a_stream_is_sent_and_ended_as_by_a_real_server(server: StandIn) -> None
         assert abs(received[0].send_time + EPOCH_UNIX_MICROSECONDS - time.time_ns() // 1000) < 60_000_000
         assert (one.wal_end, one.reply_requested) == (4 * STEP, False)
 
-        raw.send(b"d", envelope.encode(HotStandbyFeedback(0, 0, 0, 0, 0)))
-        raw.send(b"d", envelope.encode(StandbyStatusUpdate(3 * STEP, 2 * STEP, 2 * STEP, 0, True)))
+        raw.send(
+            b"d",
+            envelope.encode(
+                HotStandbyFeedback(send_time=0, xmin=0, xmin_epoch=0, catalog_xmin=0, catalog_xmin_epoch=0)
+            ),
+        )
+        raw.send(
+            b"d",
+            envelope.encode(
+                StandbyStatusUpdate(
+                    written_lsn=3 * STEP,
+                    flushed_lsn=2 * STEP,
+                    applied_lsn=2 * STEP,
+                    send_time=0,
+                    reply_requested=True,
+                )
+            ),
+        )
         answer = envelope.decode(raw.read()[1])
         assert isinstance(answer, PrimaryKeepalive)
         assert answer.wal_end == 4 * STEP
@@ -207,7 +223,18 @@ def test_a_stream_starts_at_the_later_of_the_requested_and_the_confirmed_lsn(ser
         first = envelope.decode(raw.read()[1])
         assert isinstance(first, XLogData)
         assert first.data == Repeated(3).payloads(3 * STEP)[0]
-        raw.send(b"d", envelope.encode(StandbyStatusUpdate(4 * STEP, 4 * STEP, 4 * STEP, 0, False)))
+        raw.send(
+            b"d",
+            envelope.encode(
+                StandbyStatusUpdate(
+                    written_lsn=4 * STEP,
+                    flushed_lsn=4 * STEP,
+                    applied_lsn=4 * STEP,
+                    send_time=0,
+                    reply_requested=False,
+                )
+            ),
+        )
         raw.send(b"c")
         raw.read_to(b"Z")
         raw.query(START)
@@ -273,7 +300,14 @@ def test_a_silent_client_is_asked_for_a_reply_and_then_disconnected() -> None:
         raw.read()
         kept = [envelope.decode(raw.read()[1]) for _ in range(2)]
         assert [one.reply_requested for one in kept if isinstance(one, PrimaryKeepalive)] == [False, True]
-        raw.send(b"d", envelope.encode(StandbyStatusUpdate(1, 1, 1, 0, False)))
+        raw.send(
+            b"d",
+            envelope.encode(
+                StandbyStatusUpdate(
+                    written_lsn=1, flushed_lsn=1, applied_lsn=1, send_time=0, reply_requested=False
+                )
+            ),
+        )
         asked = envelope.decode(raw.read()[1])
         assert isinstance(asked, PrimaryKeepalive)
         assert asked.reply_requested

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -178,13 +179,13 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def test_a_transaction_prepared_before_two_phase_is_sent_with_its_commit(tmp_path: Path) -> None:
-    prepared = (500, 520, 1, 7, "g")
+    prepared: dict[str, Any] = {"prepare_lsn": 500, "end_lsn": 520, "prepare_time": 1, "xid": 7, "gid": "g"}
     stream = [
-        messages.Begin(1900, 1, 6),
-        messages.Commit(1900, 2000, 1),
-        messages.BeginPrepare(*prepared),
-        messages.Prepare(*prepared),
-        messages.CommitPrepared(2100, 2150, 1, 7, "g"),
+        messages.Begin(final_lsn=1900, commit_time=1, xid=6),
+        messages.Commit(commit_lsn=1900, end_lsn=2000, commit_time=1),
+        messages.BeginPrepare(**prepared),
+        messages.Prepare(**prepared),
+        messages.CommitPrepared(commit_lsn=2100, end_lsn=2150, commit_time=1, xid=7, gid="g"),
     ]
     path = tmp_path / "c.jsonl"
     header = Header(proto_version=3, options={"publication_names": "p"}, slot_two_phase=True)
@@ -199,7 +200,9 @@ def test_a_transaction_repeated_by_a_later_session_is_sent_once(tmp_path: Path) 
     def write(session: int, number: int, position: int, written: list[messages.Message]) -> None:
         start = SessionStart(session=session, number=number, position=position, lsn=0)
         writer = SegmentWriter(tmp_path, source, start)
-        writer.write((XLogData(1, 1, 0, v2.encode(message)) for message in written), 0)
+        writer.write(
+            (XLogData(wal_start=1, wal_end=1, send_time=0, data=v2.encode(message)) for message in written), 0
+        )
         writer.rotate()
 
     source = Source(
@@ -217,8 +220,8 @@ def test_a_transaction_repeated_by_a_later_session_is_sent_once(tmp_path: Path) 
         messages.Truncate(xid=7, options=messages.TruncateOption(0), relation_oids=()),
         messages.StreamStop(),
     ]
-    commit = messages.StreamCommit(7, 100, 120, 1)
-    write(1, 1, 0, [*block, messages.Begin(90, 1, 6)])
+    commit = messages.StreamCommit(xid=7, commit_lsn=100, end_lsn=120, commit_time=1)
+    write(1, 1, 0, [*block, messages.Begin(final_lsn=90, commit_time=1, xid=6)])
     write(2, 2, 4, [*block, commit])
     served = sent(RecordedSource(tmp_path), tmp_path, 0)
     assert [v2.decode(one.data, in_stream=one.data[:1] == b"T") for one in served] == [*block, commit]

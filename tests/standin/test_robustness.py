@@ -129,7 +129,13 @@ def _conversation(generator: random.Random) -> bytes:
     def message(tag: bytes) -> bytes:
         text = generator.choice(QUERIES).encode() + b"\0"
         name = generator.choice([b"\0", b"s\0"])
-        update = StandbyStatusUpdate(generator.getrandbits(64), generator.getrandbits(64), 0, 0, True)
+        update = StandbyStatusUpdate(
+            written_lsn=generator.getrandbits(64),
+            flushed_lsn=generator.getrandbits(64),
+            applied_lsn=0,
+            send_time=0,
+            reply_requested=True,
+        )
         body = {
             b"Q": text,
             b"P": name + text + generator.choice([b"\0\0", b"\0\1\0\0\0\x14", b"\xff\xff"]),
@@ -239,7 +245,14 @@ def test_clients_that_do_not_read_do_not_block_others(server: StandIn) -> None:
         one.ask(CREATE.format(f"stalled{number}"))
         one.query(START.format(f"stalled{number}"))
         for _ in range(1000):  # and requests more and more replies
-            one.send(b"d", envelope.encode(StandbyStatusUpdate(1, 1, 1, 0, True)))
+            one.send(
+                b"d",
+                envelope.encode(
+                    StandbyStatusUpdate(
+                        written_lsn=1, flushed_lsn=1, applied_lsn=1, send_time=0, reply_requested=True
+                    )
+                ),
+            )
     with connect_walsender(server) as raw:
         raw.ask(CREATE.format("reading"))
         raw.query(START.format("reading"))

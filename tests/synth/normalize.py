@@ -51,15 +51,19 @@ class _Normalizer:
 
     def _take(self, message: Message, without_lsn: bool) -> None:
         match message:
-            case messages.StreamStart(xid):
+            case messages.StreamStart(xid=xid):
                 self._block = xid
                 self._streamed.setdefault(xid, [])
             case messages.StreamStop():
                 self._block = None
-            case messages.StreamAbort(xid, subxid) if xid != subxid:
+            case messages.StreamAbort(xid=xid, subxid=subxid) if xid != subxid:
                 if subxid in self._seen_in.get(xid, ()):
                     self._streamed[xid].append(self._text(message, without_lsn))
-            case messages.StreamCommit(xid) | messages.StreamAbort(xid) | messages.StreamPrepare(xid):
+            case (
+                messages.StreamCommit(xid=xid)
+                | messages.StreamAbort(xid=xid)
+                | messages.StreamPrepare(prepare_lsn=xid)
+            ):
                 inside = self._streamed.pop(xid, [])
                 self._seen_in.pop(xid, None)
                 if inside or isinstance(message, messages.StreamPrepare):

@@ -333,7 +333,9 @@ class _Run:
                 raise AssertionError(self._walsender.error_message)
             else:
                 if not select.select([self._walsender.socket], [], [], _ASK_SECONDS)[0]:
-                    ask = StandbyStatusUpdate(0, 0, 0, 0, reply_requested=True)
+                    ask = StandbyStatusUpdate(
+                        written_lsn=0, flushed_lsn=0, applied_lsn=0, send_time=0, reply_requested=True
+                    )
                     self._walsender.put_copy_data(envelope.encode(ask))
                     self._walsender.flush()
                 self._walsender.consume_input()

@@ -35,8 +35,18 @@ def last(db: Scenario) -> CommittedState:
 
 def relation(table: ScenarioTable, xid: int | None = None) -> m.Relation:
     """Return the Relation message of a table with key `id` and text column `v`."""
-    columns = (RelationColumn(ColumnFlag.KEY, "id", INT8, -1), RelationColumn(ColumnFlag(0), "v", TEXT, -1))
-    return m.Relation(table.definition.oid, "public", "t", ReplicaIdentity.DEFAULT, columns, xid)
+    columns = (
+        RelationColumn(flags=ColumnFlag.KEY, name="id", type_oid=INT8, type_modifier=-1),
+        RelationColumn(flags=ColumnFlag(0), name="v", type_oid=TEXT, type_modifier=-1),
+    )
+    return m.Relation(
+        oid=table.definition.oid,
+        namespace="public",
+        name="t",
+        replica_identity=ReplicaIdentity.DEFAULT,
+        columns=columns,
+        xid=xid,
+    )
 
 
 # Streams
@@ -92,18 +102,20 @@ def test_each_message_of_a_transaction() -> None:
     sent = list(db.messages())
     assert isinstance(sent[-2], m.LogicalMessage)
     assert sent == [
-        m.Begin(commit.commit_lsn, commit.commit_time, tx.xid),
-        m.Origin(77, "node"),
+        m.Begin(final_lsn=commit.commit_lsn, commit_time=commit.commit_time, xid=tx.xid),
+        m.Origin(origin_lsn=77, name="node"),
         relation(t),
-        m.Insert(oid, ("1", long)),
-        m.Update(oid, ("1", "y")),
-        m.Update(oid, ("1", long)),
-        m.Update(oid, ("2", UNCHANGED), key=("1", None)),
-        m.Delete(oid, key=("2", None)),
+        m.Insert(relation_oid=oid, new=("1", long)),
+        m.Update(relation_oid=oid, new=("1", "y")),
+        m.Update(relation_oid=oid, new=("1", long)),
+        m.Update(relation_oid=oid, new=("2", UNCHANGED), key=("1", None)),
+        m.Delete(relation_oid=oid, key=("2", None)),
         relation(t),
-        m.Truncate(m.TruncateOption.CASCADE | m.TruncateOption.RESTART_IDENTITY, (oid,)),
-        m.LogicalMessage(m.MessageFlag.TRANSACTIONAL, sent[-2].lsn, "p", b"\0\xff"),
-        m.Commit(commit.commit_lsn, commit.end_lsn, commit.commit_time),
+        m.Truncate(
+            options=m.TruncateOption.CASCADE | m.TruncateOption.RESTART_IDENTITY, relation_oids=(oid,)
+        ),
+        m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=sent[-2].lsn, prefix="p", content=b"\0\xff"),
+        m.Commit(commit_lsn=commit.commit_lsn, end_lsn=commit.end_lsn, commit_time=commit.commit_time),
     ]
     assert commit.commit_lsn < commit.end_lsn == db.end_lsn
 
@@ -139,21 +151,23 @@ def test_each_message_of_a_streamed_transaction() -> None:
     abort = sent[-2]
     assert isinstance(abort, m.StreamAbort)
     assert sent == [
-        m.StreamStart(xid, True),
-        m.Origin(0, "node"),
+        m.StreamStart(xid=xid, first_stream_segment=True),
+        m.Origin(origin_lsn=0, name="node"),
         relation(t, xid),
-        m.Insert(oid, ("1", None), xid),
+        m.Insert(relation_oid=oid, new=("1", None), xid=xid),
         m.StreamStop(),
-        m.StreamStart(xid, False),
-        m.Delete(oid, subxid, key=("1", None)),
+        m.StreamStart(xid=xid, first_stream_segment=False),
+        m.Delete(relation_oid=oid, xid=subxid, key=("1", None)),
         m.StreamStop(),
-        m.StreamAbort(xid, subxid, abort.abort_lsn, abort.abort_time),
-        m.StreamCommit(xid, commit.commit_lsn, commit.end_lsn, commit.commit_time),
+        m.StreamAbort(xid=xid, subxid=subxid, abort_lsn=abort.abort_lsn, abort_time=abort.abort_time),
+        m.StreamCommit(
+            xid=xid, commit_lsn=commit.commit_lsn, end_lsn=commit.end_lsn, commit_time=commit.commit_time
+        ),
     ]
     assert abort.abort_lsn is not None
     assert abort.abort_lsn <= commit.commit_lsn
     on = next(one for one in db.messages(streaming="on") if isinstance(one, m.StreamAbort))
-    assert on == m.StreamAbort(xid, subxid)
+    assert on == m.StreamAbort(xid=xid, subxid=subxid)
 
 
 def test_each_message_of_prepared_transactions() -> None:
@@ -171,22 +185,52 @@ def test_each_message_of_prepared_transactions() -> None:
     sent: list[Any] = list(db.messages())
     first, second, rolled_back = sent[3], sent[6], sent[7]
     assert sent == [
-        m.BeginPrepare(first.prepare_lsn, first.end_lsn, first.prepare_time, one.xid, "kept"),
-        relation(t),
-        m.Insert(oid, ("1", None)),
-        m.Prepare(first.prepare_lsn, first.end_lsn, first.prepare_time, one.xid, "kept"),
-        m.BeginPrepare(second.prepare_lsn, second.end_lsn, second.prepare_time, other.xid, "not kept"),
-        m.Insert(oid, ("2", None)),
-        m.Prepare(second.prepare_lsn, second.end_lsn, second.prepare_time, other.xid, "not kept"),
-        m.RollbackPrepared(
-            second.end_lsn,
-            rolled_back.rollback_end_lsn,
-            second.prepare_time,
-            rolled_back.rollback_time,
-            other.xid,
-            "not kept",
+        m.BeginPrepare(
+            prepare_lsn=first.prepare_lsn,
+            end_lsn=first.end_lsn,
+            prepare_time=first.prepare_time,
+            xid=one.xid,
+            gid="kept",
         ),
-        m.CommitPrepared(commit.commit_lsn, commit.end_lsn, commit.commit_time, one.xid, "kept"),
+        relation(t),
+        m.Insert(relation_oid=oid, new=("1", None)),
+        m.Prepare(
+            prepare_lsn=first.prepare_lsn,
+            end_lsn=first.end_lsn,
+            prepare_time=first.prepare_time,
+            xid=one.xid,
+            gid="kept",
+        ),
+        m.BeginPrepare(
+            prepare_lsn=second.prepare_lsn,
+            end_lsn=second.end_lsn,
+            prepare_time=second.prepare_time,
+            xid=other.xid,
+            gid="not kept",
+        ),
+        m.Insert(relation_oid=oid, new=("2", None)),
+        m.Prepare(
+            prepare_lsn=second.prepare_lsn,
+            end_lsn=second.end_lsn,
+            prepare_time=second.prepare_time,
+            xid=other.xid,
+            gid="not kept",
+        ),
+        m.RollbackPrepared(
+            prepare_end_lsn=second.end_lsn,
+            rollback_end_lsn=rolled_back.rollback_end_lsn,
+            prepare_time=second.prepare_time,
+            rollback_time=rolled_back.rollback_time,
+            xid=other.xid,
+            gid="not kept",
+        ),
+        m.CommitPrepared(
+            commit_lsn=commit.commit_lsn,
+            end_lsn=commit.end_lsn,
+            commit_time=commit.commit_time,
+            xid=one.xid,
+            gid="kept",
+        ),
     ]
     assert (commit.gid, commit.xid) == ("kept", one.xid)
     lsns = [
@@ -211,9 +255,9 @@ def test_enums_and_domains() -> None:
     sent: list[Any] = list(db.messages())
     oids = [column.type_oid for column in sent[4].columns]
     assert sent[1:4] == [
-        m.Type(oids[0], "", "int4"),
-        m.Type(oids[1], "app", "_mood"),
-        m.Type(oids[2], "app", "mood"),
+        m.Type(oid=oids[0], namespace="", name="int4"),
+        m.Type(oid=oids[1], namespace="app", name="_mood"),
+        m.Type(oid=oids[2], namespace="app", name="mood"),
     ]
     assert sent[5].new == ("7", "{ok,NULL}", "sad")
     binary: Any = list(db.messages(binary=True))[5]
@@ -266,10 +310,10 @@ def test_changes_of_partitions(via_root: bool) -> None:
         kinds = [*described, "Insert", "Delete", *described, "Insert"]
         assert [type(one).__name__ for one in sent[1:8]] == kinds
         assert [one.relation_oid for one in sent if hasattr(one, "relation_oid")] == [root, root, root]
-        assert sent[-2] == m.Truncate(0, (root,))
+        assert sent[-2] == m.Truncate(options=m.TruncateOption(0), relation_oids=(root,))
     else:
         assert [one.relation_oid for one in sent if hasattr(one, "relation_oid")] == [a, a, b]
-        assert sent[-2] == m.Truncate(0, (a, b))
+        assert sent[-2] == m.Truncate(options=m.TruncateOption(0), relation_oids=(a, b))
 
 
 def test_alter_table_sends_a_new_relation_message() -> None:

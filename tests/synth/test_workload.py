@@ -383,9 +383,9 @@ def normalized(messages: list[bytes]) -> list[m.Message]:
     for one in decoded:
         match one:
             case m.Begin():
-                one = m.Begin(0, 0, 0)
+                one = m.Begin(final_lsn=0, commit_time=0, xid=0)
             case m.Commit():
-                one = m.Commit(0, 0, 0)
+                one = m.Commit(commit_lsn=0, end_lsn=0, commit_time=0)
             case m.Relation():
                 one = msgspec.structs.replace(one, oid=oids[one.oid])
             case m.Insert() | m.Update() | m.Delete():

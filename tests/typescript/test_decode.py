@@ -95,7 +95,7 @@ def test_claimed_sizes_reserve_no_memory(peer: Peer) -> None:
 @pytest.mark.parametrize("text", ["é", "\ufffd", "\ufeffbom", "\U0001f600", "", "a\udcff", "\udc80\udcbfb"])
 @pytest.mark.parametrize("length", [1, 9000])
 def test_texts_survive(peer: Peer, text: str, length: int) -> None:
-    message = messages.Insert(1, (text * length, None, messages.UNCHANGED, b"\0\xff"))
+    message = messages.Insert(relation_oid=1, new=(text * length, None, messages.UNCHANGED, b"\0\xff"))
     data = CODECS[4].encode(message)
     assert expected(message, data) == peer.ask("decode", "v4", data.hex(), False, "off")
 
@@ -128,9 +128,17 @@ def test_bytes_that_are_not_utf8_survive(peer: Peer) -> None:
 def test_stream_blocks_and_their_errors(peer: Peer) -> None:
     decoder = StreamDecoder(2, streaming="on", two_phase=True)
     assert peer.ask("open", 2, {"streaming": "on", "two_phase": True}) is None
-    start, stop = messages.StreamStart(7, True), messages.StreamStop()
-    prepared = messages.CommitPrepared(1, 2, 3, 7, "gid")
-    for message in (stop, start, messages.Insert(1, ("a",), xid=7), start, prepared, stop, prepared):
+    start, stop = messages.StreamStart(xid=7, first_stream_segment=True), messages.StreamStop()
+    prepared = messages.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=7, gid="gid")
+    for message in (
+        stop,
+        start,
+        messages.Insert(relation_oid=1, new=("a",), xid=7),
+        start,
+        prepared,
+        stop,
+        prepared,
+    ):
         data = CODECS[4].encode(message)
         try:
             want = expected(decoder.decode(data), data)

@@ -110,6 +110,6 @@ def wrong_calls(data: bytes, begin: messages.Begin) -> None:
     StreamDecoder("4")  # type: ignore[arg-type]
     begin.xid = 5  # type: ignore[misc]
     print(begin.lsn)  # type: ignore[attr-defined]
-    messages.Begin(1, 2)  # type: ignore[call-arg]
-    messages.Insert(1, (5,))  # type: ignore[arg-type]
+    messages.Begin(final_lsn=1, commit_time=2)  # type: ignore[call-arg]
+    messages.Insert(relation_oid=1, new=(5,))  # type: ignore[arg-type]
     strategies.v4(True, "yes")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pgoutput import catalog
-from pgoutput.messages import Cell, Relation, RelationColumn, ReplicaIdentity, Type
+from pgoutput.messages import Cell, ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
 from pgoutput.values import arrow_type, base_types, to_arrow
 from pgoutput.values.literals import parse_array
 from pgoutput.wire import UNCHANGED
@@ -191,13 +191,19 @@ def test_parse_array_returns_elements_or_none(text: str, items: list[str | None]
 
 
 def test_domains_become_their_base_types() -> None:
-    columns = tuple(RelationColumn(0, f"c{oid}", oid, -1) for oid in (70000, 70001, 70002, 23))
+    columns = tuple(
+        RelationColumn(flags=ColumnFlag(0), name=f"c{oid}", type_oid=oid, type_modifier=-1)
+        for oid in (70000, 70001, 70002, 23)
+    )
     types = {
-        70000: Type(70000, "", "int4"),
-        70001: Type(70001, "pg_catalog", "_text"),
-        70002: Type(70002, "app", "int4"),
+        70000: Type(oid=70000, namespace="", name="int4"),
+        70001: Type(oid=70001, namespace="pg_catalog", name="_text"),
+        70002: Type(oid=70002, namespace="app", name="int4"),
     }
-    relation = base_types(Relation(1, "app", "t", ReplicaIdentity.DEFAULT, columns), types)
+    relation = base_types(
+        Relation(oid=1, namespace="app", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=columns),
+        types,
+    )
     assert [c.type_oid for c in relation.columns] == [OID["int4"], ARRAY_OID["text"], 70002, OID["int4"]]
 
 

@@ -50,24 +50,24 @@ class Stream:
             if self._random.random() < 0.2:
                 yield from self._streamed(lsn, number)
                 continue
-            yield m.Begin(lsn, number, 700 + number)
+            yield m.Begin(final_lsn=lsn, commit_time=number, xid=700 + number)
             yield from self._changes(None)
-            yield m.Commit(lsn, lsn + 1, number)
+            yield m.Commit(commit_lsn=lsn, end_lsn=lsn + 1, commit_time=number)
 
     def _streamed(self, lsn: int, number: int) -> Iterator[Message]:
         """Yield a streamed transaction; a savepoint or the whole transaction may be rolled back."""
         xid = 700 + number
         for block in range(2):
-            yield m.StreamStart(xid, first_stream_segment=not block)
+            yield m.StreamStart(xid=xid, first_stream_segment=not block)
             yield from self._changes(xid)
             yield from self._changes(xid + 10_000)
             yield m.StreamStop()
         if self._random.random() < 0.7:
-            yield m.StreamAbort(xid, xid + 10_000, lsn, number)
+            yield m.StreamAbort(xid=xid, subxid=xid + 10_000, abort_lsn=lsn, abort_time=number)
         if self._random.random() < 0.3:
-            yield m.StreamAbort(xid, xid, lsn, number)
+            yield m.StreamAbort(xid=xid, subxid=xid, abort_lsn=lsn, abort_time=number)
         else:
-            yield m.StreamCommit(xid, lsn, lsn + 1, number)
+            yield m.StreamCommit(xid=xid, commit_lsn=lsn, end_lsn=lsn + 1, commit_time=number)
 
     def _changes(self, xid: int | None) -> Iterator[Message]:
         for _ in range(self._random.choice((0, 1, 2, 2, 5))):
@@ -80,10 +80,21 @@ class Stream:
     def _relation(self, oid: int) -> m.Relation:
         types = self._random.choices(TYPES, k=self._random.randrange(5))
         columns = (
-            m.RelationColumn(int(self._random.random() < 0.5), f"c{place}", type_, -1)
+            m.RelationColumn(
+                flags=m.ColumnFlag(int(self._random.random() < 0.5)),
+                name=f"c{place}",
+                type_oid=type_,
+                type_modifier=-1,
+            )
             for place, type_ in enumerate(types)
         )
-        return m.Relation(oid, "public", f"t{oid}", ReplicaIdentity.DEFAULT, tuple(columns))
+        return m.Relation(
+            oid=oid,
+            namespace="public",
+            name=f"t{oid}",
+            replica_identity=ReplicaIdentity.DEFAULT,
+            columns=tuple(columns),
+        )
 
     def _change(self, relation: m.Relation, xid: int | None) -> Message:
         oid, (new, old) = relation.oid, (self._row(relation) for _ in range(2))
@@ -93,13 +104,13 @@ class Stream:
         known = [one for one in self._relations if one != oid]
         return self._random.choice(
             [
-                m.Insert(oid, new, xid),
-                m.Update(oid, sent, xid=xid),
-                m.Update(oid, sent, key=key, xid=xid),
-                m.Update(oid, sent, old=old, xid=xid),
-                m.Delete(oid, key=key, xid=xid),
-                m.Delete(oid, old=old, xid=xid),
-                m.Truncate(0, (oid, *known[:2]), xid),
+                m.Insert(relation_oid=oid, new=new, xid=xid),
+                m.Update(relation_oid=oid, new=sent, xid=xid),
+                m.Update(relation_oid=oid, new=sent, key=key, xid=xid),
+                m.Update(relation_oid=oid, new=sent, old=old, xid=xid),
+                m.Delete(relation_oid=oid, key=key, xid=xid),
+                m.Delete(relation_oid=oid, old=old, xid=xid),
+                m.Truncate(options=m.TruncateOption(0), relation_oids=(oid, *known[:2]), xid=xid),
             ]
         )
 
@@ -167,12 +178,32 @@ def shown(image: object) -> dict[str, str] | None:
 
 def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
     """Each change has the columns of the table's schema version at that change."""
-    one, other = (m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, columns(*names)) for names in ("ab", "c"))
-    beside = m.Relation(2, "s", "u", ReplicaIdentity.DEFAULT, columns("x"))
+    one, other = (
+        m.Relation(
+            oid=1, namespace="s", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=columns(*names)
+        )
+        for names in ("ab", "c")
+    )
+    beside = m.Relation(
+        oid=2, namespace="s", name="u", replica_identity=ReplicaIdentity.DEFAULT, columns=columns("x")
+    )
     record(
         tmp_path,
-        *(m.Begin(1, 0, 7), one, beside, m.Insert(1, ("1", "2")), m.Insert(2, ("3",)), other),
-        *(m.Insert(2, ("4",)), m.Insert(1, ("5",)), one, m.Insert(1, ("6", "7")), m.Commit(1, 2, 0)),
+        *(
+            m.Begin(final_lsn=1, commit_time=0, xid=7),
+            one,
+            beside,
+            m.Insert(relation_oid=1, new=("1", "2")),
+            m.Insert(relation_oid=2, new=("3",)),
+            other,
+        ),
+        *(
+            m.Insert(relation_oid=2, new=("4",)),
+            m.Insert(relation_oid=1, new=("5",)),
+            one,
+            m.Insert(relation_oid=1, new=("6", "7")),
+            m.Commit(commit_lsn=1, end_lsn=2, commit_time=0),
+        ),
     )
     assert [row["after"] for row in changes(tmp_path)] == [
         [("a", "1"), ("b", "2")],
@@ -190,14 +221,29 @@ def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
 def test_two_tables_of_one_name_can_be_in_a_batch(tmp_path: Path) -> None:
     """Relations with different OIDs have the same name if a streamed transaction recreates the table."""
     described = [
-        m.Relation(oid, "s", "t", ReplicaIdentity.DEFAULT, columns("a", f"b{oid}")) for oid in (1, 2, 3)
+        m.Relation(
+            oid=oid,
+            namespace="s",
+            name="t",
+            replica_identity=ReplicaIdentity.DEFAULT,
+            columns=columns("a", f"b{oid}"),
+        )
+        for oid in (1, 2, 3)
     ]
     order = [3, 1, 2, 2, 3, 1, 1, 3, 2]
-    inserts = [m.Insert(oid, (str(place), "x")) for place, oid in enumerate(order)]
-    record(tmp_path, m.Begin(1, 0, 7), *described, *inserts, m.Commit(1, 2, 0))
+    inserts = [m.Insert(relation_oid=oid, new=(str(place), "x")) for place, oid in enumerate(order)]
+    record(
+        tmp_path,
+        m.Begin(final_lsn=1, commit_time=0, xid=7),
+        *described,
+        *inserts,
+        m.Commit(commit_lsn=1, end_lsn=2, commit_time=0),
+    )
     rows = table(tmp_path, "t")["after"].to_pylist()
     assert list(map(shown, rows)) == [{"a": str(place), f"b{oid}": "x"} for place, oid in enumerate(order)]
 
 
 def columns(*names: str) -> tuple[m.RelationColumn, ...]:
-    return tuple(m.RelationColumn(0, name, TEXT, -1) for name in names)
+    return tuple(
+        m.RelationColumn(flags=m.ColumnFlag(0), name=name, type_oid=TEXT, type_modifier=-1) for name in names
+    )

@@ -29,8 +29,17 @@ from tests.views.rows import changes, messages, table
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
-T = m.Relation(1, "public", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 25, -1),))
-BEGIN, COMMIT = m.Begin(100, 1, 5), m.Commit(100, 110, 1)
+T = m.Relation(
+    oid=1,
+    namespace="public",
+    name="t",
+    replica_identity=ReplicaIdentity.DEFAULT,
+    columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=25, type_modifier=-1),),
+)
+BEGIN, COMMIT = (
+    m.Begin(final_lsn=100, commit_time=1, xid=5),
+    m.Commit(commit_lsn=100, end_lsn=110, commit_time=1),
+)
 
 
 def forged(folder: Path, *data: bytes | Message, keyframe: int = 0, **said: Any) -> Path:
@@ -49,7 +58,7 @@ def forged(folder: Path, *data: bytes | Message, keyframe: int = 0, **said: Any)
     return path
 
 
-INSERT = encode_for(m.Insert(1, ("x",)), 4)
+INSERT = encode_for(m.Insert(relation_oid=1, new=("x",)), 4)
 
 
 @pytest.mark.parametrize(
@@ -63,16 +72,25 @@ INSERT = encode_for(m.Insert(1, ("x",)), 4)
         (b"U\0\0\0\1X", "position 2: Update"),
         (b"T\0\0", "position 2: Truncate"),
         (
-            encode_for(m.Insert(2, ("x",)), 4),
+            encode_for(m.Insert(relation_oid=2, new=("x",)), 4),
             "position 2: Insert: no Relation message has come for the OID 2",
         ),
-        (encode_for(m.Truncate(0, (1, 2)), 4), "position 2: Truncate: no Relation message .* OID 2"),
         (
-            encode_for(m.Insert(1, ("x", "y")), 4),
+            encode_for(m.Truncate(options=m.TruncateOption(0), relation_oids=(1, 2)), 4),
+            "position 2: Truncate: no Relation message .* OID 2",
+        ),
+        (
+            encode_for(m.Insert(relation_oid=1, new=("x", "y")), 4),
             r"position 2: Insert: new has 2 columns, but public\.t has 1",
         ),
-        (encode_for(m.Delete(1, key=()), 4), r"position 2: Delete: key has 0 columns, but public\.t has 1"),
-        (encode_for(m.Update(1, ("x",), old=("x", "y")), 4), "position 2: Update: old has 2 columns"),
+        (
+            encode_for(m.Delete(relation_oid=1, key=()), 4),
+            r"position 2: Delete: key has 0 columns, but public\.t has 1",
+        ),
+        (
+            encode_for(m.Update(relation_oid=1, new=("x",), old=("x", "y")), 4),
+            "position 2: Update: old has 2 columns",
+        ),
         (encode_for(m.StreamStop(), 4), "position 2: StreamStop"),
     ],
 )
@@ -83,7 +101,7 @@ def test_an_invalid_message_is_reported_with_its_position(tmp_path: Path, bad: b
     assert "\n" not in str(caught.value)
 
 
-WIDE, UNKNOWN = m.Insert(1, ("x", "y")), m.Insert(2, ("x",))
+WIDE, UNKNOWN = m.Insert(relation_oid=1, new=("x", "y")), m.Insert(relation_oid=2, new=("x",))
 
 
 @pytest.mark.parametrize("wrong", list(permutations([b"I", WIDE, UNKNOWN])))
@@ -96,7 +114,7 @@ def test_the_first_error_is_reported(tmp_path: Path, wrong: tuple[bytes | Messag
 
 
 def test_a_commit_lsn_of_2_to_the_63_is_refused(tmp_path: Path) -> None:
-    forged(tmp_path, T, m.Begin(2**63, 1, 5), INSERT, COMMIT)
+    forged(tmp_path, T, m.Begin(final_lsn=2**63, commit_time=1, xid=5), INSERT, COMMIT)
     with pytest.raises(RecordingError, match=r"position 2: Insert: its commit has an LSN of 2\*\*63 or more"):
         changes(tmp_path)
 
@@ -116,11 +134,15 @@ def test_a_damaged_keyframe_is_reported(tmp_path: Path) -> None:
 
 def test_changes_of_unwanted_relations_are_not_checked_against_them(tmp_path: Path) -> None:
     """Changes of relations that the view leaves out are decoded, but their number of cells is not checked."""
-    wide = m.Insert(1, ("x", "y"))
-    path = forged(tmp_path, T, BEGIN, wide, m.Truncate(0, (1, 1)), COMMIT)
+    wide = m.Insert(relation_oid=1, new=("x", "y"))
+    path = forged(
+        tmp_path, T, BEGIN, wide, m.Truncate(options=m.TruncateOption(0), relation_oids=(1, 1)), COMMIT
+    )
     assert changes(tmp_path, wanted=lambda relation: False) == []
     path.unlink()
-    forged(tmp_path, m.Insert(1, ("x",)), m.Insert(9, ("x",)))  # outside transactions
+    forged(
+        tmp_path, m.Insert(relation_oid=1, new=("x",)), m.Insert(relation_oid=9, new=("x",))
+    )  # outside transactions
     assert changes(tmp_path) == []
     path.unlink()
     forged(tmp_path, T, BEGIN, INSERT[:-1], COMMIT)
@@ -130,7 +152,7 @@ def test_changes_of_unwanted_relations_are_not_checked_against_them(tmp_path: Pa
 
 def test_unchanged_cells_in_an_old_row_are_accepted(tmp_path: Path) -> None:
     """No server sends unchanged cells in an old row, but the protocol allows them."""
-    change = m.Update(1, (b"\xff",), old=(UNCHANGED,))
+    change = m.Update(relation_oid=1, new=(b"\xff",), old=(UNCHANGED,))
     forged(tmp_path, T, BEGIN, change, COMMIT, relations=relations_of(tmp_path))
     (row,) = changes(tmp_path)
     assert (row["before"], row["after"]) == ([("id", None)], [("id", "\\xff")])

@@ -62,9 +62,21 @@ def kind(cell: object) -> str:
 
 def test_values_that_columns_cannot_hold_are_rescued(tmp_path: Path) -> None:
     """Values that their column's Arrow type cannot represent are text in `_rescued_data`."""
-    name = m.Relation(1, "caf\udce9", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "\udcff", 25, -1),))
+    name = m.Relation(
+        oid=1,
+        namespace="caf\udce9",
+        name="t",
+        replica_identity=ReplicaIdentity.DEFAULT,
+        columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="\udcff", type_oid=25, type_modifier=-1),),
+    )
     far = 2**62
-    record(tmp_path, m.Begin(5, far, 1), name, m.Insert(1, ("\udcff",)), m.Commit(5, 6, far))
+    record(
+        tmp_path,
+        m.Begin(final_lsn=5, commit_time=far, xid=1),
+        name,
+        m.Insert(relation_oid=1, new=("\udcff",)),
+        m.Commit(commit_lsn=5, end_lsn=6, commit_time=far),
+    )
     begin, relation, insert, _ = messages(tmp_path)
     assert (begin["commit_time"], dict(begin["_rescued_data"])) == (None, {"commit_time": str(far)})
     assert relation["namespace"] is None
@@ -76,7 +88,13 @@ def test_values_that_columns_cannot_hold_are_rescued(tmp_path: Path) -> None:
 
 
 def test_the_first_invalid_message_is_reported(tmp_path: Path) -> None:
-    forged(tmp_path, m.Begin(5, 0, 1), b"?", b"", m.Commit(5, 6, 0))
+    forged(
+        tmp_path,
+        m.Begin(final_lsn=5, commit_time=0, xid=1),
+        b"?",
+        b"",
+        m.Commit(commit_lsn=5, end_lsn=6, commit_time=0),
+    )
     with pytest.raises(RecordingError, match=r"position 1: .*'\?'"):
         messages(tmp_path)
 
@@ -111,7 +129,7 @@ def test_schema_has_each_schema_version(recorded: Recorded, name: str) -> None:
 
 def test_type_names_in_the_schema_are_as_in_sql(tmp_path: Path) -> None:
     def column(name: str, oid: int, modifier: int = -1) -> m.RelationColumn:
-        return m.RelationColumn(0, name, oid, modifier)
+        return m.RelationColumn(flags=m.ColumnFlag(0), name=name, type_oid=oid, type_modifier=modifier)
 
     columns = (
         column("int4", 23),
@@ -130,10 +148,18 @@ def test_type_names_in_the_schema_are_as_in_sql(tmp_path: Path) -> None:
         column('my "s.x', 70_003),
     )
     types = (
-        *(m.Type(70_000, "public", "mood"), m.Type(70_001, "pg_catalog", "text")),
-        m.Type(70_003, 'my "s', "x"),
+        *(
+            m.Type(oid=70_000, namespace="public", name="mood"),
+            m.Type(oid=70_001, namespace="pg_catalog", name="text"),
+        ),
+        m.Type(oid=70_003, namespace='my "s', name="x"),
     )
-    record(tmp_path, *types, m.Relation(1, "", "t", ReplicaIdentity.FULL, columns), lsn=77)
+    record(
+        tmp_path,
+        *types,
+        m.Relation(oid=1, namespace="", name="t", replica_identity=ReplicaIdentity.FULL, columns=columns),
+        lsn=77,
+    )
     (row,) = schema_rows(tmp_path)
     assert [one["type"] for one in row["columns"]] == [one.name for one in columns]
     assert (row["version"], row["lsn"], row["position"], row["replica_identity"]) == (1, 77, 3, "f")
@@ -142,19 +168,32 @@ def test_type_names_in_the_schema_are_as_in_sql(tmp_path: Path) -> None:
 
 def test_a_schema_version_begins_only_when_the_relation_changes(tmp_path: Path) -> None:
     """An equal repeated Relation message begins no schema version, even in a new session."""
-    one = m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 70_000, -1),))
-    other = m.Relation(1, "s", "renamed", ReplicaIdentity.DEFAULT, one.columns)
-    mood, humour = m.Type(70_000, "s", "mood"), m.Type(70_000, "s", "humour")
+    one = m.Relation(
+        oid=1,
+        namespace="s",
+        name="t",
+        replica_identity=ReplicaIdentity.DEFAULT,
+        columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=70_000, type_modifier=-1),),
+    )
+    other = m.Relation(
+        oid=1, namespace="s", name="renamed", replica_identity=ReplicaIdentity.DEFAULT, columns=one.columns
+    )
+    mood, humour = (
+        m.Type(oid=70_000, namespace="s", name="mood"),
+        m.Type(oid=70_000, namespace="s", name="humour"),
+    )
     record(tmp_path, mood, one, one, cut=1)
     record(tmp_path, mood, one, humour, one, other, cut=1)
     record(tmp_path, humour, other, one)
-    record(tmp_path, m.Type(70_000, "s", "wit"), one)
+    record(tmp_path, m.Type(oid=70_000, namespace="s", name="wit"), one)
     rows = schema_rows(tmp_path)
     found = [(row["version"], row["relation"]["name"], row["columns"][0]["type"]) for row in rows]
     assert found == [(1, "t", "s.mood"), (2, "renamed", "s.humour"), (3, "t", "s.humour"), (4, "t", "s.wit")]
 
 
 def test_a_recording_without_relations_has_an_empty_schema(tmp_path: Path) -> None:
-    record(tmp_path, m.Begin(5, 0, 1), m.Commit(5, 6, 0))
+    record(
+        tmp_path, m.Begin(final_lsn=5, commit_time=0, xid=1), m.Commit(commit_lsn=5, end_lsn=6, commit_time=0)
+    )
     assert schema_rows(tmp_path) == []
     assert schema_batch([]).schema == SCHEMA

@@ -60,8 +60,11 @@ def as_expected(folder: Path) -> list[Row]:
         (WHOLE, (5, ["whole"])),
         (STREAMED, (7, ["kept", "late"])),
         ((*PREPARED, COMMIT_PREPARED), (9, ["prepared"])),
-        ((*STREAM_PREPARED, m.CommitPrepared(400, 410, 4, 7, "s")), (7, ["kept", "late"])),
-        ((*BLOCKS, m.StreamAbort(7, 7, 200, 2)), (7, [])),
+        (
+            (*STREAM_PREPARED, m.CommitPrepared(commit_lsn=400, end_lsn=410, commit_time=4, xid=7, gid="s")),
+            (7, ["kept", "late"]),
+        ),
+        ((*BLOCKS, m.StreamAbort(xid=7, subxid=7, abort_lsn=200, abort_time=2)), (7, [])),
         ((*PREPARED, ROLLBACK_PREPARED), (9, [])),
     ],
     ids=["whole", "streamed", "prepared", "streamed and prepared", "aborted", "rolled back"],
@@ -84,8 +87,19 @@ def test_changes_are_complete_wherever_the_connection_breaks(
 def test_prepared_transactions_are_read_with_their_commit(tmp_path: Path, cut: int) -> None:
     """The commit can come several sessions later; the changes have the LSN and time of the commit."""
     before = record(tmp_path, T, *STREAM_PREPARED, *PREPARED, cut=cut)[-1].number
-    record(tmp_path, T, m.Begin(320, 1, 6), m.Insert(1, ("between",)), m.Commit(320, 330, 1))
-    record(tmp_path, COMMIT_PREPARED, m.CommitPrepared(500, 510, 4, 7, "s"), cut=1)
+    record(
+        tmp_path,
+        T,
+        m.Begin(final_lsn=320, commit_time=1, xid=6),
+        m.Insert(relation_oid=1, new=("between",)),
+        m.Commit(commit_lsn=320, end_lsn=330, commit_time=1),
+    )
+    record(
+        tmp_path,
+        COMMIT_PREPARED,
+        m.CommitPrepared(commit_lsn=500, end_lsn=510, commit_time=4, xid=7, gid="s"),
+        cut=1,
+    )
     rows = as_expected(tmp_path)
     assert [(row["xid"], row["commit_lsn"], *texts([row])) for row in rows] == [
         (6, 320, "between"),
@@ -103,14 +117,29 @@ def test_interleaved_streamed_transactions_are_separated(tmp_path: Path) -> None
     """Stream blocks of several transactions alternate, with an ordinary transaction between them."""
 
     def block(xid: int, text: str, subxid: int | None = None, first: bool = False) -> tuple[Message, ...]:
-        return m.StreamStart(xid, first), m.Insert(1, (text,), subxid or xid), m.StreamStop()
+        return (
+            m.StreamStart(xid=xid, first_stream_segment=first),
+            m.Insert(relation_oid=1, new=(text,), xid=subxid or xid),
+            m.StreamStop(),
+        )
 
     stream = (
         *(T, *block(7, "a1", first=True), *block(8, "b1", first=True), *block(7, "a2", 71), *WHOLE),
         *block(8, "b2", 81),
-        *(m.StreamAbort(7, 71, 110, 1), *block(7, "a3", 72), *block(9, "c1", first=True)),
-        *(m.StreamCommit(8, 200, 210, 2), *block(7, "a4", 71), m.StreamAbort(9, 9, 220, 2)),
-        *(m.StreamAbort(7, 72, 230, 3), m.StreamCommit(7, 300, 310, 3)),
+        *(
+            m.StreamAbort(xid=7, subxid=71, abort_lsn=110, abort_time=1),
+            *block(7, "a3", 72),
+            *block(9, "c1", first=True),
+        ),
+        *(
+            m.StreamCommit(xid=8, commit_lsn=200, end_lsn=210, commit_time=2),
+            *block(7, "a4", 71),
+            m.StreamAbort(xid=9, subxid=9, abort_lsn=220, abort_time=2),
+        ),
+        *(
+            m.StreamAbort(xid=7, subxid=72, abort_lsn=230, abort_time=3),
+            m.StreamCommit(xid=7, commit_lsn=300, end_lsn=310, commit_time=3),
+        ),
     )
     for cut in (1, 2, 5, 100):
         folder = tmp_path / str(cut)
@@ -132,8 +161,12 @@ def test_interleaved_streamed_transactions_are_separated(tmp_path: Path) -> None
 def test_a_reused_xid_is_another_transaction(tmp_path: Path) -> None:
     """Xids wrap around; a transaction is identified by the position where it begins."""
     again = (
-        *(m.StreamStart(7, True), m.Insert(1, ("again",), 8), m.StreamStop()),
-        m.StreamCommit(7, 600, 610, 2),
+        *(
+            m.StreamStart(xid=7, first_stream_segment=True),
+            m.Insert(relation_oid=1, new=("again",), xid=8),
+            m.StreamStop(),
+        ),
+        m.StreamCommit(xid=7, commit_lsn=600, end_lsn=610, commit_time=2),
     )
     for cut in (1, 3, 100):
         folder = tmp_path / str(cut)
@@ -143,11 +176,23 @@ def test_a_reused_xid_is_another_transaction(tmp_path: Path) -> None:
 
 
 def test_a_truncate_has_a_row_for_each_relation_and_can_be_rolled_back(tmp_path: Path) -> None:
-    u = m.Relation(2, "public", "u", T.replica_identity, T.columns)
+    u = m.Relation(
+        oid=2, namespace="public", name="u", replica_identity=T.replica_identity, columns=T.columns
+    )
     record(
         tmp_path,
-        *(T, u, m.StreamStart(7, True), m.Truncate(0, (2, 1), 7), m.Truncate(0, (1,), 8), m.StreamStop()),
-        *(m.StreamAbort(7, 8, 180, 2), m.StreamCommit(7, 200, 210, 2)),
+        *(
+            T,
+            u,
+            m.StreamStart(xid=7, first_stream_segment=True),
+            m.Truncate(options=m.TruncateOption(0), relation_oids=(2, 1), xid=7),
+            m.Truncate(options=m.TruncateOption(0), relation_oids=(1,), xid=8),
+            m.StreamStop(),
+        ),
+        *(
+            m.StreamAbort(xid=7, subxid=8, abort_lsn=180, abort_time=2),
+            m.StreamCommit(xid=7, commit_lsn=200, end_lsn=210, commit_time=2),
+        ),
         cut=2,
     )
     rows = as_expected(tmp_path)
@@ -165,10 +210,10 @@ def test_logical_messages_give_no_rows_of_changes(tmp_path: Path) -> None:
         tmp_path,
         T,
         begin,
-        m.LogicalMessage(1, 90, "p", b"c"),
+        m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=90, prefix="p", content=b"c"),
         insert,
         commit,
-        m.LogicalMessage(0, 500, "", b""),
+        m.LogicalMessage(flags=m.MessageFlag(0), lsn=500, prefix="", content=b""),
     )
     assert texts(as_expected(tmp_path)) == ["whole"]
     assert [row["prefix"] for row in messages(tmp_path) if row["type"] == "LogicalMessage"] == ["p", ""]
@@ -176,7 +221,13 @@ def test_logical_messages_give_no_rows_of_changes(tmp_path: Path) -> None:
 
 def test_times_out_of_sparks_range_are_null(tmp_path: Path) -> None:
     far = 2**62
-    record(tmp_path, T, m.Begin(100, far, 5), WHOLE[1], m.Commit(100, 110, far))
+    record(
+        tmp_path,
+        T,
+        m.Begin(final_lsn=100, commit_time=far, xid=5),
+        WHOLE[1],
+        m.Commit(commit_lsn=100, end_lsn=110, commit_time=far),
+    )
     (row,) = changes(tmp_path)
     assert (row["commit_time"], row["commit_lsn"]) == (None, 100)
 
@@ -185,8 +236,13 @@ def snapshot(folder: Path, *texts: Sequence[str]) -> None:
     """Write a snapshot like the recorder: one transaction per segment, gaps in positions between segments."""
     (folder / SNAPSHOT).mkdir()
     for number, of_one in enumerate(texts, start=1):
-        inserts = [m.Insert(1, (text,)) for text in of_one]
-        messages = [m.Begin(90, 4, 0), T, *inserts, m.Commit(90, 90, 4)]
+        inserts = [m.Insert(relation_oid=1, new=(text,)) for text in of_one]
+        messages = [
+            m.Begin(final_lsn=90, commit_time=4, xid=0),
+            T,
+            *inserts,
+            m.Commit(commit_lsn=90, end_lsn=90, commit_time=4),
+        ]
         first = 1000 * number - 1000
         file = SegmentFile(folder / SNAPSHOT / segment_name(number))
         times = [0] * len(messages)

@@ -30,8 +30,10 @@ from tests.codec import corpus
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
-COLUMN = m.RelationColumn(1, "id", 23, -1)
-RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity.DEFAULT, (COLUMN,))
+COLUMN = m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1)
+RELATION = m.Relation(
+    oid=1, namespace="public", name="t", replica_identity=m.ReplicaIdentity.DEFAULT, columns=(COLUMN,)
+)
 WIDER = replace(RELATION, columns=(COLUMN, replace(COLUMN, flags=0, name="v")))
 
 
@@ -87,7 +89,7 @@ def errors(rows: Sequence[tuple[Key, bytes]]) -> list[str | None]:
 
 
 def insert(*cells: str, xid: int | None = None) -> m.Insert:
-    return m.Insert(1, cells, xid=xid)
+    return m.Insert(relation_oid=1, new=cells, xid=xid)
 
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
@@ -123,7 +125,11 @@ def test_a_schema_version_is_valid_until_the_next_relation_message() -> None:
 def test_a_repeated_relation_is_kept_once() -> None:
     """A Relation message that is repeated in a stream block differs from the first one only by the xid."""
     rows = stream(
-        RELATION, m.StreamStart(7, True), replace(RELATION, xid=8), insert("1", xid=8), m.StreamStop()
+        RELATION,
+        m.StreamStart(xid=7, first_stream_segment=True),
+        replace(RELATION, xid=8),
+        insert("1", xid=8),
+        m.StreamStop(),
     )
     context = context_of(rows)
     assert context.relations == [RELATION]
@@ -135,7 +141,12 @@ def test_a_repeated_relation_is_kept_once() -> None:
 def test_a_changed_type_begins_a_new_schema_version() -> None:
     typed = replace(RELATION, columns=(replace(COLUMN, type_oid=20000),))
     rows = stream(
-        m.Type(20000, "", "int4"), typed, insert("1"), m.Type(20000, "", "text"), typed, insert("1")
+        m.Type(oid=20000, namespace="", name="int4"),
+        typed,
+        insert("1"),
+        m.Type(oid=20000, namespace="", name="text"),
+        typed,
+        insert("1"),
     )
     assert [schema.types for placed in decode(rows) for schema in placed.schemas] == [(23,), (25,)]
 
@@ -153,7 +164,12 @@ def test_a_changed_type_begins_a_new_schema_version() -> None:
 )
 def test_any_sortable_key_is_accepted(key: Callable[[int], Key]) -> None:
     rows = stream(
-        RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop(), WIDER, insert("1", "2")
+        RELATION,
+        m.StreamStart(xid=7, first_stream_segment=True),
+        insert("1", xid=8),
+        m.StreamStop(),
+        WIDER,
+        insert("1", "2"),
     )
     placed = [(key(place), data) for (place,), data in rows]
     random.Random(0).shuffle(placed)
@@ -164,7 +180,13 @@ def test_any_sortable_key_is_accepted(key: Callable[[int], Key]) -> None:
 
 
 def test_a_change_without_its_relation_is_an_error() -> None:
-    rows = stream(insert("1"), RELATION, insert("1", "2"), m.Truncate(0, (1, 2, 3)), insert("1"))
+    rows = stream(
+        insert("1"),
+        RELATION,
+        insert("1", "2"),
+        m.Truncate(options=m.TruncateOption(0), relation_oids=(1, 2, 3)),
+        insert("1"),
+    )
     no, _, wide, truncate, fine = errors(rows)
     assert no == "Insert: no Relation message has come for the OID 1"
     assert wide == "Insert: new has 2 columns, but public.t has 1"
@@ -174,14 +196,26 @@ def test_a_change_without_its_relation_is_an_error() -> None:
 
 def test_messages_have_an_xid_only_inside_stream_blocks() -> None:
     rows = stream(
-        RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop(), m.Begin(1, 0, 9), insert("1")
+        RELATION,
+        m.StreamStart(xid=7, first_stream_segment=True),
+        insert("1", xid=8),
+        m.StreamStop(),
+        m.Begin(final_lsn=1, commit_time=0, xid=9),
+        insert("1"),
     )
     assert [getattr(placed.message, "xid", None) for placed in decode(rows)] == [None, 7, 8, None, 9, None]
 
 
 def test_damaged_messages_have_no_effect() -> None:
     """As in StreamDecoder, invalid Relation messages do not change the schema of later messages."""
-    rows = stream(RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop(), WIDER, insert("1"))
+    rows = stream(
+        RELATION,
+        m.StreamStart(xid=7, first_stream_segment=True),
+        insert("1", xid=8),
+        m.StreamStop(),
+        WIDER,
+        insert("1"),
+    )
     assert errors(rows)[5] == "Insert: new has 1 columns, but public.t has 2"
     rows[4] = (rows[4][0], rows[4][1][:-1])
     assert [error is None for error in errors(rows)] == [True, True, True, True, False, True]
@@ -193,7 +227,11 @@ def test_damaged_messages_have_no_effect() -> None:
 
 def test_a_nested_stream_block_is_an_error_and_the_outer_stays_open() -> None:
     rows = stream(
-        RELATION, m.StreamStart(7, True), m.StreamStart(9, True), insert("1", xid=8), m.StreamStop()
+        RELATION,
+        m.StreamStart(xid=7, first_stream_segment=True),
+        m.StreamStart(xid=9, first_stream_segment=True),
+        insert("1", xid=8),
+        m.StreamStop(),
     )
     assert errors(rows)[2] == "StreamStart: a stream block is open already, and blocks do not nest"
     assert sum(error is None for error in errors(rows)) == 4
@@ -204,16 +242,22 @@ def test_two_messages_with_the_same_key_are_refused() -> None:
     with pytest.raises(ValueError, match="have the key 0, 'a'; LSNs are not enough"):
         context_of(rows)
     with pytest.raises(ValueError, match="the order is ambiguous: two messages, b'R' and b'S'"):
-        context_of([((0,), data) for _, data in stream(RELATION, m.StreamStart(7, True))])
+        context_of(
+            [((0,), data) for _, data in stream(RELATION, m.StreamStart(xid=7, first_stream_segment=True))]
+        )
 
 
 def test_duplicate_messages_are_ignored() -> None:
-    rows = stream(RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop())
+    rows = stream(
+        RELATION, m.StreamStart(xid=7, first_stream_segment=True), insert("1", xid=8), m.StreamStop()
+    )
     assert errors([*rows, *rows]) == [None] * 8
 
 
 def test_a_change_with_the_key_of_its_relation_is_an_error() -> None:
-    (_, first), (_, second), (_, start) = stream(RELATION, insert("1"), m.StreamStart(7, True))
+    (_, first), (_, second), (_, start) = stream(
+        RELATION, insert("1"), m.StreamStart(xid=7, first_stream_segment=True)
+    )
     assert errors([((0,), first), ((0,), second)])[1] == "Insert: a Relation message has the same key 0"
     found = errors([((0,), first), ((1,), start), ((1,), second)])[2]
     assert found == "Insert: a stream block begins or ends at the same key 1"
@@ -228,7 +272,9 @@ def test_a_null_key_is_an_error() -> None:
     assert found == [None, None, "the key has a NULL, so the place of the message is unknown"]
 
 
-@pytest.mark.parametrize("late", [WIDER, m.StreamStart(7, True)], ids=["relation", "block"])
+@pytest.mark.parametrize(
+    "late", [WIDER, m.StreamStart(xid=7, first_stream_segment=True)], ids=["relation", "block"]
+)
 def test_messages_missing_in_the_context_are_refused(late: Message) -> None:
     """A message that the context lacks raises ValueError: the messages after it would decode wrongly."""
     context = context_of(stream(RELATION, insert("1")))
@@ -246,10 +292,10 @@ def test_shuffled_damaged_messages_decode_as_in_order(data: st.DataObject) -> No
         insert("1"),
         insert("1", xid=8),
         insert("1", "2", xid=8),
-        m.StreamStart(7, True),
+        m.StreamStart(xid=7, first_stream_segment=True),
         m.StreamStop(),
-        m.Type(20000, "", "int4"),
-        m.Commit(1, 2, 0),
+        m.Type(oid=20000, namespace="", name="int4"),
+        m.Commit(commit_lsn=1, end_lsn=2, commit_time=0),
     ]
     drawn = data.draw(st.lists(st.sampled_from([*(encode_for(one, 4) for one in fine), b"", b"S", b"Rx"])))
     rows: list[tuple[Key, bytes]] = [((place,), one) for place, one in enumerate(drawn)]
@@ -279,7 +325,13 @@ def test_shuffled_damaged_messages_decode_as_in_order(data: st.DataObject) -> No
 
 
 def test_rows_without_a_valid_message_are_null() -> None:
-    rows = stream(RELATION, insert("1"), m.Truncate(1, (1, 1)), m.Begin(1, 0, 7), insert("1", "2"))
+    rows = stream(
+        RELATION,
+        insert("1"),
+        m.Truncate(options=m.TruncateOption.CASCADE, relation_oids=(1, 1)),
+        m.Begin(final_lsn=1, commit_time=0, xid=7),
+        insert("1", "2"),
+    )
     decoder = UnorderedDecoder(context_of(rows), new_decoder())
     data = [None, *(data for _, data in rows), b"?"]
     batch = decoded_batch(decoder.decode([pa.array([9, 0, 1, 2, 3, 4, 9])], pa.array(data, pa.binary())))

@@ -119,13 +119,24 @@ def test_rows_do_not_depend_on_segments(recorded: Recorded, name: str) -> None:
 def relation(oid: int, *columns: tuple[str, int], keys: int = 1, namespace: str = "public") -> m.Relation:
     """Return the Relation message of a table `t` whose first `keys` columns are the replica identity."""
     described = (
-        m.RelationColumn(int(place < keys), name, type_, -1) for place, (name, type_) in enumerate(columns)
+        m.RelationColumn(flags=m.ColumnFlag(int(place < keys)), name=name, type_oid=type_, type_modifier=-1)
+        for place, (name, type_) in enumerate(columns)
     )
-    return m.Relation(oid, namespace, "t", ReplicaIdentity.DEFAULT, tuple(described))
+    return m.Relation(
+        oid=oid,
+        namespace=namespace,
+        name="t",
+        replica_identity=ReplicaIdentity.DEFAULT,
+        columns=tuple(described),
+    )
 
 
 def transaction(lsn: int, *messages: Message) -> list[Message]:
-    return [m.Begin(lsn, 0, lsn), *messages, m.Commit(lsn, lsn + 5, 0)]
+    return [
+        m.Begin(final_lsn=lsn, commit_time=0, xid=lsn),
+        *messages,
+        m.Commit(commit_lsn=lsn, end_lsn=lsn + 5, commit_time=0),
+    ]
 
 
 def after(rows: pa.Table) -> list[Row | None]:
@@ -141,9 +152,9 @@ def test_a_changed_schema_has_all_columns_and_wider_types(tmp_path: Path) -> Non
     second = relation(1, ("b", TEXT), ("id", INT8), ("a", FLOAT8), ("d", DATE), ("c", NUMERIC), ("e", INT2))
     record(
         tmp_path,
-        *transaction(10, first, m.Insert(1, ("1", "1.5", "x", "7", "8589934592"))),
-        *transaction(20, second, m.Insert(1, ("y", "2", "0.1", "2024-02-29", "8.25", None))),
-        *transaction(30, m.Update(1, ("y", UNCHANGED, None, "infinity", "9", None))),
+        *transaction(10, first, m.Insert(relation_oid=1, new=("1", "1.5", "x", "7", "8589934592"))),
+        *transaction(20, second, m.Insert(relation_oid=1, new=("y", "2", "0.1", "2024-02-29", "8.25", None))),
+        *transaction(30, m.Update(relation_oid=1, new=("y", UNCHANGED, None, "infinity", "9", None))),
         cut=3,
     )
     rows = table(tmp_path, "t")
@@ -172,12 +183,12 @@ def test_values_of_columns_missing_in_the_schema_are_rescued(tmp_path: Path) -> 
     second = relation(1, ("id", INT4), ("a", TEXT), ("b", TEXT), ("c", INT4))
     record(
         tmp_path,
-        *transaction(10, first, m.Insert(1, ("1", "1"))),
+        *transaction(10, first, m.Insert(relation_oid=1, new=("1", "1"))),
         *transaction(
             20,
             second,
-            m.Insert(1, ("2", "2", "b", None)),
-            m.Insert(1, (b"\0\0\0\3", "x", UNCHANGED, b"\0\0\0\4")),
+            m.Insert(relation_oid=1, new=("2", "2", "b", None)),
+            m.Insert(relation_oid=1, new=(b"\0\0\0\3", "x", UNCHANGED, b"\0\0\0\4")),
         ),
     )
     schema = table_schema(row_type(schemas(tmp_path)[1][:1]))
@@ -192,7 +203,7 @@ def test_values_of_columns_missing_in_the_schema_are_rescued(tmp_path: Path) -> 
 
 def test_columns_that_the_table_lacks_are_null(tmp_path: Path) -> None:
     """Columns of the requested schema that no schema version of the table has are NULL."""
-    record(tmp_path, *transaction(10, relation(1, ("id", INT4)), m.Insert(1, ("1",))))
+    record(tmp_path, *transaction(10, relation(1, ("id", INT4)), m.Insert(relation_oid=1, new=("1",))))
     more = pa.struct(
         [("later", pa.int32()), ("id", pa.int32()), (RESCUED, pa.map_(pa.string(), pa.string()))]
     )
@@ -208,13 +219,19 @@ def test_old_rows_follow_the_replica_identity(tmp_path: Path) -> None:
         tmp_path,
         *transaction(
             10,
-            *(keyed, full, m.Insert(1, new), m.Update(1, new), m.Update(1, new, key=("o", "1", None))),
             *(
-                m.Delete(1, key=("n", "2", None)),
-                m.Update(2, new, old=("o", "1", None)),
-                m.Delete(2, old=new),
+                keyed,
+                full,
+                m.Insert(relation_oid=1, new=new),
+                m.Update(relation_oid=1, new=new),
+                m.Update(relation_oid=1, new=new, key=("o", "1", None)),
             ),
-            m.Truncate(0, (2, 1)),
+            *(
+                m.Delete(relation_oid=1, key=("n", "2", None)),
+                m.Update(relation_oid=2, new=new, old=("o", "1", None)),
+                m.Delete(relation_oid=2, old=new),
+            ),
+            m.Truncate(options=m.TruncateOption(0), relation_oids=(2, 1)),
         ),
     )
     rows = table(tmp_path, "t")
@@ -238,7 +255,7 @@ WILD = ["a.b", "A.B", "`", '"', " ", "/", "é", "", RESCUED, f"{RESCUED}_", "ope
 
 def test_any_column_name_is_possible(tmp_path: Path) -> None:
     described = relation(1, *((name, TEXT) for name in WILD))
-    record(tmp_path, *transaction(10, described, m.Insert(1, tuple(WILD))))
+    record(tmp_path, *transaction(10, described, m.Insert(relation_oid=1, new=tuple(WILD))))
     shown = ["caf\\xe9" if name == "caf\udce9" else name for name in WILD]
     (row,) = table(tmp_path, "t")["after"].to_pylist()
     texts = dict(zip(shown, WILD, strict=True)) | {"caf\\xe9": None}
@@ -252,7 +269,12 @@ def test_table_names_are_shown_with_their_namespace(tmp_path: Path) -> None:
     wild = 'sch"e.ma \udcff', 'T "\udce9.é'
     described = msgspec.structs.replace(relation(1, ("x", TEXT)), namespace=wild[0], name=wild[1])
     system = relation(2, ("x", TEXT), namespace="")
-    record(tmp_path, *transaction(10, described, system, m.Insert(1, ("1",)), m.Insert(2, ("2",))))
+    record(
+        tmp_path,
+        *transaction(
+            10, described, system, m.Insert(relation_oid=1, new=("1",)), m.Insert(relation_oid=2, new=("2",))
+        ),
+    )
     assert [row["relation"] for row in changes(tmp_path)] == [
         {"oid": 1, "namespace": 'sch"e.ma \\xff', "name": 'T "\\xe9.é'},
         {"oid": 2, "namespace": "pg_catalog", "name": "t"},
@@ -261,7 +283,16 @@ def test_table_names_are_shown_with_their_namespace(tmp_path: Path) -> None:
 
 def test_a_table_without_columns_has_rows(tmp_path: Path) -> None:
     none = msgspec.structs.replace(relation(1), replica_identity=ReplicaIdentity.FULL)
-    record(tmp_path, *transaction(10, none, m.Insert(1, ()), m.Update(1, (), old=()), m.Delete(1, old=())))
+    record(
+        tmp_path,
+        *transaction(
+            10,
+            none,
+            m.Insert(relation_oid=1, new=()),
+            m.Update(relation_oid=1, new=(), old=()),
+            m.Delete(relation_oid=1, old=()),
+        ),
+    )
     rows = table(tmp_path, "t")
     assert rows["after"].to_pylist() == [{RESCUED: None}, {RESCUED: None}, None]
     assert rows["before"].to_pylist() == [None, {RESCUED: None}, {RESCUED: None}]
@@ -272,7 +303,15 @@ def test_a_column_can_mix_text_and_binary(tmp_path: Path) -> None:
     described = relation(1, ("id", INT4), ("n", NUMERIC), ("j", 114), ("mood", 70_000))
     binary: list[Cell] = [b"\0\0\0\7", b"\0\1\0\0\0\0\0\1\0\2", json.dumps({"a": 1}).encode(), b"happy"]
     text: list[Cell] = ["7", "2.0", '{"a": 1}', "happy"]
-    record(tmp_path, *transaction(10, described, m.Insert(1, tuple(binary)), m.Insert(1, tuple(text))))
+    record(
+        tmp_path,
+        *transaction(
+            10,
+            described,
+            m.Insert(relation_oid=1, new=tuple(binary)),
+            m.Insert(relation_oid=1, new=tuple(text)),
+        ),
+    )
     one, two = after(table(tmp_path, "t"))
     assert one == two == {"id": 7, "n": "2.0", "j": '{"a": 1}', "mood": "happy"}
     first, second = changes(tmp_path)
@@ -281,10 +320,15 @@ def test_a_column_can_mix_text_and_binary(tmp_path: Path) -> None:
 
 def test_domains_have_their_base_types(tmp_path: Path) -> None:
     """The Type message of a domain names its base type."""
-    positive = m.Type(60_000, "pg_catalog", "numeric")
+    positive = m.Type(oid=60_000, namespace="pg_catalog", name="numeric")
     money = msgspec.structs.replace(relation(1, ("id", 60_000)))
-    exact = msgspec.structs.replace(money, columns=(m.RelationColumn(1, "id", 60_000, 786_438),))
-    record(tmp_path, *transaction(10, positive, exact, m.Insert(1, ("1.50",))), cut=2)
+    exact = msgspec.structs.replace(
+        money,
+        columns=(
+            m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=60_000, type_modifier=786_438),
+        ),
+    )
+    record(tmp_path, *transaction(10, positive, exact, m.Insert(relation_oid=1, new=("1.50",))), cut=2)
     rows = table(tmp_path, "t")
     assert rows["after"].to_pylist() == [{"id": Decimal("1.50"), RESCUED: None}]
     assert changes(tmp_path)[0]["columns"] == '{"id":[1700,786438]}'

@@ -47,7 +47,12 @@ def test_refresh_drops_the_metadata_of_earlier_segments(tmp_path: Path) -> None:
     """A process that follows a recording for months must not keep the metadata of all segments."""
     recording = Recording(tmp_path, may_be_empty=True)
     for lsn in (100, 200, 300):
-        record(tmp_path, m.Begin(lsn, 1, 7), m.Commit(lsn, lsn + 10, 0), lsn=lsn)
+        record(
+            tmp_path,
+            m.Begin(final_lsn=lsn, commit_time=1, xid=7),
+            m.Commit(commit_lsn=lsn, end_lsn=lsn + 10, commit_time=0),
+            lsn=lsn,
+        )
         recording.refresh()
         assert recording.last is not None
         assert recording.last.end_lsn == lsn + 10

@@ -315,7 +315,15 @@ class Session:
         """Acknowledge the stored LSN: the server does not send earlier transactions again."""
         lsn = self.stored_lsn
         now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
-        self._connection.send(StandbyStatusUpdate(lsn, lsn, lsn, now, reply_requested))
+        self._connection.send(
+            StandbyStatusUpdate(
+                written_lsn=lsn,
+                flushed_lsn=lsn,
+                applied_lsn=lsn,
+                send_time=now,
+                reply_requested=reply_requested,
+            )
+        )
         self.acknowledged_lsn = lsn
         self._status_sent = time.monotonic()
 

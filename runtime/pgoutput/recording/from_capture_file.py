@@ -62,4 +62,8 @@ def _source(header: Header) -> Source:
 
 
 def _envelope(record: DecodedRecord) -> XLogData:
-    return record.envelope if isinstance(record.envelope, XLogData) else XLogData(0, 0, 0, record.data)
+    return (
+        record.envelope
+        if isinstance(record.envelope, XLogData)
+        else XLogData(wal_start=0, wal_end=0, send_time=0, data=record.data)
+    )

@@ -110,11 +110,11 @@ def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTabl
                 f"the option {option} names {missing[0]!r}, but the columns are {', '.join(names)}"
             )
     relation = Relation(
-        0,
-        namespace,
-        name,
-        ReplicaIdentity.DEFAULT if key else ReplicaIdentity.NOTHING,
-        tuple(_make_column(schema.field(one), one in key) for one in columns),
+        oid=0,
+        namespace=namespace,
+        name=name,
+        replica_identity=ReplicaIdentity.DEFAULT if key else ReplicaIdentity.NOTHING,
+        columns=tuple(_make_column(schema.field(one), one in key) for one in columns),
     )
     return WrittenTable(
         relation,
@@ -127,9 +127,10 @@ def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTabl
 
 def _make_column(field: pa.Field, is_key: bool) -> RelationColumn:
     try:
-        return RelationColumn(ColumnFlag.KEY if is_key else 0, field.name, *default_type(field.type))
+        oid, modifier = default_type(field.type)
     except ValueError as error:
         raise ValueError(f"the column {field.name}: {error}") from None
+    return RelationColumn(flags=ColumnFlag(is_key), name=field.name, type_oid=oid, type_modifier=modifier)
 
 
 def plan_segments(path: str, table: WrittenTable, *, overwrite: bool) -> tuple[WrittenTable, SegmentPlan]:

@@ -159,7 +159,7 @@ class GeneratedSource:
                 count += type(envelope) is XLogData
                 if count > sent or not sent:
                     yield envelope
-            yield PrimaryKeepalive(end_lsn, 0, False)
+            yield PrimaryKeepalive(wal_end=end_lsn, send_time=0, reply_requested=False)
             sent = count
             while self.end_lsn == end_lsn:
                 yield None

@@ -177,10 +177,9 @@ class OutputPlugin:
         """
         if not self._options.messages:
             return
-        flags = 0
+        flags = messages.MessageFlag(record.transactional)
         if record.transactional:
             self._send_begin()
-            flags = messages.MessageFlag.TRANSACTIONAL
         lsn, xid = record.end_lsn, record.top if streamed else None
         content = messages.LogicalMessage(
             flags=flags, lsn=lsn, prefix=record.prefix, content=record.content, xid=xid

@@ -108,7 +108,9 @@ class ReorderBuffer:
         self._time = record.time
         self._output = []
         if isinstance(record, Idle):
-            self._output.append(PrimaryKeepalive(record.end_lsn, record.time, False))
+            self._output.append(
+                PrimaryKeepalive(wal_end=record.end_lsn, send_time=record.time, reply_requested=False)
+            )
         elif isinstance(record, LogicalMessageRecord) and not record.transactional:
             if record.lsn >= self._after_lsn:
                 self._plugin.message(record, False)
@@ -123,7 +125,9 @@ class ReorderBuffer:
         return self._output
 
     def _write(self, lsn: int, message: Message) -> None:
-        self._output.append(XLogData(lsn, lsn, self._time, self._encode(message)))
+        self._output.append(
+            XLogData(wal_start=lsn, wal_end=lsn, send_time=self._time, data=self._encode(message))
+        )
 
     def _is_filtered(self, record: AnyWalRecord) -> bool:
         """Return whether the option `origin` excludes the record (FilterByOrigin)."""

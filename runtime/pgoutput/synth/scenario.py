@@ -279,7 +279,7 @@ class Scenario:
         end_lsn = self.end_lsn  # read first: the final keepalive must not cover records written meanwhile
         for record in self.wal.records:
             yield from buffer.decode(record)
-        yield PrimaryKeepalive(end_lsn, self.wal.time, False)
+        yield PrimaryKeepalive(wal_end=end_lsn, send_time=self.wal.time, reply_requested=False)
 
     def messages(self, *, after_lsn: int = 0, **options: Any) -> Iterator[AnyMessage]:
         """Yield the messages that a walsender would send for the scenario, decoded.

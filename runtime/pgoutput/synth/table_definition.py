@@ -155,7 +155,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
             replica_identity=self.replica_identity,
             columns=tuple(
                 RelationColumn(
-                    flags=ColumnFlag.KEY if column.number in identity else 0,
+                    flags=ColumnFlag(column.number in identity),
                     name=column.name,
                     type_oid=column.type.oid,
                     type_modifier=column.type.modifier,

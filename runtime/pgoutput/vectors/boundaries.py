@@ -70,9 +70,10 @@ def choices(field: Field) -> Iterator[Choice]:
             kind = getattr(messages, field.type)
             yield from ((name.lower(), kind(value)) for value, name in field.values.items())
         case "flags":
-            yield from (("none", 0), *((name.lower(), int(bit)) for bit, name in field.values.items()))
+            kind = getattr(messages, field.type)
+            yield from (("none", kind(0)), *((name.lower(), kind[name]) for name in field.values.values()))
             if len(field.values) > 1:
-                yield "all", field.mask
+                yield "all", kind(field.mask)
         case "string":
             yield from _STRINGS
         case "bytes" | "rest":

@@ -213,12 +213,14 @@ def _relation(oid: int, xid: int | None, message: AnyMessage) -> Relation:
     key = rows.get("key")
     columns = tuple(
         RelationColumn(
-            ColumnFlag.KEY if i == 0 or "old" in rows or (key and key[i] is not None) else 0,
-            f"c{i}",
-            _TEXT_OID,
-            -1,
+            flags=ColumnFlag(i == 0 or "old" in rows or (key is not None and key[i] is not None)),
+            name=f"c{i}",
+            type_oid=_TEXT_OID,
+            type_modifier=-1,
         )
         for i in range(len(cells))
     )
     identity = ReplicaIdentity.FULL if "old" in rows else ReplicaIdentity.DEFAULT
-    return Relation(oid, "public", "t", identity, columns, xid=xid)
+    return Relation(
+        oid=oid, namespace="public", name="t", replica_identity=identity, columns=columns, xid=xid
+    )

@@ -47,10 +47,10 @@ def resume(
                 continue
             if resumption.unsent_relations:
                 for description in resumption.missing_descriptions(data):
-                    yield XLogData(0, 0, 0, description)
+                    yield XLogData(wal_start=0, wal_end=0, send_time=0, data=description)
         elif not resumption.is_sent(data, position):
             continue
-        yield XLogData(lsn, lsn, 0, data)
+        yield XLogData(wal_start=lsn, wal_end=lsn, send_time=0, data=data)
 
 
 class _Transaction(TrackedTransaction):

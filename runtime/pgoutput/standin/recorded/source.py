@@ -93,7 +93,7 @@ class RecordedSource:
             stream, index = self._transcoded(options)
         messages = stream.messages() if index.has_lsns else assign_lsns(stream, index.start_lsn)
         envelopes = resume(messages, stream, index, after_lsn)
-        return chain(envelopes, [PrimaryKeepalive(self.end_lsn, 0, False)])
+        return chain(envelopes, [PrimaryKeepalive(wal_end=self.end_lsn, send_time=0, reply_requested=False)])
 
     def _transcoded(self, options: PluginOptions) -> tuple[RecordedStream, StreamIndex]:
         """Return the stream as a server sends it for other options, with its index."""

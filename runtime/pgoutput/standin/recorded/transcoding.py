@@ -151,14 +151,22 @@ class _Transcoder:
         if role == "rollback_prepared" and not self._options.two_phase:
             ends = [messages.StreamAbort(xid=xid, subxid=xid)]
         elif role == "commit_prepared" and not self._options.two_phase and transaction.is_sent:
-            ends = [messages.StreamCommit(xid, end.lsn, end.end_lsn, end.time)]
+            ends = [
+                messages.StreamCommit(xid=xid, commit_lsn=end.lsn, end_lsn=end.end_lsn, commit_time=end.time)
+            ]
         elif transaction.held or (not transaction.is_sent and self._is_reassembled(role)):
             if role == "prepare_streamed":
-                opener: Message = messages.BeginPrepare(end.lsn, end.end_lsn, end.time, xid, end.gid)
-                ends = [messages.Prepare(end.lsn, end.end_lsn, end.time, xid, end.gid)]
+                opener: Message = messages.BeginPrepare(
+                    prepare_lsn=end.lsn, end_lsn=end.end_lsn, prepare_time=end.time, xid=xid, gid=end.gid
+                )
+                ends = [
+                    messages.Prepare(
+                        prepare_lsn=end.lsn, end_lsn=end.end_lsn, prepare_time=end.time, xid=xid, gid=end.gid
+                    )
+                ]
             else:
-                opener = messages.Begin(end.lsn, end.time, xid)
-                ends = [messages.Commit(end.lsn, end.end_lsn, end.time)]
+                opener = messages.Begin(final_lsn=end.lsn, commit_time=end.time, xid=xid)
+                ends = [messages.Commit(commit_lsn=end.lsn, end_lsn=end.end_lsn, commit_time=end.time)]
             yield from self._reassemble(transaction, opener)
         elif not transaction.is_sent:
             return

@@ -36,7 +36,10 @@ _LSN: Final = Struct(">Q")
 
 def encode_keepalive(wal_end: int, *, reply_requested: bool) -> bytes:
     """Encode a CopyData message with a primary keepalive."""
-    return encode_message(b"d", encode_envelope(PrimaryKeepalive(wal_end, _now(), reply_requested)))
+    return encode_message(
+        b"d",
+        encode_envelope(PrimaryKeepalive(wal_end=wal_end, send_time=_now(), reply_requested=reply_requested)),
+    )
 
 
 def _now() -> int:
@@ -159,7 +162,7 @@ class SourceReader:
         data = message.data
         if self._injector is None and data and data[0] in self._end_lsn_offsets:
             self._track_end(data)
-        sent = XLogData(message.wal_start, message.wal_end, _now(), data)
+        sent = XLogData(wal_start=message.wal_start, wal_end=message.wal_end, send_time=_now(), data=data)
         self._append(encode_message(b"d", encode_envelope(sent)))
 
     def _track_end(self, data: bytes) -> None:

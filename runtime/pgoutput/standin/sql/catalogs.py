@@ -208,7 +208,7 @@ def _classes(context: CatalogContext) -> Iterator[Row]:
 def _attributes(context: CatalogContext) -> Iterator[Row]:
     for system in RELATIONS.values():
         for number, (name, type_oid) in enumerate(system.columns.items(), 1):
-            column = RelationColumn(ColumnFlag(0), name, abs(type_oid), -1)
+            column = RelationColumn(flags=ColumnFlag(0), name=name, type_oid=abs(type_oid), type_modifier=-1)
             yield _attribute(system.oid, number, column, type_oid < 0)
     for table in context.tables:
         key = _key(table)

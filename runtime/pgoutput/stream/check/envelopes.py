@@ -72,7 +72,10 @@ RULES: Final = (
         "envelope-lsns-equal",
         check=_lsns_differ,
         legal=_STREAM,
-        illegal=(*_STREAM[:-1], m.XLogData(1_048, 1_050, 0, _STREAM[-1].data)),
+        illegal=(
+            *_STREAM[:-1],
+            m.XLogData(wal_start=1_048, wal_end=1_050, send_time=0, data=_STREAM[-1].data),
+        ),
     ),
     rule(
         "envelope-lsn-zero",
@@ -95,8 +98,8 @@ RULES: Final = (
     rule(
         "envelope-before-origin",
         check=_opener_lsn,
-        legal=(s.sent(0, s.BEGIN), s.sent(900, m.Origin(1, "o")), *_STREAM[1:]),
-        illegal=(_STREAM[0], s.sent(900, m.Origin(1, "o")), *_STREAM[1:]),
+        legal=(s.sent(0, s.BEGIN), s.sent(900, m.Origin(origin_lsn=1, name="o")), *_STREAM[1:]),
+        illegal=(_STREAM[0], s.sent(900, m.Origin(origin_lsn=1, name="o")), *_STREAM[1:]),
     ),
     rule(
         "envelope-order",

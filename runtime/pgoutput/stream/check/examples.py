@@ -9,14 +9,14 @@ from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import rule
 from pgoutput.stream.check.options import CheckOptions
 
-_M: Final = m.LogicalMessage(1, 900, "p", b"x")
+_M: Final = m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b"x")
 _LONG: Final = "g" * 200
 
 _PREPARED_EARLIER: Final = (
-    m.BeginPrepare(500, 548, 0, 735, "g"),
+    m.BeginPrepare(prepare_lsn=500, end_lsn=548, prepare_time=0, xid=735, gid="g"),
     s.RELATION,
     s.INSERT,
-    m.Prepare(500, 548, 0, 735, "g"),
+    m.Prepare(prepare_lsn=500, end_lsn=548, prepare_time=0, xid=735, gid="g"),
 )
 """Messages of a transaction that was prepared before the transaction of `samples.transaction`."""
 
@@ -28,19 +28,27 @@ RULES: Final = (
     ),
     rule(
         "message-at-once",
-        legal=(m.LogicalMessage(0, 900, "p", b"x"), *s.TRANSACTION),
-        illegal=s.transaction(s.RELATION, s.INSERT, m.LogicalMessage(0, 900, "p", b"x")),
+        legal=(m.LogicalMessage(flags=m.MessageFlag(0), lsn=900, prefix="p", content=b"x"), *s.TRANSACTION),
+        illegal=s.transaction(
+            s.RELATION, s.INSERT, m.LogicalMessage(flags=m.MessageFlag(0), lsn=900, prefix="p", content=b"x")
+        ),
     ),
     rule("change-in-transaction", illegal=(*s.TRANSACTION, s.INSERT)),
     rule("message-in-transaction", legal=s.transaction(_M), illegal=(_M,)),
     rule("description-in-transaction", illegal=(s.RELATION, *s.transaction(s.INSERT))),
-    rule("commit-without-begin", illegal=(*s.TRANSACTION, m.Commit(2_000, 2_048, 0))),
-    rule("commit-as-begun", illegal=(s.BEGIN, s.RELATION, s.INSERT, m.Commit(1_000, 1_048, 1))),
+    rule(
+        "commit-without-begin",
+        illegal=(*s.TRANSACTION, m.Commit(commit_lsn=2_000, end_lsn=2_048, commit_time=0)),
+    ),
+    rule(
+        "commit-as-begun",
+        illegal=(s.BEGIN, s.RELATION, s.INSERT, m.Commit(commit_lsn=1_000, end_lsn=1_048, commit_time=1)),
+    ),
     rule("empty-transaction", illegal=s.transaction()),
     rule(
         "origin-second",
-        legal=s.transaction(m.Origin(1, "o"), s.RELATION, s.INSERT),
-        illegal=s.transaction(s.RELATION, m.Origin(1, "o"), s.INSERT),
+        legal=s.transaction(m.Origin(origin_lsn=1, name="o"), s.RELATION, s.INSERT),
+        illegal=s.transaction(s.RELATION, m.Origin(origin_lsn=1, name="o"), s.INSERT),
     ),
     rule("messages-off", options=CheckOptions(messages=False), illegal=s.transaction(_M)),
     rule("stop-without-start", legal=s.STREAMED_TRANSACTION, illegal=(*s.BLOCK, s.STOP, s.STREAM_COMMIT)),
@@ -52,7 +60,10 @@ RULES: Final = (
     rule(
         "end-of-streamed",
         legal=s.STREAMED_TRANSACTION,
-        illegal=(*s.STREAMED_TRANSACTION, m.StreamCommit(s.TOP, 2_048, 2_096, 0)),
+        illegal=(
+            *s.STREAMED_TRANSACTION,
+            m.StreamCommit(xid=s.TOP, commit_lsn=2_048, end_lsn=2_096, commit_time=0),
+        ),
     ),
     rule(
         "abort-of-streamed",
@@ -66,8 +77,8 @@ RULES: Final = (
     ),
     rule(
         "origin-lsn-in-block",
-        legal=(s.FIRST, m.Origin(0, "o"), s.STOP, s.STREAM_COMMIT),
-        illegal=(s.FIRST, m.Origin(1, "o"), s.STOP, s.STREAM_COMMIT),
+        legal=(s.FIRST, m.Origin(origin_lsn=0, name="o"), s.STOP, s.STREAM_COMMIT),
+        illegal=(s.FIRST, m.Origin(origin_lsn=1, name="o"), s.STOP, s.STREAM_COMMIT),
     ),
     rule("streaming-off", options=CheckOptions(), illegal=(*s.TRANSACTION, s.FIRST)),
     rule("two-phase-off", options=CheckOptions(), illegal=(*s.TRANSACTION, s.COMMIT_PREPARED)),
@@ -75,32 +86,57 @@ RULES: Final = (
     rule(
         "prepare-as-begun",
         legal=(*s.PREPARED, s.COMMIT_PREPARED),
-        illegal=(*s.PREPARED[:-1], m.Prepare(1_000, 1_048, 0, 736, "g")),
+        illegal=(
+            *s.PREPARED[:-1],
+            m.Prepare(prepare_lsn=1_000, end_lsn=1_048, prepare_time=0, xid=736, gid="g"),
+        ),
     ),
     rule(
         "prepared-twice",
-        legal=(*s.PREPARED, s.COMMIT_PREPARED, *s.BLOCK, m.StreamPrepare(4_000, 4_048, 0, s.TOP, "g")),
+        legal=(
+            *s.PREPARED,
+            s.COMMIT_PREPARED,
+            *s.BLOCK,
+            m.StreamPrepare(prepare_lsn=4_000, end_lsn=4_048, prepare_time=0, xid=s.TOP, gid="g"),
+        ),
         illegal=(*s.PREPARED, *s.BLOCK, s.STREAM_PREPARE),
     ),
     rule(
         "resolved-twice",
         legal=(s.COMMIT_PREPARED,),
-        illegal=(*s.PREPARED, s.COMMIT_PREPARED, m.CommitPrepared(4_000, 4_048, 0, 735, "g")),
+        illegal=(
+            *s.PREPARED,
+            s.COMMIT_PREPARED,
+            m.CommitPrepared(commit_lsn=4_000, end_lsn=4_048, commit_time=0, xid=735, gid="g"),
+        ),
     ),
     rule(
         "resolved-as-prepared",
         legal=(*s.PREPARED, s.ROLLBACK_PREPARED),
-        illegal=(*s.PREPARED, m.RollbackPrepared(1_040, 3_048, 0, 0, 735, "g")),
+        illegal=(
+            *s.PREPARED,
+            m.RollbackPrepared(
+                prepare_end_lsn=1_040,
+                rollback_end_lsn=3_048,
+                prepare_time=0,
+                rollback_time=0,
+                xid=735,
+                gid="g",
+            ),
+        ),
     ),
     rule(
         "resolved-gid",
         legal=(*s.PREPARED, s.COMMIT_PREPARED),
-        illegal=(*s.PREPARED, m.CommitPrepared(3_000, 3_048, 0, 735, "h")),
+        illegal=(
+            *s.PREPARED,
+            m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=735, gid="h"),
+        ),
     ),
     rule(
         "gid-length",
-        legal=(m.CommitPrepared(3_000, 3_048, 0, 735, _LONG[:-1]),),
-        illegal=(m.CommitPrepared(3_000, 3_048, 0, 735, _LONG),),
+        legal=(m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=735, gid=_LONG[:-1]),),
+        illegal=(m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=735, gid=_LONG),),
     ),
     rule(
         "savepoint-xid",
@@ -110,25 +146,56 @@ RULES: Final = (
     rule(
         "block-xid",
         legal=s.STREAMED_TRANSACTION,
-        illegal=(*s.BLOCK[:-1], m.Insert(s.OID, ("4", ""), xid=s.TOP - 1), s.STOP, s.STREAM_COMMIT),
+        illegal=(
+            *s.BLOCK[:-1],
+            m.Insert(relation_oid=s.OID, new=("4", ""), xid=s.TOP - 1),
+            s.STOP,
+            s.STREAM_COMMIT,
+        ),
     ),
     rule(
         "message-xid",
-        legal=(s.FIRST, m.LogicalMessage(1, 900, "p", b"", xid=s.TOP), s.STOP, s.STREAM_COMMIT),
-        illegal=(s.FIRST, m.LogicalMessage(1, 900, "p", b"", xid=s.SUB), s.STOP, s.STREAM_COMMIT),
+        legal=(
+            s.FIRST,
+            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b"", xid=s.TOP),
+            s.STOP,
+            s.STREAM_COMMIT,
+        ),
+        illegal=(
+            s.FIRST,
+            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b"", xid=s.SUB),
+            s.STOP,
+            s.STREAM_COMMIT,
+        ),
     ),
-    rule("xid-normal", illegal=(m.Begin(1_000, 0, 0), s.RELATION, s.INSERT, s.COMMIT)),
+    rule(
+        "xid-normal", illegal=(m.Begin(final_lsn=1_000, commit_time=0, xid=0), s.RELATION, s.INSERT, s.COMMIT)
+    ),
     rule(
         "xid-in-use",
         legal=(*s.BLOCK, *s.TRANSACTION, s.STREAM_COMMIT),
-        illegal=(*s.BLOCK, m.Begin(1_000, 0, s.TOP), s.RELATION, s.INSERT, s.COMMIT, s.STREAM_COMMIT),
+        illegal=(
+            *s.BLOCK,
+            m.Begin(final_lsn=1_000, commit_time=0, xid=s.TOP),
+            s.RELATION,
+            s.INSERT,
+            s.COMMIT,
+            s.STREAM_COMMIT,
+        ),
     ),
     rule(
         "commit-order",
         legal=(*s.TRANSACTION, *s.BLOCK, s.STREAM_COMMIT),
-        illegal=(*s.TRANSACTION, *s.BLOCK, m.StreamCommit(s.TOP, 1_040, 1_088, 0)),
+        illegal=(
+            *s.TRANSACTION,
+            *s.BLOCK,
+            m.StreamCommit(xid=s.TOP, commit_lsn=1_040, end_lsn=1_088, commit_time=0),
+        ),
     ),
-    rule("end-beyond-start", illegal=(s.BEGIN, s.RELATION, s.INSERT, m.Commit(1_000, 1_000, 0))),
+    rule(
+        "end-beyond-start",
+        illegal=(s.BEGIN, s.RELATION, s.INSERT, m.Commit(commit_lsn=1_000, end_lsn=1_000, commit_time=0)),
+    ),
     rule(
         "prepare-order",
         legal=(*s.TRANSACTION, *_PREPARED_EARLIER, s.COMMIT_PREPARED),
@@ -136,13 +203,31 @@ RULES: Final = (
     ),
     rule(
         "message-order",
-        legal=s.transaction(m.LogicalMessage(1, 900, "p", b""), m.LogicalMessage(1, 908, "p", b"")),
-        illegal=s.transaction(m.LogicalMessage(1, 900, "p", b""), m.LogicalMessage(1, 892, "p", b"")),
+        legal=s.transaction(
+            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b""),
+            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=908, prefix="p", content=b""),
+        ),
+        illegal=s.transaction(
+            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b""),
+            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=892, prefix="p", content=b""),
+        ),
     ),
     rule(
         "message-before-end",
-        legal=(s.FIRST, m.LogicalMessage(1, 900, "p", b"", xid=s.TOP), s.STOP, s.STREAM_COMMIT),
-        illegal=(s.FIRST, m.LogicalMessage(1, 2_040, "p", b"", xid=s.TOP), s.STOP, s.STREAM_COMMIT),
+        legal=(
+            s.FIRST,
+            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b"", xid=s.TOP),
+            s.STOP,
+            s.STREAM_COMMIT,
+        ),
+        illegal=(
+            s.FIRST,
+            m.LogicalMessage(
+                flags=m.MessageFlag.TRANSACTIONAL, lsn=2_040, prefix="p", content=b"", xid=s.TOP
+            ),
+            s.STOP,
+            s.STREAM_COMMIT,
+        ),
     ),
     rule(
         "relation-before-use",
@@ -151,8 +236,10 @@ RULES: Final = (
     ),
     rule(
         "relation-before-truncate",
-        legal=s.transaction(s.RELATION, m.Truncate(0, (s.OID,))),
-        illegal=s.transaction(s.RELATION, m.Truncate(0, (s.OID, s.OID + 1))),
+        legal=s.transaction(s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID,))),
+        illegal=s.transaction(
+            s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID, s.OID + 1))
+        ),
     ),
     rule(
         "relation-in-block",
@@ -161,24 +248,32 @@ RULES: Final = (
     ),
     rule(
         "truncate-in-block",
-        legal=(s.FIRST, s.STREAMED_RELATION, m.Truncate(0, (s.OID,), xid=s.TOP), s.STOP, s.STREAM_COMMIT),
+        legal=(
+            s.FIRST,
+            s.STREAMED_RELATION,
+            m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID,), xid=s.TOP),
+            s.STOP,
+            s.STREAM_COMMIT,
+        ),
         illegal=(
             *s.TRANSACTION,
             s.FIRST,
-            m.Truncate(0, (s.OID,), xid=s.TOP),
+            m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID,), xid=s.TOP),
             s.STOP,
             s.STREAM_COMMIT,
         ),
     ),
     rule(
         "truncate-something",
-        legal=s.transaction(s.RELATION, m.Truncate(0, (s.OID,))),
-        illegal=s.transaction(s.RELATION, m.Truncate(0, ())),
+        legal=s.transaction(s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID,))),
+        illegal=s.transaction(s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=())),
     ),
     rule(
         "truncate-once",
-        legal=s.transaction(s.RELATION, m.Truncate(0, (s.OID,))),
-        illegal=s.transaction(s.RELATION, m.Truncate(0, (s.OID, s.OID))),
+        legal=s.transaction(s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID,))),
+        illegal=s.transaction(
+            s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID, s.OID))
+        ),
     ),
     rule(
         "type-for-relation",
@@ -188,13 +283,17 @@ RULES: Final = (
     rule(
         "type-built-in",
         legal=s.transaction(s.MOOD, s.RELATION_WITH_MOOD, s.INSERT),
-        illegal=(s.BEGIN, m.Type(25, "", "text")),
+        illegal=(s.BEGIN, m.Type(oid=25, namespace="", name="text")),
     ),
     rule("message", illegal=(*s.TRANSACTION, b"B\0")),
     rule(
         "envelope",
-        legal=(m.PrimaryKeepalive(1_000, 0, False),),
-        illegal=(m.StandbyStatusUpdate(1_000, 1_000, 1_000, 0, False),),
+        legal=(m.PrimaryKeepalive(wal_end=1_000, send_time=0, reply_requested=False),),
+        illegal=(
+            m.StandbyStatusUpdate(
+                written_lsn=1_000, flushed_lsn=1_000, applied_lsn=1_000, send_time=0, reply_requested=False
+            ),
+        ),
     ),
     rule(
         "xid-in-blocks",

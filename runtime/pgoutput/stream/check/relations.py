@@ -81,10 +81,18 @@ def _invalid_oid(state: StreamState, message: Any) -> Breach | None:
 
 
 _DUPLICATE_NAMES: Final = m.Relation(
-    s.OID, "public", "t", ReplicaIdentity.DEFAULT, (s.COLUMNS[0], s.COLUMNS[0])
+    oid=s.OID,
+    namespace="public",
+    name="t",
+    replica_identity=ReplicaIdentity.DEFAULT,
+    columns=(s.COLUMNS[0], s.COLUMNS[0]),
 )
-_FULL_WITHOUT_KEY_FLAGS: Final = m.Relation(s.OID, "public", "t", ReplicaIdentity.FULL, s.COLUMNS)
-_OID_ZERO: Final = m.Relation(0, "public", "t", ReplicaIdentity.DEFAULT, s.COLUMNS)
+_FULL_WITHOUT_KEY_FLAGS: Final = m.Relation(
+    oid=s.OID, namespace="public", name="t", replica_identity=ReplicaIdentity.FULL, columns=s.COLUMNS
+)
+_OID_ZERO: Final = m.Relation(
+    oid=0, namespace="public", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=s.COLUMNS
+)
 
 RULES: Final = (
     rule(
@@ -100,5 +108,9 @@ RULES: Final = (
         illegal=s.transaction(_FULL_WITHOUT_KEY_FLAGS, s.INSERT),
     ),
     rule("names", check=_bad_name, illegal=s.transaction(_DUPLICATE_NAMES, s.INSERT)),
-    rule("oid-valid", check=_invalid_oid, illegal=s.transaction(_OID_ZERO, m.Insert(0, ("1", "x")))),
+    rule(
+        "oid-valid",
+        check=_invalid_oid,
+        illegal=s.transaction(_OID_ZERO, m.Insert(relation_oid=0, new=("1", "x"))),
+    ),
 )

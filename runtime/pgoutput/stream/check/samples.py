@@ -6,7 +6,7 @@ from typing import Final
 
 from pgoutput import messages as m
 from pgoutput._build import fitted
-from pgoutput.messages import Message, RelationColumn, ReplicaIdentity
+from pgoutput.messages import ColumnFlag, Message, RelationColumn, ReplicaIdentity
 from pgoutput.stream.encoder import encode_for
 from pgoutput.versions import LATEST_RELEASED
 
@@ -16,43 +16,59 @@ TOP: Final = 740
 SUB: Final = TOP + 1
 """Xid of a subtransaction (savepoint) of the streamed transaction `TOP`."""
 
-BEGIN: Final = m.Begin(1_000, 0, 730)
-COMMIT: Final = m.Commit(1_000, 1_048, 0)
-COLUMNS: Final = (RelationColumn(1, "id", 23, -1), RelationColumn(0, "note", 25, -1))
-RELATION: Final = m.Relation(OID, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS)
+BEGIN: Final = m.Begin(final_lsn=1_000, commit_time=0, xid=730)
+COMMIT: Final = m.Commit(commit_lsn=1_000, end_lsn=1_048, commit_time=0)
+COLUMNS: Final = (
+    RelationColumn(flags=ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),
+    RelationColumn(flags=ColumnFlag(0), name="note", type_oid=25, type_modifier=-1),
+)
+RELATION: Final = m.Relation(
+    oid=OID, namespace="public", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=COLUMNS
+)
 FULL: Final = m.Relation(
-    OID,
-    "public",
-    "t",
-    ReplicaIdentity.FULL,
-    tuple(RelationColumn(1, c.name, c.type_oid, -1) for c in COLUMNS),
+    oid=OID,
+    namespace="public",
+    name="t",
+    replica_identity=ReplicaIdentity.FULL,
+    columns=tuple(
+        RelationColumn(flags=ColumnFlag.KEY, name=c.name, type_oid=c.type_oid, type_modifier=-1)
+        for c in COLUMNS
+    ),
 )
-MOOD: Final = m.Type(20_000, "public", "mood")
+MOOD: Final = m.Type(oid=20_000, namespace="public", name="mood")
 RELATION_WITH_MOOD: Final = m.Relation(
-    OID, "public", "t", ReplicaIdentity.DEFAULT, (COLUMNS[0], RelationColumn(0, "note", 20_000, -1))
+    oid=OID,
+    namespace="public",
+    name="t",
+    replica_identity=ReplicaIdentity.DEFAULT,
+    columns=(COLUMNS[0], RelationColumn(flags=ColumnFlag(0), name="note", type_oid=20_000, type_modifier=-1)),
 )
-INSERT: Final = m.Insert(OID, ("1", "x"))
-DELETE: Final = m.Delete(OID, key=("1", None))
+INSERT: Final = m.Insert(relation_oid=OID, new=("1", "x"))
+DELETE: Final = m.Delete(relation_oid=OID, key=("1", None))
 TRANSACTION: Final = (BEGIN, RELATION, INSERT, COMMIT)
 
-FIRST: Final = m.StreamStart(TOP, True)
-NEXT: Final = m.StreamStart(TOP, False)
+FIRST: Final = m.StreamStart(xid=TOP, first_stream_segment=True)
+NEXT: Final = m.StreamStart(xid=TOP, first_stream_segment=False)
 STOP: Final = m.StreamStop()
-STREAMED_RELATION: Final = m.Relation(OID, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS, xid=TOP)
-STREAMED: Final = m.Insert(OID, ("2", "y"), xid=TOP)
-OF_SAVEPOINT: Final = m.Insert(OID, ("3", "z"), xid=SUB)
+STREAMED_RELATION: Final = m.Relation(
+    oid=OID, namespace="public", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=COLUMNS, xid=TOP
+)
+STREAMED: Final = m.Insert(relation_oid=OID, new=("2", "y"), xid=TOP)
+OF_SAVEPOINT: Final = m.Insert(relation_oid=OID, new=("3", "z"), xid=SUB)
 BLOCK: Final = (FIRST, STREAMED_RELATION, STREAMED, OF_SAVEPOINT, STOP)
-STREAM_COMMIT: Final = m.StreamCommit(TOP, 2_000, 2_048, 0)
+STREAM_COMMIT: Final = m.StreamCommit(xid=TOP, commit_lsn=2_000, end_lsn=2_048, commit_time=0)
 STREAMED_TRANSACTION: Final = (*BLOCK, STREAM_COMMIT)
-STREAM_ABORT: Final = m.StreamAbort(TOP, TOP)
-SAVEPOINT_ABORT: Final = m.StreamAbort(TOP, SUB)
-STREAM_PREPARE: Final = m.StreamPrepare(2_000, 2_048, 0, TOP, "g")
+STREAM_ABORT: Final = m.StreamAbort(xid=TOP, subxid=TOP)
+SAVEPOINT_ABORT: Final = m.StreamAbort(xid=TOP, subxid=SUB)
+STREAM_PREPARE: Final = m.StreamPrepare(prepare_lsn=2_000, end_lsn=2_048, prepare_time=0, xid=TOP, gid="g")
 
-BEGIN_PREPARE: Final = m.BeginPrepare(1_000, 1_048, 0, 735, "g")
-PREPARE: Final = m.Prepare(1_000, 1_048, 0, 735, "g")
+BEGIN_PREPARE: Final = m.BeginPrepare(prepare_lsn=1_000, end_lsn=1_048, prepare_time=0, xid=735, gid="g")
+PREPARE: Final = m.Prepare(prepare_lsn=1_000, end_lsn=1_048, prepare_time=0, xid=735, gid="g")
 PREPARED: Final = (BEGIN_PREPARE, RELATION, INSERT, PREPARE)
-COMMIT_PREPARED: Final = m.CommitPrepared(3_000, 3_048, 0, 735, "g")
-ROLLBACK_PREPARED: Final = m.RollbackPrepared(1_048, 3_048, 0, 0, 735, "g")
+COMMIT_PREPARED: Final = m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=735, gid="g")
+ROLLBACK_PREPARED: Final = m.RollbackPrepared(
+    prepare_end_lsn=1_048, rollback_end_lsn=3_048, prepare_time=0, rollback_time=0, xid=735, gid="g"
+)
 
 
 def transaction(*changes: Message) -> tuple[Message, ...]:
@@ -62,4 +78,9 @@ def transaction(*changes: Message) -> tuple[Message, ...]:
 
 def sent(lsn: int, message: Message) -> m.XLogData:
     """Return a message in an XLogData envelope with this LSN."""
-    return m.XLogData(lsn, lsn, 0, encode_for(fitted(message, LATEST_RELEASED), LATEST_RELEASED))
+    return m.XLogData(
+        wal_start=lsn,
+        wal_end=lsn,
+        send_time=0,
+        data=encode_for(fitted(message, LATEST_RELEASED), LATEST_RELEASED),
+    )

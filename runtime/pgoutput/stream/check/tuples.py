@@ -122,57 +122,62 @@ def _unrequested_binary(state: StreamState, message: Message) -> Breach | None:
 
 
 _NOTHING: Final = m.Relation(
-    s.OID,
-    "public",
-    "t",
-    ReplicaIdentity.NOTHING,
-    tuple(m.RelationColumn(0, c.name, c.type_oid, -1) for c in s.COLUMNS),
+    oid=s.OID,
+    namespace="public",
+    name="t",
+    replica_identity=ReplicaIdentity.NOTHING,
+    columns=tuple(
+        m.RelationColumn(flags=m.ColumnFlag(0), name=c.name, type_oid=c.type_oid, type_modifier=-1)
+        for c in s.COLUMNS
+    ),
 )
 
 RULES: Final = (
     rule(
-        "column-count", check=_wrong_column_count, illegal=s.transaction(s.RELATION, m.Insert(s.OID, ("1",)))
+        "column-count",
+        check=_wrong_column_count,
+        illegal=s.transaction(s.RELATION, m.Insert(relation_oid=s.OID, new=("1",))),
     ),
     rule(
         "old-complete",
         check=_unchanged_in_old,
-        legal=s.transaction(s.RELATION, m.Update(s.OID, ("1", UNCHANGED), key=("0", None))),
-        illegal=s.transaction(s.FULL, m.Delete(s.OID, old=("1", UNCHANGED))),
+        legal=s.transaction(s.RELATION, m.Update(relation_oid=s.OID, new=("1", UNCHANGED), key=("0", None))),
+        illegal=s.transaction(s.FULL, m.Delete(relation_oid=s.OID, old=("1", UNCHANGED))),
     ),
     rule(
         "key-only",
         check=_value_outside_key,
         legal=s.transaction(s.RELATION, s.DELETE),
-        illegal=s.transaction(s.RELATION, m.Delete(s.OID, key=("1", "x"))),
+        illegal=s.transaction(s.RELATION, m.Delete(relation_oid=s.OID, key=("1", "x"))),
     ),
     rule(
         "key-complete",
         check=_key_null,
         legal=s.transaction(s.RELATION, s.DELETE),
-        illegal=s.transaction(s.RELATION, m.Delete(s.OID, key=(None, None))),
+        illegal=s.transaction(s.RELATION, m.Delete(relation_oid=s.OID, key=(None, None))),
     ),
     rule(
         "replica-identity",
         check=_wrong_tuple_for_identity,
-        legal=s.transaction(s.FULL, m.Delete(s.OID, old=("1", "x"))),
-        illegal=s.transaction(s.RELATION, m.Delete(s.OID, old=("1", "x"))),
+        legal=s.transaction(s.FULL, m.Delete(relation_oid=s.OID, old=("1", "x"))),
+        illegal=s.transaction(s.RELATION, m.Delete(relation_oid=s.OID, old=("1", "x"))),
     ),
     rule(
         "replica-identity-needed",
         check=_missing_identity,
         legal=s.transaction(s.RELATION, s.DELETE),
-        illegal=s.transaction(_NOTHING, m.Update(s.OID, ("1", "x"))),
+        illegal=s.transaction(_NOTHING, m.Update(relation_oid=s.OID, new=("1", "x"))),
     ),
     rule(
         "old-row-needed",
         check=_old_missing,
-        legal=s.transaction(s.FULL, m.Update(s.OID, ("1", "y"), old=("1", "x"))),
-        illegal=s.transaction(s.FULL, m.Update(s.OID, ("1", "y"))),
+        legal=s.transaction(s.FULL, m.Update(relation_oid=s.OID, new=("1", "y"), old=("1", "x"))),
+        illegal=s.transaction(s.FULL, m.Update(relation_oid=s.OID, new=("1", "y"))),
     ),
     rule(
         "binary-off",
         check=_unrequested_binary,
         options=CheckOptions(binary=False),
-        illegal=s.transaction(s.RELATION, m.Insert(s.OID, (b"\0\0\0\1", "x"))),
+        illegal=s.transaction(s.RELATION, m.Insert(relation_oid=s.OID, new=(b"\0\0\0\1", "x"))),
     ),
 )

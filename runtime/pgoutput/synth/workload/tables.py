@@ -127,7 +127,7 @@ def make_tables(count: int) -> list[WorkloadTable]:
 
 def _table(number: int) -> WorkloadTable:
     kinds = (0, *((number + i) % len(COLUMN_KINDS) for i in range(3 + number % 3)))
-    columns = [_column("id", "int8", flags=ColumnFlag.KEY)]
+    columns = [_column("id", "int8", key=True)]
     for i, kind_index in enumerate(kinds):
         kind = COLUMN_KINDS[kind_index]
         name = kind.name if kinds.index(kind_index) == i else f"{kind.name}_{i}"
@@ -143,8 +143,10 @@ def _table(number: int) -> WorkloadTable:
     return WorkloadTable(relation, kinds)
 
 
-def _column(name: str, type_: str, modifier: int = -1, flags: int = 0) -> RelationColumn:
-    return RelationColumn(flags=flags, name=name, type_oid=BY_NAME[type_].oid, type_modifier=modifier)
+def _column(name: str, type_: str, modifier: int = -1, key: bool = False) -> RelationColumn:
+    return RelationColumn(
+        flags=ColumnFlag(key), name=name, type_oid=BY_NAME[type_].oid, type_modifier=modifier
+    )
 
 
 @cache
