@@ -26,7 +26,7 @@ USES = {
     "workload": """
         from pgoutput.synth.workload import Workload
 
-        assert Workload(transactions=1).proto_version == 4
+        assert Workload(transactions=1).options.proto_version == 4
         """,
     "columns": """
         import numpy as np

@@ -1,6 +1,7 @@
-"""Compare the streams that scenarios and PostgreSQL 18 send for random sequences of operations (programs).
+"""Compare the streams that scenarios and a server send for random sequences of operations (programs).
 
-`python -m tests.synth.compare` runs 1,000 programs in each mode.
+`python -m tests.synth.compare` runs 1,000 programs in each mode, on PostgreSQL 18. `--server 15` uses a
+server of another major version, from the folder in the environment variable PGOUTPUT_SERVERS.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from typing import Any, Final
 import msgspec
 import psycopg
 
+from pgoutput._servers import newest_version
 from pgoutput.messages import XLogData
-from pgoutput.synth import Scenario, StreamOptions
-from pgoutput.testing.programs import Program
-from pgoutput.testing.random_programs import generate_program
-from tests.server import Server
+from pgoutput.synth import FIRST_TO_PUBLISH_GENERATED, Scenario, StreamOptions
+from pgoutput.synth.programs import SCHEMA, Program, generate_program
+from pgoutput.versions import OPTIONS
+from tests.server import WHEEL_VERSION, Server
 from tests.synth.normalize import normalize
-from tests.synth.oracle import FLUSH, Oracle
+from tests.synth.oracle import FIRST_IMMEDIATE, FLUSH, Oracle
 
 MODES: Final[Mapping[str, Mapping[str, Sequence[Any]]]] = {
-    "protocol 1": {"proto_version": (1,)},
+    "protocol 1": {"proto_version": (1,), "two_phase": (False, True)},
     "protocol 2, streaming": {"proto_version": (2,), "streaming": ("on",)},
     "protocol 3, two-phase": {"proto_version": (3,), "two_phase": (True,), "streaming": ("off", "on")},
     "protocol 4, parallel": {
@@ -60,10 +62,33 @@ class Difference(msgspec.Struct):
         return "\n".join(line[:300] for line in lines)
 
 
+def modes(server: int) -> list[str]:
+    """Return the modes in which streams of a server of a major version can be compared."""
+    return [mode for mode in MODES if all(possible_options(mode, server).values())]
+
+
+def possible_options(mode: str, server: int) -> dict[str, list[Any]]:
+    """Return the possible values of each stream option on a server of a major version.
+
+    Servers before 16 cannot stream each change immediately, so their streams are compared without streaming.
+    """
+    found = {}
+    for name, values in {**MODES[mode], **_ALWAYS}.items():
+        if name == "proto_version":
+            found[name] = [one for one in values if one <= newest_version(server)]
+        elif name == "streaming":
+            found[name] = [one for one in values if server >= FIRST_IMMEDIATE or one == "off"]
+        elif name == "origin" and server < OPTIONS["origin"]["none"].server:
+            found[name] = ["any"]
+        else:
+            found[name] = list(values)
+    return found
+
+
 @contextmanager
-def running_oracle() -> Iterator[Oracle]:
+def running_oracle(version: int = WHEEL_VERSION) -> Iterator[Oracle]:
     """Start a server; yield an `Oracle` that runs sequences of database operations on this server."""
-    with Server(autovacuum="off") as server, server.connect() as connection:
+    with Server(version, autovacuum="off") as server, server.connect() as connection:
         for slot in range(3):
             connection.execute("SELECT pg_replication_origin_create(%s)", [f"node_{slot}"])
         yield Oracle(server)
@@ -72,19 +97,27 @@ def running_oracle() -> Iterator[Oracle]:
 def compare(oracle: Oracle, mode: str, number: int) -> tuple[int, Difference | None]:
     """Run program `number` in a scenario and on the server; return message count and any difference."""
     choices = random.Random(f"{mode} {number}")
-    given = {name: choices.choice(values) for name, values in {**MODES[mode], **_ALWAYS}.items()}
+    given = {name: choices.choice(values) for name, values in possible_options(mode, oracle.version).items()}
     via_root = choices.choice((False, True))
+    generated: Any = choices.choice(("none", "stored"))
+    if oracle.version < FIRST_TO_PUBLISH_GENERATED:
+        generated = "none"
     scenario = Scenario(
-        **given, publish_via_partition_root=via_root, logical_decoding_work_mem=0, seed=number
+        **given,
+        server=oracle.version,
+        publish_via_partition_root=via_root,
+        publish_generated_columns=generated,
+        logical_decoding_work_mem=0,
+        seed=number,
     )
     program = generate_program(choices, scenario)
     try:
-        played = oracle.play(program, scenario.options, via_root)
+        played = oracle.play(program, scenario.options, via_root, generated=generated)
     except psycopg.Error as error:  # a scenario must refuse what the server refuses
         return 0, Difference(program, scenario.options, [], [("error", str(error))])
     real = normalize(played, scenario.options, namespace=oracle.schema, ignored=FLUSH)
     sent = (one for one in scenario.stream() if isinstance(one, XLogData))
-    synthetic = normalize(sent, scenario.options, namespace="s")
+    synthetic = normalize(sent, scenario.options, namespace=SCHEMA)
     same = synthetic == real
     return len(real), None if same else Difference(program, scenario.options, synthetic, real)
 
@@ -92,11 +125,13 @@ def compare(oracle: Oracle, mode: str, number: int) -> tuple[int, Difference | N
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=1_000, help="in each mode")
-    programs = parser.parse_args().programs
+    parser.add_argument("--server", type=int, default=WHEEL_VERSION, help="major version of PostgreSQL")
+    given = parser.parse_args()
+    programs = given.programs
     different = 0
-    for mode in MODES:
+    for mode in modes(given.server):
         began, messages, bad = time.monotonic(), 0, 0
-        with running_oracle() as oracle:
+        with running_oracle(given.server) as oracle:
             for number in range(programs):
                 count, difference = compare(oracle, mode, number)
                 messages += count

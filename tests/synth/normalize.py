@@ -33,7 +33,9 @@ def normalize(
 
 class _Normalizer:
     def __init__(self, options: StreamOptions, namespace: str, ignored: str | None) -> None:
-        self._decoder = StreamDecoder(options.proto_version, streaming=options.streaming)
+        self._decoder = StreamDecoder(
+            options.proto_version, streaming=options.streaming, two_phase=options.two_phase
+        )
         self._namespace, self._ignored = namespace, ignored
         self._names: dict[tuple[str, int], str] = {}
         self._streamed: dict[int, list[tuple[str, ...]]] = {}

@@ -10,7 +10,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
@@ -20,10 +20,8 @@ from psycopg.conninfo import make_conninfo
 
 from pgoutput import envelope
 from pgoutput.messages import Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.synth import StreamOptions
-from pgoutput.testing import programs
-from pgoutput.testing.programs import Program, Step, TableDefinition, Values
-from pgoutput.testing.random_programs import LABELS
+from pgoutput.synth import StreamOptions, programs
+from pgoutput.synth.programs import LABELS, Program, Step, TableDefinition, Values
 from pgoutput.wire import parse_lsn
 from tests.server import Server
 
@@ -32,6 +30,9 @@ _STREAMED: Final = {
     False: "-c debug_logical_replication_streaming=buffered",
 }
 """Connection options of the walsender. The key says whether each change is streamed immediately."""
+
+FIRST_IMMEDIATE: Final = 16
+"""First major version of PostgreSQL with debug_logical_replication_streaming."""
 
 FLUSH: Final = "flushed by the test"
 """Prefix of the logical messages that the oracle emits to flush the WAL."""
@@ -46,12 +47,16 @@ _PATIENCE: Final = 60.0
 class Oracle:
     """Runs programs (sequences of database operations) on a server and returns the streams sent.
 
+    Attributes:
+        version: Major version of the server.
+
     Args:
         server: A running server without autovacuum, which would cause additional Relation messages.
     """
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self.version: int = server.version
         self._number = 0
 
     @property
@@ -60,7 +65,13 @@ class Oracle:
         return f"p{self._number}"
 
     def play(
-        self, program: Program, options: StreamOptions, via_root: bool, *, immediate: bool = True
+        self,
+        program: Program,
+        options: StreamOptions,
+        via_root: bool,
+        *,
+        generated: str = "none",
+        immediate: bool = True,
     ) -> list[XLogData]:
         """Return the envelopes that the server sends for a program.
 
@@ -68,10 +79,14 @@ class Oracle:
             program: The tables to create and the steps to execute.
             options: Stream options.
             via_root: The publication's publish_via_partition_root.
+            generated: The publication's publish_generated_columns: `none` or `stored`.
             immediate: Whether each change is streamed immediately, if streaming is on.
         """
         self._number += 1
-        with _Run(self._server, program, options, via_root, immediate, self.schema) as run:
+        settings = {"publish_via_partition_root": str(via_root)}
+        if generated != "none":
+            settings["publish_generated_columns"] = generated  # PostgreSQL 18 and later
+        with _Run(self._server, program, options, settings, immediate, self.schema) as run:
             for step in program.steps:
                 run.do(step)
         return run.sent
@@ -85,11 +100,12 @@ class _Run:
         server: Server,
         program: Program,
         options: StreamOptions,
-        via_root: bool,
+        publication: Mapping[str, str],
         immediate: bool,
         name: str,
     ) -> None:
-        self._server, self._program, self._options, self._via_root = server, program, options, via_root
+        self._server, self._program, self._options = server, program, options
+        self._publication = publication
         self._immediate, self._name = immediate, name
         self._origins: dict[int, str] = {}
         self._depth = dict.fromkeys((0, 1, 2), 0)
@@ -105,7 +121,8 @@ class _Run:
             for connection in self._slots:
                 connection.execute("SET lock_timeout = '2s'")
             self._create()
-            dsn = make_conninfo(self._server.dsn, replication="database", options=_STREAMED[self._immediate])
+            options = _STREAMED[self._immediate] if self._server.version >= FIRST_IMMEDIATE else ""
+            dsn = make_conninfo(self._server.dsn, replication="database", options=options)
             self._walsender = pq.PGconn.connect(dsn.encode())
             assert self._walsender.status == pq.ConnStatus.OK, self._walsender.error_message
             stack.callback(self._walsender.finish)
@@ -241,9 +258,9 @@ class _Run:
         for table in self._program.tables:
             self._create_table(table)
         published = ", ".join(self._published(table) for table in self._program.tables if table.published)
-        with_root = f"WITH (publish_via_partition_root = {self._via_root})"
+        settings = ", ".join(f"{name} = {value}" for name, value in self._publication.items())
         tables = f"FOR TABLE {published}" if published else ""
-        execute(f"CREATE PUBLICATION {self._name} {tables} {with_root}")
+        execute(f"CREATE PUBLICATION {self._name} {tables} WITH ({settings})")
         rows = [
             execute("SELECT %s::regclass::oid", [self._local(t.name)]).fetchone()
             for t in self._program.tables
@@ -255,6 +272,10 @@ class _Run:
         name = self._local(table.name)
         columns = [f"{c} {self._type(declared)}" for c, declared in table.columns.items()]
         key = [c for c, declared in table.columns.items() if declared.endswith(" key")]
+        columns += [
+            f"{generated} {self._type(table.columns[source])} GENERATED ALWAYS AS ({source}) STORED"
+            for generated, source in (table.generated or {}).items()
+        ]
         columns += [f"PRIMARY KEY ({', '.join(key)})"] if key else []
         by = f"PARTITION BY LIST ({table.partition_by})" if table.partition_by else ""
         execute(f"CREATE TABLE {name} ({', '.join(columns)}) {by}")

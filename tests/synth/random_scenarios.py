@@ -6,8 +6,7 @@ from random import Random
 from typing import Any, Final
 
 from pgoutput.synth import MIN_WORK_MEM, Scenario
-from pgoutput.testing.programs import Program
-from pgoutput.testing.random_programs import generate_program
+from pgoutput.synth.programs import Program, generate_program
 
 OPTION_SETS: Final[tuple[dict[str, Any], ...]] = (
     {"proto_version": 1},

@@ -8,9 +8,8 @@ import pytest
 
 from pgoutput import messages
 from pgoutput.messages import XLogData
-from pgoutput.synth import Scenario
-from pgoutput.testing import programs
-from pgoutput.testing.programs import Program, TableDefinition, run_program
+from pgoutput.synth import Scenario, programs
+from pgoutput.synth.programs import Program, TableDefinition, run_program
 from tests.synth.compare import MODES, compare, running_oracle
 from tests.synth.normalize import normalize
 from tests.synth.oracle import FLUSH, Oracle

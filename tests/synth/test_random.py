@@ -15,8 +15,8 @@ from pgoutput.messages import XLogData
 from pgoutput.stream import Tables
 from pgoutput.stream.check import Checker, CheckOptions, check
 from pgoutput.synth import Scenario
+from pgoutput.synth.programs import Alter, Program, Truncate
 from pgoutput.testing import FAULTS, Stream
-from pgoutput.testing.programs import Alter, Program, Truncate
 from tests.synth.random_scenarios import OPTION_SETS, random_scenario
 from tests.synth.text_reader import TextReader
 
@@ -117,7 +117,11 @@ def without_alter_table() -> Iterator[tuple[Scenario, Program]]:
 def complete_tables(db: Scenario, program: Program) -> dict[int, str]:
     """Return the names of the tables whose rows and columns are all published, by OID."""
     whole = {
-        one.name for one in program.tables if one.published and one.where is None and one.column_list is None
+        one.name
+        for one in program.tables
+        if one.published
+        and (one.where, one.column_list) == (None, None)
+        and (one.generated is None or db.publish_generated_columns == "stored")
     }
     names = {}
     for name, table in db.tables.items():

@@ -18,8 +18,9 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from pgoutput import envelope
+from pgoutput import _protocols, envelope
 from pgoutput import messages as m
+from pgoutput._servers import MAJOR_VERSIONS, newest_version
 from pgoutput._stored_stream import StoredStream
 from pgoutput.capturefile import CaptureFile
 from pgoutput.errors import RecordingError
@@ -35,9 +36,11 @@ from pgoutput.recording import (
 from pgoutput.stream import StreamDecoder, Tables
 from pgoutput.stream.check import CheckOptions, check
 from pgoutput.synth.workload import (
+    PROFILES,
     Mix,
     Range,
     Workload,
+    all_messages,
     write_capture_file,
     write_copy_data,
     write_recording,
@@ -45,9 +48,11 @@ from pgoutput.synth.workload import (
 )
 from pgoutput.synth.workload.messages import WindowMessages
 from pgoutput.synth.workload.writer import EXPECTED_ROWS
+from pgoutput.versions import LATEST_RELEASED
 from tests.conftest import Run
 from tests.recording import recordings
 from tests.server import Server
+from tests.synth.text_reader import TextReader
 from tests.synth.workload_sql import create_tables, statements, stream
 
 SMALL: Final = {"tables": 5, "transactions": 150, "large": 0.2, "large_changes": 120, "rolled_back": 0.4}
@@ -61,6 +66,10 @@ WORKLOADS: Final = {
     "one table": Workload(tables=1, transactions=100, mix=Mix(1, 0, 1)),
     "updates": Workload(transactions=200, changes=Range(1, 20), mix=Mix(1, 5, 1), value_sizes=Range(0, 3)),
     "one transaction": Workload(transactions=1, tables=3, changes=Range(1, 1)),
+    "varied": Workload(**SMALL, varied=0.5, streaming="parallel", two_phase=True, messages=True),  # type: ignore[arg-type]
+    "old server": Workload(**SMALL, varied=0.5, server=10),  # type: ignore[arg-type]
+    "full": Workload(**SMALL, replica_identity="full"),  # type: ignore[arg-type]
+    "inserts": Workload(tables=2, mix=Mix(1, 0, 0), replica_identity="nothing"),
 }
 each = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=list(WORKLOADS))
 
@@ -93,15 +102,30 @@ def assert_expected_rows(recorded: StoredStream, folder: Path) -> None:
     tables = Tables()
     for transaction in recorded.transactions():
         tables.apply(transaction)
-    replayed = {f"public.{one.relation.name}": list(map(dict, one)) for one in tables.values()}
+    replayed = {
+        f"{one.relation.namespace}.{one.relation.name}": [str(dict(row)) for row in one]
+        for one in tables.values()
+    }
     files = {path.name.removesuffix(".parquet"): path for path in folder.iterdir()}
     assert replayed.keys() <= files.keys()
     for name, path in files.items():
         rows = pq.read_table(path).to_pylist()
-        keys = [int(row["id"]) for row in rows]
-        assert keys == sorted(set(keys))
-        assert sorted(replayed.get(name, []), key=lambda row: int(str(row["id"]))) == rows
+        if name.startswith("public."):
+            keys = [int(row["id"]) for row in rows]
+            assert keys == sorted(set(keys))
+        assert sorted(replayed.get(name, [])) == sorted(map(str, rows))
     assert sum(map(len, tables.values())) > 0
+
+
+def check_options(workload: Workload) -> CheckOptions:
+    options = workload.options
+    return CheckOptions(
+        proto_version=options.proto_version,
+        streaming=options.streaming,
+        two_phase=options.two_phase,
+        binary=options.binary,
+        messages=options.messages,
+    )
 
 
 @each
@@ -117,10 +141,11 @@ def test_segments_lead_to_the_expected_rows(workload: Workload, tmp_path: Path) 
 @each
 def test_streams_violate_no_rule(workload: Workload) -> None:
     messages = sent(workload)
-    options = CheckOptions(proto_version=workload.proto_version, streaming=workload.streaming)
-    assert list(check(messages, options)) == []
-    ends = [message.wal_start for message in messages if message.data[:1] in b"Cc"]
+    assert list(check(messages, check_options(workload))) == []
+    ends = [message.wal_start for message in messages if message.data[:1] in b"CcPpKr"]
     assert ends == sorted(set(ends))
+    times = [message.send_time for message in messages]
+    assert times == sorted(times)
 
 
 @each
@@ -191,6 +216,53 @@ def test_all_kinds_of_messages_occur(tmp_path: Path) -> None:
     assert counts["Begin"] + len(set(streams)) == workload.transactions
 
 
+def kinds(workload: Workload) -> Counter[str]:
+    """Return the number of messages of each kind in a workload's stream, of 19 kinds."""
+    options = workload.options
+    decoder = StreamDecoder(options.proto_version, streaming=options.streaming, two_phase=options.two_phase)
+    return Counter(type(decoder.decode(message.data)).__name__ for message in sent(workload))
+
+
+EVERYTHING: Final = Workload(
+    **msgspec.structs.asdict(PROFILES["everything"]), **all_messages(18, 4), transactions=200
+)
+
+
+def test_the_profile_everything_sends_all_kinds_and_forms_of_messages() -> None:
+    assert kinds(EVERYTHING).keys() == _protocols.VERSIONS[LATEST_RELEASED].by_name.keys()
+
+
+@pytest.mark.parametrize("server", MAJOR_VERSIONS)
+def test_each_server_sends_what_its_version_sends(server: int) -> None:
+    version = newest_version(server)
+    options = all_messages(server, version) | {"binary": server >= 14}
+    fields = msgspec.structs.asdict(PROFILES["everything"])
+    workload = Workload(**fields, **options, server=server, transactions=120)
+    assert workload.options.proto_version == version
+    found = kinds(workload)
+    assert list(check(sent(workload), check_options(workload))) == []
+    assert ("Truncate" in found) == (server >= 11)
+    assert ("StreamStart" in found) == ("LogicalMessage" in found) == (server >= 14)
+    assert ("Prepare" in found) == (server >= 15)
+
+
+def test_two_phase_is_a_flag_of_the_slot_in_protocol_version_1() -> None:
+    workload = Workload(transactions=100, tables=2, varied=0.5, proto_version=1, two_phase=True)
+    assert {"BeginPrepare", "Prepare", "CommitPrepared", "RollbackPrepared"} <= kinds(workload).keys()
+    assert list(check(sent(workload), check_options(workload))) == []
+
+
+def test_binary_format_has_the_same_values() -> None:
+    text, binary = (msgspec.structs.replace(EVERYTHING, binary=binary) for binary in (False, True))
+    options = [msgspec.structs.asdict(one.options) for one in (text, binary)]
+    readers = [TextReader(one) for one in options]
+    different = 0
+    for one, other in zip(sent(text), sent(binary), strict=True):
+        assert readers[0].read(one.data) == readers[1].read(other.data)
+        different += one.data != other.data
+    assert different > 500
+
+
 def test_options_set_the_number_of_messages() -> None:
     workload = Workload(transactions=2_000, tables=3, value_sizes=Range(20, 30), large=0, mix=Mix(6, 3, 1))
     decoder = StreamDecoder(4)
@@ -216,6 +288,10 @@ def test_options_set_the_number_of_messages() -> None:
         ({"large_changes": 10**9}, "a transaction of 1000000000 changes .* takes about .* MiB"),
         ({"proto_version": 1, "streaming": "on"}, "needs protocol version 2"),
         ({"seed": -1}, "seed must be 0 or greater"),
+        ({"server": 13, "streaming": "on"}, "needs protocol version 2"),
+        ({"server": 13, "messages": True}, "PostgreSQL 13 has no messages = on, which needs PostgreSQL 14"),
+        ({"replica_identity": "nothing"}, "set both to 0 in mix"),
+        ({"replica_identity": "none"}, "must be one of default, full, index, nothing, not 'none'"),
     ],
 )
 def test_invalid_workloads_are_refused(given: dict[str, Any], text: str) -> None:
@@ -319,19 +395,12 @@ def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_same_as_the_function(tmp_path: Path) -> None:
-    options = ["--tables", "2", "--transactions", "1e2", "--mix", "insert=1,delete=1", "--value-sizes", "5"]
-    more = ["--streaming", "parallel", "--large", "0.1", "--large-changes", "100", "--seed", "7", "-o"]
-    raw = subprocess.run([*COMMAND, *options, *more, "-"], capture_output=True, timeout=60, check=True)
-    workload = Workload(
-        tables=2,
-        transactions=100,
-        mix=Mix(1, 0, 1),
-        value_sizes=Range(5, 5),
-        streaming="parallel",
-        large=0.1,
-        large_changes=100,
-        seed=7,
-    )
+    options = ["--profile", "oltp", "--tables", "2", "--transactions", "1e2", "--mix", "insert=1,delete=1"]
+    more = ["--value-sizes", "5", "--varied", "0.1", "--streaming", "parallel", "--large", "0", "--seed", "7"]
+    raw = subprocess.run([*COMMAND, *options, *more, "-o", "-"], capture_output=True, timeout=60, check=True)
+    given = {"tables": 2, "mix": Mix(1, 0, 1), "value_sizes": Range(5, 5), "varied": 0.1, "large": 0}
+    profile = msgspec.structs.asdict(PROFILES["oltp"]) | given
+    workload = Workload(**profile, transactions=100, streaming="parallel", seed=7)
     file = io.BytesIO()
     write_copy_data(workload, file, no_progress)
     assert (raw.stdout == file.getvalue(), raw.stderr) == (True, b"")
@@ -345,6 +414,8 @@ def test_the_command_writes_the_same_as_the_function(tmp_path: Path) -> None:
         (["--value-sizes", "20-3"], "ends before it begins"),
         (["--changes", "x"], "a range as 10-200, not 'x'"),
         (["--proto", "1", "--streaming", "on"], "needs protocol version 2"),
+        (["--profile", "olap"], "there is no profile 'olap'; there are everything, oltp, bulk, iot"),
+        (["--server", "15", "--origin", "none"], "needs PostgreSQL 16"),
     ],
 )
 def test_an_invalid_option_is_named(

@@ -16,14 +16,14 @@ from pgoutput.synth.workload.tables import make_tables
 
 def stream(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> Iterator[bytes]:
     """Yield the encoded messages of a workload."""
-    tables = make_tables(workload.tables)
+    tables = make_tables(workload)
     for window in plan_windows(workload, window_messages):
         yield from build_window(workload, tables, window).data.to_pylist()
 
 
 def create_tables(workload: Workload) -> Iterator[str]:
     """Yield a CREATE TABLE statement for each table of a workload."""
-    for table in make_tables(workload.tables):
+    for table in make_tables(workload):
         relation = table.relation
         columns = ", ".join(f"{column.name} {_type(column)}" for column in relation.columns)
         yield f"CREATE TABLE {relation.name} ({columns}, PRIMARY KEY (id))"
@@ -38,7 +38,7 @@ def _type(column: m.RelationColumn) -> str:
 
 def statements(workload: Workload, messages: Iterable[bytes]) -> Iterator[str]:
     """Yield each ordinary transaction (sent as Begin to Commit) of a workload's stream as SQL."""
-    decoder = StreamDecoder(workload.proto_version, streaming=workload.streaming)
+    decoder = StreamDecoder(workload.options.proto_version, streaming=workload.streaming)
     parts: list[str] = []
     for data in messages:
         match decoder.decode(data):

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from pgoutput._extras import require
+from pgoutput._servers import MAJOR_VERSIONS
 from pgoutput._stored_stream import StoredStream
 from pgoutput.capturefile import CaptureFile
 from pgoutput.cli import encoding, inspection, specification, tabular
@@ -168,44 +169,101 @@ def synth(
             show_default=False,
         ),
     ],
-    tables: Annotated[str, typer.Option(help="Number of tables.")] = "20",
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="Shape of the transactions: everything, oltp, bulk or iot. "
+            "Default: everything for up to 10,000 transactions, else oltp.",
+            show_default=False,
+        ),
+    ] = None,
     transactions: Annotated[str, typer.Option(help="Number of transactions; 1e6 is a million.")] = "1000",
-    changes: Annotated[str, typer.Option(help="Changes per transaction: a number, or a range.")] = "10",
+    tables: Annotated[
+        str | None, typer.Option(help="Number of tables, without those of varied transactions.")
+    ] = None,
+    changes: Annotated[
+        str | None, typer.Option(help="Changes per transaction: a number, or a range like 1-20.")
+    ] = None,
     mix: Annotated[
-        str, typer.Option(help="Relative frequencies of the kinds of changes.")
-    ] = "insert=6,update=3,delete=1",
+        str | None, typer.Option(help="Relative frequencies of changes, as insert=6,update=3,delete=1.")
+    ] = None,
     value_sizes: Annotated[
-        str, typer.Option(help="Size of text values, in bytes: a number, or a range like 10-200.")
-    ] = "10-50",
+        str | None, typer.Option(help="Size of text values, in bytes: a number, or a range like 10-200.")
+    ] = None,
     large: Annotated[
-        float, typer.Option(help="Share of large transactions, which --streaming streams; 0 to 1.")
-    ] = 0.001,
-    large_changes: Annotated[str, typer.Option(help="Changes per large transaction.")] = "10000",
-    rolled_back: Annotated[
-        float,
-        typer.Option(help="Share of streamed transactions and savepoints that are rolled back; 0 to 1."),
-    ] = 0.1,
-    proto: Proto = LATEST_RELEASED,
-    streaming: Streaming = "off",
+        float | None, typer.Option(help="Share of large transactions, which --streaming streams; 0 to 1.")
+    ] = None,
+    varied: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of transactions with all kinds of messages: TRUNCATE, ALTER TABLE, TOASTed values, "
+            "origins, savepoints, partitions, changed keys; 0 to 1."
+        ),
+    ] = None,
+    replica_identity: Annotated[
+        str | None,
+        typer.Option(help="default, full, index or nothing; varied transactions have tables of each."),
+    ] = None,
+    server: Annotated[
+        int | None,
+        typer.Option(
+            min=MAJOR_VERSIONS[0],
+            max=MAJOR_VERSIONS[-1],
+            help="Send what this major version of PostgreSQL sends. Default: 18.",
+            show_default=False,
+        ),
+    ] = None,
+    proto: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=LATEST,
+            help="Protocol version of the stream. Default: the newest that the server speaks.",
+            show_default=False,
+        ),
+    ] = None,
+    streaming: Annotated[
+        str | None, typer.Option(help="Stream large transactions while in progress: off, on or parallel.")
+    ] = None,
+    two_phase: Annotated[
+        bool | None,
+        typer.Option("--two-phase/--no-two-phase", help="Send transactions when they are prepared."),
+    ] = None,
+    binary: Annotated[bool, typer.Option("--binary", help="Send values in binary format.")] = False,
+    messages: Annotated[
+        bool | None,
+        typer.Option("--messages/--no-messages", help="Send messages of pg_logical_emit_message."),
+    ] = None,
+    origin: Annotated[str, typer.Option(help="any, or none for no transactions with an origin.")] = "any",
     seed: Annotated[
         str, typer.Option(help="Seed; the output is deterministic for a seed and options.")
     ] = "0",
 ) -> None:
-    """Generate a stream of any size, and the rows that its tables hold at the end."""
+    """Generate a stream of any size, and the rows that its tables hold at the end.
+
+    The profile `everything` sends all kinds of messages: it sets --streaming, --two-phase and --messages,
+    as far as the server and the protocol version have them.
+    """
     require("synth", "numpy", "pyarrow")
     from pgoutput.cli import synthesis
 
     workload = synthesis.make_workload(
-        tables=synthesis.parse_number("--tables", tables),
+        profile,
         transactions=synthesis.parse_number("--transactions", transactions),
-        changes=synthesis.parse_range("--changes", changes),
-        mix=synthesis.parse_mix(mix),
-        value_sizes=synthesis.parse_range("--value-sizes", value_sizes),
+        tables=tables and synthesis.parse_number("--tables", tables),
+        changes=changes and synthesis.parse_range("--changes", changes),
+        mix=mix and synthesis.parse_mix(mix),
+        value_sizes=value_sizes and synthesis.parse_range("--value-sizes", value_sizes),
         large=large,
-        large_changes=synthesis.parse_number("--large-changes", large_changes),
-        rolled_back=rolled_back,
+        varied=varied,
+        replica_identity=replica_identity,
+        server=server,
         proto_version=proto,
         streaming=streaming,
+        two_phase=two_phase,
+        binary=binary,
+        messages=messages,
+        origin=origin,
         seed=synthesis.parse_number("--seed", seed),
     )
     synthesis.synthesize(workload, out)

@@ -17,9 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pgoutput.cli.printing import printable
 from pgoutput.synth.workload import (
+    PROFILES,
     Mix,
     Range,
     Workload,
+    all_messages,
+    default_profile,
     write_capture_file,
     write_copy_data,
     write_recording,
@@ -82,14 +85,28 @@ def parse_mix(text: str) -> Mix:
     return msgspec.convert(frequencies, Mix)
 
 
-def make_workload(**options: Any) -> Workload:
+def make_workload(profile: str | None, *, transactions: int, **options: Any) -> Workload:
     """Return the workload that the options of `pgoutput synth` describe.
 
+    Args:
+        profile: Name of the profile, or None for the default of the number of transactions.
+        transactions: Number of transactions.
+        options: Fields of the workload; None for the profile's value.
+
     Raises:
-        typer.BadParameter: An option is out of range.
+        typer.BadParameter: The profile does not exist, or an option is out of range.
     """
+    name = profile or default_profile(transactions)
+    if name not in PROFILES:
+        text = f"there is no profile {name!r}; there are {', '.join(PROFILES)}"
+        raise typer.BadParameter(text, param_hint="--profile")
+    fields = msgspec.structs.asdict(PROFILES[name]) | {"transactions": transactions}
+    given = {name: value for name, value in options.items() if value is not None}
     try:
-        return Workload(**options)
+        if name == "everything":
+            plain = Workload(server=options["server"], proto_version=options["proto_version"])
+            fields |= all_messages(plain.server_major, plain.options.proto_version)
+        return Workload(**fields | given)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 

@@ -41,6 +41,27 @@ def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int =
     return tuple(columns)
 
 
+def add_generated_columns(definition: TableDefinition, generated: Mapping[str, str]) -> TableDefinition:
+    """Return a copy of the table definition with stored generated columns after the other columns.
+
+    Args:
+        definition: The table definition.
+        generated: For each generated column, the column whose value it has.
+
+    Raises:
+        ScenarioError: A column whose value is wanted does not exist.
+    """
+    sources = map(definition.column, generated.values())
+    added = tuple(
+        Column(number, name, source.type, source=source.number)
+        for number, (name, source) in enumerate(
+            zip(generated, sources, strict=True), start=definition.attribute_count
+        )
+    )
+    columns = (*definition.columns, *added)
+    return msgspec.structs.replace(definition, columns=columns, attribute_count=len(columns))
+
+
 def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[str]) -> TableDefinition:
     """Return a copy of the table definition with the replica identity `wanted`.
 
@@ -120,6 +141,11 @@ def alter_definition(
     """
     dropped = {definition.column(old).name for old in drop}
     key_columns = definition.index_columns | {column.name for column in definition.columns if column.primary}
+    sources = {column.source for column in definition.columns}
+    if used := {name for name in dropped | retype.keys() if definition.column(name).number in sources}:
+        raise ScenarioError(
+            f"{definition.full_name}: a generated column depends on {', '.join(sorted(used))}"
+        )
     if used := dropped & key_columns:
         raise ScenarioError(f"{definition.full_name}: cannot drop {', '.join(sorted(used))}: part of a key")
     changed = dropped.union(rename, retype)
@@ -148,6 +174,7 @@ def alter_definition(
         definition,
         name=name or definition.name,
         columns=columns,
+        dropped=(*definition.dropped, *(one for one in definition.columns if one.name in dropped)),
         index_columns=frozenset(rename.get(one, one) for one in definition.index_columns),
         attribute_count=definition.attribute_count + len(added),
     )

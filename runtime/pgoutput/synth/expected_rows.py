@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -41,6 +41,23 @@ def committed_rows(table: ScenarioTable) -> list[TableRow]:
             leaf.committed_definition,
             {number: row.committed for number, row in leaf.rows.items() if row.committed is not None},
         )
+    ]
+
+
+def published_rows(table: ScenarioTable, columns: Collection[str]) -> list[TableRow]:
+    """Return the committed rows of a table that pass the row filter, in insertion order.
+
+    Args:
+        table: A table that is not partitioned.
+        columns: Names of columns that the table has or had.
+    """
+    definition = table.committed_definition
+    by_name = {column.name: column for column in (*definition.dropped, *definition.columns)}
+    committed = (row.committed for row in table.rows.values() if row.committed is not None)
+    return [
+        {name: cell(cells, by_name[name]) for name in columns}
+        for cells in committed
+        if definition.publishes_row(cells)
     ]
 
 

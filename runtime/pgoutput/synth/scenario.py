@@ -12,7 +12,7 @@ from pgoutput.errors import ScenarioError
 from pgoutput.messages import AnyMessage, PrimaryKeepalive, Streaming, XLogData
 from pgoutput.stream import StreamDecoder
 from pgoutput.synth.column_types import split_qualified_name
-from pgoutput.synth.ddl import build_columns, with_publication, with_replica_identity
+from pgoutput.synth.ddl import add_generated_columns, build_columns, with_publication, with_replica_identity
 from pgoutput.synth.expected_rows import CommittedState, TableRow, committed_rows, history
 from pgoutput.synth.options import StreamOptions, require_server
 from pgoutput.synth.reorder_buffer import ReorderBuffer
@@ -21,15 +21,19 @@ from pgoutput.synth.tables import ScenarioTable
 from pgoutput.synth.text_format import to_text
 from pgoutput.synth.transaction import Transaction, encode_content
 from pgoutput.synth.transaction_manager import TransactionManager
-from pgoutput.synth.wal import Idle, LogicalMessageRecord, ReplicationOrigin
+from pgoutput.synth.wal import AnyWalRecord, Idle, LogicalMessageRecord, ReplicationOrigin
 from pgoutput.versions import LATEST_RELEASED
 
 _MAX_WAIT_SECONDS: Final = 31_536_000.0
 
 _FIRST_WITH_PARTITION_ROOT: Final = 13
 """First major version of PostgreSQL with the option publish_via_partition_root of publications."""
+FIRST_WITH_GENERATED_COLUMNS: Final = 12
+"""First major version of PostgreSQL with stored generated columns."""
 FIRST_WITH_ROW_FILTERS: Final = 15
 """First major version of PostgreSQL with row filters and column lists of publications."""
+FIRST_TO_PUBLISH_GENERATED: Final = 18
+"""First major version of PostgreSQL that can publish generated columns."""
 
 MIN_WORK_MEM: Final = 64 << 10
 """Smallest `logical_decoding_work_mem` that a server accepts, in bytes; the default of scenarios."""
@@ -48,6 +52,7 @@ class Scenario:
         wal: The simulated write-ahead log.
         publish_via_partition_root: Whether changes of partitions are published as changes of their root
             table.
+        publish_generated_columns: Whether generated columns are published: `none` or `stored`.
         logical_decoding_work_mem: Memory limit of unsent changes, in bytes.
 
     Args:
@@ -62,6 +67,7 @@ class Scenario:
         origin: `any` sends all changes; `none` skips changes replicated from another node.
         publish_via_partition_root: Whether changes of partitions are published as changes of their root
             table.
+        publish_generated_columns: `stored` publishes the generated columns of tables without column list.
         logical_decoding_work_mem: Memory limit of unsent changes, in bytes. If `streaming` is on and the
             limit is exceeded, the largest transaction is streamed. 0 sends each change in its own stream
             block, like debug_logical_replication_streaming = immediate.
@@ -84,6 +90,7 @@ class Scenario:
         messages: bool = False,
         origin: Literal["any", "none"] = "any",
         publish_via_partition_root: bool = False,
+        publish_generated_columns: Literal["none", "stored"] = "none",
         logical_decoding_work_mem: int = MIN_WORK_MEM,
         seed: int = 0,
     ) -> None:
@@ -107,11 +114,13 @@ class Scenario:
             messages=messages,
             origin=origin,
         )
-        if publish_via_partition_root and self.server < _FIRST_WITH_PARTITION_ROOT:
-            raise ValueError(
-                f"PostgreSQL {self.server} has no publish_via_partition_root, which needs PostgreSQL "
-                f"{_FIRST_WITH_PARTITION_ROOT}"
-            )
+        for wanted, name, first in (
+            (publish_via_partition_root, "publish_via_partition_root", _FIRST_WITH_PARTITION_ROOT),
+            (publish_generated_columns != "none", "publish_generated_columns", FIRST_TO_PUBLISH_GENERATED),
+        ):
+            if wanted and self.server < first:
+                raise ValueError(f"PostgreSQL {self.server} has no {name}, which needs PostgreSQL {first}")
+        self.publish_generated_columns = publish_generated_columns
         self.publish_via_partition_root = publish_via_partition_root
         self.logical_decoding_work_mem = logical_decoding_work_mem
         self.tables: dict[str, ScenarioTable] = {}
@@ -146,6 +155,7 @@ class Scenario:
         where: tuple[str, str, Any] | None = None,
         partition_by: str | None = None,
         partitions: Mapping[str, Sequence[Any]] | None = None,
+        generated: Mapping[str, str] | None = None,
         **named: str,
     ) -> ScenarioTable:
         """Create a table (CREATE TABLE), and add it to the publication unless `published` is false.
@@ -161,6 +171,7 @@ class Scenario:
                 None publishes all rows.
             partition_by: Column whose values select the partition (PARTITION BY LIST), or None.
             partitions: Column values of each partition, by partition name without schema.
+            generated: Stored generated columns: for each one, the column whose value it has.
             named: More column types, as keyword arguments named like the columns.
 
         Raises:
@@ -171,6 +182,13 @@ class Scenario:
                 f"{name}: PostgreSQL {self.server} has no row filters and column lists, which need "
                 f"PostgreSQL {FIRST_WITH_ROW_FILTERS}"
             )
+        listed = set(generated or ()).intersection(column_list or ())
+        first = FIRST_TO_PUBLISH_GENERATED if listed else FIRST_WITH_GENERATED_COLUMNS
+        if generated and self.server < first:
+            what = "generated columns in column lists" if listed else "generated columns"
+            raise ScenarioError(
+                f"{name}: PostgreSQL {self.server} has no {what}, which need PostgreSQL {first}"
+            )
         namespace, local = split_qualified_name(name)
         built = build_columns({**(columns or {}), **named}, self._types)
         definition = TableDefinition(
@@ -179,8 +197,10 @@ class Scenario:
             local,
             built,
             published=published,
+            publishes_generated=self.publish_generated_columns == "stored",
             attribute_count=len(built),
         )
+        definition = add_generated_columns(definition, generated or {})
         definition = with_replica_identity(definition, replica_identity)
         definition = with_publication(definition, column_list, where)
         if partitions or partition_by is not None:
@@ -255,6 +275,12 @@ class Scenario:
         self.wal.time += round(seconds * 1_000_000)
         self.wal.write(Idle, 0, xid=0, top=0)
 
+    def take_records(self) -> list[AnyWalRecord]:
+        """Return the WAL records so far, and forget these records and the history of the tables."""
+        records, self.wal.records = self.wal.records, []
+        self._manager.commits.clear()
+        return records
+
     # Streams
 
     def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
@@ -269,17 +295,16 @@ class Scenario:
             ScenarioError: A value has no binary format.
         """
         stream_options = self._requested(**msgspec.structs.asdict(self.options) | options)
-        buffer = ReorderBuffer(
-            stream_options,
-            self.logical_decoding_work_mem,
-            self.publish_via_partition_root,
-            after_lsn,
-            self.server,
-        )
+        buffer = self.reorder_buffer(stream_options, after_lsn)
         end_lsn = self.end_lsn  # read first: the final keepalive must not cover records written meanwhile
         for record in self.wal.records:
             yield from buffer.decode(record)
         yield PrimaryKeepalive(wal_end=end_lsn, send_time=self.wal.time, reply_requested=False)
+
+    def reorder_buffer(self, options: StreamOptions, after_lsn: int = 0) -> ReorderBuffer:
+        """Return a new `ReorderBuffer`, which decodes the WAL records of the scenario for one client."""
+        work_mem, via_root = self.logical_decoding_work_mem, self.publish_via_partition_root
+        return ReorderBuffer(options, work_mem, via_root, after_lsn, self.server)
 
     def messages(self, *, after_lsn: int = 0, **options: Any) -> Iterator[AnyMessage]:
         """Yield the messages that a walsender would send for the scenario, decoded.

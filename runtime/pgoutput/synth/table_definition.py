@@ -32,6 +32,8 @@ class Column(msgspec.Struct, frozen=True):
     type: ColumnType
     primary: bool = False
     """Whether the column is part of the primary key."""
+    source: int | None = None
+    """Attribute index of the column whose value a stored generated column has; None for other columns."""
 
     def is_toasted(self, text: str | None) -> bool:
         """Return whether a value of the column is stored out of line (TOASTed), because of its size.
@@ -112,8 +114,12 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
     """Whether the table is part of the publication."""
     column_list: frozenset[str] | None = None
     """Names of the published columns; None publishes all columns."""
+    publishes_generated: bool = False
+    """Whether generated columns are published that no column list names (publish_generated_columns)."""
     where: RowFilter | None = None
     """Row filter of the publication; None publishes all rows."""
+    dropped: tuple[Column, ...] = ()
+    """The dropped columns, in the order in which they were dropped."""
     attribute_count: int = 0
     """Number of columns ever created, including dropped columns (pg_class.relnatts)."""
 
@@ -125,7 +131,9 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def published_columns(self) -> tuple[Column, ...]:
         """The columns in the publication, in attribute order."""
-        return tuple(c for c in self.columns if self.column_list is None or c.name in self.column_list)
+        if self.column_list is not None:
+            return tuple(column for column in self.columns if column.name in self.column_list)
+        return tuple(c for c in self.columns if c.source is None or self.publishes_generated)
 
     @cached_property
     def identity_columns(self) -> frozenset[int]:
@@ -194,6 +202,8 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         texts = {}
         for name, value in values.items():
             column = self.column(name)
+            if column.source is not None:
+                raise ScenarioError(f"{self.full_name}.{name}: a generated column cannot be set")
             try:
                 texts[name] = to_text(value, column.type)
             except ScenarioError as error:
@@ -201,10 +211,16 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         return texts
 
     def fill_row(self, old: Cells, given: Mapping[str, str | None]) -> Cells:
-        """Return row `old` with the values `given` (text by column name). Columns missing in both: NULL."""
+        """Return row `old` with the values `given` (text by column name). Columns missing in both: NULL.
+
+        Generated columns get the value of their source column.
+        """
         cells = [*old, *(None,) * (self.attribute_count - len(old))]
         for name, text in given.items():
             cells[self.column(name).number] = text
+        for column in self.columns:
+            if column.source is not None:
+                cells[column.number] = cells[column.source]
         return tuple(cells)
 
     def publishes_row(self, cells: Cells) -> bool:
@@ -220,6 +236,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         if not self.published:
             return
         identity = {column.name for column in self.columns if column.number in self.identity_columns}
+        hidden = {column.name for column in self.columns if column.source is not None}
         wrong = ""
         if not identity:
             wrong = "it has no replica identity but publishes updates and deletes; add a key"
@@ -227,6 +244,8 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
             wrong = "its column list does not cover the replica identity"
         elif self.where is not None and self.where.column.name not in identity:
             wrong = "its row filter uses a column outside the replica identity"
+        elif identity & hidden and not self.publishes_generated:
+            wrong = "its replica identity has a generated column that is not published"
         if wrong:
             raise ScenarioError(f"cannot {verb} table {self.full_name}: {wrong}")
 

@@ -123,6 +123,15 @@ class WriteAheadLog:
         self._xid = self._random.randrange(730, 100_000)
         self._oid = self._random.randrange(FIRST_NORMAL_OID, 100_000)
 
+    def advance(self, lsn: int, time: int, xid: int | None) -> None:
+        """Continue at a later LSN and time, as if other transactions had written the WAL in between.
+
+        The next transaction gets the xid `xid`, or with None the xid that follows the last one.
+        """
+        self.end_lsn, self.time = lsn, time
+        if xid is not None:
+            self._xid = xid - 1
+
     def next_xid(self) -> int:
         """Return a new transaction id (GetNewTransactionId)."""
         self._xid += 1

@@ -26,6 +26,8 @@ class ScenarioOptions(TypedDict, total=False):
     """`any` sends all changes; `none` skips changes replicated from another node."""
     publish_via_partition_root: bool
     """Whether changes of partitions are published as changes of the partitioned table."""
+    publish_generated_columns: Literal["none", "stored"]
+    """`stored` publishes generated columns of tables without column list."""
     logical_decoding_work_mem: int
     """Memory limit of unsent changes, in bytes; if exceeded, the largest transaction is streamed."""
     seed: int

@@ -1,4 +1,4 @@
-"""Format a `pgoutput.testing.programs.Program` as Python code that can be copied into a test."""
+"""Format a `pgoutput.synth.programs.Program` as Python code that can be copied into a test."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from pgoutput.synth import Scenario
-from pgoutput.testing import programs
-from pgoutput.testing.programs import Program, Step, TableDefinition
+from pgoutput.synth import Scenario, programs
+from pgoutput.synth.programs import Program, Step, TableDefinition
 
 
 def format_program(program: Program, options: Mapping[str, Any]) -> str:

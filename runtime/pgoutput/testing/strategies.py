@@ -11,10 +11,10 @@ from hypothesis import note
 from hypothesis import strategies as st
 
 from pgoutput.synth import MIN_WORK_MEM, Scenario
+from pgoutput.synth.programs import generate_program
 from pgoutput.testing.faults import Corruption, Stream, corruptions
 from pgoutput.testing.options import ScenarioOptions
 from pgoutput.testing.python_source import format_program
-from pgoutput.testing.random_programs import generate_program
 from pgoutput.versions import CODECS, LATEST_RELEASED, OPTIONS
 
 _DEPENDENT_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
@@ -25,6 +25,7 @@ _DEPENDENT_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
     "messages": (False, True),
     "origin": tuple(OPTIONS["origin"]),
     "publish_via_partition_root": (False, True),
+    "publish_generated_columns": ("none", "stored"),
     "server": (None, 14, 13),
 }
 """Values of each option of `Scenario` that not every server supports in every protocol version, by name.

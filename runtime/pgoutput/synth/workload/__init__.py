@@ -1,13 +1,21 @@
 """Synthetic workloads: large deterministic streams for load tests, with the expected rows of each table."""
 
-from pgoutput.synth.workload.definition import Mix, Range, Workload
+from pgoutput.synth.workload.definition import ColumnShape, Mix, Profile, Range, TableShape, Workload
+from pgoutput.synth.workload.profiles import MAX_SMALL, PROFILES, all_messages, default_profile
 from pgoutput.synth.workload.writer import Progress, write_capture_file, write_copy_data, write_recording
 
 __all__ = [
+    "MAX_SMALL",
+    "PROFILES",
+    "ColumnShape",
     "Mix",
+    "Profile",
     "Progress",
     "Range",
+    "TableShape",
     "Workload",
+    "all_messages",
+    "default_profile",
     "write_capture_file",
     "write_copy_data",
     "write_recording",

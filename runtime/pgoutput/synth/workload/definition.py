@@ -1,16 +1,19 @@
-"""The definition of a workload: its size, mix of changes and stream options."""
+"""The definition of a workload: its profile, size and stream options."""
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from functools import cached_property
+from typing import Final, Literal, TypeAlias, get_args
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
+from pgoutput._servers import default_server, newest_version, server_version
 from pgoutput.messages import Streaming
 from pgoutput.recording import Source
-from pgoutput.stream import StreamDecoder
+from pgoutput.synth.options import StreamOptions, require_server
+from pgoutput.synth.programs import Operations
 from pgoutput.versions import LATEST_RELEASED
 
 MAX_TABLES: Final = 500
@@ -45,17 +48,50 @@ class Range(msgspec.Struct, frozen=True):
         return (self.first + self.last) / 2
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """Definition of a large synthetic stream for load tests. The same definition gives the same stream.
+ReplicaIdentityName: TypeAlias = Literal["default", "full", "index", "nothing"]
+"""Replica identity of a table. With `index` it is a unique index on the key columns."""
 
-    Raises:
-        ValueError: A value is out of bounds, or the protocol version does not support `streaming`.
+
+class ColumnShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a workload's table: its type, and what is known of its values."""
+
+    name: str
+    type_oid: int
+    type_modifier: int = -1
+    """Type modifier (atttypmod), -1 for none."""
+    key: bool = False
+    """Whether the column is part of the key."""
+    nulls: float = 0
+    """Fraction of NULLs among the values, from 0 to 1."""
+    sizes: tuple[int, ...] = (4,)
+    """Sizes of values in text format in bytes: the least, equidistant quantiles, and the greatest. Sizes are
+    used for strings, bytea and JSON."""
+
+
+class TableShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of a workload."""
+
+    name: str
+    namespace: str = "public"
+    columns: tuple[ColumnShape, ...]
+    replica_identity: ReplicaIdentityName = "default"
+
+    def identifies(self, column: ColumnShape) -> bool:
+        """Return whether a column is part of the replica identity."""
+        if self.replica_identity == "full":
+            return True
+        return column.key and self.replica_identity != "nothing"
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """The shape of a workload's transactions.
+
+    Most transactions only insert, update and delete rows. `varied` transactions have all kinds and forms of
+    messages, and change tables of their own.
     """
 
     tables: int = 20
-    """Number of tables."""
-    transactions: int = 1_000
-    """Number of transactions."""
+    """Number of tables of the transactions that are not varied."""
     changes: Range = Range(10, 10)
     """Bounds of the number of changes in a transaction that is not large."""
     mix: Mix = Mix()
@@ -70,15 +106,54 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     rolled_back: float = 0.1
     """Fraction of large transactions and of their savepoints that are rolled back, from 0 to 1. Ignored if
     `streaming` is `off`, because servers then do not send rolled-back changes."""
-    proto_version: int = LATEST_RELEASED
-    """Version of the logical replication protocol."""
-    streaming: Streaming = "off"
-    """Whether large transactions are sent while in progress: `off`, `on` or `parallel`."""
+    replica_identity: ReplicaIdentityName = "default"
+    """Replica identity of the tables of the transactions that are not varied."""
+    varied: float = 0
+    """Fraction of all transactions that are varied, from 0 to 1."""
+    operations: Operations = Operations()
+    """Relative frequencies of the operations in varied transactions."""
+    shapes: tuple[TableShape, ...] = ()
+    """Tables of the transactions that are not varied, instead of `tables` default tables."""
+
+    @property
+    def table_count(self) -> int:
+        """Number of tables of the transactions that are not varied."""
+        return len(self.shapes) or self.tables
+
+
+class Workload(Profile, frozen=True, kw_only=True, dict=True):
+    """Definition of a large synthetic stream for load tests. The same definition gives the same stream.
+
+    Raises:
+        ValueError: A value is out of bounds, or the protocol version or server does not support an option.
+    """
+
+    transactions: int = 1_000
+    """Number of transactions."""
     seed: int = 0
     """Seed of all random choices, 0 or greater."""
+    server: int | None = None
+    """Major version of the PostgreSQL server; None for 18, or for the first that speaks `proto_version`."""
+    proto_version: int | None = None
+    """Version of the logical replication protocol; None for the newest released version of the server."""
+    streaming: Streaming = "off"
+    """Whether large transactions are sent while in progress: `off`, `on` or `parallel`."""
+    two_phase: bool = False
+    """Whether prepared transactions are sent at PREPARE TRANSACTION; a flag of the slot."""
+    binary: bool = False
+    """Whether values are sent in binary format."""
+    messages: bool = False
+    """Whether logical messages are sent."""
+    origin: Literal["any", "none"] = "any"
+    """`any` sends all changes; with `none` no transaction has a replication origin."""
 
     def __post_init__(self) -> None:
-        StreamDecoder(self.proto_version, streaming=self.streaming)
+        require_server(self.server_major, msgspec.structs.asdict(self.options))
+        names = get_args(ReplicaIdentityName)
+        _require(
+            self.replica_identity in names,
+            f"replica_identity must be one of {', '.join(names)}, not {self.replica_identity!r}",
+        )
         mix = self.mix
         _require(
             1 <= self.tables <= MAX_TABLES, f"tables must be between 1 and {MAX_TABLES}, not {self.tables}"
@@ -96,7 +171,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         )
         _require(mix.insert > 0, "mix needs inserts, since only inserted rows can be updated or deleted")
         _require(mix.delete <= mix.insert, "mix must not have more deletes than inserts")
-        for name in ("large", "rolled_back"):
+        _require(
+            self.replica_identity != "nothing" or not mix.update + mix.delete,
+            "a table with replica_identity nothing has no updates and deletes; set both to 0 in mix",
+        )
+        for name in ("large", "rolled_back", "varied"):
             share = getattr(self, name)
             _require(0 <= share <= 1, f"{name} must be between 0 and 1, not {share:g}")
         _require(
@@ -110,6 +189,18 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             f"a transaction of {most} changes with values of up to {self.value_sizes.last} bytes takes about "
             f"{size >> 20} MiB; the limit is {MAX_TRANSACTION_BYTES >> 20} MiB",
         )
+
+    @cached_property
+    def server_major(self) -> int:
+        """Major version of the PostgreSQL server."""
+        return default_server(self.proto_version or LATEST_RELEASED) if self.server is None else self.server
+
+    @cached_property
+    def options(self) -> StreamOptions:
+        """Stream options of the client."""
+        named = {name: getattr(self, name) for name in StreamOptions.__struct_fields__}
+        named["proto_version"] = self.proto_version or newest_version(self.server_major)
+        return StreamOptions(**named)
 
     @property
     def is_streamed(self) -> bool:
@@ -132,12 +223,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         return Source(
             recording=str(uuid5(NAMESPACE_URL, f"pgoutput:{self!r}")),
             system_identifier="",
-            server_version="",
+            server_version=server_version(self.server_major),
             database="synth",
             slot="synth",
             publications=("synth",),
-            proto_version=self.proto_version,
-            options={} if self.streaming == "off" else {"streaming": self.streaming},
+            proto_version=self.options.proto_version,
+            options=self.options.requested(),
+            slot_two_phase=self.two_phase,
         )
 
 

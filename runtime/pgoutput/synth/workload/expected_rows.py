@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pgoutput.recording import sync_path
@@ -41,7 +40,7 @@ class ExpectedRowsWriter:
     def __init__(self, workload: Workload, folder: Path) -> None:
         folder.mkdir()
         self._folder = folder
-        tables = zip(make_tables(workload.tables), make_pools(workload), strict=True)
+        tables = zip(make_tables(workload), make_pools(workload), strict=True)
         self._files = [_TableFile(folder, table, pool) for table, pool in tables]
         self._buffered_rows = 0
 
@@ -68,15 +67,21 @@ class ExpectedRowsWriter:
             for file in self._files:
                 file.write()
 
+    def add_tables(self, tables: Mapping[str, pa.Table]) -> None:
+        """Write the rows of more tables, by table name with schema."""
+        for name, rows in tables.items():
+            pq.write_table(rows, self._folder / f"{name}.parquet", **_WRITER_OPTIONS)
+
 
 class _TableFile:
     """Parquet file with the expected rows of one table."""
 
     def __init__(self, folder: Path, table: WorkloadTable, pool: RowPool) -> None:
-        key, *drawn = [column.name for column in table.relation.columns]
-        dictionary = pa.dictionary(pa.int32(), pa.string())
-        self._schema = pa.schema([(key, pa.string()), *((name, dictionary) for name in drawn)])
-        self._values = [values.dictionary_encode() for values in pool.columns]
+        columns = [column.name for column in table.relation.columns]
+        drawn = [name for i, name in enumerate(columns) if i != pool.unique]
+        types = [pa.string() if i == pool.unique else values.type for i, values in enumerate(pool.values)]
+        self._schema = pa.schema(list(zip(columns, types, strict=True)))
+        self._pool = pool
         self._keys: list[IntArray] = []
         self._pool_indices: list[IntArray] = []
         path = folder / f"{table.relation.namespace}.{table.relation.name}.parquet"
@@ -97,9 +102,7 @@ class _TableFile:
             return
         keys, pool_indices = np.concatenate(self._keys), np.concatenate(self._pool_indices)
         self._keys, self._pool_indices = [], []
-        drawn = pa.array(pool_indices)
-        others = (values.take(drawn) for values in self._values)
-        columns = [pc.cast(pa.array(keys), pa.string()), *others]
+        columns = list(self._pool.texts(keys, pool_indices))
         self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
 
     def close(self, *, complete: bool) -> None:

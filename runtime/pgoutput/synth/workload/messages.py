@@ -8,11 +8,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pgoutput._build import fitted
 from pgoutput.columns import (
-    Cells,
     encode_begins,
     encode_commits,
     encode_deletes,
@@ -21,7 +19,7 @@ from pgoutput.columns import (
 )
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.plan import IntArray, Random, WalClock, Window, place_messages, wal_clock
+from pgoutput.synth.workload.plan import IntArray, Random, WalClock, Window, place_messages
 from pgoutput.synth.workload.row_choice import DELETE, INSERT, ChosenRows, choose_rows
 from pgoutput.synth.workload.stream_blocks import PlacedMessage, PlannedChanges, StreamBlockBuilder
 from pgoutput.synth.workload.tables import RowPool, WorkloadTable, draw_indices, make_pools
@@ -56,14 +54,15 @@ class WindowMessages(msgspec.Struct, frozen=True):
 def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Window) -> WindowMessages:
     """Return the messages of a window of transactions, and the rows at the end of the window."""
     random = np.random.default_rng([workload.seed, 2, window.number])
-    clock = wal_clock(workload)
+    clock = window.clock
     begins, pieces = place_messages(window)
     streams = StreamBlockBuilder(workload, tables, clock)
     for piece in pieces:
         streams.add(random, window.streamed[piece.streamed_index], piece)
-    ordinary, relations = _ordinary_changes(random, window, begins, tables, workload.proto_version)
+    proto_version = workload.options.proto_version
+    ordinary, relations = _ordinary_changes(random, window, begins, tables, proto_version)
     other_messages = [*relations, *streams.other_messages]
-    version = {"proto_version": workload.proto_version}
+    version: dict[str, Any] = {"proto_version": proto_version}
     changes = PlannedChanges.concatenate([ordinary, *streams.changes])
     committed = np.array(streams.committed)
     scopes = len(committed)
@@ -80,7 +79,7 @@ def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Wi
     remaining_rows = []
     for number, (table, pool) in enumerate(zip(tables, make_pools(workload), strict=True)):
         span = slice(*np.searchsorted(rows.groups, [number * scopes, (number + 1) * scopes]).tolist())
-        table_changes = _TableChanges(pool, table, window, changes, rows, span, workload.proto_version)
+        table_changes = _TableChanges(pool, table, window, changes, rows, span, proto_version)
         arrays, table_positions, remaining = table_changes.build(random, committed, scopes)
         encoded += arrays
         positions.append(table_positions)
@@ -89,9 +88,23 @@ def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Wi
     order = np.empty(window.message_count, np.int64)
     order[np.concatenate(positions) - window.position] = np.arange(window.message_count)
     data = pa.concat_arrays(encoded).take(pa.array(order))
-    return WindowMessages(
-        window, *_envelopes(window, clock, begins, commits, other_messages), data, remaining_rows
-    )
+    lsns, times = _envelopes(window, clock, begins, commits, other_messages)
+    if window.varied:
+        lsns, times, data = _with_varied(window, lsns, times, data)
+    return WindowMessages(window, pa.array(lsns), times, data, remaining_rows)
+
+
+def _with_varied(
+    window: Window, lsns: IntArray, times: IntArray, data: pa.BinaryArray
+) -> tuple[IntArray, IntArray, pa.BinaryArray]:
+    """Insert the messages of varied transactions into LSNs, times and messages of a window."""
+    varied = [message for piece in window.varied for message in piece.messages]
+    places = [piece.position - window.position for piece in window.varied for _ in piece.messages]
+    order = np.insert(np.arange(len(data)), places, len(data) + np.arange(len(varied)))
+    all_lsns = np.concatenate([lsns, np.array([one.wal_start for one in varied], np.int64)])
+    all_times = np.concatenate([times, np.array([one.send_time for one in varied], np.int64)])
+    all_data = pa.concat_arrays([data, pa.array([one.data for one in varied], pa.binary())])
+    return all_lsns[order], all_times[order], all_data.take(pa.array(order))
 
 
 def _ordinary_changes(
@@ -117,7 +130,7 @@ def _envelopes(
     begins: IntArray,
     commits: IntArray,
     other_messages: Sequence[PlacedMessage],
-) -> tuple[pa.Int64Array, IntArray]:
+) -> tuple[IntArray, IntArray]:
     """Return `wal_start` and send time of each XLogData envelope.
 
     The envelope of Begin has the LSN of the first change, and the envelope of Commit has the end LSN of the
@@ -131,7 +144,7 @@ def _envelopes(
     lsns[commits - window.position] = clock.end_lsn(commits)
     for message in other_messages:
         lsns[message.position - window.position] = message.lsn
-    return pa.array(lsns), clock.time(positions)
+    return lsns, clock.time(positions)
 
 
 class _TableChanges(msgspec.Struct, frozen=True):
@@ -158,24 +171,35 @@ class _TableChanges(msgspec.Struct, frozen=True):
         row_numbers = self.rows.rows[self.span]
         first_row = int(row_numbers[inserts[0]]) if len(inserts) else 0
         keys = row_numbers[by_class] - first_row + (self.window.position + 1)
-        texts = pc.cast(pa.array(keys), pa.string())
-        new = int(counts[:4].sum())
-        pool_indices = draw_indices(random, len(self.pool.cells), new)
-        other_cells = self.pool.cells.take(pa.array(pool_indices))
+        by_change = np.empty(len(by_class), np.int64)
+        by_change[by_class] = np.arange(len(by_class))
+        pool_indices = draw_indices(random, len(self.pool), int(counts[:4].sum()))
+        old_indices = pool_indices
+        if self.table.shape.replica_identity == "full":
+            old_indices = pool_indices[by_change[self.rows.previous_changes(self.span)[by_class]]]
         change_indices = order[by_class]
-        encoded = list(self._encode(counts, texts, other_cells, self.changes.xids[change_indices]))
+        xids = self.changes.xids[change_indices]
+        encoded = list(self._encode(counts, keys, pool_indices, old_indices, xids))
         inserted = slice(first_row, first_row + len(inserts))
         last_changes = self.rows.last_change[inserted]
         kept = self.rows.is_live[inserted] & committed[self.rows.groups[last_changes] % scopes]
-        by_change = np.empty(len(by_class), np.int64)
-        by_change[by_class] = np.arange(len(by_class))
         remaining = by_change[last_changes[kept] - self.span.start]
         remaining_rows = RemainingRows(keys[remaining], pool_indices[remaining])
         return encoded, self.changes.positions[change_indices], remaining_rows
 
     def _encode(
-        self, counts: IntArray, keys: pa.StringArray, other_cells: Cells, xids: IntArray
+        self, counts: IntArray, keys: IntArray, new: IntArray, old: IntArray, xids: IntArray
     ) -> Iterator[pa.BinaryArray]:
+        """Yield the messages of each change class.
+
+        Args:
+            counts: Number of changes of each class.
+            keys: Row number of each change.
+            new: Index in the pool of the new row of each insert and update.
+            old: Index in the pool of the old row of each change, for REPLICA IDENTITY FULL.
+            xids: Xid of each change, 0 outside stream blocks.
+        """
+        pool, identity = self.pool, self.table.shape.replica_identity
         oid = self.table.relation.oid
         ends = np.cumsum(counts).tolist()
         for number, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
@@ -184,16 +208,19 @@ class _TableChanges(msgspec.Struct, frozen=True):
             options: dict[str, Any] = {"proto_version": self.proto_version}
             if number in _STREAMED:
                 options["xid"] = pa.array(xids[start:end])
+            part = slice(start, end)
+            if number not in _INSERTS and identity == "full":
+                options["old"] = pool.columns(keys[part], old[part])
+            elif number in _DELETES:
+                options["key"] = pool.key_columns(keys[part])
             if number in _DELETES:
-                nulls = pa.nulls(end - start, pa.string())
-                key = [keys[start:end], *(nulls for _ in self.table.kinds)]
-                yield encode_deletes(oid, key=key, **options)
+                yield encode_deletes(oid, **options)
             else:
-                encode = encode_updates if number in _UPDATES else encode_inserts
-                yield encode(oid, [keys[start:end], other_cells.slice(start, end)], **options)
+                encode = encode_inserts if number in _INSERTS else encode_updates
+                yield encode(oid, pool.columns(keys[part], new[part]), **options)
 
 
-_UPDATES: Final = (1, 3)
+_INSERTS: Final = (0, 2)
 _DELETES: Final = (4, 5)
 _STREAMED: Final = (2, 3, 5)
 

@@ -20,7 +20,6 @@ from pgoutput.recording import SegmentWriter, SessionStart
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.messages import WindowMessages
-from pgoutput.synth.workload.plan import wal_clock
 from pgoutput.synth.workload.tables import make_tables
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
@@ -42,16 +41,16 @@ _GZIP_LEVEL: Final = 1
 
 def write_segments(workload: Workload, folder: Path, built: WindowMessages) -> bytes:
     """Write the segments of a window of transactions, and return empty bytes."""
-    window, clock = built.window, wal_clock(workload)
+    window, clock = built.window, built.window.clock
     start = SessionStart(
         session=1,
         number=window.number * _SEGMENTS_PER_WINDOW + 1,
-        position=window.position,
+        position=window.first_position,
         lsn=clock.end_lsn(window.position - 1) if window.number else clock.lsn(0),
-        described=_encoded_relations(workload) if window.number else (),
+        described=(*_encoded_relations(workload), *window.described) if window.number else (),
     )
     writer = SegmentWriter(folder, workload.source, start, segment_bytes=1 << 62)
-    for part in segment_rows(window.message_count):
+    for part in segment_rows(len(built.data)):
         for first in range(part.start, part.stop, _BATCH_ROWS):
             rows = slice(first, min(first + _BATCH_ROWS, part.stop))
             times = pa.array(built.times[rows] + _RECEIVE_TIME_OFFSET).cast(pa.timestamp("us", "UTC"))
@@ -63,8 +62,8 @@ def write_segments(workload: Workload, folder: Path, built: WindowMessages) -> b
 @lru_cache(maxsize=1)
 def _encoded_relations(workload: Workload) -> tuple[bytes, ...]:
     """Return the encoded Relation messages of a workload's tables."""
-    version = workload.proto_version
-    relations = (table.relation for table in make_tables(workload.tables))
+    version = workload.options.proto_version
+    relations = (table.relation for table in make_tables(workload))
     return tuple(encode_for(fitted(relation, version), version) for relation in relations)
 
 
@@ -82,7 +81,14 @@ def copy_data(built: WindowMessages) -> pa.Buffer:
 def capture_file_header(workload: Workload, compress: bool) -> bytes:
     """Return the header line of a workload's capture file, compressed if `compress` is true."""
     options = {"publication_names": '"synth"'} | workload.source.options
-    header = encode_header(Header(workload.proto_version, options))
+    header = encode_header(
+        Header(
+            workload.options.proto_version,
+            options,
+            slot_two_phase=workload.two_phase,
+            server_version=workload.source.server_version,
+        )
+    )
     return _gzip_member(header) if compress else header
 
 

@@ -11,7 +11,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.messages import RemainingRows, WindowMessages, build_window
-from pgoutput.synth.workload.plan import plan_windows
+from pgoutput.synth.workload.plan import count_windows, plan_windows
 from pgoutput.synth.workload.tables import make_tables
 
 PrepareWindow: TypeAlias = Callable[[WindowMessages], bytes | pa.Buffer]
@@ -44,6 +44,12 @@ class PreparedWindow(msgspec.Struct, frozen=True):
     """Bytes to write to the output file; empty if everything is written."""
     remaining_rows: list[RemainingRows]
     """Rows that the window's transactions inserted and did not delete, one item per table."""
+    varied_rows: Mapping[str, pa.Table] | None
+    """Rows of the tables of varied transactions, by name with schema; None before the last window."""
+    transactions: int
+    """Number of transactions that are not varied."""
+    messages: int
+    """Number of messages."""
 
 
 class WindowTask(msgspec.Struct, frozen=True):
@@ -58,7 +64,7 @@ class WindowTask(msgspec.Struct, frozen=True):
 
     def run(self) -> Iterator[PreparedWindow]:
         """Yield prepared windows of transactions. A thread prepares a window while the next is generated."""
-        tables = make_tables(self.workload.tables)
+        tables = make_tables(self.workload)
         with ThreadPoolExecutor(1) as pool:
             pending: Future[PreparedWindow] | None = None
             for window in plan_windows(self.workload, self.window_messages):
@@ -71,7 +77,11 @@ class WindowTask(msgspec.Struct, frozen=True):
                 yield pending.result()
 
     def _prepare(self, built: WindowMessages) -> PreparedWindow:
-        return PreparedWindow(self.prepare(built), built.remaining_rows)
+        window = built.window
+        transactions = len(window.change_counts) + len(window.streamed)
+        return PreparedWindow(
+            self.prepare(built), built.remaining_rows, window.varied_rows, transactions, len(built.data)
+        )
 
 
 @contextmanager
@@ -103,8 +113,8 @@ def worker_processes(task: WindowTask, count: int) -> Iterator[Iterator[Prepared
 
 
 def _receive_in_order(task: WindowTask, processes: list[subprocess.Popen[bytes]]) -> Iterator[PreparedWindow]:
-    for window in plan_windows(task.workload, task.window_messages):
-        pipe: Any = processes[window.number % len(processes)].stdout
+    for number in range(count_windows(task.workload, task.window_messages)):
+        pipe: Any = processes[number % len(processes)].stdout
         try:
             prepared = pickle.load(pipe)
         except (EOFError, pickle.UnpicklingError):

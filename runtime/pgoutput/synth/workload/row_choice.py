@@ -37,6 +37,22 @@ class ChosenRows(msgspec.Struct, frozen=True):
     is_live: IntArray
     """By row number: whether the row exists at the end of the window of transactions."""
 
+    def previous_changes(self, span: slice) -> IntArray:
+        """Return the previous change of each change's row, for changes that are a whole number of groups.
+
+        Args:
+            span: The changes. The returned indices are relative to the first one.
+
+        Returns:
+            An index for each change; 0 for an insert, which has no previous change.
+        """
+        rows = self.rows[span]
+        by_row = np.argsort(rows, kind="stable")
+        previous = np.zeros(len(rows), np.int64)
+        previous[by_row[1:]] = by_row[:-1]
+        previous[self.kinds[span] == INSERT] = 0
+        return previous
+
 
 def choose_rows(random: Random, groups: IntArray, mix: Mix, inserts: int) -> ChosenRows:
     """Choose the kind and the row of each change in a window of transactions.

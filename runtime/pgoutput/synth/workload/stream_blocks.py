@@ -65,8 +65,9 @@ class StreamBlockBuilder:
         self.changes: list[PlannedChanges] = []
         self.other_messages: list[PlacedMessage] = []
         self.committed: list[bool] = [True]
-        self._workload = workload
-        self._build = partial(build, proto_version=workload.proto_version)
+        self._streaming = workload.streaming
+        self._version = workload.options.proto_version
+        self._build = partial(build, proto_version=self._version)
         self._tables = tables
         self._clock = clock
         self._scopes: dict[int, int] = {}
@@ -121,7 +122,7 @@ class StreamBlockBuilder:
     def _add_abort(self, position: int, xid: int, subxid: int) -> None:
         """Add Stream Abort, with LSN and time if streaming is parallel (logicalrep_write_stream_abort)."""
         lsn, time = self._clock.lsn(position), self._clock.time(position)
-        tail = {"lsn": lsn, "time": time} if self._workload.streaming == "parallel" else {}
+        tail = {"lsn": lsn, "time": time} if self._streaming == "parallel" else {}
         self._add_message(position, self._build("abort_streamed", xid=xid, subxid=subxid, **tail), lsn)
 
     def _scope(self, xid: int, committed: bool) -> int:
@@ -131,10 +132,5 @@ class StreamBlockBuilder:
         return self._scopes[xid]
 
     def _add_message(self, position: int, message: Message, lsn: int) -> None:
-        self.other_messages.append(
-            PlacedMessage(
-                position,
-                encode_for(fitted(message, self._workload.proto_version), self._workload.proto_version),
-                lsn,
-            )
-        )
+        data = encode_for(fitted(message, self._version), self._version)
+        self.other_messages.append(PlacedMessage(position, data, lsn))

@@ -2,186 +2,289 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from itertools import groupby
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pgoutput import catalog
+from pgoutput._arrays import from_buffers
 from pgoutput._type_modifiers import numeric_modifier
 from pgoutput.catalog import BY_NAME
-from pgoutput.columns import Cells, encode_cells
+from pgoutput.columns import Cells, Columns, encode_cells
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
-from pgoutput.synth.workload.definition import Range, Workload
-from pgoutput.synth.workload.plan import Random
+from pgoutput.synth.workload.definition import ColumnShape, Profile, TableShape, Workload
+from pgoutput.synth.workload.plan import IntArray, Random
+from pgoutput.synth.workload.values import draw_values
+from pgoutput.values import encode_binary
 
-_FIRST_OID: Final = 16_384
+_FIRST_OID: Final = 131_072
+"""OID of the first table, greater than the OIDs of the tables of varied transactions."""
 _OIDS_PER_TABLE: Final = 6
 """Difference between OIDs of consecutive tables. Row types, TOAST tables and indexes have OIDs too."""
 
 _POOL_VALUES: Final = 4_096
-"""Maximum number of distinct values per column kind, and of rows per row pool."""
+"""Maximum number of distinct values per column, and of rows per row pool."""
+_MIN_POOL_ROWS: Final = 64
+"""Minimum number of distinct values per column, and of rows per row pool."""
 
 _POOL_BYTES: Final = 8 << 20
-"""Approximate maximum size of all distinct values of the column kind `note` together, in bytes."""
+"""Approximate maximum size of all distinct values of a column together, in bytes."""
 
 _ALL_POOLS_BYTES: Final = 64 << 20
 """Approximate maximum size of all row pools, in bytes. Each pool has at least `_MIN_POOL_ROWS` rows."""
 
-_MIN_POOL_ROWS: Final = 64
-"""Minimum number of rows in a row pool."""
+_NULLS: Final = 1 / 16
+"""Fraction of NULLs in the columns of the default tables that have NULLs."""
 
-_WORDS: Final = (
-    "order", "customer", "shipped", "delayed", "returned", "invoice", "paid", "open", "note", "call", "again",
-)  # fmt: skip
-
-_START: Final = datetime(2024, 1, 1, tzinfo=UTC)
-"""Earliest date and timestamp value."""
-_NULL_INTERVAL: Final = 16
-"""Interval of NULLs in column kinds with NULLs: one in this number of values is NULL."""
-
-
-class ColumnKind(msgspec.Struct, frozen=True):
-    """Kind of a non-key column in a workload: column name, type, and function that returns random values."""
-
-    name: str
-    type: str
-    """Name of the type in pg_type."""
-    draw_values: Callable[[Random, Range], list[str | None]]
-    """Function that returns random values in text format; None is NULL. Arguments: the random generator, and
-    the bounds of the size of text values."""
-    modifier: int = -1
-    """Type modifier (atttypmod), -1 for none."""
-
-
-def _numbers(random: Random, low: int, high: int) -> list[int]:
-    return random.integers(low, high, size=_POOL_VALUES).tolist()  # type: ignore[no-any-return]
-
-
-def _with_nulls(values: Sequence[str]) -> list[str | None]:
-    return [None if i % _NULL_INTERVAL == 0 else value for i, value in enumerate(values)]
-
-
-def _texts(random: Random, sizes: Range) -> list[str | None]:
-    count = max(64, min(_POOL_VALUES, int(_POOL_BYTES / max(sizes.mean, 1))))
-    wanted = random.integers(sizes.first, sizes.last, size=count, endpoint=True).tolist()
-    drawn = random.integers(0, len(_WORDS), size=sizes.last // 4 + 4_096).tolist()
-    words = " ".join(_WORDS[i] for i in drawn)
-    starts = random.integers(0, max(1, len(words) - sizes.last), size=count).tolist()
-    return [words[start : start + size] for start, size in zip(starts, wanted, strict=True)]
-
-
-def _amounts(random: Random, sizes: Range) -> list[str | None]:
-    return _with_nulls([f"{cents // 100}.{cents % 100:02}" for cents in _numbers(random, 0, 10_000_000)])
-
-
-def _timestamps(random: Random, sizes: Range) -> list[str | None]:
-    times = (_START + timedelta(milliseconds=ms) for ms in _numbers(random, 0, 366 * 86_400_000))
-    return [
-        f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond:06}".rstrip("0").rstrip(".") + "+00" for time in times
-    ]
-
-
-def _dates(random: Random, sizes: Range) -> list[str | None]:
-    return _with_nulls([f"{_START + timedelta(days=day):%Y-%m-%d}" for day in _numbers(random, 0, 3_660)])
-
-
-def _uuids(random: Random, sizes: Range) -> list[str | None]:
-    raw = random.bytes(16 * _POOL_VALUES)
-    return [str(UUID(bytes=raw[i : i + 16], version=4)) for i in range(0, len(raw), 16)]
-
-
-def _ratios(random: Random, sizes: Range) -> list[str | None]:
-    return [repr(one / 1_024).removesuffix(".0") for one in _numbers(random, 1, 1 << 20)]
-
-
-COLUMN_KINDS: Final = (
-    ColumnKind("note", "text", _texts),
-    ColumnKind("amount", "numeric", _amounts, modifier=numeric_modifier(10, 2)),
-    ColumnKind("created_at", "timestamptz", _timestamps),
-    ColumnKind("is_open", "bool", lambda random, _: ["ft"[one] for one in _numbers(random, 0, 2)]),
-    ColumnKind("token", "uuid", _uuids),
-    ColumnKind("quantity", "int4", lambda random, _: list(map(str, _numbers(random, -1_000, 100_000)))),
-    ColumnKind("due_on", "date", _dates),
-    ColumnKind("ratio", "float8", _ratios),
+_COLUMNS: Final = (
+    ("note", "text", -1, 0),
+    ("amount", "numeric", numeric_modifier(10, 2), _NULLS),
+    ("created_at", "timestamptz", -1, 0),
+    ("is_open", "bool", -1, 0),
+    ("token", "uuid", -1, 0),
+    ("quantity", "int4", -1, 0),
+    ("due_on", "date", -1, _NULLS),
+    ("ratio", "float8", -1, 0),
 )
-"""Kinds of non-key columns. The values are in the text format that a server writes."""
+"""Name, type, type modifier and fraction of NULLs of the non-key columns of the default tables."""
+
+
+def table_shapes(profile: Profile) -> tuple[TableShape, ...]:
+    """Return the tables of a profile: those that it names, or else default tables.
+
+    A default table has the primary key `id`. Its other columns depend only on the table's number.
+    """
+    return profile.shapes or tuple(_default_shape(profile, number) for number in range(profile.tables))
+
+
+def _default_shape(profile: Profile, number: int) -> TableShape:
+    kinds = (0, *((number + i) % len(_COLUMNS) for i in range(3 + number % 3)))
+    sizes = (profile.value_sizes.first, profile.value_sizes.last)
+    columns = [ColumnShape(name="id", type_oid=BY_NAME["int8"].oid, key=True)]
+    for i, kind in enumerate(kinds):
+        name, type_, modifier, nulls = _COLUMNS[kind]
+        columns.append(
+            ColumnShape(
+                name=name if kinds.index(kind) == i else f"{name}_{i}",
+                type_oid=BY_NAME[type_].oid,
+                type_modifier=modifier,
+                nulls=nulls,
+                sizes=sizes,
+            )
+        )
+    return TableShape(
+        name=f"table_{number + 1}", columns=tuple(columns), replica_identity=profile.replica_identity
+    )
 
 
 class WorkloadTable(msgspec.Struct, frozen=True):
-    """A table of a workload. The int8 column `id` is its primary key."""
+    """A table of a workload."""
 
     relation: Relation
-    kinds: tuple[int, ...]
-    """Kind of each non-key column, as an index in `COLUMN_KINDS`."""
+    shape: TableShape
 
 
-def make_tables(count: int) -> list[WorkloadTable]:
-    """Return `count` tables of a workload. The columns of a table depend only on the table's number."""
-    return [_table(number) for number in range(count)]
+_IDENTITIES: Final[Mapping[str, ReplicaIdentity]] = {
+    "default": ReplicaIdentity.DEFAULT,
+    "full": ReplicaIdentity.FULL,
+    "index": ReplicaIdentity.INDEX,
+    "nothing": ReplicaIdentity.NOTHING,
+}
 
 
-def _table(number: int) -> WorkloadTable:
-    kinds = (0, *((number + i) % len(COLUMN_KINDS) for i in range(3 + number % 3)))
-    columns = [_column("id", "int8", key=True)]
-    for i, kind_index in enumerate(kinds):
-        kind = COLUMN_KINDS[kind_index]
-        name = kind.name if kinds.index(kind_index) == i else f"{kind.name}_{i}"
-        columns.append(_column(name, kind.type, kind.modifier))
-    oid, name = _FIRST_OID + _OIDS_PER_TABLE * number, f"table_{number + 1}"
+def make_tables(profile: Profile) -> list[WorkloadTable]:
+    """Return the tables of a profile."""
+    return [_table(number, shape) for number, shape in enumerate(table_shapes(profile))]
+
+
+def _table(number: int, shape: TableShape) -> WorkloadTable:
+    columns = tuple(
+        RelationColumn(
+            flags=ColumnFlag(shape.identifies(column)),
+            name=column.name,
+            type_oid=column.type_oid,
+            type_modifier=column.type_modifier,
+        )
+        for column in shape.columns
+    )
     relation = Relation(
-        oid=oid,
-        namespace="public",
-        name=name,
-        replica_identity=ReplicaIdentity.DEFAULT,
-        columns=tuple(columns),
+        oid=_FIRST_OID + _OIDS_PER_TABLE * number,
+        namespace=shape.namespace,
+        name=shape.name,
+        replica_identity=_IDENTITIES[shape.replica_identity],
+        columns=columns,
     )
-    return WorkloadTable(relation, kinds)
+    return WorkloadTable(relation, shape)
 
 
-def _column(name: str, type_: str, modifier: int = -1, key: bool = False) -> RelationColumn:
-    return RelationColumn(
-        flags=ColumnFlag(key), name=name, type_oid=BY_NAME[type_].oid, type_modifier=modifier
-    )
+# Key values
 
 
-@cache
-def _values(value_sizes: Range, seed: int) -> tuple[pa.StringArray, ...]:
-    """Return for each item of `COLUMN_KINDS` an array of the values that columns of this kind can have."""
-    built = [
-        kind.draw_values(np.random.default_rng([seed, 1, i]), value_sizes)
-        for i, kind in enumerate(COLUMN_KINDS)
-    ]
-    return tuple(pa.array(values, pa.string()) for values in built)
+def _key_times(start: str, unit: str, form: str) -> Callable[[pa.Array], pa.Array]:
+    def texts(numbers: pa.Array) -> pa.Array:
+        first = pa.scalar(start).cast(pa.timestamp(unit))
+        return pc.strftime(pc.add(first, numbers.cast(pa.duration(unit))), format=form)
+
+    return texts
+
+
+_KEY_TEXTS: Final[Mapping[str, Callable[[pa.Array], pa.Array]]] = {
+    **dict.fromkeys(("int8", "numeric", "int4", "oid", "int2"), lambda numbers: numbers.cast(pa.string())),
+    "uuid": lambda numbers: pc.binary_join_element_wise(
+        "00000000-0000-4000-8000-", pc.utf8_lpad(numbers.cast(pa.string()), 12, "0"), ""
+    ),
+    **dict.fromkeys(
+        ("text", "varchar", "name", "bpchar"), lambda numbers: pc.utf8_lpad(numbers.cast(pa.string()), 8, "0")
+    ),
+    "timestamptz": _key_times("2024-01-01", "s", "%Y-%m-%d %H:%M:%S+00"),
+    "timestamp": _key_times("2024-01-01", "s", "%Y-%m-%d %H:%M:%S"),
+    "bytea": lambda numbers: pc.binary_join_element_wise(
+        "\\x", pc.utf8_lpad(numbers.cast(pa.string()), 16, "0"), ""
+    ),
+}
+"""Functions by type name that return distinct values for distinct numbers, the most suitable types first."""
+
+_INTEGER_BYTES: Final = {"int8": 8, "int4": 4, "oid": 4, "int2": 2}
+"""Size in binary format of the types of integer keys, in bytes."""
+
+
+def _type_name(column: ColumnShape) -> str:
+    type_ = catalog.BY_OID.get(column.type_oid)
+    return "text" if type_ is None else type_.name
+
+
+def _unique_column(shape: TableShape) -> int | None:
+    """Return the index of a key column with a distinct value in each row; None if there is none."""
+    ranks = {name: rank for rank, name in enumerate(_KEY_TEXTS)}
+    possible = [i for i, column in enumerate(shape.columns) if column.key and _type_name(column) in ranks]
+    return min(possible, key=lambda i: ranks[_type_name(shape.columns[i])], default=None)
 
 
 class RowPool(msgspec.Struct, frozen=True):
-    """Random rows without key. Each table draws the non-key cells of its rows from one row pool."""
+    """Random rows of a table, from which the rows in messages are drawn.
 
-    columns: list[pa.StringArray]
-    """Values of each non-key column, in text format."""
-    cells: Cells
-    """The rows of the pool, each encoded as the cells of a tuple."""
+    The value of the unique column, if the table has one, comes from the number of a row in the table. The
+    other key columns have the values of the pool's row at this number, so that they never change.
+    """
+
+    shape: TableShape
+    unique: int | None
+    """Index of the column with a distinct value in each row; None if the table has no such column."""
+    values: list[pa.DictionaryArray]
+    """Values of each column in text format."""
+    runs: list[tuple[bool, int, Cells]]
+    """Neighbouring columns with encoded cells: whether they are key columns, the first one, and the cells."""
+    binary: bool
+    """Whether the cells have binary format."""
+
+    def __len__(self) -> int:
+        return len(self.values[0]) if self.values else _MIN_POOL_ROWS
+
+    def columns(self, numbers: IntArray, drawn: IntArray) -> Columns:
+        """Return the cells of rows.
+
+        Args:
+            numbers: Number of each row in its table.
+            drawn: Index in the pool of the values outside the key of each row.
+        """
+        columns: list[pa.Array | Cells] = []
+        for is_key, first, cells in self.runs:
+            if first == self.unique:
+                columns.append(self._unique_cells(numbers))
+            else:
+                columns.append(cells.take(pa.array(numbers % len(self) if is_key else drawn)))
+        return columns
+
+    def key_columns(self, numbers: IntArray) -> Columns:
+        """Return the cells of key tuples: NULL in the columns outside the key."""
+        nulls = pa.nulls(len(numbers), pa.string())
+        columns: list[pa.Array | Cells] = []
+        for is_key, first, cells in self.runs:
+            if first == self.unique:
+                columns.append(self._unique_cells(numbers))
+            elif is_key:
+                columns.append(cells.take(pa.array(numbers % len(self))))
+            else:
+                columns += [nulls] * cells.columns
+        return columns
+
+    def texts(self, numbers: IntArray, drawn: IntArray) -> Iterator[pa.Array]:
+        """Yield the values of each column of rows, given as for `columns`, in text format."""
+        for i, (column, values) in enumerate(zip(self.shape.columns, self.values, strict=True)):
+            if i == self.unique:
+                yield self._unique_texts(numbers)
+            else:
+                yield values.take(pa.array(numbers % len(self) if column.key else drawn))
+
+    def _unique_texts(self, numbers: IntArray) -> pa.StringArray:
+        assert self.unique is not None
+        return _KEY_TEXTS[_type_name(self.shape.columns[self.unique])](pa.array(numbers))
+
+    def _unique_cells(self, numbers: IntArray) -> pa.Array:
+        assert self.unique is not None
+        if not self.binary:
+            return self._unique_texts(numbers)
+        column = self.shape.columns[self.unique]
+        size = _INTEGER_BYTES.get(_type_name(column))
+        if size is None:
+            return _to_binary(self._unique_texts(numbers), column.type_oid)
+        offsets = np.arange(len(numbers) + 1, dtype=np.int32) * size
+        return from_buffers(pa.binary(), len(numbers), offsets, numbers.astype(f">i{size}").view(np.uint8))
+
+
+def _to_binary(values: pa.StringArray, type_oid: int) -> pa.Array:
+    """Return values in binary format; unchanged if their type has none."""
+    type_ = catalog.BY_OID.get(type_oid)
+    if type_ is not None and type_.send == "none":
+        return values
+    encode = str.encode if type_ is None else partial(encode_binary, type_oid=type_oid)
+    return pa.array([None if text is None else encode(text) for text in values.to_pylist()], pa.binary())
 
 
 @lru_cache(maxsize=1)
 def make_pools(workload: Workload) -> list[RowPool]:
     """Return a row pool for each table of a workload."""
-    values = _values(workload.value_sizes, workload.seed)
-    affordable_rows = _ALL_POOLS_BYTES / workload.tables / workload.mean_message_bytes
+    shapes = table_shapes(workload)
+    affordable_rows = _ALL_POOLS_BYTES / len(shapes) / workload.mean_message_bytes
     rows = max(_MIN_POOL_ROWS, min(_POOL_VALUES, int(affordable_rows)))
-    built = []
-    for number, table in enumerate(make_tables(workload.tables)):
+    kinds: dict[ColumnShape, pa.StringArray] = {}
+    pools = []
+    for number, shape in enumerate(shapes):
         random = np.random.default_rng([workload.seed, 3, number])
-        columns = [
-            values[kind].take(pa.array(draw_indices(random, len(values[kind]), rows))) for kind in table.kinds
-        ]
-        built.append(RowPool(columns, encode_cells(columns)))
-    return built
+        values = []
+        for column in shape.columns:
+            kind = msgspec.structs.replace(column, name="", key=False)
+            if kind not in kinds:
+                kinds[kind] = _draw_kind(kind, workload.seed, len(kinds))
+            values.append(kinds[kind].take(pa.array(draw_indices(random, len(kinds[kind]), rows))))
+        pools.append(_make_pool(shape, values, workload.binary))
+    return pools
+
+
+def _draw_kind(column: ColumnShape, seed: int, number: int) -> pa.StringArray:
+    """Return the values that all columns of one type, size and fraction of NULLs have."""
+    affordable = int(_POOL_BYTES * len(column.sizes) / max(sum(column.sizes), 1))
+    count = max(_MIN_POOL_ROWS, min(_POOL_VALUES, affordable))
+    return pa.array(draw_values(np.random.default_rng([seed, 1, number]), count, column), pa.string())
+
+
+def _make_pool(shape: TableShape, values: list[pa.StringArray], binary: bool) -> RowPool:
+    unique = _unique_column(shape)
+    sent = [
+        _to_binary(array, column.type_oid) if binary else array
+        for column, array in zip(shape.columns, values, strict=True)
+    ]
+    runs = []
+    for (is_key, _), run in groupby(range(len(sent)), lambda i: (shape.columns[i].key, i == unique)):
+        numbers = list(run)
+        runs.append((is_key, numbers[0], encode_cells([sent[i] for i in numbers])))
+    return RowPool(shape, unique, [array.dictionary_encode() for array in values], runs, binary)
 
 
 def draw_indices(random: Random, size: int, count: int) -> Any:

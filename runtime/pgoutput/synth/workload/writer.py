@@ -13,7 +13,7 @@ from pgoutput.synth.atomic_output import new_folder, require_absent, staging_fol
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.expected_rows import ExpectedRowsWriter
 from pgoutput.synth.workload.outputs import capture_file_header, capture_file_lines, copy_data, write_segments
-from pgoutput.synth.workload.plan import WINDOW_MESSAGES, plan_windows
+from pgoutput.synth.workload.plan import WINDOW_MESSAGES
 from pgoutput.synth.workload.processes import PrepareWindow, WindowTask, worker_processes
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -131,10 +131,11 @@ def _write_windows(
     message_count = workload.transactions * workload.mean_transaction_messages
     is_single_process = message_count < _SINGLE_PROCESS_MESSAGES
     with nullcontext(task.run()) if is_single_process else worker_processes(task, _PROCESSES) as prepared:
-        for window, prepared_window in zip(plan_windows(workload, window_messages), prepared, strict=True):
+        for window in prepared:
             if file is not None:
-                file.write(prepared_window.content)
+                file.write(window.content)
             if expected_rows is not None:
-                expected_rows.add(prepared_window.remaining_rows)
+                expected_rows.add(window.remaining_rows)
+                expected_rows.add_tables(window.varied_rows or {})
             if progress is not None:
-                progress(len(window.change_counts) + len(window.streamed), window.message_count)
+                progress(window.transactions, window.messages)

@@ -1,6 +1,6 @@
 """Programs: sequences of database operations as data, which can run in a scenario and on a real server.
 
-`pgoutput.testing.random_programs` generates programs.
+`generate_program` generates random programs.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pgoutput import synth
-from pgoutput.synth import Scenario, ScenarioTable, Transaction, TransactionScope
+from pgoutput.synth import transaction as transactions
+from pgoutput.synth.scenario import Scenario
+from pgoutput.synth.tables import ScenarioTable
+from pgoutput.synth.transaction import Transaction, TransactionScope
 
 Values: TypeAlias = dict[str, str | None]
 """Column values in text format, by column name; None is NULL."""
@@ -35,6 +37,8 @@ class TableDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the partition key column, or None if the table is not partitioned."""
     partitions: dict[str, tuple[str, ...]] | None = None
     """Values of the partition key by name of the partition, or None if the table is not partitioned."""
+    generated: dict[str, str] | None = None
+    """Stored generated columns: for each one, the column whose value it has; None for no such columns."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -211,7 +215,7 @@ class ProgramRunner:
                 self.open[connection].append(self.open[connection][-1].savepoint())
             case EndSavepoint(connection, release):
                 point = self.open[connection].pop()
-                assert isinstance(point, synth.Savepoint)
+                assert isinstance(point, transactions.Savepoint)
                 point.release() if release else point.rollback()
             case Prepare(connection, gid):
                 self._transaction(connection).prepare(gid)

@@ -1,0 +1,382 @@
+"""Generate random programs: table definitions, and database operations that a scenario accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from pgoutput.errors import ScenarioError
+from pgoutput.messages import ReplicaIdentity
+from pgoutput.synth.programs import definition as programs
+from pgoutput.synth.programs.definition import Program, ProgramRunner, Step, TableDefinition, Values
+from pgoutput.synth.scenario import FIRST_WITH_GENERATED_COLUMNS, FIRST_WITH_ROW_FILTERS, Scenario
+from pgoutput.synth.table_definition import Column
+from pgoutput.synth.tables import ScenarioTable
+
+SCHEMA: Final = "app"
+"""Schema of the types of random programs."""
+ENUM, DOMAIN = f"{SCHEMA}.mood", f"{SCHEMA}.posint"
+
+_LONG = "".join(chr(65 + i * 7919 % 26) for i in range(2600))
+
+_VALUES: Final[dict[str, tuple[str, ...]]] = {
+    "int2": ("0", "-7", "32767"),
+    "int4": ("0", "1", "-2147483648", "42"),
+    "int8": ("0", "9223372036854775807", "-3"),
+    "text": ("", "a", "Ünïcode ✓", "tab\tand\nline", "NULL", _LONG, _LONG[::-1]),
+    "varchar(8)": ("", "x", "12345678"),
+    "char(5)": ("ab   ", "12345"),
+    "numeric(12,2)": ("0.00", "9.50", "-1234567890.12", "NaN"),
+    "numeric": ("0", "3.14159265358979323846264338327950288", "-1e3"),
+    "bool": ("t", "f"),
+    "bytea": ("\\x", "\\x00ff10", "\\x" + "0badc0de" * 700),
+    "uuid": ("00000000-0000-0000-0000-000000000000", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    "date": ("2024-02-29", "0001-01-01", "infinity"),
+    "timestamp": ("2024-01-01 00:00:00", "1999-12-31 23:59:59.999999"),
+    "timestamptz": ("2024-01-01 00:00:00+00", "infinity"),
+    "float8": ("0", "0.1", "-1e+300", "NaN", "Infinity"),
+    "float4": ("1.5", "-0", "3.4028235e+38"),
+    "json": ('{"a": 1}', "[1,  2]", "null"),
+    "jsonb": ('{"a": 1, "b": [true, null]}', '"x"'),
+    "int4[]": ("{}", "{1,2,NULL}", "{{1,2},{3,4}}"),
+    "text[]": ('{a,"b c",NULL,"NULL",""}', "{}"),
+    "inet": ("192.168.0.1", "10.0.0.0/8", "::1"),
+    "interval": ("1 day", "-00:00:01", "1 year 2 mons"),
+    ENUM: ("sad", "ok", "happy"),
+    f"{ENUM}[]": ("{sad,ok}", "{}"),
+    DOMAIN: ("1", "77"),
+}
+"""Values in text format for random rows, by declared column type."""
+
+LABELS: Final = _VALUES[ENUM]
+
+_KEYS: Final = ("int8 key", "int4 key", "text key", "uuid key")
+_LONG_KEYS: Final = (_LONG[:2300], _LONG[300:2600])
+"""Key values that are long enough to be stored out of line and short enough for an index."""
+
+_WIDER_TYPES: Final = {"int2": "int4", "int4": "int8", "varchar(8)": "text"}
+ALTERATIONS: Final = ("add", "drop", "rename", "retype", "replica_identity", "name")
+"""Kinds of ALTER TABLE: the keyword arguments of `TransactionScope.alter`."""
+
+_MANY_COLUMNS: Final = 8
+"""Number of columns outside the key at which no more columns are added."""
+
+_MAX_ATTRIBUTES: Final = 60
+"""Number of columns, dropped ones included, at which no more columns are added: rows keep dropped columns."""
+
+_CONNECTIONS: Final = (0, 1, 2)
+_MAX_TABLES: Final = 3
+_MAX_COLUMNS: Final = 4
+"""Maximum number of random non-key columns of a table."""
+_MAX_STEPS: Final = 60
+"""Maximum number of random steps of a program, not counting the final steps that end open transactions."""
+
+
+def generate_program(random: Random, scenario: Scenario) -> Program:
+    """Generate a random program step by step, run each step in the scenario, and return the program.
+
+    Steps that the scenario rejects are left out. Smaller numbers and earlier options of `random` give
+    simpler programs, so that Hypothesis shrinks to simple programs.
+
+    Args:
+        random: Source of the random decisions.
+        scenario: An empty scenario.
+    """
+    program = define_program(tuple(_tables(random, scenario)))
+    steps = RandomSteps(random, ProgramRunner(scenario, program))
+    for number in range(_MAX_STEPS):
+        if number and random.randint(0, _MAX_STEPS) == 0:
+            break
+        steps.run()
+    steps.end_transactions()
+    return msgspec.structs.replace(program, steps=tuple(steps.done))
+
+
+def define_program(tables: tuple[TableDefinition, ...]) -> Program:
+    """Return a program without steps, whose tables may use the types `ENUM` and `DOMAIN`."""
+    return Program((ENUM,), {DOMAIN: "int4"}, tables, ())
+
+
+class Operations(msgspec.Struct, frozen=True, kw_only=True):
+    """Relative frequencies of the operations inside random transactions: numbers from 0 up."""
+
+    insert: int = 8
+    update: int = 6
+    delete: int = 3
+    end: int = 5
+    """Commit, rollback or prepare the transaction, or end its innermost savepoint."""
+    truncate: int = 1
+    alter: int = 2
+    emit: int = 1
+    """Emit a logical message."""
+    savepoint: int = 2
+
+
+class RandomSteps:
+    """Runs random steps in a scenario.
+
+    Attributes:
+        runner: Runs the steps.
+        done: The steps that the scenario has accepted.
+
+    Args:
+        random: Source of the random decisions.
+        runner: A program without steps, with its tables.
+        operations: Relative frequencies of the operations inside transactions.
+        keys: Number of distinct values of each key column.
+        origins: Whether some transactions have a replication origin.
+        alterations: The kinds of ALTER TABLE: names in `ALTERATIONS`.
+    """
+
+    def __init__(
+        self,
+        random: Random,
+        runner: ProgramRunner,
+        operations: Operations | None = None,
+        *,
+        keys: int = 5,
+        origins: bool = True,
+        alterations: Sequence[str] = ALTERATIONS,
+    ) -> None:
+        self.runner = runner
+        self.done: list[Step] = []
+        self._random = random
+        weights = msgspec.structs.asdict(operations or Operations())
+        self._operations = [
+            getattr(self, f"_{name}") for name, weight in weights.items() for _ in range(weight)
+        ]
+        self._keys = keys
+        self._origins = origins
+        self._alterations = alterations
+        self._number = 0
+
+    def run(self) -> Step | None:
+        """Run a random step. Return the step, or None if the scenario rejects it."""
+        self._number += 1
+        return self._run(self._step())
+
+    def end_transactions(self) -> None:
+        """Run the steps that end all open and prepared transactions."""
+        for connection in tuple(self.runner.open):
+            while len(self.runner.open[connection]) > 1:
+                self._run(programs.EndSavepoint(connection, True))
+            self._run(programs.End(connection, self._random.randint(0, 3) < 3))
+        for gid, connection in tuple(self.runner.prepared.items()):
+            self._run(programs.EndPrepared(connection, gid, self._random.randint(0, 3) < 3))
+
+    def _run(self, step: Step) -> Step | None:
+        try:
+            self.runner.run_step(step)
+        except ScenarioError:
+            return None
+        self.done.append(step)
+        return step
+
+    def _step(self) -> Step:
+        random, runner = self._random, self.runner
+        connection = random.choice(_CONNECTIONS)
+        if connection in runner.open:
+            step: Step = random.choice(self._operations)(connection)
+            return step
+        idle = [gid for gid, connection in runner.prepared.items() if connection not in runner.open]
+        if idle and random.randint(0, 1):
+            gid = random.choice(idle)
+            return programs.EndPrepared(runner.prepared[gid], gid, random.randint(0, 2) < 2)
+        if random.randint(0, 9) == 9:
+            return programs.Emit(connection, False, "outside", "now")
+        if self._origins and random.randint(0, 5) == 5:
+            return programs.Begin(connection, f"node_{connection}", random.randint(1, 1 << 40))
+        return programs.Begin(connection)
+
+    # Operations inside a transaction
+
+    def _insert(self, connection: int) -> Step:
+        name, table = self._table()
+        return programs.Insert(connection, name, self._values(name, _given_columns(table)))
+
+    def _update(self, connection: int) -> Step:
+        name, table = self._table()
+        where, columns = self._where(connection, table), _given_columns(table)
+        chosen = [column for column in columns if self._random.randint(0, 2) == 2]
+        return programs.Update(connection, name, where, self._values(name, chosen or columns[-1:]))
+
+    def _delete(self, connection: int) -> Step:
+        name, table = self._table()
+        return programs.Delete(connection, name, self._where(connection, table))
+
+    def _truncate(self, connection: int) -> Step:
+        names = {self._table()[0] for _ in range(self._random.randint(1, 2))}
+        cascade, restart = (bool(self._random.randint(0, 1)) for _ in range(2))
+        return programs.Truncate(connection, tuple(sorted(names)), cascade, restart)
+
+    def _alter(self, connection: int) -> Step:
+        name, table = self._table()
+        plain = [c.name for c in _given_columns(table) if not c.primary and c.name not in ("id", "u", "v")]
+        is_full = table.definition.replica_identity == ReplicaIdentity.FULL
+        changes: dict[str, Any] = {"add": {f"n{self._number}": self._random.choice(tuple(_VALUES))}}
+        if table.definition.attribute_count > _MAX_ATTRIBUTES:
+            changes = {}
+        if plain:
+            column = self._random.choice(plain)
+            retyped = _WIDER_TYPES.get(self.runner.declared(name, column))
+            possible: dict[str, dict[str, Any]] = {
+                "add": changes if len(plain) < _MANY_COLUMNS else {"drop": [column]},
+                "drop": {"drop": [column]},
+                "rename": {"rename": {column: f"r{self._number}"}},
+                "retype": {"retype": {column: retyped}} if retyped else changes,
+                "replica_identity": {"replica_identity": "default" if is_full else "full"},
+                "name": {"name": f"t{self._number}x"},
+            }
+            changes = possible[self._random.choice(self._alterations)]
+        return programs.Alter(connection, name, changes)
+
+    def _emit(self, connection: int) -> Step:
+        prefix = self._random.choice(("", "prefix é"))
+        return programs.Emit(connection, self._random.randint(0, 3) < 3, prefix, "content")
+
+    def _savepoint(self, connection: int) -> Step:
+        return programs.Savepoint(connection)
+
+    def _end(self, connection: int) -> Step:
+        if len(self.runner.open[connection]) > 1:
+            return programs.EndSavepoint(connection, self._random.randint(0, 1) == 0)
+        if self._random.randint(0, 3) == 3:
+            return programs.Prepare(connection, f"gid {self._number}")
+        return programs.End(connection, self._random.randint(0, 3) < 3)
+
+    # Tables and values
+
+    def _table(self) -> tuple[str, ScenarioTable]:
+        return self._random.choice(tuple(self.runner.tables.items()))
+
+    def _where(self, connection: int, table: ScenarioTable) -> Values:
+        """Return the key values of a random row of a table, by column name; empty if no row is visible."""
+        work = self.runner.open[connection][0]
+        visible = [
+            (leaf, cells)
+            for leaf in table.leaves()
+            for row in leaf.rows.values()
+            if (cells := row.visible_to(work)) is not None
+        ]
+        if not visible:
+            return {}
+        leaf, cells = self._random.choice(visible)
+        names = {column.name for key in leaf.definition.unique_keys[:1] for column in key} or {"id"}
+        return {c.name: cells[c.number] for c in leaf.definition.columns if c.name in names}
+
+    def _values(self, table: str, columns: Iterable[Column]) -> Values:
+        return {column.name: self._value(table, column) for column in columns}
+
+    def _value(self, table: str, column: Column) -> str | None:
+        declared = self.runner.declared(table, column.name)
+        if column.name == "region":
+            return self._random.choice(("eu", "us", "ca"))
+        if not (column.primary or column.name in "uv"):
+            return self._random.choice((None, *_VALUES[declared]))
+        if declared == "text" and self._random.randint(0, 4) == 4:
+            return self._random.choice(_LONG_KEYS)
+        number = self._random.randint(0, self._keys - 1)
+        return _KEY_VALUES.get(declared, "{}").format(number)
+
+
+def _given_columns(table: ScenarioTable) -> list[Column]:
+    """Return the columns of a table that are not generated."""
+    return [column for column in table.definition.columns if column.source is None]
+
+
+_KEY_VALUES: Final = {"text": "key {}", "uuid": "00000000-0000-0000-0000-{:012}"}
+"""Formats of key values, by declared type; others are numbers."""
+
+
+def _tables(random: Random, scenario: Scenario) -> Iterator[TableDefinition]:
+    kinds = [kind for kind in _TABLE_KINDS if scenario.server >= _FIRST_SERVERS.get(kind, 0)]
+    for number in range(_MAX_TABLES):
+        if number and random.randint(0, _MAX_TABLES) == 0:
+            return
+        name = f"{SCHEMA}.t{number}"
+        yield random.choice(kinds)(random, name)
+
+
+def _columns(random: Random) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    while len(columns) < _MAX_COLUMNS and random.randint(0, _MAX_COLUMNS):
+        columns[f"c{len(columns)}"] = random.choice(tuple(_VALUES))
+    return columns
+
+
+def _keyed(random: Random, name: str) -> TableDefinition:
+    key = {"id": random.choice(_KEYS)}
+    if random.randint(0, 3) == 3:
+        key["part"] = "int2 key"
+    columns = key | _columns(random) if random.randint(0, 3) < 3 else _columns(random) | key
+    identity = random.choice(("default", "default", "full", "nothing"))
+    return TableDefinition(name=name, columns=columns, replica_identity=identity)
+
+
+def _keyless(random: Random, name: str) -> TableDefinition:
+    columns = {"id": "int4"} | _columns(random)
+    return TableDefinition(
+        name=name, columns=columns, replica_identity=random.choice(("full", "full", "default"))
+    )
+
+
+def _indexed(random: Random, name: str) -> TableDefinition:
+    columns = {"id": "int8 key", "u": "text", "v": "int4"} | _columns(random)
+    return TableDefinition(name=name, columns=columns, replica_identity=random.choice((("u",), ("u", "v"))))
+
+
+def _filtered(random: Random, name: str) -> TableDefinition:
+    columns = {"id": "int4 key"} | _columns(random)
+    where = ("id", random.choice(("=", "<>", "<", "<=", ">", ">=")), random.choice(("0", "1", "3")))
+    return TableDefinition(
+        name=name, columns=columns, where=where, replica_identity=random.choice(("default", "full"))
+    )
+
+
+def _with_column_list(random: Random, name: str) -> TableDefinition:
+    columns = {"id": "int4 key", "hidden": "text"} | _columns(random)
+    return TableDefinition(name=name, columns=columns, column_list=tuple(c for c in columns if c != "hidden"))
+
+
+def _unpublished(random: Random, name: str) -> TableDefinition:
+    return TableDefinition(name=name, columns={"id": "int4 key"} | _columns(random), published=False)
+
+
+def _partitioned(random: Random, name: str) -> TableDefinition:
+    local = name.partition(".")[2]
+    return TableDefinition(
+        name=name,
+        columns={"id": "int4 key", "region": "text key"} | _columns(random),
+        replica_identity=random.choice(("default", "full")),
+        partition_by="region",
+        partitions={f"{local}_eu": ("eu",), f"{local}_us": ("us", "ca")},
+    )
+
+
+def _with_generated_column(random: Random, name: str) -> TableDefinition:
+    return TableDefinition(
+        name=name, columns={"id": "int4 key"} | _columns(random), generated={random.choice(("g", "z")): "id"}
+    )
+
+
+_TABLE_KINDS: Final = (
+    _keyed,
+    _keyed,
+    _keyed,
+    _keyless,
+    _indexed,
+    _filtered,
+    _with_column_list,
+    _unpublished,
+    _partitioned,
+    _with_generated_column,
+)
+_FIRST_SERVERS: Final = {
+    _filtered: FIRST_WITH_ROW_FILTERS,
+    _with_column_list: FIRST_WITH_ROW_FILTERS,
+    _with_generated_column: FIRST_WITH_GENERATED_COLUMNS,
+}
+"""First major version of PostgreSQL that can publish a kind of table, by function; others: all versions."""

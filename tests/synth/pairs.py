@@ -1,0 +1,102 @@
+"""Compare pairs of successive messages in the captures of real servers and in the streams of workloads.
+
+`python -m tests.synth.pairs` prints, for each group of captures with equal options, the pairs that only the
+server sends and the pairs that only the workload sends.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from pgoutput import envelope
+from pgoutput.messages import XLogData
+from pgoutput.stream import StreamDecoder
+from pgoutput.synth import StreamOptions
+from pgoutput.synth.workload import PROFILES, Workload, write_copy_data
+from tests.codec import corpus
+
+Pair: TypeAlias = tuple[str, str]
+"""The kinds of two successive messages, such as ("Begin", "Update with key")."""
+
+TRANSACTIONS: Final = 1_500
+"""Number of transactions of each workload."""
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Captures of one server version with equal stream options, apart from the format of values."""
+
+    server: int
+    options: StreamOptions
+
+    def __str__(self) -> str:
+        options = " ".join(f"{name}={value}" for name, value in self.options.requested().items())
+        two_phase = " two_phase slot" if self.options.two_phase else ""
+        return f"PostgreSQL {self.server}, protocol {self.options.proto_version}: {options}{two_phase}"
+
+
+@cache
+def captured() -> dict[Group, set[Pair]]:
+    """Return the pairs in the captures of each group."""
+    found: defaultdict[Group, set[Pair]] = defaultdict(set)
+    for name in corpus.CAPTURES:
+        header, _, samples = corpus.read(name)
+        options = StreamOptions(
+            proto_version=header.proto_version,
+            streaming=header.streaming,
+            two_phase=header.slot_two_phase,
+            messages="messages" in header.options,
+            origin=header.options.get("origin", "any"),
+        )
+        group = Group(int(header.server_version.partition(".")[0]), options)
+        found[group] |= pairs(sample.message for sample in samples)
+    return dict(found)
+
+
+def made(group: Group, transactions: int = TRANSACTIONS) -> set[Pair]:
+    """Return the pairs in a workload of the profile `everything` with the options of a group."""
+    fields = msgspec.structs.asdict(PROFILES["everything"]) | msgspec.structs.asdict(group.options)
+    workload = Workload(**fields, server=group.server, transactions=transactions)
+    file = io.BytesIO()
+    write_copy_data(workload, file)
+    options, data, at = group.options, file.getbuffer(), 0
+    decoder = StreamDecoder(options.proto_version, streaming=options.streaming, two_phase=options.two_phase)
+    messages: list[Any] = []
+    while at < len(data):
+        end = at + 1 + int.from_bytes(data[at + 1 : at + 5], "big")
+        sent = envelope.decode(bytes(data[at + 5 : end]))
+        assert isinstance(sent, XLogData)
+        messages.append(decoder.decode(sent.data))
+        at = end
+    return pairs(messages)
+
+
+def pairs(messages: Iterable[Any]) -> set[Pair]:
+    """Return the pairs of kinds of successive messages."""
+    return set(pairwise(map(_kind, messages)))
+
+
+def _kind(message: Any) -> str:
+    """Return the name of a message's class, with the old tuple of an Update or Delete."""
+    name = type(message).__name__
+    if getattr(message, "old", None) is not None:
+        return f"{name} with old tuple"
+    return f"{name} with key" if getattr(message, "key", None) is not None else name
+
+
+def main() -> None:
+    for group, real in captured().items():
+        ours = made(group)
+        print(f"{group}: {len(real)} pairs captured, {len(ours)} made")
+        for who, only in (("only the server", real - ours), ("only the workload", ours - real)):
+            print(f"  {who}: {', '.join(' + '.join(pair) for pair in sorted(only)) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()
