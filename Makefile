@@ -105,8 +105,9 @@ torture: $(READY) ## Random rounds of all faults for MINUTES=60, also on the ser
 replica: $(READY) ## Replicate 200 tables for MINUTES=30, kill all programs, alter the publication, and compare; SEED=1
 	@.venv/bin/python -m tests.crash.replication --seconds $$((60 * $(or $(MINUTES),30))) $(if $(SEED),--seed $(SEED))
 
-oracle: $(READY) ## Do what 4,000 random scenarios do on PostgreSQL 18, and compare the streams
-	@.venv/bin/python -m tests.synth.compare
+oracle: $(READY) ## Do what 4,000 random scenarios do on PostgreSQL 18, and compare the streams; SERVER=15 for another
+	@$(if $(SERVER),.venv/bin/python -m tests.fetch_servers .servers)
+	@PGOUTPUT_SERVERS=$(CURDIR)/.servers .venv/bin/python -m tests.synth.compare $(if $(SERVER),--server $(SERVER))
 
 check: $(READY) ## Check lint, format and types, and that generated/ is what spec/ says
 	.venv/bin/python -m ruff check

@@ -227,12 +227,12 @@ def synth(
     ] = None,
     two_phase: Annotated[
         bool | None,
-        typer.Option("--two-phase/--no-two-phase", help="Send transactions when they are prepared."),
+        typer.Option("--two-phase", help="Send transactions when they are prepared."),
     ] = None,
     binary: Annotated[bool, typer.Option("--binary", help="Send values in binary format.")] = False,
     messages: Annotated[
         bool | None,
-        typer.Option("--messages/--no-messages", help="Send messages of pg_logical_emit_message."),
+        typer.Option("--messages", help="Send messages of pg_logical_emit_message."),
     ] = None,
     origin: Annotated[str, typer.Option(help="any, or none for no transactions with an origin.")] = "any",
     seed: Annotated[

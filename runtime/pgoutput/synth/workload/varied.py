@@ -21,7 +21,6 @@ from pgoutput.synth.expected_rows import published_rows
 from pgoutput.synth.programs import (
     DOMAIN,
     ENUM,
-    SCHEMA,
     End,
     Prepare,
     ProgramRunner,
@@ -40,6 +39,7 @@ from pgoutput.synth.workload.definition import Workload
 
 _WORK_MEM: Final = 1_000
 """logical_decoding_work_mem of the scenario, in bytes: some transactions are streamed, others are not."""
+_SCHEMA: Final = "varied"
 _KEYS: Final = 200
 """Number of distinct values of each key column."""
 
@@ -54,7 +54,7 @@ _PARTITIONED: Final[dict[str, Any]] = {
     "partitions": {"sales_eu": ("eu",), "sales_us": ("us", "ca")},
 }
 _TABLES: Final[tuple[tuple[int, TableDefinition], ...]] = tuple(
-    (first, TableDefinition(name=f"{SCHEMA}.{name}", columns=columns, **others))
+    (first, TableDefinition(name=f"{_SCHEMA}.{name}", columns=columns, **others))
     for first, name, columns, others in (
         (0, "customers", {"id": "int8 key", "name": "text", "mood": ENUM, "moods": f"{ENUM}[]"}, {}),
         (0, "orders", {"id": "uuid key", "line": "int2 key", "at": "timestamptz", "details": "jsonb"}, {}),
