@@ -34,6 +34,9 @@ _STREAMED: Final = {
 FIRST_IMMEDIATE: Final = 16
 """First major version of PostgreSQL with debug_logical_replication_streaming."""
 
+FIRST_WITH_FLUSH: Final = 17
+"""First major version of PostgreSQL whose function pg_logical_emit_message can flush the WAL."""
+
 FLUSH: Final = "flushed by the test"
 """Prefix of the logical messages that the oracle emits to flush the WAL."""
 
@@ -342,6 +345,8 @@ class _Run:
     def _wait(self) -> None:
         """Wait until the walsender has decoded the whole WAL."""
         flush = "SELECT pg_logical_emit_message(false, %s, '', true)"
+        if self._server.version < FIRST_WITH_FLUSH:  # the commit of a transaction with an xid flushes the WAL
+            flush = "SELECT pg_logical_emit_message(false, %s, ''), txid_current()"
         row = self._control.execute(flush, [FLUSH]).fetchone()
         assert row is not None
         target, deadline = parse_lsn(row[0]), time.monotonic() + _PATIENCE

@@ -110,7 +110,7 @@ def assert_expected_rows(recorded: StoredStream, folder: Path) -> None:
     assert replayed.keys() <= files.keys()
     for name, path in files.items():
         rows = pq.read_table(path).to_pylist()
-        if name.startswith("public."):
+        if name.startswith("public.table_"):
             keys = [int(row["id"]) for row in rows]
             assert keys == sorted(set(keys))
         assert sorted(replayed.get(name, [])) == sorted(map(str, rows))

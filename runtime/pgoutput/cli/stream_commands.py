@@ -177,6 +177,14 @@ def synth(
             show_default=False,
         ),
     ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            help="A recording or capture file: make a stream with its tables, sizes of values, NULLs, keys "
+            "and order of changes, but with none of its values.",
+            show_default=False,
+        ),
+    ] = None,
     transactions: Annotated[str, typer.Option(help="Number of transactions; 1e6 is a million.")] = "1000",
     tables: Annotated[
         str | None, typer.Option(help="Number of tables, without those of varied transactions.")
@@ -247,8 +255,13 @@ def synth(
     require("synth", "numpy", "pyarrow")
     from pgoutput.cli import synthesis
 
+    fitted = None
+    if like is not None:
+        with _opened(like, skip_bad=False) as stream:
+            fitted = synthesis.fit(stream)
     workload = synthesis.make_workload(
         profile,
+        fitted,
         transactions=synthesis.parse_number("--transactions", transactions),
         tables=tables and synthesis.parse_number("--tables", tables),
         changes=changes and synthesis.parse_range("--changes", changes),

@@ -15,14 +15,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from pgoutput._stored_stream import StoredStream
 from pgoutput.cli.printing import printable
 from pgoutput.synth.workload import (
     PROFILES,
     Mix,
+    Profile,
     Range,
     Workload,
     all_messages,
     default_profile,
+    fit_profile,
     write_capture_file,
     write_copy_data,
     write_recording,
@@ -85,25 +88,41 @@ def parse_mix(text: str) -> Mix:
     return msgspec.convert(frequencies, Mix)
 
 
-def make_workload(profile: str | None, *, transactions: int, **options: Any) -> Workload:
+def fit(stream: StoredStream) -> Profile:
+    """Return a profile that is fitted to a recording or capture file.
+
+    Raises:
+        RecordingError: The stream has no row changes, or cannot be read.
+    """
+    return fit_profile(stream.transactions())
+
+
+def make_workload(
+    profile: str | None, fitted: Profile | None, *, transactions: int, **options: Any
+) -> Workload:
     """Return the workload that the options of `pgoutput synth` describe.
 
     Args:
         profile: Name of the profile, or None for the default of the number of transactions.
+        fitted: The profile that --like has fitted, or None.
         transactions: Number of transactions.
         options: Fields of the workload; None for the profile's value.
 
     Raises:
         typer.BadParameter: The profile does not exist, or an option is out of range.
     """
+    if profile is not None and fitted is not None:
+        raise typer.BadParameter(
+            "cannot be combined with --like, which fits a profile", param_hint="--profile"
+        )
     name = profile or default_profile(transactions)
     if name not in PROFILES:
         text = f"there is no profile {name!r}; there are {', '.join(PROFILES)}"
         raise typer.BadParameter(text, param_hint="--profile")
-    fields = msgspec.structs.asdict(PROFILES[name]) | {"transactions": transactions}
+    fields = msgspec.structs.asdict(fitted or PROFILES[name]) | {"transactions": transactions}
     given = {name: value for name, value in options.items() if value is not None}
     try:
-        if name == "everything":
+        if name == "everything" and fitted is None:
             plain = Workload(server=options["server"], proto_version=options["proto_version"])
             fields |= all_messages(plain.server_major, plain.options.proto_version)
         return Workload(**fields | given)

@@ -1,6 +1,7 @@
 """Synthetic workloads: large deterministic streams for load tests, with the expected rows of each table."""
 
 from pgoutput.synth.workload.definition import ColumnShape, Mix, Profile, Range, TableShape, Workload
+from pgoutput.synth.workload.fit import fit_profile
 from pgoutput.synth.workload.profiles import MAX_SMALL, PROFILES, all_messages, default_profile
 from pgoutput.synth.workload.writer import Progress, write_capture_file, write_copy_data, write_recording
 
@@ -16,6 +17,7 @@ __all__ = [
     "Workload",
     "all_messages",
     "default_profile",
+    "fit_profile",
     "write_capture_file",
     "write_copy_data",
     "write_recording",

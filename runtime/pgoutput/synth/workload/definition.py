@@ -114,6 +114,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Relative frequencies of the operations in varied transactions."""
     shapes: tuple[TableShape, ...] = ()
     """Tables of the transactions that are not varied, instead of `tables` default tables."""
+    patterns: tuple[tuple[int, ...], ...] = ()
+    """Orders of changes, from which each transaction that is not varied or large has one, instead of random
+    changes. A change is 3 * the number of its table, plus 0 for an insert, 1 an update and 2 a delete."""
 
     @property
     def table_count(self) -> int:
@@ -179,10 +182,16 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
             share = getattr(self, name)
             _require(0 <= share <= 1, f"{name} must be between 0 and 1, not {share:g}")
         _require(
+            not (self.patterns and self.large),
+            "large must be 0 in a profile with patterns, which has their sizes",
+        )
+        _require(
             self.large_changes >= MIN_LARGE_CHANGES,
             f"large_changes must be at least {MIN_LARGE_CHANGES}, not {self.large_changes}",
         )
-        most = max(self.changes.last, self.large_changes if self.large else 0, self.tables)
+        most = max(
+            self.changes.last, *map(len, self.patterns), self.large_changes if self.large else 0, self.tables
+        )
         size = most * (_MESSAGE_OVERHEAD_BYTES + 2 * self.value_sizes.last)
         _require(
             size <= MAX_TRANSACTION_BYTES,

@@ -61,12 +61,17 @@ def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Wi
         streams.add(random, window.streamed[piece.streamed_index], piece)
     proto_version = workload.options.proto_version
     ordinary, relations = _ordinary_changes(random, window, begins, tables, proto_version)
+    given = np.empty(0, np.int64)
+    if workload.patterns:
+        given = _apply_patterns(workload, window, ordinary)
     other_messages = [*relations, *streams.other_messages]
     version: dict[str, Any] = {"proto_version": proto_version}
     changes = PlannedChanges.concatenate([ordinary, *streams.changes])
     committed = np.array(streams.committed)
     scopes = len(committed)
-    rows = choose_rows(random, changes.tables * scopes + changes.scopes, workload.mix, window.relation_count)
+    rows = choose_rows(
+        random, changes.tables * scopes + changes.scopes, workload.mix, window.relation_count, given
+    )
 
     commits = begins + 1 + window.change_counts
     commits[0] += window.relation_count
@@ -122,6 +127,18 @@ def _ordinary_changes(
         for position, table in zip(positions[:first], tables, strict=False)
     ]
     return PlannedChanges.uniform(positions, table_indices), relations
+
+
+def _apply_patterns(workload: Workload, window: Window, changes: PlannedChanges) -> IntArray:
+    """Set the tables of the changes of ordinary transactions, and return their kinds.
+
+    The first transaction of the workload has no pattern: it inserts a row into each table.
+    """
+    patterns = [np.array(pattern) for pattern in workload.patterns]
+    chosen = window.patterns[bool(window.relation_count) :].tolist()
+    coded = np.concatenate([np.empty(0, np.int64), *(patterns[number] for number in chosen)])
+    changes.tables[window.relation_count :] = coded // 3
+    return np.concatenate([np.zeros(window.relation_count, np.int64), coded % 3])
 
 
 def _envelopes(

@@ -147,6 +147,8 @@ class Window(msgspec.Struct, frozen=True):
     """Number of changes of each transaction that is not streamed."""
     xids: IntArray
     """Xid of each transaction that is not streamed."""
+    patterns: IntArray
+    """Index in `Workload.patterns` of each transaction that is not streamed; empty without patterns."""
     streamed: tuple[StreamedTransaction, ...]
     """The streamed transactions of the window, in xid order."""
     relation_count: int
@@ -269,12 +271,16 @@ def _plan_window(
     """Return a window without varied transactions, and for `_Weaver.weave` the places of these."""
     random = np.random.default_rng([workload.seed, 0, number])
     sizes = random.integers(workload.changes.first, workload.changes.last, size=count, endpoint=True)
+    patterns = np.empty(0, np.int64)
+    if workload.patterns:
+        patterns = random.integers(0, len(workload.patterns), size=count)
+        sizes = np.array([len(pattern) for pattern in workload.patterns])[patterns]
     is_large = random.random(count) < workload.large
     is_varied = random.random(count) < workload.varied
     is_varied[-1] = False  # a window ends with the Commit of an ordinary transaction
     if not number:  # the first transaction changes every table, after its Relation message
         is_varied[0] = is_large[0] = False
-        sizes[0] = max(sizes[0], workload.table_count)
+        sizes[0] = workload.table_count if workload.patterns else max(sizes[0], workload.table_count)
     is_large[-1] = False
     is_large &= ~is_varied
     step = _XIDS_PER_VARIED if workload.varied else _XIDS_PER_TRANSACTION if workload.is_streamed else 1
@@ -293,7 +299,16 @@ def _plan_window(
     varied = np.flatnonzero(is_varied)
     places = list(zip(np.searchsorted(ordinary, varied).tolist(), xids[varied].tolist(), strict=True))
     relation_count = 0 if number else workload.table_count
-    window = Window(number, sizes[ordinary], xids[ordinary], tuple(streamed), relation_count, position, clock)
+    window = Window(
+        number=number,
+        change_counts=sizes[ordinary],
+        xids=xids[ordinary],
+        patterns=patterns[ordinary] if workload.patterns else patterns,
+        streamed=tuple(streamed),
+        relation_count=relation_count,
+        position=position,
+        clock=clock,
+    )
     return window, places
 
 

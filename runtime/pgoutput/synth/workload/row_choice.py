@@ -54,7 +54,7 @@ class ChosenRows(msgspec.Struct, frozen=True):
         return previous
 
 
-def choose_rows(random: Random, groups: IntArray, mix: Mix, inserts: int) -> ChosenRows:
+def choose_rows(random: Random, groups: IntArray, mix: Mix, inserts: int, given: IntArray) -> ChosenRows:
     """Choose the kind and the row of each change in a window of transactions.
 
     Args:
@@ -63,8 +63,11 @@ def choose_rows(random: Random, groups: IntArray, mix: Mix, inserts: int) -> Cho
         mix: Relative frequencies of inserts, updates and deletes. A change whose group has no row to update
             or delete becomes an insert.
         inserts: Number of changes, counted from the first change, that must be inserts.
+        given: Kinds of the first changes that are not inserts for certain; the others are drawn. A kind that
+            is not possible becomes an insert.
     """
     kinds = _draw_kinds(random, len(groups), mix)
+    kinds[: len(given)] = given
     kinds[:inserts] = INSERT
     order = np.argsort(groups, kind="stable")
     groups, kinds = groups[order], kinds[order]

@@ -140,10 +140,11 @@ _KEY_TEXTS: Final[Mapping[str, Callable[[pa.Array], pa.Array]]] = {
         "00000000-0000-4000-8000-", pc.utf8_lpad(numbers.cast(pa.string()), 12, "0"), ""
     ),
     **dict.fromkeys(
-        ("text", "varchar", "name", "bpchar"), lambda numbers: pc.utf8_lpad(numbers.cast(pa.string()), 8, "0")
+        ("text", "varchar", "name"), lambda numbers: pc.utf8_lpad(numbers.cast(pa.string()), 8, "0")
     ),
     "timestamptz": _key_times("2024-01-01", "s", "%Y-%m-%d %H:%M:%S+00"),
     "timestamp": _key_times("2024-01-01", "s", "%Y-%m-%d %H:%M:%S"),
+    "date": lambda numbers: numbers.cast(pa.int32()).cast(pa.date32()).cast(pa.string()),
     "bytea": lambda numbers: pc.binary_join_element_wise(
         "\\x", pc.utf8_lpad(numbers.cast(pa.string()), 16, "0"), ""
     ),
@@ -159,7 +160,7 @@ def _type_name(column: ColumnShape) -> str:
     return "text" if type_ is None else type_.name
 
 
-def _unique_column(shape: TableShape) -> int | None:
+def unique_column(shape: TableShape) -> int | None:
     """Return the index of a key column with a distinct value in each row; None if there is none."""
     ranks = {name: rank for rank, name in enumerate(_KEY_TEXTS)}
     possible = [i for i, column in enumerate(shape.columns) if column.key and _type_name(column) in ranks]
@@ -275,7 +276,7 @@ def _draw_kind(column: ColumnShape, seed: int, number: int) -> pa.StringArray:
 
 
 def _make_pool(shape: TableShape, values: list[pa.StringArray], binary: bool) -> RowPool:
-    unique = _unique_column(shape)
+    unique = unique_column(shape)
     sent = [
         _to_binary(array, column.type_oid) if binary else array
         for column, array in zip(shape.columns, values, strict=True)

@@ -1,0 +1,182 @@
+"""Fit a profile to a recorded stream: the shape of its tables and transactions, without values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from pgoutput import catalog
+from pgoutput._roles import ROLES
+from pgoutput.errors import RecordingError
+from pgoutput.messages import ColumnFlag, Relation
+from pgoutput.stream import Change, Transaction
+from pgoutput.synth.programs import Operations
+from pgoutput.synth.workload.definition import (
+    MAX_TABLES,
+    ColumnShape,
+    Mix,
+    Profile,
+    Range,
+    ReplicaIdentityName,
+    TableShape,
+)
+from pgoutput.synth.workload.row_choice import DELETE, INSERT, UPDATE
+from pgoutput.synth.workload.tables import unique_column
+
+_MAX_TRANSACTIONS: Final = 20_000
+"""Number of transactions, from the start of the stream, to which a profile is fitted."""
+_MAX_PATTERNS: Final = 1_000
+"""Maximum number of transactions whose order of changes a profile has."""
+_MAX_CHANGES: Final = 10_000
+"""Maximum number of changes of a pattern; the rest of a larger transaction is left out."""
+_QUANTILES: Final = 9
+"""Number of quantiles that describe the sizes of a column's values."""
+
+_KINDS: Final = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
+_IDENTITIES: Final[dict[str, ReplicaIdentityName]] = {"f": "full", "i": "index", "n": "nothing"}
+_TEXT_OID: Final = catalog.BY_NAME["text"].oid
+
+
+class _Table(msgspec.Struct):
+    """What was seen of one table."""
+
+    number: int
+    relation: Relation
+    cells: int = 0
+    nulls: dict[str, int] = {}
+    """Number of NULLs by name of the column."""
+    sizes: dict[str, list[int]] = {}
+    """Sizes of the values that are not NULL, by name of the column."""
+
+    def add(self, relation: Relation, row: Iterable[Any]) -> None:
+        """Count the NULLs and the sizes in a new row."""
+        self.cells += 1
+        for column, cell in zip(relation.columns, row, strict=True):
+            if cell is None:
+                self.nulls[column.name] = self.nulls.get(column.name, 0) + 1
+            elif isinstance(cell, str | bytes):
+                self.sizes.setdefault(column.name, []).append(len(cell))
+
+    def shape(self) -> TableShape:
+        """Return the shape of the table."""
+        relation = self.relation
+        full = relation.replica_identity.value == "f"
+        columns = tuple(
+            ColumnShape(
+                name=column.name,
+                type_oid=column.type_oid if _is_builtin(column.type_oid) else _TEXT_OID,
+                type_modifier=column.type_modifier,
+                key=bool(column.flags & ColumnFlag.KEY) and not full,
+                nulls=self.nulls.get(column.name, 0) / max(self.cells, 1),
+                sizes=_quantiles(self.sizes.get(column.name, [0])),
+            )
+            for column in relation.columns
+        )
+        shape = TableShape(
+            name=relation.name,
+            namespace=relation.namespace or "pg_catalog",
+            columns=columns,
+            replica_identity=_IDENTITIES.get(relation.replica_identity.value, "default"),
+        )
+        has_key = any(column.key for column in columns)
+        if has_key and unique_column(shape) is None:  # the values of such a key would not be distinct
+            return msgspec.structs.replace(shape, replica_identity="full")
+        return shape
+
+
+class _Fit:
+    """Collects tables and transactions of a stream."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, _Table] = {}
+        self.patterns: list[tuple[int, ...]] = []
+        self.roles: set[str] = set()
+        self.varied = self.altered = self.transactions = 0
+        self.kinds = [0, 0, 0]
+
+    def add(self, transaction: Transaction) -> None:
+        """Add a transaction."""
+        varied = transaction.origin is not None or transaction.gid is not None
+        pattern: list[int] = []
+        for change in transaction.changes:
+            role = ROLES[type(change.message)]
+            self.roles.add(role)
+            if role not in _KINDS:
+                varied = True
+            elif len(pattern) < _MAX_CHANGES:
+                varied |= self._add_change(change, _KINDS[role], pattern)
+        self.transactions += 1
+        self.varied += varied
+        if pattern and not varied:
+            self.patterns.append(tuple(pattern))
+
+    def _add_change(self, change: Change, kind: int, pattern: list[int]) -> bool:
+        """Add a row change to the pattern; return whether its table was altered or its key changed."""
+        (relation,), message = change.relations, change.message
+        new, key = getattr(message, "new", None), getattr(message, "key", None)
+        name = f"{relation.namespace}.{relation.name}"
+        table = self.tables.setdefault(name, _Table(len(self.tables), relation))
+        altered = table.relation.columns != relation.columns
+        table.relation = relation
+        self.altered += altered
+        self.kinds[kind] += 1
+        pattern.append(3 * table.number + kind)
+        if new is not None:
+            table.add(relation, new)
+        return altered or (kind == UPDATE and key is not None)
+
+
+def fit_profile(transactions: Iterable[Transaction]) -> Profile:
+    """Return a profile of which workloads are like a stream.
+
+    The profile has the stream's tables with their columns, types, keys, fractions of NULLs and sizes of
+    values, and the order of changes in its transactions. It has no values. Transactions with other changes,
+    such as TRUNCATE, ALTER TABLE or changed keys, become varied transactions.
+
+    Args:
+        transactions: The committed transactions of the stream. At most 20,000 are read.
+
+    Raises:
+        RecordingError: The stream has no row changes that a workload can have.
+    """
+    fit = _Fit()
+    for transaction in islice(transactions, _MAX_TRANSACTIONS):
+        fit.add(transaction)
+    if not fit.patterns or len(fit.tables) > MAX_TABLES:
+        raise RecordingError(
+            f"the stream has {len(fit.patterns)} transactions that only change rows, of {len(fit.tables)} "
+            f"tables; a profile needs at least 1 transaction and at most {MAX_TABLES} tables"
+        )
+    step = -(-len(fit.patterns) // _MAX_PATTERNS)
+    patterns = tuple(fit.patterns[::step])
+    changes = max(1, sum(map(len, patterns)) // len(patterns))
+    sizes = [sum(map(sum, table.sizes.values())) / max(table.cells, 1) for table in fit.tables.values()]
+    value_size = int(sum(sizes) / len(sizes) / 2)
+    inserts, updates, deletes = fit.kinds
+    return Profile(
+        tables=len(fit.tables),
+        shapes=tuple(table.shape() for table in fit.tables.values()),
+        patterns=patterns,
+        changes=Range(changes, changes),
+        mix=Mix(max(inserts, 1), updates, min(deletes, inserts)),
+        value_sizes=Range(value_size, value_size),
+        large=0,
+        varied=fit.varied / fit.transactions,
+        operations=Operations(
+            truncate="truncate" in fit.roles,
+            alter=2 * (fit.altered > 0),
+            emit="payload" in fit.roles,
+        ),
+    )
+
+
+def _is_builtin(type_oid: int) -> bool:
+    return type_oid in catalog.BY_OID or type_oid in catalog.BY_ARRAY_OID
+
+
+def _quantiles(sizes: list[int]) -> tuple[int, ...]:
+    return tuple(np.quantile(sizes, np.linspace(0, 1, _QUANTILES)).astype(int).tolist())

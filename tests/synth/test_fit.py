@@ -1,0 +1,114 @@
+"""Profiles that are fitted to a stream: `fit_profile` and `pgoutput synth --like`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgoutput.capturefile import CaptureFile
+from pgoutput.errors import RecordingError
+from pgoutput.messages import Insert, Relation, ReplicaIdentity, XLogData
+from pgoutput.recording import RecordingReader
+from pgoutput.stream import StreamDecoder, Transaction, Transactions
+from pgoutput.stream.check import CheckOptions, check
+from pgoutput.synth import Scenario, write_capture_file
+from pgoutput.synth.workload import Workload, fit_profile, write_recording
+from tests.codec import corpus
+from tests.conftest import Run
+from tests.synth.test_workload import assert_expected_rows, sent
+
+SECRET = "Ms. Secret "
+
+
+def shop() -> Scenario:
+    """Return a scenario whose transactions each insert an order with two items, and update a customer."""
+    db = Scenario(seed=3)
+    customers = db.table("shop.customers", id="uuid key", name="text", age="int4")
+    orders = db.table("shop.orders", {"note": "text", "id": "int8 key", "at": "timestamptz"})
+    items = db.table("shop.items", {"order": "int8 key", "line": "int2 key"}, replica_identity="full")
+    customer = "00000000-0000-0000-0000-000000000001"
+    with db.transaction() as tx:
+        tx.insert(customers, id=customer, name=SECRET)
+    for number in range(40):
+        with db.transaction() as tx:
+            note = SECRET * (number % 4) if number % 2 else None
+            tx.insert(orders, {"note": note, "id": number, "at": "2026-01-02 03:04:05+00"})
+            tx.insert(items, {"order": number, "line": 1})
+            tx.insert(items, {"order": number, "line": 2})
+            tx.update(customers, id=customer, age=number)
+    return db
+
+
+def transactions(db: Scenario) -> list[Transaction]:
+    decoder = StreamDecoder(4)
+    collected = Transactions(decoder)
+    sent = (decoder.decode(one.data) for one in db.stream() if isinstance(one, XLogData))
+    return [done for message in sent if (done := collected.feed(message)) is not None]
+
+
+def relations(done: list[Transaction]) -> dict[str, Relation]:
+    return {change.relations[0].name: change.relations[0] for one in done for change in one.changes}
+
+
+def order(transaction: Transaction) -> tuple[tuple[str, str], ...]:
+    """Return table and kind of each change."""
+    return tuple((change.relations[0].name, type(change.message).__name__) for change in transaction.changes)
+
+
+def test_a_profile_has_the_tables_and_the_order_of_changes_but_no_values(tmp_path: Path) -> None:
+    recorded = transactions(shop())
+    profile = fit_profile(recorded)
+    assert SECRET.strip() not in repr(profile)
+    workload = Workload(**msgspec.structs.asdict(profile), transactions=400, seed=1)
+    write_recording(workload, tmp_path / "made")
+    with RecordingReader(tmp_path / "made") as made:
+        done = list(made.transactions())
+    with RecordingReader(tmp_path / "made") as made:
+        assert_expected_rows(made, tmp_path / "made" / "expected_rows")
+    for name, relation in relations(recorded).items():
+        assert msgspec.structs.replace(relations(done)[name], oid=relation.oid) == relation
+    assert relations(done)["items"].replica_identity == ReplicaIdentity.FULL
+    orders = Counter(map(order, done[1:]))
+    assert orders[order(recorded[1])] > 300  # an update without a row is an insert
+    assert len(orders) < 10
+    notes = [
+        change.message.new[0]
+        for tx in done
+        for change in tx.changes
+        if isinstance(change.message, Insert) and change.relations[0].name == "orders"
+    ]
+    sizes = [len(note) for note in notes if isinstance(note, str)]
+    assert notes.count(None) / len(notes) == pytest.approx(0.5, abs=0.1)
+    assert (min(sizes), max(sizes)) == (len(SECRET), 3 * len(SECRET))
+    assert SECRET not in "".join(note for note in notes if isinstance(note, str))
+
+
+@pytest.mark.parametrize("name", ["pg10_ws_p1", "pg18_ws_p4_par_2pc_msg"])
+def test_streams_like_a_capture_are_legal_and_lead_to_the_expected_rows(name: str, tmp_path: Path) -> None:
+    with CaptureFile(corpus.path(name)) as capture:
+        profile = fit_profile(capture.transactions())
+    assert profile.varied > 0
+    workload = Workload(**msgspec.structs.asdict(profile), transactions=200)
+    assert list(check(sent(workload), CheckOptions(proto_version=4))) == []
+    write_recording(workload, tmp_path / "made")
+    with RecordingReader(tmp_path / "made") as made:
+        assert_expected_rows(made, tmp_path / "made" / "expected_rows")
+
+
+def test_a_stream_without_row_changes_has_no_profile() -> None:
+    with pytest.raises(RecordingError, match="the stream has 0 transactions that only change rows"):
+        fit_profile([])
+
+
+def test_the_command_makes_a_stream_like_a_recording(run: Run, tmp_path: Path) -> None:
+    write_capture_file(shop(), tmp_path / "real.jsonl")
+    made = tmp_path / "made.jsonl"
+    assert run("synth", "--like", str(tmp_path / "real.jsonl"), "--seed", "2", "-o", str(made)).code == 0
+    assert run("check", str(made)).code == 0
+    assert b"customers".hex().encode() in made.read_bytes()
+    assert SECRET.encode().hex().encode() not in made.read_bytes()
+    both = run("synth", "--like", str(made), "--profile", "oltp", "-o", str(tmp_path / "x"))
+    assert (both.code, "--profile" in both.err) == (2, True)
