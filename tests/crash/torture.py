@@ -243,7 +243,7 @@ def prepare(lab: Lab) -> None:
     lab.run(
         "CREATE TABLE t (id int, a text)",
         "ALTER TABLE t REPLICA IDENTITY NOTHING",
-        "CREATE PUBLICATION p FOR TABLE t WITH (publish = 'insert')",
+        "CREATE PUBLICATION p FOR TABLE t",
     )
 
 

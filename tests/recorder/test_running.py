@@ -37,7 +37,7 @@ def table(lab: Lab) -> Lab:
         "CREATE TABLE t (id int, a text)",
         "ALTER TABLE t REPLICA IDENTITY NOTHING",
         "CREATE TABLE elsewhere (id int)",
-        "CREATE PUBLICATION p FOR TABLE t WITH (publish = 'insert')",
+        "CREATE PUBLICATION p FOR TABLE t",
     )
     return lab
 

@@ -193,9 +193,7 @@ def test_inspect_shows_positions_and_keyframe(run: Run, folder: Path) -> None:
 
 
 def test_segments_lists_incomplete_tables_and_changed_publications(run: Run, folder: Path) -> None:
-    late = IncompleteTable(
-        oid=5, namespace="", name="[b]late\x1b[2J", lsn=0x30, reason="added to p since 0/20"
-    )
+    late = IncompleteTable(oid=5, namespace="", name="[b]late\x1b[2J", lsn=0x30, lost="added to p since 0/20")
     early = msgspec.structs.replace(late, name="early")
     change = PublicationChange(
         publication="p", after_lsn=0x10, before_lsn=0x20, time=1_000_000, changes=("t added", "[b]u\x1b")

@@ -114,7 +114,6 @@ SENT = [
     "DROP a",
     "RENAME a TO c",
     "ALTER a TYPE varchar",
-    "ALTER n TYPE int8",
     "ALTER n SET NOT NULL",
     "RENAME TO u",
 ]
@@ -131,8 +130,7 @@ def test_other_alterations_are_not_reported(statement: str, lab: Lab, tmp_path: 
     replica.follow()
     lab.run(f"ALTER TABLE t {statement}")
     name = "u" if "TO u" in statement else "t"
-    if "RENAME" not in statement and "SET" not in statement:  # like USING, these update the column's row
-        lab.run(f"VACUUM FULL {name}")
+    lab.run(f"VACUUM FULL {name}")
     lab.run(f"UPDATE {name} SET id = 3 WHERE id = 1")
     assert not incomplete(lab.record())
     replica.follow()

@@ -15,15 +15,16 @@ from psycopg import sql
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.ddl_events import DDL_EVENTS_SINCE, TRIGGER
-from pgoutput.recorder.published_tables import published_relations
+from pgoutput.recorder.published_tables import FIRST_CUSTOM_OID, published_relations
 from pgoutput.recorder.server_errors import LockNotAvailable
 from pgoutput.wire import parse_lsn, shown_text
 
-Membership: TypeAlias = tuple[int | str, str | None, str | None]
+Membership: TypeAlias = tuple[str, str | None, str | None]
 """How a publication names a table: identity, column list (None for all) and row filter (None for none).
 
-The identity contains the OIDs of the catalog rows that name the table. The identity changes when the table is
-removed from the publication and added again.
+The identity contains the OIDs of the catalog rows that name the table, and is only digits if the publication
+names the table itself. The identity changes when the table is removed from the publication and added again,
+or moved to another schema and back.
 """
 
 
@@ -56,13 +57,35 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     """OID of the column's type."""
     type_modifier: int
     """Type modifier of the column (atttypmod), or -1 for none."""
-    base_type_oid: int
-    """OID of a domain's base type or an array's element type; for other types, the same as `type_oid`."""
+    digest: str
+    """Digest of all values of the row, and of the OID of the default. If the row version differs and the
+    digest does not, the row was changed and changed back."""
     origin: Literal["", "missing", "default", "generated"] = ""
     """What may have given values to the rows that existed when the column was added.
 
     `missing`: the constant that the server returns for these rows (attmissingval). `default`: a default
     or identity, which rewrites the table if it is volatile. `generated`: an expression. Empty: nothing.
+    """
+
+
+class Storage(msgspec.Struct, frozen=True, array_like=True):
+    """A table that stores the rows of a published table: the published table itself, or a partition."""
+
+    name: str
+    """Name of the table with its schema."""
+    kind: str
+    """relpersistence of a table; relkind of a partition that is a foreign table."""
+    file: int
+    """Number of the file (relfilenode); the OID of the table until it is rewritten or truncated."""
+    toast: int
+    """OID of the TOAST table, or 0. Changes if ALTER TABLE rewrites the table, but not with VACUUM FULL or
+    TRUNCATE."""
+    is_truncated: bool
+    """Whether the last statement that has replaced the file is proven to be TRUNCATE."""
+    links: tuple[str, ...]
+    """The rows of pg_inherits from the published table to this one, each as OID of the partition and xmin.
+
+    A link ends with `+` if its partition was created by CREATE TABLE … PARTITION OF, and not attached later.
     """
 
 
@@ -85,8 +108,8 @@ class CatalogTable(msgspec.Struct, frozen=True):
     """
     publications: tuple[str, ...]
     """Names of all publications that publish the table."""
-    file: int
-    """Number of the table's file (relfilenode); changes if the table is rewritten or truncated."""
+    storages: dict[int, Storage]
+    """The tables that store the rows, by OID: the table itself, or its partitions."""
 
     @property
     def full_name(self) -> str:
@@ -105,8 +128,14 @@ class Catalog(msgspec.Struct, frozen=True):
     """The recorded publications."""
     tables: dict[int, CatalogTable]
     """Published tables, by OID."""
-    enums: dict[int, dict[int, str]]
-    """Labels of the database's enum types, by OID of the type, then by OID of the label's row in pg_enum."""
+    types: dict[int, dict[str, str]]
+    """What the text of values depends on, for each type of a published column that is not built in.
+
+    Contains the labels of the enum types and the attributes of the composite types that the type is made of,
+    by catalog and row. A label also has the xmin of its row.
+    """
+    xid: int = 0
+    """First transaction that the reading may not have seen (txid_snapshot_xmin)."""
     ddl_events: str = ""
     """OID and xmin of the event trigger that describes each ALTER TABLE in the stream.
 
@@ -114,6 +143,8 @@ class Catalog(msgspec.Struct, frozen=True):
     while the recorder did not receive logical messages.
     """
 
+
+_LIMITS: Final = "SELECT max(oid::int8), txid_snapshot_xmin(txid_current_snapshot()) FROM pg_class"
 
 _LSN: Final = """\
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END"""
@@ -123,13 +154,63 @@ SELECT pubname, oid, xmin::text, to_jsonb(p) - 'oid' - 'pubname' - 'pubowner', p
 FROM pg_publication p WHERE pubname = ANY (ARRAY[{names}]::name[])"""
 
 _TABLES: Final = """\
-SELECT c.oid, n.nspname, c.relname, c.relfilenode,
+SELECT c.oid, n.nspname, c.relname,
     (SELECT json_object_agg(attname, json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod,
-            coalesce(nullif(typbasetype, 0), nullif(typelem, 0), t.oid)::int8, {origin}))
+            md5(concat(a, d.oid)), {origin}))
         FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid
+            LEFT JOIN pg_attrdef d ON adrelid = attrelid AND adnum = attnum
         WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid IN (SELECT relid FROM ({published}) p)"""
+
+_STORAGES: Final = """\
+WITH RECURSIVE found AS (
+    SELECT relid AS root, relid AS part, '' AS links FROM (SELECT DISTINCT relid FROM ({published}) p) p
+    UNION ALL
+    SELECT root, inhrelid, concat(links, ' ', inhrelid, ':', i.xmin, CASE WHEN EXISTS (
+        SELECT 1 FROM pg_attribute a JOIN pg_attribute b ON b.attrelid = a.attrelid
+        WHERE a.attrelid = inhrelid AND a.attnum = -1 AND a.xmin = i.xmin
+            AND b.attnum > 0 AND b.xmin = a.xmin AND b.cmin::text = a.cmin::text
+    ) THEN '+' END)
+    FROM found JOIN pg_class c ON c.oid = part JOIN pg_inherits i ON inhparent = part WHERE relkind = 'p'
+)
+SELECT root, part, nspname || '.' || relname, CASE relkind WHEN 'r' THEN relpersistence ELSE relkind END,
+    relfilenode, reltoastrelid, EXISTS (
+        SELECT 1 FROM pg_class i WHERE i.relfilenode = c.relfilenode::int8 + 1
+            AND i.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = part UNION SELECT c.reltoastrelid)
+    ), links
+FROM found JOIN pg_class c ON c.oid = part JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind <> 'p'"""
+"""Query for `CatalogTable.storages`.
+
+TRUNCATE takes a new number for the file of the table, and the next numbers for those of the TOAST table and
+the indexes. A rewrite takes numbers for the type of a transient table in between.
+
+CREATE TABLE writes the rows of a system column and of the other columns by one command. ATTACH PARTITION
+writes the rows of all columns but the system columns anew.
+"""
+
+_TYPES: Final = """\
+WITH RECURSIVE reached AS (
+    SELECT DISTINCT atttypid AS root, atttypid AS type FROM pg_attribute
+    WHERE attrelid IN (SELECT relid FROM ({published}) p) AND attnum > 0 AND atttypid >= {first}
+    UNION
+    SELECT root, part FROM reached JOIN pg_type t ON t.oid = type CROSS JOIN LATERAL (
+        SELECT typelem UNION ALL SELECT typbasetype
+        UNION ALL SELECT atttypid FROM pg_attribute WHERE attrelid = typrelid AND attnum > 0
+        UNION ALL SELECT rngsubtype FROM pg_range WHERE rngtypid = type {ranges}
+    ) parts (part)
+    WHERE part >= {first}
+)
+SELECT root, concat('enum ', e.oid), concat(enumlabel, ' ', e.xmin)
+FROM reached JOIN pg_enum e ON enumtypid = type
+UNION ALL
+SELECT root, concat('attribute ', attrelid, '.', attnum), concat(attname, ' ', atttypid)
+FROM reached JOIN pg_type t ON t.oid = type
+    JOIN pg_attribute ON attrelid = typrelid AND attnum > 0 AND NOT attisdropped"""
+"""Query for `Catalog.types`."""
+
+_RANGES: Final = {14: "UNION ALL SELECT rngtypid FROM pg_range WHERE rngmultitypid = type", 10: ""}
+"""Part of `_TYPES` for multiranges, by lowest major server version for the part."""
 
 _ORIGINS: Final[dict[int, LiteralString]] = {
     12: "WHEN attgenerated <> '' THEN 'generated'",
@@ -139,14 +220,20 @@ _ORIGINS: Final[dict[int, LiteralString]] = {
 """Branches of an SQL CASE for `Column.origin`, by lowest major server version for the branch."""
 
 _MEMBERSHIPS: Final[dict[int, LiteralString]] = {
-    10: "SELECT oid, NULL AS schema, prrelid AS named, prpubid, NULL AS columns, NULL AS condition"
+    10: "SELECT oid::text, NULL AS schema, prrelid AS named, prpubid, NULL AS columns, NULL AS condition"
     " FROM pg_publication_rel WHERE prpubid IN ({publications})",
-    15: "SELECT oid, NULL AS schema, prrelid AS named, prpubid, prattrs::text AS columns,"
+    15: "SELECT oid::text, NULL AS schema, prrelid AS named, prpubid, prattrs::text AS columns,"
     " pg_get_expr(prqual, prrelid) AS condition FROM pg_publication_rel WHERE prpubid IN ({publications})"
-    " UNION ALL SELECT pn.oid, 'schema', c.oid, pnpubid, NULL, NULL FROM pg_publication_namespace pn"
-    " JOIN pg_class c ON relnamespace = pnnspid WHERE pnpubid IN ({publications}) AND relkind IN ('r', 'p')",
+    " UNION ALL SELECT concat(pn.oid, ' ', d.xmin), 'schema', c.oid, pnpubid, NULL, NULL"
+    " FROM pg_publication_namespace pn JOIN pg_class c ON relnamespace = pnnspid"
+    " LEFT JOIN pg_depend d ON classid = 'pg_class'::regclass AND objid = c.oid AND objsubid = 0"
+    " AND refclassid = 'pg_namespace'::regclass"
+    " WHERE pnpubid IN ({publications}) AND relkind IN ('r', 'p')",
 }
-"""Queries for the tables that publications name, by lowest major server version for the query."""
+"""Queries for the tables that publications name, by lowest major server version for the query.
+
+SET SCHEMA updates the row of pg_depend with the schema of a table, and no other statement does.
+"""
 
 _PARTITIONS: Final = """\
 WITH RECURSIVE found AS (
@@ -172,6 +259,9 @@ Since PostgreSQL 16, pg_get_publication_tables opens, and therefore locks, each 
 
 _ATTEMPTS: Final = 5
 """Number of readings of the catalogs at most, until one has a `Membership` for each published table."""
+
+_SAMPLE: Final = 1000
+"""Number of rows of a table that are read to find one from before."""
 
 _WRITERS: Final = """\
 SELECT 1 FROM pg_locks WHERE relation = {oid} AND mode = 'RowExclusiveLock'
@@ -208,7 +298,7 @@ def read_catalog(connection: Connection, publications: Sequence[str]) -> Catalog
 
 
 def _read_once(connection: Connection, publications: Sequence[str]) -> Catalog:
-    lsn = parse_lsn(str(connection.query(_LSN)[0][0]))
+    lsn = wal_end(connection)
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
         connection.query(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}s'")
@@ -220,6 +310,11 @@ def _read_once(connection: Connection, publications: Sequence[str]) -> Catalog:
         ) from None
     finally:
         connection.query("COMMIT")
+
+
+def wal_end(connection: Connection) -> int:
+    """Return the LSN of the end of the server's WAL; on a standby, the end of the replayed WAL."""
+    return parse_lsn(str(connection.query(_LSN)[0][0]))
 
 
 def _has_memberships(catalog: Catalog) -> bool:
@@ -250,11 +345,16 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
         for (oid,) in connection.query(query):
             publishing.setdefault(int(str(oid)), []).append(one.name)
     memberships = _read_memberships(connection, {one.oid: one.name for one in publications})
+    # The function returns tables as they are now, not as of the transaction: it is called once.
+    published = sql.SQL("SELECT unnest(ARRAY[{}]::oid[]) AS relid").format(
+        sql.SQL(", ").join(map(sql.Literal, publishing))
+    )
     origins = [branch for since, branch in _ORIGINS.items() if since <= connection.server_version // 10_000]
     tables_query = sql.SQL(_TABLES).format(
-        published=published_relations(connection, names),
+        published=published,
         origin=sql.SQL("CASE {} ELSE '' END").format(sql.SQL(" ").join(map(sql.SQL, origins))),
     )
+    storages = _read_storages(connection, published)
     tables = {
         int(str(oid)): CatalogTable(
             int(str(oid)),
@@ -263,19 +363,22 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             _parse_columns(columns),
             memberships.get(int(str(oid)), {}),
             tuple(publishing.get(int(str(oid)), ())),
-            int(str(file)),
+            storages.get(int(str(oid)), {}),
         )
-        for oid, namespace, name, file, columns in connection.query(tables_query)
+        for oid, namespace, name, columns in connection.query(tables_query)
     }
-    (greatest_oid,) = connection.query("SELECT max(oid::int8) FROM pg_class")[0]
-    enums: dict[int, dict[int, str]] = {}
-    for type_oid, row, label in connection.query("SELECT enumtypid, oid, enumlabel FROM pg_enum"):
-        enums.setdefault(int(str(type_oid)), {})[int(str(row))] = shown_text(str(label))
+    greatest_oid, xid = connection.query(_LIMITS)[0]
     ddl_events = (
         connection.query(_DDL_EVENTS) if connection.server_version // 10_000 >= DDL_EVENTS_SINCE else []
     )
     return Catalog(
-        lsn, int(str(greatest_oid)), publications, tables, enums, "".join(str(one) for (one,) in ddl_events)
+        lsn,
+        int(str(greatest_oid)),
+        publications,
+        tables,
+        _read_types(connection, published),
+        int(str(xid)),
+        "".join(str(one) for (one,) in ddl_events),
     )
 
 
@@ -312,8 +415,38 @@ def _read_memberships(
             known = of_table[name]
             rows = f"{known[0]}, {rows}"
             columns, condition = known[1] or columns, known[2] or condition
-        of_table[name] = int(rows) if rows.isdecimal() else rows, columns, condition
+        of_table[name] = rows, columns, condition
     return memberships
+
+
+def _read_storages(connection: Connection, published: sql.Composed) -> dict[int, dict[int, Storage]]:
+    """Return the tables that store the rows of each published table, by OID of the published table."""
+    storages: dict[int, dict[int, Storage]] = {}
+    query = sql.SQL(_STORAGES).format(published=published)
+    for root, part, name, kind, file, toast, is_truncated, links in connection.query(query):
+        storages.setdefault(int(str(root)), {})[int(str(part))] = Storage(
+            shown_text(str(name)),
+            str(kind),
+            int(str(file)),
+            int(str(toast)),
+            is_truncated == "t",
+            tuple(str(links).split()),
+        )
+    return storages
+
+
+def _read_types(connection: Connection, published: sql.Composed) -> dict[int, dict[str, str]]:
+    """Return `Catalog.types`."""
+    types: dict[int, dict[str, str]] = {}
+    version = connection.server_version // 10_000
+    query = sql.SQL(_TYPES).format(
+        published=published,
+        first=sql.Literal(FIRST_CUSTOM_OID),
+        ranges=sql.SQL(next(part for since, part in _RANGES.items() if since <= version)),
+    )
+    for type_oid, place, value in connection.query(query):
+        types.setdefault(int(str(type_oid)), {})[str(place)] = shown_text(str(value))
+    return types
 
 
 def _parse_columns(text: str | None) -> dict[str, Column]:
@@ -335,13 +468,44 @@ def is_empty(connection: Connection, oid: int) -> bool:
     Raises:
         ConnectionLost: The connection was lost.
     """
+    if _has_row(connection, _WRITERS.format(oid=oid)) is not False:
+        return False
+    # Check for rows after the locks: this query sees rows of writers that have ended since.
+    place = _quoted_name(connection, oid)
+    return place is not None and _has_row(connection, f"SELECT 1 FROM {place} LIMIT 1") is False
+
+
+def has_row_from_before(connection: Connection, oid: int, xid: int) -> bool:
+    """Return whether one of the first rows of a table was written by a transaction before `xid`.
+
+    Such a row proves that neither ALTER TABLE has rewritten the table nor TRUNCATE has emptied it since a
+    reading of the catalogs with that `Catalog.xid`: VACUUM FULL and CLUSTER keep the xmin of rows.
+
+    Args:
+        connection: Connection to the server.
+        oid: OID of a table that stores rows.
+        xid: The transaction ID, with its epoch.
+
+    Raises:
+        ConnectionLost: The connection was lost.
+    """
+    place = _quoted_name(connection, oid)
+    rows = f"SELECT xmin FROM ONLY {place} LIMIT {_SAMPLE}"
+    old = f"SELECT 1 FROM ({rows}) r WHERE age(xmin) > age('{xid % 2**32}'::xid) LIMIT 1"
+    return place is not None and _has_row(connection, old) is True
+
+
+def _quoted_name(connection: Connection, oid: int) -> str | None:
+    """Return the quoted name of a table, with its schema; None if the table was dropped."""
+    ((name,),) = connection.query(_QUOTED_NAME.format(oid=oid)) or ((None,),)
+    return name
+
+
+def _has_row(connection: Connection, query: str) -> bool | None:
+    """Return whether a query returns a row; None if the server refuses the query."""
     try:
-        if connection.query(_WRITERS.format(oid=oid)):
-            return False
-        # Check for rows after the locks: this query sees rows of writers that have ended since.
-        ((name,),) = connection.query(_QUOTED_NAME.format(oid=oid)) or ((None,),)
-        return name is not None and not connection.query(f"SELECT 1 FROM {name} LIMIT 1")
+        return bool(connection.query(query))
     except ConnectionLost:
         raise
     except ReplicationError:
-        return False
+        return None

@@ -7,20 +7,39 @@ column was dropped and added again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 from psycopg import sql
 
 from pgoutput.errors import ChangesLost
-from pgoutput.recorder.catalog import Catalog, CatalogTable, Column, Membership, Publication, is_empty
-from pgoutput.recorder.column_changes import WITHOUT_ROWS, altered_columns
+from pgoutput.recorder.catalog import (
+    Catalog,
+    CatalogTable,
+    Column,
+    Membership,
+    Publication,
+    has_row_from_before,
+    is_empty,
+    wal_end,
+)
+from pgoutput.recorder.column_changes import WITHOUT_ROWS, altered_columns, altered_types, explain_rewrite
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.storage_changes import (
+    REWRITTEN,
+    SET_LOGGED,
+    TRUNCATED,
+    altered_storages,
+    unlogged_storages,
+)
 from pgoutput.recording import IncompleteTable, PublicationChange
 from pgoutput.wire import format_lsn
 
 _PUBLISHED_OPERATIONS: Final = "pubinsert", "pubupdate", "pubdelete", "pubtruncate"
 """Columns of pg_publication that decide which operations (insert, update and so on) are sent."""
+
+_ROW_OPERATIONS: Final = _PUBLISHED_OPERATIONS[:3]
 
 _SETTINGS: Final = {
     "pubinsert": "inserts",
@@ -85,7 +104,7 @@ def compare_catalogs(
     for oid, table in after.tables.items():
         if oid in incomplete or oid in before.tables or oid in copied:
             continue
-        if not (_is_published_since_creation(table, before, after) or is_empty(connection, oid)):
+        if not comparison.is_complete_since_published(table):
             incomplete[oid] = (
                 table,
                 f"published since after {format_lsn(before.lsn)}: earlier rows are missing",
@@ -94,6 +113,12 @@ def compare_catalogs(
     for oid in _existing_relations(connection, unpublished):
         table = before.tables[oid]
         incomplete[oid] = table, f"not published any more since after {format_lsn(before.lsn)}"
+    lasting = _lasting_reasons(before)
+    for oid, text in _lasting_reasons(after).items():
+        if text != lasting.get(oid):
+            incomplete.setdefault(oid, (after.tables[oid], ""))
+    # What was just found may have happened later than `after.lsn`, and be missing in a copy as of that LSN.
+    lsn = wal_end(connection) if incomplete else after.lsn
     return CatalogChanges(
         tuple(
             PublicationChange(
@@ -102,7 +127,7 @@ def compare_catalogs(
             for name, texts in comparison.texts.items()
         ),
         tuple(
-            incomplete_table(table, after.lsn, reason, altered=oid in altered)
+            incomplete_table(table, after, reason, lsn=lsn, altered=oid in altered)
             for oid, (table, reason) in incomplete.items()
         ),
     )
@@ -118,11 +143,11 @@ def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[
         connection: Connection to the server.
     """
     reason = f"recorded without a snapshot: rows from before {format_lsn(catalog.lsn)} are missing"
-    return tuple(
-        incomplete_table(table, catalog.lsn, reason)
+    found = [
+        incomplete_table(table, catalog, "" if is_empty(connection, table.oid) else reason)
         for table in catalog.tables.values()
-        if not is_empty(connection, table.oid)
-    )
+    ]
+    return tuple(one for one in found if one.reason)
 
 
 def tables_to_copy(catalog: Catalog, lsn: int) -> tuple[IncompleteTable, ...]:
@@ -133,33 +158,52 @@ def tables_to_copy(catalog: Catalog, lsn: int) -> tuple[IncompleteTable, ...]:
         lsn: Consistent point of the slot, and LSN of the snapshot.
     """
     reason = f"snapshot unfinished: rows from before {format_lsn(lsn)} are missing"
-    return tuple(incomplete_table(table, lsn, reason) for table in catalog.tables.values())
+    return tuple(incomplete_table(table, catalog, reason, lsn=lsn) for table in catalog.tables.values())
 
 
-def incomplete_table(table: CatalogTable, lsn: int, reason: str, *, altered: bool = False) -> IncompleteTable:
+def tables_without_all_changes(catalog: Catalog) -> tuple[IncompleteTable, ...]:
+    """Return the published tables as incomplete of which the server does not send all changes."""
+    return tuple(incomplete_table(catalog.tables[oid], catalog, "") for oid in _lasting_reasons(catalog))
+
+
+def incomplete_table(
+    table: CatalogTable, catalog: Catalog, lost: str, *, lsn: int | None = None, altered: bool = False
+) -> IncompleteTable:
     """Return why a table is incomplete, for the recording.
 
     Args:
         table: The table.
-        lsn: End of the server's WAL before the catalogs were read that show it.
-        reason: Why the table is incomplete.
+        catalog: The catalogs that show it.
+        lost: Which rows or changes are missing; empty if a copy of the rows would add none.
+        lsn: End of the server's WAL when it was noticed; None for the LSN of `catalog`.
         altered: Whether existing rows were altered without being sent.
     """
-    namespace = "" if table.namespace == "pg_catalog" else table.namespace
     return IncompleteTable(
-        oid=table.oid, namespace=namespace, name=table.name, lsn=lsn, reason=reason, altered=altered
+        oid=table.oid,
+        namespace="" if table.namespace == "pg_catalog" else table.namespace,
+        name=table.name,
+        lsn=catalog.lsn if lsn is None else lsn,
+        lost=lost,
+        lasting=_lasting_reasons(catalog).get(table.oid, ""),
+        altered=altered,
     )
 
 
-def _is_published_since_creation(table: CatalogTable, before: Catalog, after: Catalog) -> bool:
-    """Return whether a table was published since it was created, so that the stream has all its changes.
+def _lasting_reasons(catalog: Catalog) -> dict[int, str]:
+    """Return which changes of tables the server never sends, by OID of the table.
 
-    The result is True for a new table of a publication FOR ALL TABLES, unless the table's relfilenode has
-    changed since its creation: the table may have been unlogged at first.
+    TRUNCATE is absent: the catalogs show it, and a copy of the rows follows it.
     """
-    all_tables = {one.name for one in before.publications if one.has_all_tables}
-    is_covered = any(one.has_all_tables and one.name in all_tables for one in after.publications)
-    return is_covered and table.file in (0, table.oid) and table.oid > before.greatest_oid
+    reasons = {}
+    for oid, table in catalog.tables.items():
+        settings = [one.settings for one in catalog.publications if one.name in table.publications]
+        unsent = [_SETTINGS[one] for one in _ROW_OPERATIONS if not any(each[one] for each in settings)]
+        texts = [f"its {' and '.join(unsent)} are not published"] if unsent else []
+        if unlogged := unlogged_storages(table):
+            texts.append(f"changes of unlogged or foreign partitions are not sent ({', '.join(unlogged)})")
+        if texts:
+            reasons[oid] = "; ".join(texts)
+    return reasons
 
 
 def _existing_relations(connection: Connection, oids: Sequence[int]) -> list[int]:
@@ -181,11 +225,7 @@ class _Comparison:
         self._before = before
         self._after = after
         self._connection = connection
-        self._renamed_enums = {
-            oid
-            for oid, labels in before.enums.items()
-            if any(after.enums.get(oid, {}).get(row, label) != label for row, label in labels.items())
-        }
+        self._altered_types = altered_types(before, after)
         self._since = f"after {format_lsn(before.lsn)}"
         self.texts: dict[str, list[str]] = {}
         self._compare_memberships()
@@ -194,7 +234,7 @@ class _Comparison:
         """Yield each table whose existing rows were altered without being sent: OID, table and reason."""
         for oid, table in self._after.tables.items():
             old = self._before.tables.get(oid)
-            if old is not None and (reason := self._columns_reason(old, table)) is not None:
+            if old is not None and (reason := self._alteration_reason(old, table)) is not None:
                 yield oid, (table, reason)
 
     def republished_tables(self) -> Iterator[tuple[int, tuple[CatalogTable, str]]]:
@@ -211,6 +251,24 @@ class _Comparison:
             )
             if reason is not None:
                 yield oid, (table, reason)
+
+    def is_complete_since_published(self, table: CatalogTable) -> bool:
+        """Return whether the stream has all changes of a table that was not published before.
+
+        That is so if the table is empty, or if it was created under a publication FOR ALL TABLES, unless its
+        file has changed since its creation: the table may have been unlogged at first. A publication that was
+        altered meanwhile may not have sent all changes.
+        """
+        versions = {one.name: one.row_version for one in self._before.publications}
+        publications = [one for one in self._after.publications if one.name in table.publications]
+        if any(versions.get(one.name, one.row_version) != one.row_version for one in publications):
+            return False
+        is_covered = any(one.has_all_tables and one.name in versions for one in publications)
+        is_new = table.oid > self._before.greatest_oid and all(
+            one.file == oid and all(link.endswith("+") for link in one.links)
+            for oid, one in table.storages.items()
+        )
+        return (is_covered and is_new) or is_empty(self._connection, table.oid)
 
     def _settings_reason(self, publication: Publication) -> str | None:
         """Return a text that describes altered settings of a publication, or None if no setting was altered.
@@ -289,18 +347,39 @@ class _Comparison:
         ]
         return f"{', '.join(texts)} {self._since}: changes may be missing" if texts else None
 
-    def _columns_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
-        """Return a text that names columns whose existing values changed without being sent; or else None."""
-        reasons = altered_columns(
+    def _alteration_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
+        """Return a text that names altered columns and partitions whose rows were not sent; or else None."""
+        storages = altered_storages(
             old,
             new,
-            self._renamed_enums,
+            partial(is_empty, self._connection),
+            partial(has_row_from_before, self._connection, xid=self._before.xid),
+            sends_truncate=any(
+                one.settings.get("pubtruncate")
+                for one in self._after.publications
+                if one.name in new.publications
+            ),
+        )
+        columns = altered_columns(
+            old,
+            new,
+            self._altered_types,
             lambda column: self._publishes(new, column),
+            was_rewritten=not storages.keys().isdisjoint((SET_LOGGED, REWRITTEN, TRUNCATED)),
             are_described=bool(self._after.ddl_events) and self._before.ddl_events == self._after.ddl_events,
         )
-        if not reasons or (reasons.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid)):
+        # The server refuses SET UNLOGGED for a table that a publication names.
+        is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
+        if is_named or explain_rewrite(old, new):
+            storages.pop(REWRITTEN, None)
+        if explain_rewrite(old, new):
+            storages.pop(SET_LOGGED, None)
+        if not (storages or columns):
             return None
-        texts = [f"{', '.join(map(_quoted, names))} {reason}" for reason, names in reasons.items()]
+        if not storages and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
+            return None
+        named = {reason: list(map(_quoted, names)) for reason, names in columns.items()} | storages
+        texts = [f"{', '.join(names)} {reason}".lstrip() for reason, names in named.items()]
         return f"{'; '.join(texts)} {self._since}: values of existing rows were not sent"
 
     def _publishes(self, table: CatalogTable, column: Column) -> bool:

@@ -30,7 +30,7 @@ The pause limits the load on servers with many tables.
 """
 
 
-_COMPARED: Final = "tables", "publications", "enums"
+_COMPARED: Final = "tables", "publications", "types"
 """Fields of `Catalog` whose changes are passed on."""
 
 

@@ -6,31 +6,26 @@ which columns were renamed, added, or dropped and added again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from pgoutput import catalog
-from pgoutput.recorder.catalog import CatalogTable, Column
+from pgoutput.recorder.catalog import Catalog, CatalogTable, Column
 
 ADDED: Final = "added with a default"
 RENAMED: Final = "renamed"
+SET_BACK: Final = "altered and set back (perhaps renamed)"
 
-WITHOUT_ROWS: Final = frozenset({ADDED, RENAMED})
+WITHOUT_ROWS: Final = frozenset({ADDED, RENAMED, SET_BACK})
 """Reasons that do not concern a table without rows."""
-
-_SAME_VALUES: Final = [
-    frozenset(catalog.BY_NAME[name].oid for name in names)
-    for names in (("int2", "int4", "int8"), ("varchar", "text"))
-]
-"""Sets of type OIDs. A cast between two types of a set keeps the values, or is refused."""
 
 
 def altered_columns(
     old: CatalogTable,
     new: CatalogTable,
-    renamed_enums: Container[int],
+    altered_types: Mapping[int, str],
     is_published: Callable[[Column], bool],
     *,
+    was_rewritten: bool,
     are_described: bool,
 ) -> dict[str, list[str]]:
     """Return the columns whose existing values changed without being sent, by reason.
@@ -38,12 +33,12 @@ def altered_columns(
     Args:
         old: The table as read earlier.
         new: The table as read later.
-        renamed_enums: OIDs of enum types of which a value was renamed.
+        altered_types: Reasons for types whose values have another text now, by OID of the type.
         is_published: Returns whether an added column is published.
+        was_rewritten: Whether ALTER TABLE may have rewritten the table.
         are_described: Whether the stream describes the alterations. Then replicas rename columns, and give
             existing rows the constants of added columns.
     """
-    was_rewritten = old.file != new.file or not new.file  # the root of partitions has no file
     names = {column.number: name for name, column in old.columns.items()}
     follows_renames = _is_rename_visible(old, new)
 
@@ -57,14 +52,15 @@ def altered_columns(
         was = old.columns[names[now.number]]
         if names[now.number] != name and not (are_described or follows_renames):
             return RENAMED
-        if now.base_type_oid in renamed_enums:
-            return "of an enum of which a value was renamed"
-        types = {was.type_oid, now.type_oid}
-        if was_rewritten and len(types) > 1 and not any(types <= same for same in _SAME_VALUES):
+        if now.type_oid in altered_types:
+            return altered_types[now.type_oid]
+        if was.row_version == now.row_version:
+            return ""
+        if was_rewritten and _types(was) != _types(now):
             return "retyped (USING may have changed its values)"
-        if old.file != new.file and _may_be_using(was, now):
+        if was_rewritten:  # SET NOT NULL and other statements update the row too, but rewrite no table
             return "rewritten (ALTER COLUMN … USING)"
-        return ""
+        return "" if are_described or was.digest != now.digest else SET_BACK
 
     reasons: dict[str, list[str]] = {}
     for name, now in sorted(new.columns.items()):
@@ -80,23 +76,39 @@ def _is_rename_visible(old: CatalogTable, new: CatalogTable) -> bool:
     has the earlier name of another column.
     """
     was, now = (sorted(table.columns.items(), key=lambda item: item[1].number) for table in (old, new))
-    kept = ("number", "type_oid", "type_modifier")
-    is_same = [[getattr(one, key) for key in kept] for _, one in was] == [
-        [getattr(one, key) for key in kept] for _, one in now
-    ]
-    if not is_same or not now:
+    if not now or [(one.number, _types(one)) for _, one in was] != [
+        (one.number, _types(one)) for _, one in now
+    ]:
         return False
     names = [(before, after) for (before, _), (after, _) in zip(was, now, strict=True)]
     renamed = {after for before, after in names if before != after}
     return names[-1][0] == names[-1][1] and renamed.isdisjoint(old.columns)
 
 
-def _may_be_using(was: Column, now: Column) -> bool:
-    """Return whether ALTER COLUMN … TYPE may have changed the values of a column but not its type.
+def explain_rewrite(old: CatalogTable, new: CatalogTable) -> bool:
+    """Return whether changes of columns explain that ALTER TABLE has rewritten a table.
 
-    The statement updates the column's row in pg_attribute, and rewrites the table. VACUUM FULL, CLUSTER and
-    TRUNCATE also rewrite a table, and SET NOT NULL also updates the row. This function checks only the row;
-    the caller also checks that the table was rewritten.
+    ALTER COLUMN … TYPE and SET EXPRESSION update the row of the column in pg_attribute.
     """
-    same_type = (was.type_oid, was.type_modifier) == (now.type_oid, now.type_modifier)
-    return same_type and was.row_version != now.row_version
+    columns = {column.number: column for column in old.columns.values()}
+    return any(
+        now.origin in ("default", "generated") if was is None else was.row_version != now.row_version
+        for now in new.columns.values()
+        for was in [columns.get(now.number)]
+    )
+
+
+def altered_types(before: Catalog, after: Catalog) -> dict[int, str]:
+    """Return why values of a type have another text now than before, by OID of the type."""
+    reasons = {}
+    for oid, now in after.types.items():
+        was = before.types.get(oid, now)
+        if any(now.get(place, value) != value for place, value in was.items() if place.startswith("enum")):
+            reasons[oid] = "of an enum of which a value was renamed"
+        elif any(not place.startswith("enum") for place, _ in was.items() ^ now.items()):
+            reasons[oid] = "of a composite type whose attributes were altered"
+    return reasons
+
+
+def _types(column: Column) -> tuple[int, int]:
+    return column.type_oid, column.type_modifier

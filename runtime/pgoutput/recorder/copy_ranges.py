@@ -161,13 +161,13 @@ def identity(table: PublishedTable, catalog: Catalog, timeline: int, keys: Keys)
     That is when the table is altered or rewritten, when its publication changes, or after a failover.
     """
     described = catalog.tables[table.relation.oid]
-    types = {column.base_type_oid for column in described.columns.values()}
+    types = {column.type_oid for column in described.columns.values()}
     publications = sorted(catalog.publications, key=lambda one: one.oid)
     facts = (
         table,
         [sorted(one.items()) for one in (described.columns, described.memberships)],
         [one for one in publications if one.name in described.publications],
-        sorted((oid, sorted(labels.items())) for oid, labels in catalog.enums.items() if oid in types),
+        sorted((oid, sorted(parts.items())) for oid, parts in catalog.types.items() if oid in types),
         timeline,
         RANGE_BYTES,
         *([] if keys is None else sorted(keys)),

@@ -353,7 +353,8 @@ def _merged(
     merged = {one.oid: one for one in known}
     for one in found:
         old = merged.get(one.oid)
-        reason = one.reason if old is None else f"{old.reason.partition('; ')[0]}; {one.reason}"
-        altered = one.altered or (old is not None and old.altered)
-        merged[one.oid] = msgspec.structs.replace(one, reason=reason, altered=altered)
+        if old is not None:
+            lost = "; ".join(filter(None, (old.lost.partition("; ")[0], one.lost)))
+            one = msgspec.structs.replace(one, lost=lost, altered=one.altered or old.altered)
+        merged[one.oid] = one
     return tuple(merged.values())

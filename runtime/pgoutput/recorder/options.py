@@ -115,8 +115,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def copies(self, table: IncompleteTable, catalog: Catalog) -> bool:
         """Return whether the recorder copies the rows of an incomplete table without being asked."""
         is_due = self.snapshot or (self.resync == "on-ddl" and table.altered)
-        return is_due and table.oid in catalog.tables
+        return is_due and bool(table.lost) and table.oid in catalog.tables
 
     def refused(self, incomplete: Iterable[IncompleteTable], catalog: Catalog) -> list[IncompleteTable]:
-        """Return the incomplete tables that a strict recorder refuses: those that it does not copy."""
-        return [one for one in incomplete if not self.copies(one, catalog)]
+        """Return the incomplete tables that a strict recorder refuses: those that no copy will complete."""
+        return [one for one in incomplete if one.lasting or not self.copies(one, catalog)]

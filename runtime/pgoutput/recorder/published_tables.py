@@ -139,7 +139,7 @@ WITH RECURSIVE bases AS (
 SELECT type, nspname, typname
 FROM bases JOIN pg_type t ON t.oid = base JOIN pg_namespace n ON n.oid = typnamespace WHERE typtype <> 'd'"""
 
-_FIRST_CUSTOM_OID: Final = 10_000
+FIRST_CUSTOM_OID: Final = 10_000
 """Lowest OID of a type with a Type message; types with lower OIDs are built in (FirstGenbkiObjectId)."""
 
 
@@ -256,7 +256,7 @@ def _columns(
 
 def _types(connection: Connection, columns: Sequence[RelationColumn]) -> tuple[Type, ...]:
     """Return the Type messages, one for each column whose type is not built in (send_relation_and_attrs)."""
-    oids = [column.type_oid for column in columns if column.type_oid >= _FIRST_CUSTOM_OID]
+    oids = [column.type_oid for column in columns if column.type_oid >= FIRST_CUSTOM_OID]
     if not oids:
         return ()
     rows = connection.query(_TYPES.format(oids=", ".join(map(str, set(oids)))))

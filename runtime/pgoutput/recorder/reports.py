@@ -78,7 +78,7 @@ class Reporter:
             advice = ""
             if self._settings.copies(one, catalog):
                 advice = "the recorder copies its rows"
-            elif one.oid in catalog.tables:
+            elif one.lost and one.oid in catalog.tables:
                 command = ["pgoutput", "snapshot", "--recording", self._folder, "--table", name]
                 advice = f"to copy its rows, run {shlex.join(command)}"
             self.report(TableIncomplete(table=name, lsn=lsn, reason=one.reason, advice=advice))

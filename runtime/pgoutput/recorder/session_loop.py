@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from pgoutput._text import qualified_name
 from pgoutput.errors import ChangesLost
 from pgoutput.jsonlines import from_json
@@ -250,7 +252,7 @@ class SessionLoop:
         since = {oid for oid, table in copied.tables.items() if self._altered.get(oid, 0) > table.lsn}
         copied.left_out.update(since - copied.complete.keys())
         altered = tuple(
-            incomplete_table(table, catalog.lsn, "altered while its rows were copied", altered=True)
+            incomplete_table(table, catalog, "altered while its rows were copied", altered=True)
             for oid, table in catalog.tables.items()
             if oid in since & copied.complete.keys()
         )
@@ -294,4 +296,10 @@ def _without(
     if copied is None:
         return tuple(incomplete)
     complete = copied.complete
-    return tuple(one for one in incomplete if one.oid not in complete or one.lsn > complete[one.oid].lsn)
+    left = [
+        msgspec.structs.replace(one, lost="", altered=False)
+        if one.oid in complete and one.lsn <= complete[one.oid].lsn
+        else one
+        for one in incomplete
+    ]
+    return tuple(one for one in left if one.reason)

@@ -20,6 +20,7 @@ from pgoutput.recorder.catalog_changes import (
     compare_catalogs,
     tables_to_copy,
     tables_with_earlier_rows,
+    tables_without_all_changes,
 )
 from pgoutput.recorder.connection import Connection, Interrupted
 from pgoutput.recorder.copy_folder import CopyFolder
@@ -301,7 +302,8 @@ class SessionStarter:
             now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
             changes = compare_catalogs(before, catalog, now, self._catalog_connection, copied)
             folder.save_catalog(catalog)
-            folder.update(incomplete=changes.incomplete)
+            incomplete = (*tables_without_all_changes(before), *changes.incomplete)
+            folder.update(incomplete=tuple({one.oid: one for one in incomplete}.values()))
         except (ConnectionLost, Interrupted):  # the next session copies the rest
             raise
         except BaseException:  # an unused slot would retain WAL

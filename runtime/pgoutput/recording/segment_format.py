@@ -162,10 +162,17 @@ class IncompleteTable(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     lsn: int
     """End of the server's WAL when the recorder last noticed that changes of the table are missing."""
-    reason: str
-    """Why the table is incomplete, and since when: text to be shown after the table's name."""
+    lost: str
+    """Which rows or changes are missing, and since when; empty if a copy of the table would add none."""
+    lasting: str = ""
+    """Which changes the server never sends, not even after a copy of the table; empty for none."""
     altered: bool = False
-    """Whether ALTER TABLE, or a renamed value of an enum, has changed existing rows without sending them."""
+    """Whether DDL, such as ALTER TABLE, has changed existing rows without sending them."""
+
+    @property
+    def reason(self) -> str:
+        """Why the table is incomplete: text to be shown after the table's name."""
+        return "; ".join(filter(None, (self.lost, self.lasting)))
 
 
 class PublicationChange(msgspec.Struct, frozen=True, kw_only=True):

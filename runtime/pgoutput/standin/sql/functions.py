@@ -36,6 +36,7 @@ BUILTINS: Final[Mapping[str, str]] = {
     "list_value": "",
     "lower": "text",
     "max": "",
+    "md5": "text",
     "min": "",
     "now": "timestamptz",
     "nullif": "",
@@ -129,6 +130,8 @@ MACROS: Final[Mapping[str, tuple[str, str]]] = {
     **{f"pg_last_wal_{kind}_lsn": ("pg_lsn", "() AS NULL::VARCHAR") for kind in ("replay", "receive")},
     "pg_current_xact_id": ("xid8", "() AS 3::UBIGINT"),
     "txid_current": ("int8", "() AS 3::BIGINT"),
+    "txid_current_snapshot": ("text", "() AS '3:3:'"),
+    "txid_snapshot_xmin": ("int8", "(a) AS split_part(a, ':', 1)::BIGINT"),
     "pg_wal_lsn_diff": ("numeric", f"(a, b) AS ({_HEX.format('a')}) - ({_HEX.format('b')})"),
     "current_setting": (
         "text",

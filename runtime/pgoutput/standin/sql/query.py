@@ -261,7 +261,7 @@ class Query:
             return self._function(node)
         if qualifiers[:1] == ["pg_catalog"]:
             node["column_names"] = node["column_names"][1:]
-        if name == "xmin" and not any(name in map(_name_of, columns) for columns in scope.values()):
+        if name in ("xmin", "cmin") and not any(name in map(_name_of, columns) for columns in scope.values()):
             _replace(node, _constant("INTEGER", "3"))
             return XID
         tables = qualifiers[-1:] if qualifiers else list(scope)[::-1]
