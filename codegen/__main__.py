@@ -44,7 +44,9 @@ def generate(
 ) -> None:
     """Write the generated files; running it twice changes nothing."""
     if context.invoked_subcommand is None:
-        _generate(spec, out, load(spec), evolution.read_lock(spec), check=check, release=release)
+        loaded = load(spec)
+        locked = {} if loaded.plain else evolution.read_lock(spec)
+        _generate(spec, out, loaded, locked, check=check, release=release)
 
 
 def _generate(
@@ -57,14 +59,14 @@ def _generate(
     release: bool = False,
 ) -> None:
     """Write the generated files and the lock; `locked` are the layouts that must not have changed."""
-    if broken := evolution.broken(locked, loaded):
+    if locked and (broken := evolution.broken(locked, loaded)):
         raise Refused("\n".join(broken))
     if locked and not release and (missing := evolution.released(loaded).keys() - locked.keys()):
         raise Refused("\n".join(evolution.not_locked(spec, label) for label in sorted(missing)))
     rendered = render(loaded)
-    lock = evolution.lock_text(loaded)
+    lock = None if loaded.plain else evolution.lock_text(loaded)
     if not check:
-        if _stale(spec / evolution.LOCK, lock):
+        if lock is not None and _stale(spec / evolution.LOCK, lock):
             files.write_file(spec / evolution.LOCK, lock)
             typer.echo(f"wrote {spec / evolution.LOCK}")
         for line in files.write(out, rendered):
@@ -72,7 +74,7 @@ def _generate(
         return
     state = files.compare(out, rendered)
     lines = [f"{kind}: {out / name}" for kind, names in state.items() for name in names]
-    if _stale(spec / evolution.LOCK, lock):
+    if lock is not None and _stale(spec / evolution.LOCK, lock):
         lines.append(f"stale: {spec / evolution.LOCK}")
     if lines:
         raise Refused("\n".join([*lines, "run `python -m codegen`, and commit what it writes"]))
@@ -85,7 +87,7 @@ def remove(
     out: OutOption = Path("generated"),
 ) -> None:
     """Remove a released version that the spec no longer has from the lock, and write the generated files."""
-    loaded = load(spec)
+    loaded = _versioned(spec)
     locked = evolution.read_lock(spec)
     _generate(spec, out, loaded, evolution.without(spec, locked, loaded, label))
 
@@ -100,9 +102,9 @@ def diff(
     broken: list[str] = []
     match [re.fullmatch(r"v([0-9]+)", side) for side in (old, new)]:
         case [None, None]:
-            words, broken = evolution.compare(load(Path(old)), load(Path(new)))
+            words, broken = evolution.compare(_versioned(Path(old)), _versioned(Path(new)))
         case [re.Match() as before, re.Match() as after]:
-            loaded = load(spec)
+            loaded = _versioned(spec)
             forms = [_form(loaded, int(match[1])) for match in (before, after)]
             words = [change.text for change in evolution.changes(*forms)]
         case _:
@@ -121,9 +123,16 @@ def export(
     spec: SpecOption = Path("spec"),
 ) -> None:
     """Write the messages of each version in the language of another parser generator."""
-    exported = {"kaitai": kaitai.files}[form](load(spec))
+    exported = {"kaitai": kaitai.files}[form](_versioned(spec))
     for line in files.write(out, exported):
         typer.echo(line)
+
+
+def _versioned(folder: Path) -> Spec:
+    spec = load(folder)
+    if spec.plain:
+        raise Refused(f"{folder}: a spec without the section `versions` has no versions, lock or export")
+    return spec
 
 
 def _form(spec: Spec, version: int) -> evolution.WireForm:

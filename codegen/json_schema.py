@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from codegen import files, model
+from codegen import files
 from codegen.load import SECTIONS
 
 NAME = "spec.schema.json"
@@ -32,12 +32,12 @@ def text() -> str:
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$comment": f"{files.MARK} codegen/model.py. Do not edit.",
-        "title": "Spec of PostgreSQL's logical replication protocol",
+        "title": "Spec of messages",
         "description": "spec/README.md explains the keys.",
         "type": "object",
         "properties": {
-            "protocol": {"enum": list(model.PROTOCOLS)},
-            **{key: {"type": "string"} for key in ("title", "source", "doc")},
+            **{key: {"type": "string"} for key in ("protocol", "title", "source", "doc")},
+            "length": {"enum": ["int32"]},
             **sections,
         },
         "additionalProperties": False,

@@ -14,9 +14,15 @@ import msgspec
 from codegen.resolve import Field, MessageView, View, snake
 
 FORMATS = {
-    (1, False): "B", (2, False): "H", (4, False): "I", (8, False): "Q", (4, True): "i", (8, True): "q",
+    (1, False): "B", (2, False): "H", (4, False): "I", (8, False): "Q", (2, True): "h", (4, True): "i",
+    (8, True): "q",
 }  # fmt: skip
 """Format characters of `struct`, by size in bytes and whether the integer is signed."""
+
+
+def format_of(field: Field) -> str:
+    """Return the `struct` format of a field of fixed width: `I`, or `11s` for bytes."""
+    return f"{field.size}s" if field.arrow == "binary" else FORMATS[field.size, field.signed]
 
 
 class Run(msgspec.Struct, frozen=True, tag=True):
@@ -32,12 +38,16 @@ class Run(msgspec.Struct, frozen=True, tag=True):
     @property
     def format(self) -> str:
         """Format of the run's `struct.Struct`, big-endian, such as `>QqI`."""
-        return ">" + "".join(FORMATS[field.size, field.signed] for field in self.fields)
+        return ">" + "".join(map(format_of, self.fields))
 
     @property
     def size(self) -> int:
         """Total width of the run's fields, in bytes."""
         return sum(field.size for field in self.fields)
+
+
+_VARYING = ("tuple", "counted")
+"""Kinds of fields whose `size` is that of a count or length before them."""
 
 
 class One(msgspec.Struct, frozen=True, tag=True):
@@ -52,6 +62,8 @@ class When(msgspec.Struct, frozen=True, tag=True):
     condition: str
     fields: tuple[Field, ...]
     steps: tuple[Run | One, ...]
+    case: tuple[str, int] | None = None
+    """Name and value of the field on which the condition depends; None for another condition."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -91,13 +103,14 @@ def layout(name: str, fields: tuple[Field, ...]) -> Layout:
         if condition is None:
             steps += _steps(members)
         else:
-            steps.append(When(condition, tuple(f for f in members if f.in_object), _steps(members)))
+            present = tuple(f for f in members if f.in_object)
+            steps.append(When(condition, present, _steps(members), members[0].case))
     return Layout(name, tuple(steps))
 
 
 def _steps(fields: tuple[Field, ...]) -> tuple[Run | One, ...]:
     steps: list[Run | One] = []
-    for fixed, group in groupby(fields, key=lambda field: field.size > 0 and field.kind != "tuple"):
+    for fixed, group in groupby(fields, key=lambda field: field.size > 0 and field.kind not in _VARYING):
         members = tuple(group)
         steps += [Run(members)] if fixed else [One(field) for field in members]
     return tuple(steps)
@@ -129,7 +142,10 @@ class Codec(msgspec.Struct, frozen=True):
 def codec(view: View, union: View) -> Codec:
     """Return the template values of the version `view`. The view `union` has the fields of all versions."""
     messages = tuple((message, layout(message.name, message.fields)) for message in view.messages)
-    structs = {name: Part(one, layout(name, one)) for name, one in parts(view).items()}
+    structs = {
+        name: Part(tuple(f for f in one if f.in_object), layout(name, one))
+        for name, one in parts(view).items()
+    }
     fields = [f for message in view.messages for f in (*message.members, *message.fields)]
     fields += [f for part in structs.values() for f in part.fields]
     elements = [f.fields[0] for f in fields if f.kind == "list"]
@@ -152,8 +168,18 @@ def codec(view: View, union: View) -> Codec:
 
 def parts(view: View) -> dict[str, tuple[Field, ...]]:
     """Return the fields of each struct that repeats inside messages, by name of the struct."""
-    fields = [field for message in view.messages for field in message.members]
-    return {field.type: field.fields for field in fields if field.element == "struct"}
+    found: dict[str, tuple[Field, ...]] = {}
+    for message in view.messages:
+        _add_parts(message.members, found)
+    return found
+
+
+def _add_parts(fields: tuple[Field, ...], found: dict[str, tuple[Field, ...]]) -> None:
+    """Add the structs among the fields to `found`; structs inside a struct come before it."""
+    for field in fields:
+        if field.element == "struct":
+            _add_parts(field.fields, found)
+            found[field.type] = field.fields
 
 
 class Form(msgspec.Struct, frozen=True):

@@ -32,6 +32,12 @@ _KINDS = {
 """Words for types in errors, by the name that msgspec gives to the type."""
 _KEYS = "__struct_fields__"
 _HEAD = ("protocol", "title", "doc", "source")
+_NO_VERSIONS: dict[int, model.Version] = {1: model.Version(doc="", server="10+", released=True)}
+"""Versions of a spec without the section `versions`: its messages never change."""
+
+
+_MODULES = ("messages", "arrow", "spark")
+"""Modules that are generated for every spec without versions; no protocol can have their names."""
 
 
 class Places:
@@ -67,6 +73,7 @@ def load(directory: Path) -> model.Spec:
     sections: dict[str, dict[Any, Any]] = {section: {} for section in SECTIONS}
     protocols: dict[str, model.Protocol] = {}
     files: list[YamlFile] = []
+    heads: dict[str, YamlFile] = {}
     for path in paths:
         file = YamlFile(path)
         files.append(file)
@@ -77,11 +84,19 @@ def load(directory: Path) -> model.Spec:
             protocol = _protocol(file, records["messages"])
             if protocol.name in protocols:
                 raise file.error(("protocol",), f"duplicate protocol `{protocol.name}`")
+            heads[protocol.name] = file
             protocols[protocol.name] = protocol
         elif "protocol" in file.data:
             raise file.error(("protocol",), "a protocol without messages")
     del sections["messages"]
-    spec = model.Spec(protocols=protocols, files=tuple(files), **sections)
+    plain = not sections["versions"] and not protocols.keys() & {*model.PROTOCOLS}
+    sections["versions"] = _NO_VERSIONS if plain else sections["versions"]
+    for name, file in heads.items():
+        if not plain and name not in model.PROTOCOLS:
+            raise file.error(("protocol",), unknown("protocol", name, model.PROTOCOLS))
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in _MODULES:
+            raise file.error(("protocol",), f"the protocol `{name}` cannot be a module: write snake_case")
+    spec = model.Spec(protocols=protocols, files=tuple(files), plain=plain, **sections)
     rules.check(spec, places)
     return spec
 
@@ -92,16 +107,17 @@ def _protocol(file: YamlFile, messages: dict[str, model.Message]) -> model.Proto
         if not isinstance(value, str):
             raise file.error((key,), f"a file with messages needs `{key}`, as text")
     name, title, doc, source = head
-    if name not in model.PROTOCOLS:
-        raise file.error(("protocol",), unknown("protocol", name, model.PROTOCOLS))
-    return model.Protocol(name=name, title=title, doc=doc, source=source, messages=messages)
+    length = file.data.get("length")
+    if length not in (None, "int32"):
+        raise file.error(("length",), unknown("length", length, ["int32"]))
+    return model.Protocol(name=name, title=title, doc=doc, source=source, messages=messages, length=length)
 
 
 def _records(file: YamlFile, places: Places) -> dict[str, dict[Any, Any]]:
     """Return the entries of one file, by section and name, as instances of the classes in `model`."""
     result: dict[str, dict[Any, Any]] = {section: {} for section in SECTIONS}
     for section, entries in file.data.items():
-        if section in _HEAD:
+        if section in (*_HEAD, "length"):
             continue
         if section not in SECTIONS:
             raise file.error((section,), unknown("section", section, SECTIONS))

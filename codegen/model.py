@@ -52,7 +52,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 PROTOCOLS = ("pgoutput", "replication")
-"""Names of the protocols. Messages of `pgoutput` have protocol versions, messages of `replication` do not."""
+"""Protocols of a spec with versions: messages of `pgoutput` have protocol versions, others do not."""
 
 EVERY_VERSION = "1+"
 """The gate of all protocol versions, also in a spec that begins with a later version than 1."""
@@ -65,7 +65,9 @@ GateText = Annotated[
         extra_json_schema={"pattern": r"^[1-9][0-9]*([+]|-[1-9][0-9]*)?$"},
     ),
 ]
-Wire = Literal["uint8", "uint16", "uint32", "uint64", "int32", "int64", "bool", "cstring", "bytes", "rest"]
+Wire = Literal[
+    "uint8", "uint16", "uint32", "uint64", "int16", "int32", "int64", "bool", "cstring", "bytes", "rest"
+]  # fmt: skip
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -108,6 +110,9 @@ class Scalar(_Record, frozen=True, kw_only=True):
     arrow: str
     spark: str
     c: str | None = None
+    size: int | None = None
+    length: Literal["uint8", "uint16", "uint32", "int16", "int32"] | None = None
+    null: int | None = None
 
 
 class EnumValue(_Record, frozen=True, kw_only=True):
@@ -165,7 +170,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     list_of: str | None = None
     count: str | None = None
     length: str | None = None
-    literal: int | None = None
+    end: str | None = None
+    literal: int | str | None = None
     tag: str | None = None
     means: Literal[Meaning, "none"] | None = None
     because: str | None = None
@@ -174,7 +180,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     versions: GateText | None = None
     server: GateText | None = None
     option: str | None = None
-    when: str | dict[str, str] | None = None
+    when: str | dict[str, str | int] | None = None
     source: str | None = None
 
 
@@ -188,7 +194,7 @@ class Structure(_Record, frozen=True, kw_only=True):
 class Message(_Record, frozen=True, kw_only=True):
     """A message: its tag, its role and its fields."""
 
-    tag: str
+    tag: str | None = None
     title: str
     source: str
     fields: list[Entry]
@@ -246,6 +252,8 @@ class Protocol(msgspec.Struct, frozen=True):
     doc: str
     source: str
     messages: dict[str, Message]
+    length: Literal["int32"] | None = None
+    """Wire type of the length after each message's tag; the length counts itself and what follows it."""
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -264,6 +272,8 @@ class Spec(msgspec.Struct, frozen=True):
     rules: dict[str, Rule]
     files: tuple[YamlFile, ...]
     """The files of the spec, from which the protocol explorer shows lines."""
+    plain: bool = False
+    """Whether the spec has no section `versions`: it has messages of any protocols, which do not change."""
 
     def gate(self, text: str) -> Gate:
         """Return the gate written as `text`, limited to the spec's versions, of which it must have one.

@@ -37,7 +37,7 @@ _FILTERS = (
     filters.alternatives, filters.annotation, filters.arguments, filters.bounds, filters.byte,
     filters.c_arguments, filters.c_name, filters.c_type, filters.cell_structs, filters.cells, filters.compact,
     filters.condition, filters.contexts, filters.count_struct, filters.doc, filters.format, filters.kind,
-    filters.length_sizes, filters.literal, filters.mask, filters.pairs,
+    filters.length_sizes, filters.length_struct, filters.literal, filters.mask, filters.pairs,
     filters.target, filters.types, filters.value, filters.variable, filters.wrap, snake,
 )  # fmt: skip
 
@@ -49,6 +49,8 @@ class RenderError(Exception):
 def render(spec: Spec) -> dict[str, str]:
     """Return the text of each generated file, by path below the output folder."""
     env = _environment(spec)
+    if spec.plain:
+        return _render_plain(env, spec)
     versioned, unversioned = (spec.protocols[name] for name in PROTOCOLS)
     union = resolve(spec, versioned, None)
     envelope = resolve(spec, unversioned, None)
@@ -121,6 +123,38 @@ def render(spec: Spec) -> dict[str, str]:
     return files | _typescript(env, typescript.Layouts([*versions.values(), union, envelope], whole))
 
 
+def _render_plain(env: jinja2.Environment, spec: Spec) -> dict[str, str]:
+    """Return the files of a spec without versions: a package with a codec for each protocol."""
+    views = [resolve(spec, protocol, None) for protocol in spec.protocols.values()]
+    messages = [message for view in views for message in view.messages]
+    parts = {name: fields for view in views for name, fields in layout.parts(view).items()}
+    env.globals.update(
+        spec=spec,
+        views=views,
+        messages=messages,
+        parts={name: [one for one in parts[name] if one.in_object] for name in spec.structs},
+        spark_imports=_spark_imports(messages),
+    )
+    files = {
+        f"{name}.py": env.get_template(f"plain/{template}.py.jinja").render()
+        for name, template in _PLAIN_MODULES.items()
+    }
+    for view in views:
+        codec = layout.codec(view, view)
+        files[f"{view.protocol.name}.py"] = env.get_template("plain/codec.py.jinja").render(
+            view=view, codec=codec, tagged=bool(view.messages[0].tag), **_used(codec)
+        )
+    files = _format(files)
+    page = env.get_template("reference.md.jinja")
+    return files | {f"{view.protocol.name}.md": page.render(view=view, version=None) for view in views}
+
+
+_PLAIN_MODULES = {
+    "__init__": "__init__", "messages": "messages", "_layouts": "layouts", "arrow": "arrow", "spark": "spark",
+}  # fmt: skip
+"""Templates of the modules of a spec without versions, by name of the module."""
+
+
 def _typescript(env: jinja2.Environment, layouts: typescript.Layouts) -> dict[str, str]:
     """Return the text of each file of the npm package, by path below the output folder."""
     templates = [name for name in env.list_templates() if name.startswith("typescript/")]
@@ -173,6 +207,7 @@ def _columns(union: View) -> list[Field]:
 def _spark_imports(messages: Sequence[MessageView]) -> list[str]:
     members = [member for message in messages for member in message.members]
     fields = [field for member in members for field in (member, *member.fields)]
+    fields += [element for field in fields for element in field.fields]
     names = {SPARK_OF_ARROW[field.arrow] for field in fields if field.arrow}
     return sorted(names | {"ArrayType", "BinaryType", "MapType", "StringType", "StructField", "StructType"})
 
@@ -181,6 +216,7 @@ def _used(codec: layout.Codec) -> dict[str, Any]:
     """Return variables for a codec's template: `wire_imports` (names in `pgoutput.wire`) and `uses_bool`."""
     fields = [f for m, _ in codec.messages for f in (*m.members, *m.fields)]
     fields += [f for part in codec.parts.values() for f in part.fields]
+    fields += [f.fields[0] for f in fields if f.element in ("string", "counted")]
     kinds = {field.kind for field in fields}
     names = {"Buffer"}
     if codec.tuples:
@@ -189,9 +225,20 @@ def _used(codec: layout.Codec) -> dict[str, Any]:
         names |= {"read_string", "write_string"}
     if "flags" in kinds:
         names |= {"flag_table", "known_bits"}
+    if "counted" in kinds:
+        names |= {"read_counted", "write_counted"}
+    if "fixed" in kinds:
+        names.add("exact")
+    if any(field.end for field in fields):
+        names.add("not_ending")
     # Constants, classes, functions: as ruff sorts imports.
     imports = sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
-    return {"wire_imports": imports, "uses_bool": "bool" in kinds}
+    prefixes = {
+        filters.length_struct(f): f">{layout.FORMATS[f.size, f.signed]}"
+        for f in fields
+        if f.kind == "counted"
+    }
+    return {"wire_imports": imports, "uses_bool": "bool" in kinds, "prefixes": [*prefixes.items()]}
 
 
 def _format(files: dict[str, str]) -> dict[str, str]:
@@ -230,7 +277,7 @@ def _environment(spec: Spec) -> jinja2.Environment:
     env.globals.update(
         attribute=filters.attribute,
         gates=filters.gates,
-        header=filters.header,
+        header=functools.partial(filters.header, spec.files[0].path.parent.name),
         when_in_words=functools.partial(filters.when_in_words, spec),
         Gate=Gate,
     )

@@ -16,7 +16,7 @@ from codegen.model import EVERY_VERSION, Entry, EnumValue, FlagBit, Gate, Messag
 from codegen.roles import Role
 
 SIZES = {
-    "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int32": 4, "int64": 8, "bool": 1,
+    "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int16": 2, "int32": 4, "int64": 8, "bool": 1,
 }  # fmt: skip
 
 
@@ -46,8 +46,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     when: str | None = None
     size: int = 0
     signed: bool = False
-    literal: int | None = None
+    literal: int | bytes | None = None
     tag: str | None = None
+    null: int | None = None
+    end: bytes = b""
+    case: tuple[str, int] | None = None
     means: str | None = None
     of: str | None = None
     optional: bool = False
@@ -67,11 +70,13 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def element(self) -> str:
-        """What a list holds: `number`, `struct` or `tuple`; empty for a field that is not a list."""
+        """What a list holds: `number`, `struct`, `tuple`, `string` or `counted`; empty for another field."""
         if self.kind != "list":
             return ""
         item = self.fields[0]
-        return "struct" if item.name else "tuple" if item.kind == "tuple" else "number"
+        if item.name:
+            return "struct"
+        return item.kind if item.kind in ("tuple", "string", "counted") else "number"
 
     @property
     def in_object(self) -> bool:
@@ -85,6 +90,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     tag: str
+    """First byte of the message; empty if the messages of the protocol have no tags."""
     role: Role | None
     doc: str
     since: int
@@ -138,7 +144,7 @@ def _message(spec: Spec, name: str, message: Message, version: int | None) -> Me
     view = MessageView(
         name=name,
         title=message.title,
-        tag=message.tag,
+        tag=message.tag or "",
         role=message.role,
         doc=message.doc,
         since=since,
@@ -156,20 +162,30 @@ def _message(spec: Spec, name: str, message: Message, version: int | None) -> Me
 def _fields(
     spec: Spec, entries: list[Entry], owner: MessageView | Field, version: int | None
 ) -> tuple[Field, ...]:
-    return tuple(
+    ends = {entry.end: _end(spec, entry) for entry in entries if entry.end}
+    fields = (
         _field(spec, entry, owner, version)
         for entry in entries
         if version is None or entry.versions is None or version in Gate.parse(entry.versions)
     )
+    return tuple(msgspec.structs.replace(field, end=ends.get(field.name, b"")) for field in fields)
+
+
+def _end(spec: Spec, entry: Entry) -> bytes:
+    """Return the bytes that end a list."""
+    scalar = spec.scalars[entry.type or ""]
+    assert isinstance(entry.literal, int)
+    return entry.literal.to_bytes(SIZES[scalar.wire], "big", signed=scalar.wire.startswith("int"))
 
 
 def _field(spec: Spec, entry: Entry, owner: MessageView | Field, version: int | None) -> Field:
     since = owner.since if entry.versions is None else spec.gate(entry.versions).first
     server = entry.server or (owner.server if since == owner.since else spec.versions[since].server)
     option = entry.option or owner.option
-    when = _when(entry.when)
+    when, case = _when(entry.when), None
     if entry.when is not None and not isinstance(entry.when, str):
-        option = next(iter(entry.when))
+        ((name, value),) = entry.when.items()
+        option, case = (name, None) if isinstance(value, str) else (option, (name, value))
     field = Field(
         name=entry.name or "",
         kind="",
@@ -184,7 +200,7 @@ def _field(spec: Spec, entry: Entry, owner: MessageView | Field, version: int | 
         tag=entry.tag,
         means=None if entry.means == "none" else entry.means,
         optional=entry.optional,
-        literal=entry.literal,
+        case=case,
         required=when is None and _everywhere(spec, entry, owner),
     )
     if entry.one_of:
@@ -239,23 +255,29 @@ def _plain_field(spec: Spec, entry: Entry, field: Field, version: int | None) ->
             type_doc=spec.flags[field.type].doc,
         )
     scalar = spec.scalars[field.type]
-    size = SIZES.get(scalar.wire, 0)
+    size = scalar.size or SIZES.get(scalar.length or scalar.wire, 0)
     field = replace(
         field,
         size=size,
-        signed=scalar.wire.startswith("int"),
+        signed=(scalar.length or scalar.wire).startswith("int"),
+        null=scalar.null,
         arrow=scalar.arrow,
         notation=scalar_notation(scalar),
         type_doc=scalar.doc,
     )
     if entry.literal is not None:
-        return replace(field, kind="literal", notation=f"Int8({entry.literal})")
+        value = bytes.fromhex(entry.literal) if isinstance(entry.literal, str) else entry.literal
+        name = f"{entry.end}.end" if entry.end else field.name
+        return replace(
+            field, kind="literal", name=name, literal=value, notation=f"{field.notation}({entry.literal})"
+        )
     if entry.count is not None:
         return replace(field, kind="count", name=f"{entry.count}.count", of=entry.count)
     if entry.length is not None:
         return replace(field, kind="length", name=f"{entry.length}.length", of=entry.length)
     kinds = {"cstring": "string", "bytes": "bytes", "rest": "rest", "bool": "bool"}
-    return replace(field, kind=kinds.get(scalar.wire, "integer"))
+    kind = "fixed" if scalar.size else "counted" if scalar.length else kinds.get(scalar.wire, "integer")
+    return replace(field, kind=kind)
 
 
 def _values(
@@ -281,6 +303,10 @@ def _values(
 
 def scalar_notation(scalar: Scalar) -> str:
     """Return a scalar type as PostgreSQL's documentation writes it: `Int64 (XLogRecPtr)`, `String`."""
+    if scalar.size:
+        return f"Byte{scalar.size}"
+    if scalar.length:
+        return f"Int{SIZES[scalar.length] * 8}, Byten"
     if scalar.wire not in SIZES:
         return "String" if scalar.wire == "cstring" else "Byten"
     return f"Int{SIZES[scalar.wire] * 8}" + (f" ({scalar.c})" if scalar.c else "")
@@ -324,7 +350,7 @@ def _tuple_field(spec: Spec, field: Field) -> Field:
     )
 
 
-def _when(when: str | dict[str, str] | None) -> str | None:
+def _when(when: str | dict[str, str | int] | None) -> str | None:
     if when is None or isinstance(when, str):
         return when
     return " and ".join(f"{option} = {value}" for option, value in when.items())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 ARROW_OF_WIRE = {
-    "uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64", "int32": "int32",
-    "int64": "int64", "bool": "bool", "cstring": "string", "bytes": "binary", "rest": "binary",
+    "uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64", "int16": "int16",
+    "int32": "int32", "int64": "int64", "bool": "bool", "cstring": "string", "bytes": "binary",
+    "rest": "binary",
 }  # fmt: skip
 """Maps each wire type to its Arrow type; integers are signed. An int64 may have a timestamp type instead."""
 

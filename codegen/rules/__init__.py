@@ -10,12 +10,13 @@ from typing import Protocol
 
 from codegen import stream_rules
 from codegen.model import Spec
-from codegen.rules import fields, gates, names, roles, stream, vocabulary
+from codegen.rules import fields, gates, names, plain, roles, stream, vocabulary
 from codegen.rules.common import Rule
 from codegen.yamlfile import Place, SpecError
 
 RULES: tuple[Rule, ...] = (
     vocabulary.protocols,
+    plain.words,
     gates.readable,
     gates.versions_in_order,
     names.styles,
@@ -46,6 +47,25 @@ RULES: tuple[Rule, ...] = (
     stream_rules.mistakes,
 )
 
+PLAIN_RULES: tuple[Rule, ...] = (
+    plain.sections,
+    plain.keys,
+    names.styles,
+    names.unique,
+    names.summaries,
+    vocabulary.types_of_tables,
+    vocabulary.scalars,
+    vocabulary.enums_and_flags,
+    names.message_tags,
+    fields.forms,
+    plain.structs,
+    fields.types,
+    plain.conditions,
+    fields.order,
+    vocabulary.used,
+)
+"""Rules of a spec without versions."""
+
 
 class _Places(Protocol):
     def error(self, place: Place, text: str) -> SpecError: ...
@@ -57,6 +77,6 @@ def check(spec: Spec, places: _Places) -> None:
     Raises:
         SpecError: The spec violates a rule.
     """
-    for rule in RULES:
+    for rule in PLAIN_RULES if spec.plain else RULES:
         for place, text in rule(spec):
             raise places.error(place, text)

@@ -10,6 +10,9 @@ from codegen.yamlfile import Place
 Problem = tuple[Place, str]
 Rule = Callable[[Spec], Iterator[Problem]]
 
+INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int16", "int32", "int64")
+"""Wire types of integers."""
+
 COUNTS = ("uint8", "uint16", "uint32")
 """Wire types that a count or length may have."""
 
@@ -43,8 +46,9 @@ def label(entry: Entry) -> str:
         return "|".join(str(side.name) for side in entry.one_of)
     if entry.name:
         return entry.name
-    if entry.count or entry.length:
-        return f"{'count' if entry.count else 'length'} of {entry.count or entry.length}"
+    for key in ("count", "length", "end"):
+        if target := getattr(entry, key):
+            return f"{key} of {target}"
     return "?"
 
 

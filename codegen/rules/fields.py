@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from codegen.model import Entry, Spec
-from codegen.rules.common import COUNTS, Problem, entries, field_lists, is_tag, label, walk, wire
+from codegen.resolve import SIZES
+from codegen.rules.common import COUNTS, INTEGERS, Problem, entries, field_lists, is_tag, label, walk, wire
 from codegen.yamlfile import Place, unknown
 
-_FORMS = ("name", "count", "length", "one_of")
+_FORMS = ("name", "count", "length", "end", "one_of")
 _NOT_IN_CHOICE = ("type", "list_of", "tag", "literal", "when", "option", "source", "server", "doc")
 _NOT_IN_SIDE = ("when", "versions", "optional", "list_of", "one_of")
-_ELEMENTS = "integers, structs or tuples"
-_INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int32", "int64")
 
 
 def _given(entry: Entry, keys: tuple[str, ...]) -> list[str]:
@@ -37,6 +37,8 @@ def forms(spec: Spec) -> Iterator[Problem]:
             yield place, f"{name}: exactly one of `type` and `list_of` is wanted"
         elif (entry.count or entry.length) and (extra := _given(entry, ("list_of", "tag", "literal"))):
             yield (*place, extra[0]), f"{name}: a count or length has no `{extra[0]}`"
+        elif entry.end and (entry.type is None or entry.literal is None):
+            yield place, f"{name}: an end is a constant: write `type` and `literal`"
         elif entry.list_of is not None and (extra := _given(entry, ("tag", "literal"))):
             yield (*place, extra[0]), f"{name}: a list has no `{extra[0]}`"
 
@@ -51,14 +53,27 @@ def types(spec: Spec) -> Iterator[Problem]:
             else:
                 yield from _type(spec, place, name, entry)
         elif entry.list_of in spec.scalars:
-            if spec.scalars[entry.list_of].wire not in _INTEGERS:
-                text = f"a list of `{entry.list_of}` cannot be read; lists are of {_ELEMENTS}"
+            if not _can_repeat(spec, entry.list_of):
+                text = f"a list of `{entry.list_of}` cannot be read; lists are of {_elements(spec)}"
                 yield (*place, "list_of"), f"{name}: {text}"
         elif entry.list_of is not None and entry.list_of not in (spec.structs | spec.tuples):
-            integers = [name for name, scalar in spec.scalars.items() if scalar.wire in _INTEGERS]
+            integers = [name for name in spec.scalars if _can_repeat(spec, name)]
             text = unknown("type", entry.list_of, [*integers, *spec.structs, *spec.tuples])
-            text = f"lists are of {_ELEMENTS}: {text}"
+            text = f"lists are of {_elements(spec)}: {text}"
             yield (*place, "list_of"), f"{name}: {text}"
+
+
+def _elements(spec: Spec) -> str:
+    """Return in words what lists can hold."""
+    return (
+        "integers, strings, bytes with `length` or structs" if spec.plain else "integers, structs or tuples"
+    )
+
+
+def _can_repeat(spec: Spec, name: str) -> bool:
+    """Return whether a list can have elements of this scalar type: their size must be known."""
+    scalar = spec.scalars[name]
+    return scalar.wire in INTEGERS or (spec.plain and (scalar.wire == "cstring" or scalar.length is not None))
 
 
 def _unknown_type(name: str, known: Iterable[str], spec: Spec) -> str:
@@ -78,8 +93,31 @@ def _type(spec: Spec, place: Place, name: str, entry: Entry) -> Iterator[Problem
     if (entry.count or entry.length) and its_wire not in COUNTS:
         text = f"a count or length is one of {', '.join(COUNTS)}, not `{entry.type}`"
         yield (*place, "type"), f"{name}: {text}"
-    if entry.literal is not None and (its_wire != "uint8" or not 0 <= entry.literal < 256):
+    if entry.literal is not None and not spec.plain and (its_wire, entry.literal) not in _LITERALS:
         yield (*place, "literal"), f"{name}: a literal is a number from 0 to 255 of type uint8"
+    elif entry.literal is not None and (text := _literal(spec, entry)):
+        yield (*place, "literal"), f"{name}: {text}"
+
+
+_LITERALS = {("uint8", value) for value in range(256)}
+"""Constants of a spec with versions."""
+
+
+def _literal(spec: Spec, entry: Entry) -> str:
+    """Return what is wrong with a constant; empty if nothing is."""
+    its_wire = wire(spec, entry)
+    if its_wire in INTEGERS:
+        bits = SIZES[its_wire] * 8
+        low, high = (-(1 << bits - 1), 1 << bits - 1) if its_wire[0] == "i" else (0, 1 << bits)
+        valid = isinstance(entry.literal, int) and low <= entry.literal < high
+        return "" if valid else f"a literal of type {entry.type} is a number from {low} to {high - 1}"
+    size = spec.scalars[entry.type].size if entry.type in spec.scalars else None
+    if size is None:
+        return "a literal is an integer, or bytes with a `size`"
+    digits = "" if isinstance(entry.literal, int) else str(entry.literal)
+    if not re.fullmatch(f"([0-9a-fA-F]{{2}} ?){{{size}}}", digits):
+        return f"a literal of type {entry.type} is {size} bytes, as text of hexadecimal digits"
+    return ""
 
 
 def conditions(spec: Spec) -> Iterator[Problem]:
@@ -97,8 +135,8 @@ def conditions(spec: Spec) -> Iterator[Problem]:
                 given = ", ".join(entry.when)
                 text = f"`when` takes a context or one value of streaming, not `{given}`"
                 yield at, f"{name}: {text}"
-            elif entry.when["streaming"] not in streaming:
-                text = unknown("value", entry.when["streaming"], streaming)
+            elif (value := str(entry.when["streaming"])) not in streaming:
+                text = unknown("value", value, streaming)
                 yield at, f"{name}: `streaming`: {text}"
 
 
@@ -110,7 +148,7 @@ def order(spec: Spec) -> Iterator[Problem]:
         for i, entry in enumerate(fields):
             here = (*place, i)
             name = f"{owner}.{label(entry)}"
-            if i and wire(spec, fields[i - 1]) == "rest":
+            if i and wire(spec, fields[i - 1]) == "rest" and not _apart(fields[i - 1], entry):
                 text = "nothing can follow a field that takes the rest of the message"
                 yield here, f"{name}: {text}"
             sides = [((*here, "one_of", j), side) for j, side in enumerate(entry.one_of or ())]
@@ -123,7 +161,14 @@ def order(spec: Spec) -> Iterator[Problem]:
                     yield here, f"{owner}: a second {kind} of `{target}`"
                 if target is not None:
                     pending[kind, target] = i
-            if entry.name is None or not (needs := _needs(spec, entry)):
+            if entry.end is not None and (not i or fields[i - 1].name != entry.end):
+                yield (*here, "end"), f"{name}: an end comes directly after its list"
+            elif entry.end is not None and fields[i - 1].list_of is None:
+                yield (*here, "end"), f"{name}: only a list has an end"
+            elif entry.end is not None and fields[i - 1].when != entry.when:
+                yield here, f"{name}: its list has another condition"
+            ended = i + 1 < len(fields) and fields[i + 1].end is not None
+            if entry.name is None or ended or not (needs := _needs(spec, entry)):
                 continue
             if (needs, entry.name) not in pending:
                 what = f"{{{needs}: {entry.name}, type: uint32, doc: …}}"
@@ -137,10 +182,20 @@ def order(spec: Spec) -> Iterator[Problem]:
             yield (*place, i), f"{owner}: a {kind} of `{target}`, but no such {what} follows"
 
 
+def _apart(one: Entry, other: Entry) -> bool:
+    """Return whether no message has both entries, because they need different values of one field."""
+    return (
+        isinstance(one.when, dict)
+        and isinstance(other.when, dict)
+        and (one.when.keys() == other.when.keys() and one.when != other.when)
+    )
+
+
 def _needs(spec: Spec, entry: Entry) -> str:
     if entry.list_of is not None:
         return "count"
-    return "length" if wire(spec, entry) == "bytes" else ""
+    is_open = wire(spec, entry) == "bytes" and not (scalar := spec.scalars[entry.type or ""]).size
+    return "length" if is_open and not scalar.length else ""
 
 
 def choices(spec: Spec) -> Iterator[Problem]:

@@ -112,5 +112,5 @@ def summaries(spec: Spec) -> Iterator[Problem]:
 def message_tags(spec: Spec) -> Iterator[Problem]:
     """Check that a message tag is one character and that no two messages of a protocol have the same tag."""
     for protocol in spec.protocols.values():
-        messages = {name: message.tag for name, message in protocol.messages.items()}
+        messages = {name: one.tag for name, one in protocol.messages.items() if one.tag is not None}
         yield from tags(("messages",), messages, "tag")

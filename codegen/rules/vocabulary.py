@@ -36,6 +36,22 @@ def types_of_tables(spec: Spec) -> Iterator[Problem]:
             yield ("scalars", name, "arrow"), f"{name}: {scalar.wire} needs Arrow {arrow}"
 
 
+def scalars(spec: Spec) -> Iterator[Problem]:
+    """Check that only a scalar of bytes has a size or a length before it, and `null` only with a length."""
+    for name, scalar in spec.scalars.items():
+        place, given = ("scalars", name), [key for key in ("size", "length") if getattr(scalar, key)]
+        if scalar.wire != "bytes" and given:
+            yield (*place, given[0]), f"{name}: only `wire: bytes` has a `{given[0]}`, not `{scalar.wire}`"
+        elif len(given) > 1:
+            yield (*place, "size"), f"{name}: bytes have a `size` or a `length` before them, not both"
+        elif scalar.size is not None and not 0 < scalar.size < 1 << 16:
+            yield (*place, "size"), f"{name}: a size is a number from 1 to 65535, not {scalar.size}"
+        elif scalar.null is not None and not (scalar.length or "").startswith("int"):
+            yield (*place, "null"), f"{name}: `null` needs a signed `length`, such as int32"
+        elif scalar.null is not None and not -128 <= scalar.null < 0:
+            yield (*place, "null"), f"{name}: the length for NULL is negative, such as -1, not {scalar.null}"
+
+
 def oids(spec: Spec) -> Iterator[Problem]:
     """Check that each OID belongs to only one built-in type or array type."""
     seen: dict[int, str] = {}

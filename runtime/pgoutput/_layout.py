@@ -10,7 +10,7 @@ import msgspec
 
 Kind = Literal[
     "integer", "bool", "enum", "flags", "string", "bytes", "rest", "list", "tuple",
-    "choice", "count", "length", "literal",
+    "choice", "count", "length", "literal", "fixed", "counted",
 ]  # fmt: skip
 
 
@@ -55,10 +55,19 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     """Condition under which the field is present: `in_stream` or `streaming = parallel`; None if the field is
     always present."""
     size: int = 0
-    """Size of a fixed-width field, or of a tuple's column count, in bytes; otherwise 0."""
+    """Size of a fixed-width field, of a tuple's column count, or of the length before the bytes of a field of
+    kind `counted`, in bytes; otherwise 0."""
     signed: bool = False
     literal: int | None = None
     """The only valid value of a field of kind `literal`; None for other kinds."""
+    contents: bytes | None = None
+    """The only valid bytes of a field of kind `literal` that is not an integer; None for other fields."""
+    null: int | None = None
+    """Length that stands for None instead of bytes, in a field of kind `counted`; None if there is none."""
+    end: bytes = b""
+    """Bytes that follow the last element of a list without a count; empty if a count precedes the list."""
+    case: tuple[str, int] | None = None
+    """Name and value of the field on which `when` depends; None if `when` depends on no field."""
     tag: str | None = None
     """Tag byte that precedes a tuple on the wire, as a character; None if no tag precedes the field."""
     means: str | None = None
@@ -79,12 +88,14 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     """Forms that the cells of a tuple can have."""
 
     @property
-    def element(self) -> Literal["number", "struct", "tuple"] | None:
+    def element(self) -> Literal["number", "struct", "tuple", "string", "counted"] | None:
         """What the elements of a list are; None if the field is not a list."""
         if self.kind != "list":
             return None
         item = self.fields[0]
-        return "struct" if item.name else "tuple" if item.kind == "tuple" else "number"
+        if item.name:
+            return "struct"
+        return item.kind if item.kind in ("tuple", "string", "counted") else "number"
 
     @property
     def holds_tuples(self) -> bool:
@@ -148,11 +159,14 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     messages: tuple[Message, ...]
     later: tuple[Message, ...] = ()
     """Messages that exist only in later protocol versions. Error messages say which version has them."""
+    length_size: int = 0
+    """Size of the length after the tag, in bytes. The length counts itself and what follows it. 0 if messages
+    have no length."""
 
     @cached_property
     def by_tag(self) -> Mapping[int, Message]:
         """Layouts of the messages, by tag byte."""
-        return {ord(message.tag): message for message in self.messages}
+        return {ord(message.tag): message for message in self.messages if message.tag}
 
     @cached_property
     def by_name(self) -> Mapping[str, Message]:
@@ -167,4 +181,4 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def label(self) -> str:
         """Name of the protocol for use in error messages."""
-        return "the replication protocol" if self.version is None else f"protocol version {self.version}"
+        return f"the {self.name} protocol" if self.version is None else f"protocol version {self.version}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, TypeAlias
 
 from pgoutput import messages
@@ -20,24 +21,24 @@ _Problem: TypeAlias = tuple[str | None, str]
 text."""
 
 
-def explain_encode(protocol: Protocol, message: object) -> EncodeError:
-    """Return an EncodeError that says why a codec could not encode a message.
+def explain_encode(protocol: Protocol, message: object, classes: ModuleType = messages) -> EncodeError:
+    """Return an EncodeError that says why a codec could not encode a message of the module `classes`.
 
     Raises:
-        TypeError: The object is not a message of `pgoutput.messages`.
+        TypeError: The object is not a message of `classes`.
     """
     name = type(message).__name__
-    if not isinstance(message, messages.Message):
-        raise TypeError(f"a message of pgoutput.messages is expected, not {_kind(message)}") from None
+    if not isinstance(message, classes.Message):
+        raise TypeError(f"a message of {classes.__name__} is expected, not {_kind(message)}") from None
     layout = protocol.by_name.get(name)
-    if layout is None or type(message) is not getattr(messages, name):
+    if layout is None or type(message) is not getattr(classes, name):
         text = f"{protocol.label} has no message {name}{_hint(protocol, name)}"
         return EncodeError(text, message=name, field=None)
     unexplained = f"{name}: the codec refuses what the layout accepts; please report this"
     return find_problem(protocol, message) or EncodeError(unexplained, message=name, field=None)
 
 
-def find_problem(protocol: Protocol, message: messages.Message) -> EncodeError | None:
+def find_problem(protocol: Protocol, message: Any) -> EncodeError | None:
     """Return an EncodeError for the first invalid field of a message; None if the message is valid.
 
     Args:
@@ -56,9 +57,10 @@ def _hint(protocol: Protocol, name: str) -> str:
     for later in protocol.later:
         if later.name == name:
             return f": it came with version {later.since}"
-    if protocol.version is None:
+    if protocol.name == "replication":
         return ": it travels inside XLogData, and the codecs of the protocol versions write it"
-    return ": pgoutput.envelope writes the messages of the replication protocol"
+    is_envelope = protocol.version is not None
+    return ": pgoutput.envelope writes the messages of the replication protocol" if is_envelope else ""
 
 
 def _problems(protocol: Protocol, fields: tuple[Field, ...], value: Any, path: str) -> Iterator[_Problem]:
@@ -70,6 +72,8 @@ def _problems(protocol: Protocol, fields: tuple[Field, ...], value: Any, path: s
     for field in fields:
         if field.kind == "choice":
             yield from _choice_problems(field, value, path)
+        elif field.case is not None:
+            yield from _case_problems(protocol, field, value, path)
         elif field.of is not None:
             yield from _size_problems(field, getattr(value, field.of), path)
         elif field.when is not None:
@@ -86,6 +90,19 @@ def _problems(protocol: Protocol, fields: tuple[Field, ...], value: Any, path: s
                     path + field.name,
                     f"is missing: {present[0].name} is given, and they are sent together ({when})",
                 )
+
+
+def _case_problems(protocol: Protocol, field: Field, value: Any, path: str) -> Iterator[_Problem]:
+    """Yield the problems of a field that depends on the value of an earlier field."""
+    assert field.case is not None
+    item = None if field.kind == "literal" else getattr(value, field.of or field.name)
+    if getattr(value, field.case[0]) != field.case[1]:
+        if item is not None:
+            yield path + (field.of or field.name), f"is sent only if {field.when}, so it must be None"
+    elif field.of is not None:
+        yield from _size_problems(field, item, path)
+    elif field.kind != "literal":
+        yield from _value_problems(protocol, field, item, path + field.name)
 
 
 def _choice_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
@@ -123,6 +140,10 @@ def _value_problems(protocol: Protocol, field: Field, value: Any, path: str) -> 
             yield from _text_problems(value, path, zero=False)
         case "bytes" | "rest" if not isinstance(value, bytes):
             yield path, f"bytes are expected, not {_kind(value)}"
+        case "fixed" if not isinstance(value, bytes) or len(value) != field.size:
+            yield path, f"{field.size} bytes are expected, not {_kind(value)}"
+        case "counted":
+            yield from _counted_problems(field, value, path)
         case "tuple":
             yield from _tuple_problems(field, value, path)
         case "list":
@@ -176,14 +197,35 @@ def _list_problems(protocol: Protocol, field: Field, value: Any, path: str) -> I
         yield path, f"a tuple is expected, not {_kind(value)}"
         return
     for i, item in enumerate(value):
-        if field.element == "number":
-            yield from _integer_problems(field.fields[0], item, f"{path}[{i}]")
-        elif field.element == "tuple":
-            yield from _tuple_problems(field.fields[0], item, f"{path}[{i}]")
+        if field.element != "struct":
+            yield from _value_problems(protocol, field.fields[0], item, f"{path}[{i}]")
         elif type(item).__name__ != field.type:
             yield f"{path}[{i}]", f"a {field.type} is expected, not {_kind(item)}"
         else:
             yield from _problems(protocol, field.fields, item, f"{path}[{i}].")
+        if field.end and _first_bytes(field.fields[0], item).startswith(field.end):
+            yield f"{path}[{i}]", "its first bytes would end the list"
+
+
+def _first_bytes(field: Field, item: Any) -> bytes:
+    """Return the first bytes of a valid element of a list, of which `field` is the first or only field."""
+    if field.element is None and field.kind == "string":
+        return escaped_bytes(getattr(item, field.name) if field.name else item) + b"\0"
+    if field.kind in ("count", "length"):
+        return len(getattr(item, field.of or "")).to_bytes(field.size)
+    if field.kind == "integer":
+        value: int = getattr(item, field.name) if field.name else item
+        return value.to_bytes(field.size, signed=field.signed)
+    return b""
+
+
+def _counted_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
+    if value is None and field.null is not None:
+        return
+    if not isinstance(value, bytes):
+        yield path, f"bytes are expected, not {_kind(value)}"
+    elif len(value) >> field.size * 8 - field.signed:
+        yield path, f"{len(value)} bytes do not fit into the Int{field.size * 8} before them"
 
 
 def _kind(value: object) -> str:

@@ -8,6 +8,7 @@ accepts the same messages as the codecs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count, takewhile
 from typing import Any
 
 import msgspec
@@ -52,11 +53,14 @@ def walk(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> It
             `streaming`.
     """
     message = _message(protocol, data)
-    tag = f"Byte1('{message.tag}')"
-    yield Piece(0, 1, "tag", "", tag, message.tag, f"{message.title}. {message.doc}")
     reader = _Reader(message, data)
+    if message.tag:
+        tag = f"Byte1('{message.tag}')"
+        yield Piece(0, 1, "tag", "", tag, message.tag, f"{message.title}. {message.doc}")
+    if protocol.length_size:
+        yield reader.length(protocol.length_size)
     for field in message.fields:
-        if applies(field, in_stream, streaming):
+        if reader.has(field) if field.case else applies(field, in_stream, streaming):
             yield from _READERS[field.kind](reader, field, field.name)
     if reader.pos != len(data):
         text = f"the message ends here, {len(data) - reader.pos} more bytes follow"
@@ -79,6 +83,8 @@ def explain_decode(protocol: Protocol, data: bytes, in_stream: bool, streaming: 
 
 
 def _message(protocol: Protocol, data: bytes) -> Message:
+    if not protocol.by_tag:
+        return protocol.messages[0]
     if not data:
         raise DecodeError("no bytes: a message has at least its tag")
     if (message := protocol.by_tag.get(data[0])) is not None:
@@ -95,7 +101,7 @@ def _message(protocol: Protocol, data: bytes) -> Message:
                 )
             raise DecodeError(text, message=later.name)
     text = f"{protocol.label} has no message with the tag {tag}"
-    if data[:1] == messages.XLogData.wire_tag:
+    if protocol.name == "pgoutput" and data[:1] == messages.XLogData.wire_tag:
         text += "; it is the tag of XLogData: decode that with pgoutput.envelope, then its data"
     raise DecodeError(text)
 
@@ -117,8 +123,10 @@ class _Reader:
     def __init__(self, message: Message, data: bytes) -> None:
         self.message = message
         self.data = data
-        self.pos = 1
+        self.pos = len(message.tag)
         self.sizes: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
+        """Values of the integer fields read so far, by name."""
 
     def error(self, path: str, text: str, back: int = 0) -> DecodeError:
         """Return a DecodeError whose offset is `back` bytes before the read position."""
@@ -130,6 +138,26 @@ class _Reader:
             field=path or None,
             offset=offset,
         )
+
+    def at(self, end: bytes) -> bool:
+        """Return whether the next bytes are `end`."""
+        return self.data.startswith(end, self.pos)
+
+    def has(self, field: Field) -> bool:
+        """Return whether the message has a field that depends on the value of an earlier field."""
+        assert field.case is not None
+        name, value = field.case
+        return self.numbers.get(name) == value
+
+    def length(self, size: int) -> Piece:
+        """Read the length of the message, which must be the length of the data."""
+        notation = f"Int{size * 8}"
+        length = self.integer(size, "length", notation, signed=True)
+        expected = len(self.data) - self.pos + size
+        if length != expected:
+            raise self.error("length", f"{expected} is expected, {length} is there", back=size)
+        text = "Length of the message without its tag, in bytes."
+        return Piece(self.pos - size, self.pos, "length", "", notation, length, text)
 
     def bytes(self, size: int, path: str, what: str) -> bytes:
         left = len(self.data) - self.pos
@@ -152,13 +180,19 @@ def _read_integer(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     value = reader.integer(field.size, path, field.notation, field.signed)
     if field.of is not None:
         reader.sizes[field.of] = value
+    reader.numbers[field.name] = value
     yield reader.piece(field.size, path, field, value)
 
 
 def _read_literal(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
-    value = reader.integer(field.size, path, field.notation)
-    if value != field.literal:
-        raise reader.error(path, f"{field.literal} is expected, {value} is there", back=field.size)
+    value: object
+    if field.contents is not None:
+        value = reader.bytes(field.size, path, field.notation)
+    else:
+        value = reader.integer(field.size, path, field.notation, field.signed)
+    expected = field.literal if field.contents is None else field.contents
+    if value != expected:
+        raise reader.error(path, f"{expected!r} is expected, {value!r} is there", back=field.size)
     yield reader.piece(field.size, path, field, value)
 
 
@@ -200,13 +234,32 @@ def _read_bytes(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     yield reader.piece(len(raw), path, field, raw)
 
 
+def _read_fixed(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    yield reader.piece(field.size, path, field, reader.bytes(field.size, path, "content"))
+
+
+def _read_counted(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    length = reader.integer(field.size, f"{path}.length", "the length of the value", field.signed)
+    notation, text = f"Int{field.size * 8}", "Length of the value."
+    yield Piece(reader.pos - field.size, reader.pos, f"{path}.length", "", notation, length, text)
+    if length == field.null:
+        return
+    if length < 0:
+        raise reader.error(f"{path}.length", f"a length of 0 or more is expected, not {length}", field.size)
+    yield reader.piece(length, path, field, reader.bytes(length, path, "content"))
+
+
 def _read_rest(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     raw = reader.bytes(len(reader.data) - reader.pos, path, "content")
     yield reader.piece(len(raw), path, field, raw)
 
 
 def _read_list(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
-    for i in range(reader.sizes[field.name]):
+    if field.end:
+        elements: Iterator[int] = takewhile(lambda i: not reader.at(field.end), count())
+    else:
+        elements = iter(range(reader.sizes[field.name]))
+    for i in elements:
         for inner in field.fields:
             below = f"{path}[{i}].{inner.name}" if inner.name else f"{path}[{i}]"
             yield from _READERS[inner.kind](reader, inner, below)
@@ -274,4 +327,6 @@ _READERS: Mapping[str, Callable[[_Reader, Field, str], Iterator[Piece]]] = {
     "list": _read_list,
     "tuple": _read_tuple,
     "choice": _read_choice,
+    "fixed": _read_fixed,
+    "counted": _read_counted,
 }

@@ -9,6 +9,7 @@ import enum
 import operator
 import re
 from datetime import UTC, datetime, timedelta
+from struct import Struct
 from typing import Final, TypeAlias, TypeVar
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -125,6 +126,59 @@ def known_bits(value: int, mask: int) -> int:
     if bits & ~mask:
         raise ValueError(f"unknown bits {bits & ~mask:#x}")
     return bits
+
+
+def read_counted(data: bytes, pos: int, prefix: Struct, null: int | None) -> tuple[bytes | None, int]:
+    """Return the bytes whose length precedes them, and the position after them; None for the length `null`.
+
+    Raises:
+        ValueError: The length is negative, or exceeds the data.
+        struct.error: The data ends in the length.
+    """
+    (size,) = prefix.unpack_from(data, pos)
+    start = pos + prefix.size
+    if size == null:
+        return None, start
+    end = start + size
+    if size < 0 or end > len(data):
+        raise ValueError
+    return data[start:end], end
+
+
+def write_counted(value: bytes | None, prefix: Struct, null: int | None) -> bytes:
+    """Return bytes with their length before them; for None, only the length `null`.
+
+    Raises:
+        ValueError: `value` is not bytes, or it is None and there is no length for it.
+        struct.error: The length does not fit into the prefix.
+    """
+    if value is None and null is not None:
+        return prefix.pack(null)
+    if not isinstance(value, bytes):
+        raise ValueError
+    return prefix.pack(len(value)) + value
+
+
+def exact(value: object, size: int) -> bytes:
+    """Return `value`, if it has `size` bytes.
+
+    Raises:
+        ValueError: `value` is not bytes, or has another size.
+    """
+    if not isinstance(value, bytes) or len(value) != size:
+        raise ValueError
+    return value
+
+
+def not_ending(element: bytes, end: bytes) -> bytes:
+    """Return an encoded element of a list, if it does not begin with the bytes that end the list.
+
+    Raises:
+        ValueError: A decoder would take the element for the end of the list.
+    """
+    if element.startswith(end):
+        raise ValueError
+    return element
 
 
 def format_lsn(lsn: int) -> str:

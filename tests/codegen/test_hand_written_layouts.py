@@ -20,6 +20,7 @@ RUNTIME = ROOT / "runtime/pgoutput"
 
 ALLOWED = {
     "_walk.py": "reads the fields that the layouts list",
+    "wire.py": "bytes whose length precedes them, in the format that the codec gives",
     # PostgreSQL's frontend/backend protocol, which is another protocol with its own tags.
     "standin/authentication.py": "SASL messages",
     "standin/backend.py": "transaction status in ReadyForQuery",

@@ -29,6 +29,9 @@ WRONG_KEYS_AND_TYPES = re.compile(
 )
 """Pattern of the errors about wrong keys and types, which the JSON Schema finds too."""
 
+NOT_IN_SCHEMA = ("no tag", "literal of several bytes")
+"""Names of mistakes that are none in a spec without versions, so that the JSON Schema does not find them."""
+
 
 def errors(value: Any, schema: dict[str, Any], path: str = "$") -> Iterator[str]:
     """Yield the paths at which a value violates a schema that has only the keywords `KEYWORDS`."""
@@ -72,7 +75,7 @@ def test_each_file_of_the_spec_names_the_schema(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "mistake",
-    [one for one in MISTAKES if WRONG_KEYS_AND_TYPES.search(one.words)],
+    [one for one in MISTAKES if WRONG_KEYS_AND_TYPES.search(one.words) and one.name not in NOT_IN_SCHEMA],
     ids=lambda mistake: mistake.name.replace(" ", "-"),
 )
 def test_the_schema_refuses_wrong_keys_and_types(spec: SpecCopy, mistake: Mistake) -> None:
