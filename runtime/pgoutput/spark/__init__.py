@@ -3,8 +3,10 @@
 - `PgoutputDataSource`: the data source `pgoutput`. It reads the messages, the committed changes, one table or
   the schema history of a recording, in batch and in streaming queries, and writes DataFrames as recordings.
 - `rows`: converts messages to rows for `createDataFrame` with the schemas in `pgoutput.schemas.spark`.
+- `from_pgoutput`, `to_pgoutput`: column functions that decode and encode messages one by one.
 - `lsn_text`: column function; LSNs as PostgreSQL writes them.
-- `decode`: decodes pgoutput messages in a column of any DataFrame.
+- `register_functions`: makes the column functions known to Spark SQL.
+- `decode`: decodes the messages of whole streams in a column of any DataFrame, with the changes of rows.
 - `replicate`: starts a streaming query that keeps one Delta table per relation equal to the source.
 - `replica_tables`: lists the Delta tables of a replica, with their errors and the reasons why they may
   differ.
@@ -19,7 +21,7 @@ require("spark", "pyspark", "pandas", "pyarrow", "deltalake")
 
 from pgoutput.replica import replica_tables
 from pgoutput.spark.decoding import decode
-from pgoutput.spark.functions import lsn_text
+from pgoutput.spark.functions import from_pgoutput, lsn_text, register_functions, to_pgoutput
 from pgoutput.spark.replication import replicate, write_feed
 from pgoutput.spark.rows import rows
 from pgoutput.spark.session import cluster_session, local_session
@@ -29,10 +31,13 @@ __all__ = [
     "PgoutputDataSource",
     "cluster_session",
     "decode",
+    "from_pgoutput",
     "local_session",
     "lsn_text",
+    "register_functions",
     "replica_tables",
     "replicate",
     "rows",
+    "to_pgoutput",
     "write_feed",
 ]
