@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -298,35 +299,95 @@ def test_a_dataframe_with_columns_of_the_added_names_is_refused(session: SparkSe
         decode(df, "value", proto_version=1, order_by="offset")
 
 
-def test_micro_batches_are_decoded_with_the_stored_messages_as_context(
-    session: SparkSession, tmp_path: Path
-) -> None:
-    """The second micro-batch has changes whose Relation message is in the first micro-batch."""
-    folder = tmp_path / "messages"
-    folder.mkdir()
-    stream = [
-        encode_for(one, 1)
-        for one in (RELATION, m.Insert(relation_oid=1, new=("1",)), m.Insert(relation_oid=1, new=("2",)))
+STREAMS = ("pg18_p4_par_msg", "pg16_p4_par_2pc")
+"""Streams with stream blocks and schema changes, of one set of options."""
+
+
+def write_kafka_files(folder: Path, cuts: Sequence[int], again: Sequence[int] = ()) -> None:
+    """Write a file for each micro-batch, with the messages of `STREAMS` up to the next cut, shuffled.
+
+    The partition has the number of the stream. The rows at the offsets `again` are repeated in the last file.
+    """
+    streams = [[sample.data for sample in corpus.read(name)[2]] for name in STREAMS]
+    bounds = [0, *cuts, max(map(len, streams))]
+    for number, (begin, end) in enumerate(pairwise(bounds)):
+        rows = [
+            {"topic": "wal", "partition": partition, "offset": offset, "value": data}
+            for partition, stream in enumerate(streams)
+            for offset, data in enumerate(stream)
+            if begin <= offset < end or (end == bounds[-1] and offset in again)
+        ]
+        random.Random(number).shuffle(rows)
+        file = folder / f"{number}.parquet"
+        parquet.write_table(pa.Table.from_pylist(rows), file)
+        os.utime(file, (number + 1, number + 1))  # Spark reads the oldest first
+
+
+def decode_files(session: SparkSession, folder: Path, mode: str = "PERMISSIVE") -> list[dict[str, Any]]:
+    """Decode the new files of a folder as a stream, one in each micro-batch; return all rows so far."""
+    schema = "topic string, partition long, offset long, value binary"
+    files = session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / "kafka"))
+    decoded = decode(
+        files,
+        "value",
+        proto_version=4,
+        streaming="parallel",
+        two_phase=True,
+        order_by="offset",
+        partition_by=["topic", "partition"],
+        mode=mode,
+    )
+    writer = decoded.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(folder / "decoded"))
+    query.awaitTermination()
+    found = session.read.parquet(str(folder / "decoded")).sort("partition", "offset").toArrow()
+    return list(found.to_pylist())
+
+
+def test_streams_are_decoded_exactly_once_across_restarts(session: SparkSession, tmp_path: Path) -> None:
+    """Stream blocks are open, and relations known, where a micro-batch and where a query ends."""
+    (tmp_path / "kafka").mkdir()
+    write_kafka_files(tmp_path / "kafka", [60, 200])
+    (tmp_path / "later").mkdir()
+    (tmp_path / "kafka" / "2.parquet").rename(tmp_path / "later" / "2.parquet")
+    decode_files(session, tmp_path)
+    (tmp_path / "later" / "2.parquet").rename(tmp_path / "kafka" / "2.parquet")
+    found = decode_files(session, tmp_path)
+    for partition, name in enumerate(STREAMS):
+        samples = corpus.read(name)[2]
+        df = kafka(session, [sample.data for sample in samples])
+        expected = rows(
+            decode(df, "value", proto_version=4, streaming="parallel", two_phase=True, order_by="offset")
+        )
+        compared = ["offset", "message", "changes", "_corrupt_record"]
+        assert [[row[key] for key in compared] for row in found if row["partition"] == partition] == [
+            [row[key] for key in compared] for row in expected
+        ]
+
+
+def test_late_and_repeated_rows_are_invalid(session: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "kafka").mkdir()
+    write_kafka_files(tmp_path / "kafka", [60, 200], again=[0, 150])
+    found = decode_files(session, tmp_path)
+    again = [row for row in found if row["_corrupt_record"]]
+    assert [(row["partition"], row["offset"], row["message"]) for row in again] == [
+        (partition, offset, None) for partition in range(2) for offset in (0, 150)
     ]
-    for number, part in enumerate([stream[:2], stream[2:]]):
-        positions = pa.array([2 * number + place for place in range(len(part))], pa.int64())
-        table = pa.table({"offset": positions, "value": pa.array(part, pa.binary())})
-        parquet.write_table(table, folder / f"{number}.parquet")
-        os.utime(folder / f"{number}.parquet", (number + 1, number + 1))  # Spark reads the oldest first
-    streaming = session.readStream.schema("offset long, value binary").option("maxFilesPerTrigger", 1)
-    with pytest.raises(ValueError, match=r"a streaming one has no end: store .* as its context"):
-        decode(streaming.parquet(str(folder)), "value", proto_version=1, order_by="offset")
-    found: list[list[Any]] = []
+    assert again[0]["_corrupt_record"] == "the row at 0 comes late or again: the stream was decoded up to 199"
+    assert len(found) == sum(len(corpus.read(name)[2]) for name in STREAMS) + 4
 
-    def take(batch: DataFrame, number: int) -> None:
-        stored = batch.sparkSession.read.parquet(str(folder))
-        decoded = decode(batch, "value", proto_version=1, order_by="offset", mode="FAILFAST", context=stored)
-        found.append([dict(change["after"]) for row in rows(decoded) for change in row["changes"] or ()])
 
-    checkpoint = str(tmp_path / "checkpoint")
-    writer = streaming.parquet(str(folder)).writeStream.foreachBatch(take)
-    writer.trigger(availableNow=True).option("checkpointLocation", checkpoint).start().awaitTermination()
-    assert found == [[{"id": "1"}], [{"id": "2"}]]
+def test_a_stream_that_begins_without_its_relations_is_invalid(session: SparkSession, tmp_path: Path) -> None:
+    """The error says what is missing; with FAILFAST the query ends, and goes on after a restart."""
+    (tmp_path / "kafka").mkdir()
+    change = {"topic": "wal", "partition": 0, "offset": 1, "value": DAMAGED[1]}
+    parquet.write_table(pa.Table.from_pylist([change]), tmp_path / "kafka" / "1.parquet")
+    with pytest.raises(
+        Exception, match="the message at 1: Insert: no Relation message has come for the OID 1"
+    ):
+        decode_files(session, tmp_path, "FAILFAST")
+    (row,) = decode_files(session, tmp_path)
+    assert row["_corrupt_record"] == "Insert: no Relation message has come for the OID 1"
 
 
 CONNECT = """
@@ -335,7 +396,7 @@ import sys
 import pyarrow as pa
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
-from pgoutput.spark import decode
+from pgoutput.spark import decode, from_pgoutput, register_functions, to_pgoutput
 from tests.codec import corpus
 
 samples = corpus.read("pg18_p4_par_msg")[2]
@@ -346,6 +407,11 @@ options = {"proto_version": 4, "order_by": df["offset"]}
 decoded = decode(df, "value", streaming="parallel", mode="FAILFAST", **options)
 print(type(decoded).__module__, decoded.where("message.type = 'Insert'").count())
 print(len(decoded.select("changes").collect()))
+register_functions(spark, proto_version=4)
+begins = spark.createDataFrame([(one.data,) for one in samples if one.data[:1] == b"B"], "value binary")
+same = to_pgoutput(from_pgoutput("value", proto_version=4), proto_version=4).alias("same")
+again = begins.select("value", same).where("same = value AND from_pgoutput(value).type = 'Begin'")
+print(again.count())
 try:
     decode(df, "value", streaming="on", mode="FAILFAST", **options).collect()
 except PythonException as error:
@@ -372,12 +438,13 @@ def test_decode_and_the_data_source_work_with_spark_connect(
     """`decode` runs in another process, which inherits this session's environment variables to find Java."""
     samples = corpus.read("pg18_p4_par_msg")[2]
     inserts = sum(isinstance(sample.message, m.Insert) for sample in samples)
+    begins = sum(isinstance(sample.message, m.Begin) for sample in samples)
     folder = recorded("pg18_p4_par_msg", 151)
     command = [sys.executable, "-c", CONNECT, str(folder), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     expected = in_order(changes(folder))
     assert done.stdout.splitlines() == [
-        *(f"pyspark.sql.connect.dataframe {inserts}", f"{len(samples)}", "True"),
+        *(f"pyspark.sql.connect.dataframe {inserts}", f"{len(samples)}", f"{begins}", "True"),
         *(f"{len(expected)}", "True None", "True"),
     ], done.stderr[-3000:]
     (written,) = (tmp_path / "out").glob("*.parquet")

@@ -1,15 +1,21 @@
-"""Rows of messages for `createDataFrame`, and the column functions."""
+"""Rows of messages for `createDataFrame`, and the column functions in batch, in streams and in SQL."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import PythonException
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from pgoutput import messages as m
 from pgoutput._message_rows import from_row
 from pgoutput.messages import Message
 from pgoutput.schemas import spark as schemas
-from pgoutput.spark import lsn_text, rows
+from pgoutput.spark import from_pgoutput, lsn_text, register_functions, rows, to_pgoutput
+from pgoutput.stream import encode_for
 from pgoutput.wire import format_lsn
 from tests.codec import corpus
 
@@ -56,3 +62,115 @@ def test_lsns_as_text(session: SparkSession) -> None:
     found = df.select(lsn_text("lsn"), lsn_text(df["lsn"])).collect()
     texts = [None if lsn is None else format_lsn(lsn) for lsn in lsns]
     assert [tuple(row) for row in found] == [(text, text) for text in texts]
+
+
+INVALID = [
+    b"",
+    b"I\0",
+    encode_for(m.StreamStart(xid=7, first_stream_segment=True), 2),
+    encode_for(m.Begin(final_lsn=1, commit_time=2, xid=3), 1) + b"more",
+]
+"""Messages that cannot be decoded by themselves."""
+
+ERRORS = [
+    "no bytes: a message has at least its tag",
+    "Insert.relation_oid at byte 1: 4 bytes of Int32 (Oid) are expected, 1 are left",
+    "StreamStart: from_pgoutput decodes no stream blocks: use decode",
+    "Begin",
+]
+
+
+def column_of(session: SparkSession, name: str, invalid: list[bytes]) -> DataFrame:
+    """Return the messages of a capture, a NULL, and invalid messages, in the column `value`."""
+    data = [*(sample.data for sample in corpus.read(name)[2]), None, *invalid]
+    return session.createDataFrame([*enumerate(data)], "n int, value binary").repartition(3)
+
+
+@pytest.mark.parametrize("name", ["pg18_p1_messages", "pg15_p1_on_2pc_slot", "pg18_p1_binary"])
+def test_each_message_becomes_a_struct_and_the_same_bytes_again(session: SparkSession, name: str) -> None:
+    samples = corpus.read(name)[2]
+    df = column_of(session, name, INVALID)
+    message = from_pgoutput("value", proto_version=2, two_phase=True)
+    decoded = df.select("n", message.alias("m")).cache()
+    assert decoded.select("m.*").columns == [*schemas.MESSAGES.names, "_corrupt_record"]
+    assert decoded.select("m.*").to(schemas.MESSAGES).count() == len(samples) + 5
+    found = decoded.select("n", "m.*").where("_corrupt_record IS NULL").sort("n").toArrow().to_pylist()
+    assert found.pop()["type"] is None  # the message is NULL
+    assert list(map(from_row, found)) == [sample.message for sample in samples]
+    errors = decoded.where("m._corrupt_record IS NOT NULL").sort("n").select("m.type", "m._corrupt_record")
+    assert all(
+        row[0] is None and row[1].startswith(text) for row, text in zip(errors.collect(), ERRORS, strict=True)
+    )
+    back = decoded.select("n", to_pgoutput("m", proto_version=2).alias("value")).sort("n").collect()
+    assert [row["value"] for row in back] == [*(sample.data for sample in samples), *[None] * 5]
+    decoded.unpersist()
+
+
+def test_messages_of_one_class_have_its_fields(session: SparkSession) -> None:
+    samples = corpus.read("pg18_p1_messages")[2]
+    df = column_of(session, "pg18_p1_messages", [])
+    origin = from_pgoutput("value", proto_version=1, message="Origin", mode="failfast")
+    found = df.select("n", origin.alias("o")).where("o IS NOT NULL").sort("n")
+    assert found.select("o.*").to(schemas.BY_MESSAGE["Origin"]).schema == schemas.BY_MESSAGE["Origin"]
+    expected = [(n, sample) for n, sample in enumerate(samples) if isinstance(sample.message, m.Origin)]
+    assert [row["n"] for row in found.collect()] == [n for n, _ in expected]
+    back = found.select(to_pgoutput(found["o"], proto_version=1, message="Origin"))
+    assert [row[0] for row in back.collect()] == [sample.data for _, sample in expected]
+
+
+def test_values_that_no_column_can_hold_are_rescued(session: SparkSession) -> None:
+    df = session.createDataFrame([(encode_for(RESCUED, 1),)], "value binary")
+    (row,) = df.select(from_pgoutput("value", proto_version=1).alias("m")).select("m.*").collect()
+    assert (row["origin_lsn"], row["name"]) == (None, None)
+    assert row["_rescued_data"] == {"origin_lsn": "80000000/0", "name": '{"text_hex":"636166e9"}'}
+    again = to_pgoutput(from_pgoutput("value", proto_version=1), proto_version=1)
+    assert df.where(again == df["value"]).count() == 1
+
+
+def test_functions_are_registered_in_sql(session: SparkSession) -> None:
+    samples = corpus.read("pg18_p1_messages")[2]
+    register_functions(session, proto_version=1, mode="FAILFAST")
+    column_of(session, "pg18_p1_messages", []).createOrReplaceTempView("messages")
+    commits = [format_lsn(one.message.commit_lsn) for one in samples if isinstance(one.message, m.Commit)]
+    query = """SELECT lsn_text(m.commit_lsn) FROM (SELECT n, from_pgoutput(value) AS m FROM messages)
+        WHERE m.type = 'Commit' ORDER BY n"""
+    assert [row[0] for row in session.sql(query).collect()] == commits
+    same = session.sql("SELECT count(*) FROM messages WHERE to_pgoutput(from_pgoutput(value)) = value")
+    assert same.collect()[0][0] == len(samples)
+    session.catalog.dropTempView("messages")
+
+
+def test_streams_are_decoded_row_by_row(session: SparkSession, tmp_path: Path) -> None:
+    column_of(session, "pg18_p1_messages", []).write.parquet(str(tmp_path / "in"))
+    stream = session.readStream.schema("n int, value binary").parquet(str(tmp_path / "in"))
+    decoded = stream.select(from_pgoutput("value", proto_version=1).alias("m")).select("m.type", "m.xid")
+    writer = decoded.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+    found = session.read.parquet(str(tmp_path / "out")).where("type = 'Begin'").count()
+    assert found == sum(isinstance(one.message, m.Begin) for one in corpus.read("pg18_p1_messages")[2])
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (lambda: from_pgoutput("value", proto_version=2, mode="FAILFAST"), "Insert.relation_oid at byte 1"),
+        (lambda: from_pgoutput("n", proto_version=2), "from_pgoutput takes a column of binary, not of int32"),
+    ],
+)
+def test_an_error_ends_the_action(session: SparkSession, column: Callable[[], Column], text: str) -> None:
+    df = session.createDataFrame([(0, INVALID[1])], "n int, value binary")
+    with pytest.raises(PythonException, match=text):
+        df.select(column()).collect()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"proto_version": 9}, "there is no protocol version 9"),
+        ({"mode": "DROPMALFORMED"}, "mode is one of PERMISSIVE, FAILFAST, not 'DROPMALFORMED'"),
+        ({"message": "Inserts"}, "there is no message 'Inserts'; the messages are Begin, LogicalMessage, "),
+    ],
+)
+def test_invalid_arguments_are_refused(session: SparkSession, arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        from_pgoutput("value", **{"proto_version": 1, **arguments})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -23,21 +22,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pgoutput._index import scatter
-from pgoutput.errors import DecodeError
 from pgoutput.messages import Streaming
+from pgoutput.spark.decoded_rows import add_decoded, sort_keys
+from pgoutput.spark.stream_decoding import decode_stream
 from pgoutput.stream import StreamDecoder
-from pgoutput.views import (
-    CONTEXT_TAGS,
-    DECODED,
-    Key,
-    KeyColumns,
-    UnorderedDecoder,
-    build_stream_context,
-    decoded_batch,
-    format_key,
-    key_at,
-)
+from pgoutput.views import CONTEXT_TAGS, DECODED, Key, UnorderedDecoder, build_stream_context
 
 _MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 _CORRUPT_SETTING: Final = "spark.sql.columnNameOfCorruptRecord"
@@ -65,17 +54,25 @@ def decode(
     streaming: Streaming = "off",
     two_phase: bool = False,
     order_by: Order,
+    partition_by: Order = (),
     mode: str = "PERMISSIVE",
     context: DataFrame | None = None,
 ) -> DataFrame:
     """Decode the pgoutput messages in a column.
 
     The rows are the messages of one stream, as in XLogData or as returned by
-    pg_logical_slot_peek_binary_changes, in any order and any partitions. `df` is evaluated twice. This call
-    collects in the driver the messages on which the decoding of other messages depends (relations, types,
-    stream blocks). An action on the result decodes each row with the collected messages, independently of
-    other rows. Both evaluations of `df` must give the same rows: cache `df`, or limit its range, for example
-    with Kafka's `endingOffsets`.
+    pg_logical_slot_peek_binary_changes, in any order and any partitions.
+
+    A batch DataFrame is evaluated twice. This call collects in the driver the messages on which the decoding
+    of other messages depends (relations, types, stream blocks). An action on the result decodes each row with
+    the collected messages, independently of other rows. Both evaluations of `df` must give the same rows:
+    cache `df`, or limit its range, for example with Kafka's `endingOffsets`.
+
+    A streaming DataFrame can have several replication streams, which `partition_by` tells apart. Its query
+    keeps these messages, and the order of the last row, in the state of each stream, in Spark's checkpoint.
+    So each row is decoded exactly once, also after a restart. All rows of one stream in a micro-batch are
+    sorted in the memory of one task. A row that comes late or again, which is one whose order is not after
+    the last row of an earlier micro-batch, or is that of another row, is an invalid message.
 
     The result has the unchanged columns of `df`, and these columns:
 
@@ -99,13 +96,17 @@ def decode(
             `StreamDecoder`).
         order_by: One or more columns that sort the messages as the server sent them, such as Kafka's
             `offset`, the `position` in a recording, or file and line. No two messages may have equal values.
-            LSNs are unsuitable: several messages can have the same LSN, and LSNs can decrease.
+            LSNs are unsuitable: several messages can have the same LSN, and LSNs can decrease. Of a streaming
+            DataFrame, integers, text, binary, dates or timestamps.
+        partition_by: Of a streaming DataFrame, one or more columns that have different values in different
+            replication streams, such as Kafka's `topic` and `partition`; empty if there is one stream.
         mode: What to do with invalid messages, and with changes of a relation without an earlier Relation
             message. As in Spark's own data sources: PERMISSIVE keeps such messages, DROPMALFORMED drops such
             messages, FAILFAST raises an error.
         context: A DataFrame with all messages on which the decoding depends, if `df` lacks some of these: for
             a micro-batch, the table with all earlier messages. `context` needs the same columns as `df`.
-            `column` and `order_by` are evaluated on both DataFrames, so pass column names.
+            `column` and `order_by` are evaluated on both DataFrames, so pass column names. Not for a
+            streaming DataFrame, whose query keeps these messages.
 
     Raises:
         ValueError: An argument is invalid, or `order_by` is equal for two of the collected messages.
@@ -118,16 +119,22 @@ def decode(
     decoder = make_decoder()
     if mode.upper() not in _MODES:
         raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
-    sources = [df] if context is None else [df, context]
-    if any(source.isStreaming for source in sources):
+    partitions = [partition_by] if isinstance(partition_by, str | Column) else list(partition_by)
+    if df.isStreaming:
+        if context is not None:
+            raise ValueError("a streaming DataFrame needs no context: its query keeps earlier messages")
+    elif partitions or (context is not None and context.isStreaming):
         raise ValueError(
-            "decode first reads all Relation messages of the DataFrame, and a streaming one has no end: "
-            "store the messages and decode the stored table, or decode each micro-batch in foreachBatch with "
-            "the stored table as its context, since a micro-batch lacks earlier Relation messages"
+            "partition_by is for streaming DataFrames, and context is a batch DataFrame: decode each "
+            "replication stream of a batch DataFrame by itself"
         )
     order, data = _make_expressions(column, order_by)
     _check_types(df.select(order, data).schema)
     added = _added_fields(df, mode.upper())
+    schema = StructType([*df.schema, *added])
+    rows = df.select("*", functions.struct(order, data).alias("_pgoutput"))
+    if df.isStreaming:
+        return decode_stream(rows, partitions, make_decoder, mode.upper(), schema)
     first_pass = _collect_context(df if context is None else context, order, data)
     stream_context = build_stream_context(first_pass, decoder)
 
@@ -135,20 +142,12 @@ def decode(
         placed = UnorderedDecoder(stream_context, make_decoder())
         for batch in batches:
             ordering, messages = batch.columns[-1].flatten()
-            keys = _sort_keys(ordering)
+            keys = sort_keys(ordering)
             decoded = placed.decode(keys, messages)
-            if failfast and decoded.errors:
-                raise _first_error(decoded.errors, keys)
-            errors = _error_texts(decoded.errors, len(batch))
-            arrays = [*batch.columns[:-1], *decoded_batch(decoded).columns, errors]
-            if drop:
-                arrays = [array.filter(arrays[-1].is_null()) for array in arrays]
-            yield pa.RecordBatch.from_arrays(arrays[: len(names)], names)
+            others = batch.drop_columns(["_pgoutput"])
+            yield add_decoded(others, keys, decoded, mode.upper(), schema.names)
 
-    drop, failfast = mode.upper() == "DROPMALFORMED", mode.upper() == "FAILFAST"
-    schema = StructType([*df.schema, *added])
-    names = schema.names
-    return df.select("*", functions.struct(order, data).alias("_pgoutput")).mapInArrow(convert, schema)
+    return rows.mapInArrow(convert, schema)
 
 
 def _make_expressions(column: str | Column, order_by: Order) -> tuple[Column, Column]:
@@ -200,35 +199,5 @@ def _collect_context(df: DataFrame, order: Column, data: Column) -> Iterator[tup
     tags = [functions.lit(tag) for tag in CONTEXT_TAGS]
     found = df.where(functions.substring(data, 1, 1).isin(*tags)).select(order, data)
     for batch in found.toArrow().to_batches():
-        keys = zip(*(column.to_pylist() for column in _sort_keys(batch.column(0))), strict=True)
+        keys = zip(*(column.to_pylist() for column in sort_keys(batch.column(0))), strict=True)
         yield from zip(keys, batch.column(1).to_pylist(), strict=True)
-
-
-def _sort_keys(order: pa.StructArray) -> list[pa.Array]:
-    """Return the columns that sort the messages, with the fields of nested structs as separate columns."""
-    columns = [order]
-    while any(pa.types.is_struct(column.type) for column in columns):
-        columns = [
-            field
-            for column in columns
-            for field in (column.flatten() if pa.types.is_struct(column.type) else [column])
-        ]
-    return list(map(_comparable, columns))
-
-
-def _comparable(column: pa.Array) -> pa.Array:
-    """Return values that Python sorts as Spark does. Timestamps become integers, which have no time zone."""
-    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-
-
-def _first_error(errors: Mapping[int, DecodeError], keys: KeyColumns) -> DecodeError:
-    """Return the error of the first row that has an error, with the sort key of the row in its text."""
-    row = min(errors)
-    text = f"the message at {format_key(key_at(keys, row))}: {errors[row]}"
-    return DecodeError(text, message=errors[row].message, field=errors[row].field, offset=errors[row].offset)
-
-
-def _error_texts(errors: Mapping[int, DecodeError], rows: int) -> pa.StringArray:
-    """Return the text of each row's decoding error; NULL for rows without an error."""
-    indices = np.array(list(errors), np.int64)
-    return scatter([str(error) for error in errors.values()], indices, rows, pa.string())

@@ -100,12 +100,12 @@ def lsn_text(lsn: str | Column) -> Column:
 
 
 def register_functions(
-    spark: SparkSession, *, proto_version: int, two_phase: bool = False, mode: str = "PERMISSIVE"
+    session: SparkSession, *, proto_version: int, two_phase: bool = False, mode: str = "PERMISSIVE"
 ) -> None:
     """Make `from_pgoutput(binary)`, `to_pgoutput(struct)` and `lsn_text(bigint)` known to Spark SQL.
 
     Args:
-        spark: The session whose SQL gets the functions.
+        session: The session whose SQL gets the functions.
         proto_version: Protocol version of the messages.
         two_phase: As in `from_pgoutput`.
         mode: As in `from_pgoutput`.
@@ -113,10 +113,10 @@ def register_functions(
     Raises:
         ValueError: An argument is invalid.
     """
-    spark.udf.register("from_pgoutput", _decoder(proto_version, None, two_phase, mode))
-    spark.udf.register("to_pgoutput", _encoder(proto_version, None))
+    session.udf.register("from_pgoutput", _decoder(proto_version, None, two_phase, mode))
+    session.udf.register("to_pgoutput", _encoder(proto_version, None))
     text = "concat(hex(shiftrightunsigned(lsn, 32)), '/', hex(lsn & 4294967295))"
-    spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION lsn_text(lsn BIGINT) RETURNS STRING RETURN {text}")
+    session.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION lsn_text(lsn BIGINT) RETURNS STRING RETURN {text}")
 
 
 def _decoder(proto_version: int, message: str | None, two_phase: bool, mode: str) -> Any:
@@ -124,7 +124,8 @@ def _decoder(proto_version: int, message: str | None, two_phase: bool, mode: str
     StreamDecoder(proto_version, two_phase=two_phase)  # refuses unknown versions
     if mode.upper() not in _MODES:
         raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
-    read = _schema(message)
+    _check_name(message)
+    read = schemas.BY_MESSAGE[message] if message else schemas.MESSAGES
     is_permissive = mode.upper() == "PERMISSIVE"
     returned = pa.schema([*read, _CORRUPT]) if is_permissive else read
 
@@ -163,7 +164,7 @@ def _index(data: pa.Array, decoder: StreamDecoder) -> tuple[MessageIndex, dict[i
 def _encoder(proto_version: int, message: str | None) -> Any:
     """Return the function behind `to_pgoutput`, as a user-defined function of Spark."""
     StreamDecoder(proto_version)  # refuses unknown versions
-    _schema(message)
+    _check_name(message)
 
     def encode(structs: pa.Array) -> pa.Array:
         rows = structs.to_pylist()
@@ -178,10 +179,6 @@ def _encoder(proto_version: int, message: str | None) -> Any:
     return _arrow_udf(encode, "binary")
 
 
-def _schema(message: str | None) -> pa.Schema:
-    """Return the schema of the messages of a class, or of all messages for None."""
-    if message is None:
-        return schemas.MESSAGES
-    if message not in _TAGS:
+def _check_name(message: str | None) -> None:
+    if message is not None and message not in _TAGS:
         raise ValueError(f"there is no message {message!r}; the messages are {', '.join(_TAGS)}")
-    return schemas.BY_MESSAGE[message]
