@@ -33,9 +33,10 @@ PAGES = [README, *(ROOT / page for page in OTHER_PAGES), *sorted(DOCS.rglob("*.m
 MANUAL = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 COMMANDS = re.findall(r"^## ([\w-]+)$", (DOCS / "reference/command-line.md").read_text(), re.MULTILINE)
 RUN_BELOW = {
-    "README.md": 3,
+    "README.md": 4,
     "docs/howto/arrow.md": 2,
     "docs/howto/client.md": 3,
+    "docs/howto/pyspark.md": 4,
     "docs/howto/record.md": 1,
     "docs/howto/spark.md": 5,
     "docs/howto/testing.md": 8,
@@ -66,9 +67,10 @@ def command_lines(page: Path | str) -> list[list[str]]:
     return [one[1:] for one in words if one[:1] == ["pgoutput"]]
 
 
-DECODE, SPARK, SCENARIO_IN_README = examples(README)
+DECODE, SPARK, PYSPARK_IN_README, SCENARIO_IN_README = examples(README)
 ARROW, VALUES = examples("docs/howto/arrow.md")
 CLIENT, CLIENT_USE, CLIENT_VALUES = examples("docs/howto/client.md")
+PYSPARK = examples("docs/howto/pyspark.md")
 (RECORD,) = examples("docs/howto/record.md")
 READ, READ_TABLE, REPLICATE, TABLES, WRITE = examples("docs/howto/spark.md")
 (
@@ -127,6 +129,27 @@ def test_spark_in_the_readme_and_its_page(
     assert "app strm " in run_example(TABLES)
     run_example(WRITE)
     assert len(list((tmp_path / "made").glob("*.parquet"))) >= 1
+    monkeypatch.chdir(tmp_path)
+    place_names = "messages.parquet|kafka|checkpoint|decoded"
+    topic = tmp_path / "kafka"
+    for source in (PYSPARK[0], PYSPARK_IN_README, *PYSPARK[1:]):
+        source = re.sub(rf'(["`])({place_names})\1', rf"\1{tmp_path}/\2\1", source)
+        source = source.replace("tests/captures/", f"{ROOT}/tests/captures/")
+        if "readStream" in source:
+            rows = names["raw"].selectExpr("'wal' AS topic", "0 AS partition", "offset", "value")
+            rows.write.parquet(str(topic))
+        exec(source, names)
+    shown = capfd.readouterr().out
+    assert re.search(r"\| +LogicalMessage\| +10\|", shown)
+    assert re.search(r"\|0/[0-9A-F]+\|2026-", shown)
+    assert re.search(r"\| +1\| +one\|", shown)
+    assert names["spark"].read.parquet(str(tmp_path / "decoded")).where("operation = 'Insert'").count() == 274
+    assert "[43 00 00" in shown
+    schema = names["raw"].select(
+        names["from_pgoutput"]("value", proto_version=1, message="Insert").alias("i")
+    )
+    schema.select("i.*").drop("_corrupt_record").printSchema()
+    assert capfd.readouterr().out.strip() in (DOCS / "howto/pyspark.md").read_text()
     names["spark"].stop()
 
 
