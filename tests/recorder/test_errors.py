@@ -302,6 +302,22 @@ def test_a_server_without_free_slots_is_reported(refused: Refused, table: Lab) -
 # Two recorders
 
 
+def test_a_row_filter_that_fails_ends_the_recorder(lab: Lab) -> None:
+    """The messages before the failure arrive together with the error of the server."""
+    lab.require(15, "row filters")
+    lab.run(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        "CREATE PUBLICATION p FOR TABLE t WHERE (1 / id > 0), u",
+    )
+    lab.record()
+    lab.run("INSERT INTO u VALUES (1)", "INSERT INTO t VALUES (0)")
+    error = r'division by zero \(slot ".*", output plugin "pgoutput", .* associated LSN .*\)'
+    with pytest.raises(ReplicationError, match=error):
+        lab.record(retry_for=60)
+    assert sum(one.transactions for one in lab.segments()) == 1
+
+
 def test_a_second_recorder_is_refused(refused: Refused, table: Lab) -> None:
     with table.recording() as recording:
         recording.wait(Connected)

@@ -14,7 +14,7 @@ from threading import Event
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.errors import ConnectionLost, RecordingError
+from pgoutput.errors import ConnectionLost, RecordingError, RecordingInUse
 from pgoutput.recorder import Connected, Reconnecting, Stored, TableComplete, lease
 from pgoutput.recorder.store_folder import StoreDirectory
 from pgoutput.recording import (
@@ -353,6 +353,21 @@ def test_every_command_reads_the_url(lab: Lab, direct: None, url: str, run: Run,
         done = run("verify", "--recording", url, "--target", str(tmp_path / "lake"), "--dsn", lab.dsn)
         assert (done.code, "3 rows, equal" in done.out) == (0, True), done.out + done.err
     assert "verified table" in run("segments", url).out
+
+
+def test_a_recorder_whose_clock_is_ahead_does_not_take_a_live_lease(
+    direct: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 1.5)
+    objects = object_store.ObjectStore(f"s3://{store.BUCKET}/clock")
+    owner = lease.Lease(objects, "owner", lambda: False)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)
+    with pytest.raises(RecordingInUse, match=r"another recorder .* is at work here"):
+        lease.Lease(objects, "next", lambda: False)
+    assert owner.is_held()
+    owner.release()
+    lease.Lease(objects, "next", lambda: False).release()
 
 
 def test_preconditions_stop_a_recorder_that_has_lost_the_lease(

@@ -11,7 +11,14 @@ import pytest
 from pgoutput import messages
 from pgoutput.errors import RecordingError, ReplicationError
 from pgoutput.messages import Message
-from pgoutput.recorder import Connected, Event, RecorderOptions, Snapshotted, TableComplete
+from pgoutput.recorder import (
+    Connected,
+    Event,
+    RecorderOptions,
+    Snapshotted,
+    TableComplete,
+    TableNotCopied,
+)
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.published_tables import PublishedTable, published_tables
 from pgoutput.recorder.snapshot import TableCopy
@@ -303,6 +310,34 @@ def test_rows_hidden_by_a_policy_are_an_error(lab: Lab) -> None:
         with pytest.raises(ReplicationError, match="row-level security policy for table"):
             recorder.run(until="now")
         assert lab.slots() == []
+    finally:
+        lab.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_a_table_with_rows_hidden_by_a_policy_does_not_stop_the_snapshot(lab: Lab) -> None:
+    role = f"{lab.name}_reader"
+    lab.run(
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "CREATE TABLE b (id int PRIMARY KEY)",
+        "INSERT INTO a VALUES (1), (2)",
+        "INSERT INTO b VALUES (1), (2)",
+        "ALTER TABLE a ENABLE ROW LEVEL SECURITY",
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT SELECT ON a, b TO {role}",
+        "CREATE PUBLICATION p FOR TABLE a, b",
+    )
+    dsn = lab.dsn.replace("user=postgres", f"user={role}")
+    try:
+        with pytest.raises(ReplicationError, match="row-level security policy for table"):
+            lab.record(dsn=dsn, snapshot=True, strict=True)
+        events = lab.record(dsn=dsn, snapshot=True)
+        (refused,) = (one for one in events if isinstance(one, TableNotCopied))
+        assert refused.table == "public.a"
+        assert "row-level security policy" in refused.reason
+        assert [one.name for one in lab.segments()[-1].incomplete] == ["a"]
+        lab.run(f"ALTER ROLE {role} BYPASSRLS")
+        lab.record(dsn=dsn, snapshot=True)
+        lab.assert_equal()
     finally:
         lab.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 

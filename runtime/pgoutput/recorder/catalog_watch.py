@@ -23,7 +23,7 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 _MIN_PAUSE: Final = 2.0
 """Smallest number of seconds between two readings of the catalogs."""
 
-_PAUSE_FACTOR: Final = 20
+_PAUSE_FACTOR: Final = 100
 """Ratio of the pause after a reading of the catalogs to the duration of the reading.
 
 The pause limits the load on servers with many tables.

@@ -1,8 +1,9 @@
 """The lease of a recording in an object store: at most one recorder writes, the one with the newest lease.
 
-Each owner of the lease has a number, one more than the owner before. Clocks only decide how soon another
-recorder takes the lease. Preconditions of the writes prevent that a recorder without the lease writes
-anything: see `StoreDirectory`.
+Each owner of the lease has a number, one more than the owner before. Another recorder takes the lease if the
+owner has given it up, or has not renewed it while the other recorder has waited: the clocks of two machines
+are not compared. Preconditions of the writes prevent that a recorder without the lease writes anything: see
+`StoreDirectory`.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class Lease:
                     return number, self._store.create(LEASE_FILE, content)
                 lease, version = found
                 self.is_continued = lease.owner == self._owner
-                is_free = self.is_continued or lease.expires <= time.time()
+                is_free = self.is_continued or not lease.expires
                 if is_free or (seen == version and time.monotonic() - since > lease.seconds):
                     return number, self._store.replace(LEASE_FILE, content, version)
             except (FileExistsError, Superseded):

@@ -169,6 +169,14 @@ def published_tables(
     return [_table(connection, rows, leaves.get(oid, []), binary) for oid, rows in rows_by_oid.items()]
 
 
+def may_read_any(connection: Connection, publications: Sequence[str]) -> bool:
+    """Return whether the role may read all rows of one published table at least."""
+    query = sql.SQL(
+        "SELECT 1 FROM ({}) p WHERE has_table_privilege(relid, 'SELECT') AND NOT row_security_active(relid)"
+    )
+    return bool(connection.query(query.format(published_relations(connection, publications))))
+
+
 def published_relations(connection: Connection, publications: Sequence[str]) -> sql.Composed:
     """Return a query for OID (relid), column list (attrs) and row filter (qual) of published tables."""
     names = sql.SQL(", ").join(map(sql.Literal, publications))

@@ -28,6 +28,9 @@ _ALLOWED_PLUGINS: Final = "output_plugin_libraries"
 The error for a plugin that is not allowed has this name in its detail and hint, in every language.
 """
 
+_DECODING: Final = '"pgoutput"'
+"""Text in the context of an error of logical decoding, in every language; the context names an LSN too."""
+
 _CREDENTIALS: Final = re.compile(
     "authentication failed for user|no password supplied|channel binding|certificate|private key"
 )
@@ -104,6 +107,9 @@ def error_of_result(result: pq.abc.PGresult) -> ReplicationError:
     """Return the exception to raise for a failed query, command or stream."""
     state, text = result_field(result, pq.DiagnosticField.SQLSTATE), result_text(result)
     detail = result_field(result, pq.DiagnosticField.MESSAGE_DETAIL)
+    context = result_field(result, pq.DiagnosticField.CONTEXT)
+    if _DECODING in context:
+        text = f"{text} ({one_line(context)})"
     if state == _INSUFFICIENT_PRIVILEGE and _ALLOWED_PLUGINS in detail + text:
         return ReplicationError(
             f"the server does not allow the output plugin pgoutput: add pgoutput to its setting "

@@ -228,6 +228,7 @@ class Session:
             if isinstance(message, PrimaryKeepalive):
                 self._handle_keepalive(message)
         if self._connection.ended:
+            self._connection.receive()  # raises the server's error, if there is one
             raise ConnectionLost("the server has ended the stream")
         self._last_heard = time.monotonic()
 

@@ -28,7 +28,9 @@ from pgoutput.recorder.events import Event
 from pgoutput.recorder.exported_snapshot import ExportedSnapshot
 from pgoutput.recorder.folder import Folder, State
 from pgoutput.recorder.options import Settings
+from pgoutput.recorder.published_tables import may_read_any
 from pgoutput.recorder.server import Server, check_publications
+from pgoutput.recorder.server_errors import PermissionDenied
 from pgoutput.recorder.slot_wait import SlotWait
 from pgoutput.recorder.snapshot import SchemaChanged, TableCopy
 from pgoutput.recorder.timelines import Timeline, check_fork, read_timelines
@@ -326,6 +328,10 @@ class SessionStarter:
                 copied = copy.run(self._report, self._stop)
             except SchemaChanged:
                 return None
+            except PermissionDenied:
+                if self._settings.strict or not may_read_any(self._catalog_connection, source.publications):
+                    raise
+                return None  # the stream is recorded, and the tables that cannot be copied are reported
             if copied is not None:
                 copies.publish()
         return None if copied is None else frozenset(copied)
