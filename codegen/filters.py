@@ -18,7 +18,7 @@ WIDTH = 110
 _ORDER = ("text", "null", "unchanged", "binary")
 """Forms of a cell, the most frequent first: the order in which a decoder tests a cell for each form."""
 
-_LOCALS = frozenset({"data", "pos", "tag", "messages", "in_stream", "one", "streaming"})
+_LOCALS = frozenset({"data", "pos", "tag", "messages", "in_stream", "size", "streaming"})
 """Names of the Python decoders' own variables. A field named `tag` is read into `tag_`."""
 
 _C_LOCALS = frozenset(
@@ -142,7 +142,7 @@ def cell_structs(tuples: Mapping[str, Field]) -> list[tuple[str, str]]:
 
 def variable(field: Field) -> str:
     """Return the name of the variable that holds a field's value in a Python decoder."""
-    taken = field.name in _LOCALS or field.name.startswith(("n_", "raw_"))
+    taken = field.name in _LOCALS or field.name.startswith(("n_", "one_", "raw_"))
     return f"{field.name}_" if taken else field.name
 
 

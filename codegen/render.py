@@ -225,8 +225,10 @@ def _used(codec: layout.Codec) -> dict[str, Any]:
         names |= {"read_string", "write_string"}
     if "flags" in kinds:
         names |= {"flag_table", "known_bits"}
-    if "counted" in kinds:
+    if any(field.kind == "counted" and field.name for field in fields):
         names |= {"read_counted", "write_counted"}
+    if any(field.element == "counted" and field.end for field in fields):
+        names.add("write_counted")
     if "fixed" in kinds:
         names.add("exact")
     if any(field.end for field in fields):

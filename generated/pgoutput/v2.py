@@ -277,8 +277,8 @@ def _decode_relation(data: bytes, in_stream: bool, streaming: messages.Streaming
     pos += 3
     columns_: list[messages.RelationColumn] = []
     for _ in range(n_columns):
-        relation_column_, pos = _decode_relation_column(data, pos)
-        columns_.append(relation_column_)
+        one_relation_column, pos = _decode_relation_column(data, pos)
+        columns_.append(one_relation_column)
     columns = tuple(columns_)
     if pos != len(data):
         raise ValueError
@@ -306,8 +306,8 @@ def _encode_relation(message: messages.Relation) -> bytes:
     )
     if not isinstance(message.columns, tuple | list):
         raise ValueError
-    for relation_column in message.columns:
-        _encode_relation_column(relation_column, parts)
+    for one_relation_column in message.columns:
+        _encode_relation_column(one_relation_column, parts)
     return b"".join(parts)
 
 

@@ -10,7 +10,7 @@ import operator
 import re
 from datetime import UTC, datetime, timedelta
 from struct import Struct
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar, overload
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes-like objects that decoders accept."""
@@ -128,6 +128,10 @@ def known_bits(value: int, mask: int) -> int:
     return bits
 
 
+@overload
+def read_counted(data: bytes, pos: int, prefix: Struct, null: None) -> tuple[bytes, int]: ...
+@overload
+def read_counted(data: bytes, pos: int, prefix: Struct, null: int) -> tuple[bytes | None, int]: ...
 def read_counted(data: bytes, pos: int, prefix: Struct, null: int | None) -> tuple[bytes | None, int]:
     """Return the bytes whose length precedes them, and the position after them; None for the length `null`.
 

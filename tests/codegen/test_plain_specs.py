@@ -26,6 +26,7 @@ from codegen.files import write
 from codegen.load import load
 from codegen.render import render
 from codegen.yamlfile import YamlFile
+from pgoutput._walk import walk
 from pgoutput.errors import DecodeError, EncodeError
 from tests.codegen.spec_copy import ROOT, Run
 from tests.codegen.test_json_schema import SCHEMA, errors
@@ -341,3 +342,148 @@ def test_the_examples_follow_the_json_schema(path: Path) -> None:
     assert [*errors(YamlFile(path).data, SCHEMA)] == []
     first = path.read_text(encoding="utf-8").splitlines()[0]
     assert (path.parent / first.split("$schema=")[1]).is_file()
+
+
+EVERYTHING = """
+protocol: everything
+title: Everything
+source: nowhere
+doc: A protocol with every word of the language.
+
+messages:
+  All:
+    tag: a
+    title: All
+    source: nowhere
+    doc: Every kind of field.
+    fields:
+      - {name: kind, type: int16, doc: X.}
+      - {name: two, type: int16, literal: -2, doc: X.}
+      - {name: color, type: Color, doc: X.}
+      - {name: marks, type: Mark, doc: X.}
+      - {name: sure, type: bool, doc: X.}
+      - {name: size, type: uint64, doc: X.}
+      - {length: raw, type: uint8, doc: X.}
+      - {name: raw, type: bytes, doc: X.}
+      - {name: short, type: short, doc: X.}
+      - {name: maybe, type: maybe, doc: X.}
+      - {count: one, type: uint8, when: {kind: 1}, doc: X.}
+      - {name: one, list_of: Outer, when: {kind: 1}, doc: X.}
+      - {name: magic, type: magic, literal: 00 ff 7f, when: {kind: 1}, doc: X.}
+      - {length: data, type: uint16, when: {kind: -1}, doc: X.}
+      - {name: data, type: bytes, when: {kind: -1}, doc: X.}
+      - {name: numbers, list_of: int32, when: {kind: -1}, doc: X.}
+      - {end: numbers, type: int32, literal: -1, when: {kind: -1}, doc: X.}
+      - {name: tail, type: rest, when: {kind: 3}, doc: X.}
+  Nothing:
+    tag: b
+    title: Nothing
+    source: nowhere
+    doc: No field.
+    fields: []
+
+structs:
+  Inner:
+    source: nowhere
+    doc: X.
+    fields:
+      - {name: magic, type: magic, doc: X.}
+      - {name: color, type: Color, doc: X.}
+      - {count: names, type: uint16, doc: X.}
+      - {name: names, list_of: string, doc: X.}
+      - {count: shorts, type: uint8, doc: X.}
+      - {name: shorts, list_of: short, doc: X.}
+  Outer:
+    source: nowhere
+    doc: X.
+    fields:
+      - {count: inner, type: uint32, doc: X.}
+      - {name: inner, list_of: Inner, doc: X.}
+      - {count: values, type: uint8, doc: X.}
+      - {name: values, list_of: int16, doc: X.}
+      - {name: marks, type: Mark, doc: X.}
+      - {name: ended, list_of: maybe, doc: X.}
+      - {end: ended, type: int16, literal: -2, doc: X.}
+
+enums:
+  Color: {doc: X., source: nowhere, values: {RED: {value: r, doc: X.}, BLUE: {value: b, doc: X.}}}
+
+flags:
+  Mark: {wire: uint8, doc: X., source: nowhere, bits: {HOT: {value: 1, doc: X.}, OLD: {value: 128, doc: X.}}}
+
+scalars:
+  uint8: {wire: uint8, arrow: int16, spark: ShortType, doc: X.}
+  uint16: {wire: uint16, arrow: int32, spark: IntegerType, doc: X.}
+  uint32: {wire: uint32, arrow: int64, spark: LongType, doc: X.}
+  uint64: {wire: uint64, arrow: int64, spark: LongType, doc: X.}
+  int16: {wire: int16, arrow: int16, spark: ShortType, doc: X.}
+  int32: {wire: int32, arrow: int32, spark: IntegerType, doc: X.}
+  bool: {wire: bool, arrow: bool, spark: BooleanType, doc: X.}
+  string: {wire: cstring, arrow: string, spark: StringType, doc: X.}
+  bytes: {wire: bytes, arrow: binary, spark: BinaryType, doc: X.}
+  rest: {wire: rest, arrow: binary, spark: BinaryType, doc: X.}
+  magic: {wire: bytes, size: 3, arrow: binary, spark: BinaryType, doc: X.}
+  short: {wire: bytes, length: uint8, arrow: binary, spark: BinaryType, doc: X.}
+  maybe: {wire: bytes, length: int16, "null": -1, arrow: binary, spark: BinaryType, doc: X.}
+"""
+
+
+def test_every_word_decodes_and_encodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spec").mkdir()
+    (tmp_path / "spec" / "everything.yaml").write_text(EVERYTHING)
+    write(tmp_path / "everything_example", render(load(tmp_path / "spec")))
+    monkeypatch.syspath_prepend(tmp_path)
+    m, codec = (importlib.import_module(f"everything_example.{name}") for name in ("messages", "everything"))
+    inner = m.Inner(magic=b"abc", color=m.Color.BLUE, names=("", "é"), shorts=(b"", b"x" * 255))
+    outer = m.Outer(inner=(inner, inner), values=(-1, 5), marks=m.Mark.OLD, ended=(None, b"", b"x"))
+    empty = m.Outer(inner=(), values=(), marks=m.Mark(0), ended=())
+    fields: dict[str, Any] = {
+        "color": m.Color.RED, "marks": m.Mark.HOT | m.Mark.OLD, "sure": True, "size": 1 << 63, "raw": b"r",
+        "short": b"s", "maybe": None,
+    }  # fmt: skip
+    messages = [
+        m.Nothing(),
+        m.All(kind=0, **fields),
+        m.All(kind=1, one=(outer, empty), **fields),
+        m.All(kind=-1, data=b"data", numbers=(-2, 0), **fields | {"maybe": b"m"}),
+        m.All(kind=3, tail=b"tail", **fields),
+    ]
+    assert codec.encode(messages[1]) == b"a\0\0\xff\xfer\x81\1\x80\0\0\0\0\0\0\0\1r\1s\xff\xff"
+    randomly = random.Random(2)
+    for message in messages:
+        raw = codec.encode(message)
+        assert repr(codec.decode(raw)) == repr(message)
+        pieces = [*walk(codec._LAYOUT, raw, False, "off")]
+        assert [0, *(piece.end for piece in pieces)] == [*(piece.start for piece in pieces), len(raw)]
+        for _ in range(500):
+            damaged = bytearray(raw[: randomly.randrange(len(raw)) if randomly.random() < 0.2 else None])
+            for _ in range(randomly.randrange(4) if damaged else 0):
+                damaged[randomly.randrange(len(damaged))] = randomly.choice((0, 1, 2, 0x7F, 0xFE, 0xFF))
+            try:
+                found = codec.decode(damaged)
+            except DecodeError as error:
+                explained = "please report" not in str(error)
+            else:
+                explained = codec.encode(found) == damaged
+            assert explained, damaged
+    for changed, text in (
+        ({"kind": 1}, "All.one: a tuple is expected, not None"),
+        ({"kind": 2, "tail": b""}, "All.tail: is sent only if kind = 3, so it must be None"),
+        ({"kind": 1 << 15}, "All.kind: 32768 does not fit into Int16, -32768 to 32767"),
+        ({"kind": 0, "maybe": b"x" * 32768}, "All.maybe: 32768 bytes do not fit into the Int16 before them"),
+        ({"kind": 0, "short": None}, "All.short: bytes are expected, not None"),
+        ({"kind": -1, "data": b"", "numbers": (5, -1)}, "All.numbers[1]: its first bytes would end the list"),
+        ({"kind": -1, "numbers": ()}, "All.data: bytes are expected, not None"),
+        ({"kind": 0, "marks": 2}, "All.marks: bits of 0x81 are expected, not 0x02"),
+        ({"kind": 0, "color": "g"}, "All.color: one of 'r', 'b' is expected, not 'g'"),
+    ):
+        with pytest.raises(EncodeError) as caught:
+            codec.encode(m.All(**fields | changed))
+        assert str(caught.value) == text
+    wrong = msgspec.structs.replace(inner, magic=b"")
+    with pytest.raises(EncodeError, match=r"All\.one\[0\]\.inner\[1\]\.magic: 3 bytes are expected"):
+        codec.encode(
+            m.All(
+                kind=1, one=(m.Outer(inner=(inner, wrong), values=(), marks=m.Mark(0), ended=()),), **fields
+            )
+        )
