@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.recorder import Connected, Notice, Stored
+from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
+from pgoutput.recorder import Connected, Notice, Stored, TableComplete, TableIncomplete
 from pgoutput.recorder.connection import Connection
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
@@ -83,3 +83,33 @@ def test_a_publication_recreated_without_changes_in_between(table: Lab) -> None:
         recording.wait(Connected)
         table.run("DROP PUBLICATION p; CREATE PUBLICATION p FOR TABLE t")
         recording.join()
+
+
+@pytest.mark.parametrize(("running", "sees"), [(False, False), (True, False), (True, True)])
+def test_a_publication_renamed_and_back(table: Lab, running: bool, sees: bool) -> None:
+    """The server sends no change that was made meanwhile, and does not publish them later."""
+    table.require(SINCE, "streams that skip a missing publication")
+    table.run("INSERT INTO t VALUES (1)")
+    table.record(snapshot=True)
+    statements = (
+        "ALTER PUBLICATION p RENAME TO q",
+        "INSERT INTO t VALUES (2)",
+        "ALTER PUBLICATION q RENAME TO p",
+        "INSERT INTO t VALUES (3)",
+    )
+    if running:
+        with table.recording(snapshot=True) as recording:
+            recording.wait(Connected)
+            table.run(statements[0])
+            if sees:  # the recorder ends if the publication is missing for longer
+                recording.wait(TableIncomplete)
+            table.run(*statements[1:])
+            recording.wait(TableComplete)
+    else:
+        table.run(*statements)
+        with pytest.raises(RecordingError, match="the publication p was altered"):
+            table.record(strict=True)
+        assert stored_ids(table) == [1]
+    table.record(snapshot=True)
+    assert [one for one in table.record() if isinstance(one, TableIncomplete)] == []
+    table.assert_equal()

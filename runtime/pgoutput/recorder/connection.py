@@ -75,6 +75,10 @@ _POLL_SECONDS: Final = 0.25
 """Largest number of seconds between two calls of `stop` while the connection waits for the server."""
 
 
+class PublicationSkipped(ChangesLost):
+    """The stream lacks changes that were made while a publication did not exist, or had another name."""
+
+
 class Interrupted(Exception):
     """The recorder was stopped while it waited for the server; not an error."""
 
@@ -89,6 +93,8 @@ class Connection:
     Attributes:
         more: Whether libpq may have buffered messages; then call `receive` without waiting for the socket.
         ended: Whether the server has ended the stream.
+        may_skip_publications: Whether to receive a stream that lacks changes of a publication that did not
+            exist at that time, because all tables that lack changes are known.
 
     Args:
         dsn: Connection string of libpq: keywords and values, or a URI.
@@ -131,6 +137,7 @@ class Connection:
         self.ended: bool = False
         self.more: bool = False
         self._stream: ReplicationSocket | None = None
+        self.may_skip_publications = False
         self._error: ReplicationError | None = None
         """The error that ended the connection, or None; each later use of the connection raises the error."""
         try:
@@ -358,8 +365,8 @@ class Connection:
         self._report(fields.severity, fields.sqlstate, fields.function, one_line(text))
 
     def _report(self, severity: str, sqlstate: str, function: str, text: str) -> None:
-        if (sqlstate, function) == _SKIPPED_PUBLICATION:
-            self._error = ChangesLost(
+        if (sqlstate, function) == _SKIPPED_PUBLICATION and not self.may_skip_publications:
+            self._error = PublicationSkipped(
                 f"the stream lacks changes that were made while a publication did not exist ({text}): "
                 "nothing from there on is stored or acknowledged; record anew in another folder and from a "
                 "new slot"

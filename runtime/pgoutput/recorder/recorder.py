@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
-from pgoutput.recorder.connection import Connection, Interrupted, parse_dsn
+from pgoutput.recorder.connection import Connection, Interrupted, PublicationSkipped, parse_dsn
 from pgoutput.recorder.events import Event, Reconnecting
 from pgoutput.recorder.folder import Folder
 from pgoutput.recorder.options import RecorderOptions, Resync, Settings
@@ -159,6 +159,7 @@ class Recorder:
         except Interrupted:
             self._reporter.report_stopped()
             return
+        is_skipped = False
         with folder:
             while not self._is_over():
                 folder.check_in_place()
@@ -176,6 +177,10 @@ class Recorder:
                         break
                 except Interrupted:
                     break
+                except PublicationSkipped:  # the next session reads the catalogs, which show what is missing
+                    if is_skipped:
+                        raise
+                    is_skipped = True
                 except OSError as error:
                     raise _with_advice(error, folder.path) from None
                 except RecordingError as error:

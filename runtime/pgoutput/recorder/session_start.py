@@ -148,6 +148,10 @@ class SessionStarter:
             folder.update(timelines=timelines, server_start=str(server_start))
             self._save_catalog_changes(catalog)
             assert folder.state is not None
+            last = folder.last_segment()
+            is_recorded = last is not None and last.source.publication_oids == source.publication_oids
+            incomplete = {one.oid for one in folder.state.incomplete}
+            connection.may_skip_publications = is_recorded and catalog.tables.keys() <= incomplete
             if settings.strict and (refused := settings.refused(folder.state.incomplete, catalog)):
                 raise folder.incomplete_error(refused)
             start = folder.next_start(confirmed_lsn)
