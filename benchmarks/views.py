@@ -30,7 +30,7 @@ from pgoutput import messages as m
 from pgoutput import v4
 from pgoutput.messages import Message, XLogData
 from pgoutput.recording import SegmentWriter, SessionStart
-from pgoutput.spark import local_session
+from pgoutput.spark import from_pgoutput, local_session
 
 SIZES = 1_000_000, 10_000_000
 """Number of changes in the small and in the large recording."""
@@ -39,6 +39,9 @@ STREAMED = 5_000_000
 ROUNDS = 9
 MAX_TIME_GROWTH = 1.2
 """Largest allowed ratio of a view's time per message on the large recording to that on the small one."""
+
+FUNCTION_TARGET = 0.6
+"""Smallest allowed ratio of the speed of `from_pgoutput` to that of a `mapInArrow` of the same structs."""
 
 TARGETS = {"rows": 0.65, "changes": 0.4}
 """Smallest allowed ratio of a view's speed to that of `mapInArrow`, by the name in the results."""
@@ -76,6 +79,7 @@ def main() -> int:
         with local_session("benchmark", cores=2, config={"spark.driver.memory": "1g"}) as session:
             met &= show_rates(session, recordings)
             met &= show_streamed(session, streamed)
+            met &= show_functions(session, recordings[SIZES[0]], Path(folder, "structs"))
     return 0 if met else 1
 
 
@@ -127,6 +131,43 @@ def show_streamed(session: SparkSession, path: Path) -> bool:
     return rows == STREAMED
 
 
+def show_functions(session: SparkSession, path: Path, structs: Path) -> bool:
+    """Decode all Inserts of a recording with `from_pgoutput`; return whether the target is met."""
+    data = session.read.parquet(str(path)).select("data")
+    decode = {
+        name: data.select(from_pgoutput("data", proto_version=4, message=name, mode="FAILFAST").alias("m"))
+        for name in ("Insert", "Begin")
+    }
+    decode["Insert"].write.parquet(str(structs))
+    decoded = session.read.parquet(str(structs))
+    identity = decoded.mapInArrow(same, decoded.schema)
+    ratios: dict[str, list[float]] = {"Insert": [], "Begin": [], "same structs": []}
+    for _ in range(ROUNDS):
+        baseline = seconds(pass_through, session, path)
+        times = {name: seconds(drop, df) for name, df in decode.items()}
+        for name, elapsed in times.items():
+            ratios[name].append(baseline / elapsed)
+        ratios["same structs"].append(seconds(drop, identity) / times["Insert"])
+    shown = {name: statistics.median(found) for name, found in ratios.items()}
+    met = shown["same structs"] >= FUNCTION_TARGET
+    print(
+        f"from_pgoutput: {shown['same structs']:.2f} of mapInArrow of the structs of Inserts; of mapInArrow "
+        f"of the messages {shown['Insert']:.2f} for Inserts, and {shown['Begin']:.2f} for Begins. "
+        f"Target: at least {FUNCTION_TARGET} of the same structs: {'met' if met else 'MISSED'}."
+    )
+    return met
+
+
+def drop(df: DataFrame) -> None:
+    """Compute all rows of a DataFrame, and drop them."""
+    df.write.format("noop").mode("overwrite").save()
+
+
+def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield Arrow batches unchanged."""
+    yield from batches
+
+
 def load(session: SparkSession, path: Path, view: str) -> DataFrame:
     """Return a view of a recording as a DataFrame."""
     reader = session.read.format("pgoutput").option("path", str(path))
@@ -135,17 +176,13 @@ def load(session: SparkSession, path: Path, view: str) -> DataFrame:
 
 def read(session: SparkSession, path: Path, view: str) -> None:
     """Read all rows of a view of a recording with Spark, and drop them."""
-    load(session, path, view).write.format("noop").mode("overwrite").save()
+    drop(load(session, path, view))
 
 
 def pass_through(session: SparkSession, path: Path) -> None:
     """Read a recording's messages with Spark, pass them through Python unchanged, and drop them."""
-
-    def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches
-
     data = session.read.parquet(str(path)).select("data")
-    data.mapInArrow(same, data.schema).write.format("noop").mode("overwrite").save()
+    drop(data.mapInArrow(same, data.schema))
 
 
 def seconds(work: Callable[..., None], *arguments: Any) -> float:
