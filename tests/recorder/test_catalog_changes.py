@@ -308,9 +308,9 @@ def test_a_renamed_enum_value_makes_a_table_incomplete(lab: Lab, type_: str) -> 
 
 def test_other_alterations_of_tables_leave_them_complete(table: Lab) -> None:
     table.record(snapshot=True)
-    table.run(
-        "ALTER TABLE t RENAME a TO c", "ALTER TABLE t DROP b", "ALTER TABLE t RENAME TO t2", "TRUNCATE t2"
-    )
+    table.run("ALTER TABLE t RENAME a TO c", "ALTER TABLE t DROP b", "ALTER TABLE t RENAME TO t2")
+    if table.version >= 11:  # older servers do not send it
+        table.run("TRUNCATE t2")
     assert not [one for one in table.record() if isinstance(one, TableIncomplete)]
 
 

@@ -230,6 +230,7 @@ _MEMBERSHIPS: Final[dict[int, LiteralString]] = {
     " AND refclassid = 'pg_namespace'::regclass"
     " WHERE pnpubid IN ({publications}) AND relkind IN ('r', 'p')",
 }
+_MEMBERSHIPS[19] = _MEMBERSHIPS[15].replace("IN ({publications})", "IN ({publications}) AND NOT prexcept", 1)
 """Queries for the tables that publications name, by lowest major server version for the query.
 
 SET SCHEMA updates the row of pg_depend with the schema of a table, and no other statement does.
@@ -404,7 +405,7 @@ def _read_memberships(
         publications: Names of the publications, by OID.
     """
     memberships: dict[int, dict[str, Membership]] = {}
-    query = _MEMBERSHIPS[15 if connection.server_version >= 150_000 else 10]
+    query = _MEMBERSHIPS[max(one for one in _MEMBERSHIPS if one <= connection.server_version // 10_000)]
     query = _PARTITIONS.format(
         memberships=query.format(publications=", ".join(map(str, publications)) or "NULL")
     )

@@ -24,7 +24,13 @@ from pgoutput.recorder.catalog import (
     is_empty,
     wal_end,
 )
-from pgoutput.recorder.column_changes import WITHOUT_ROWS, altered_columns, altered_types, explain_rewrite
+from pgoutput.recorder.column_changes import (
+    WITHOUT_ROWS,
+    altered_columns,
+    altered_types,
+    explain_rewrite,
+    has_new_column,
+)
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.storage_changes import (
     REWRITTEN,
@@ -368,12 +374,13 @@ class _Comparison:
             was_rewritten=not storages.keys().isdisjoint((SET_LOGGED, REWRITTEN, TRUNCATED)),
             are_described=bool(self._after.ddl_events) and self._before.ddl_events == self._after.ddl_events,
         )
-        # The server refuses SET UNLOGGED for a table that a publication names.
+        # The server refuses SET UNLOGGED for a table that a publication names, but not for its partitions.
         is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
-        if is_named or explain_rewrite(old, new):
-            storages.pop(REWRITTEN, None)
-        if explain_rewrite(old, new):
-            storages.pop(SET_LOGGED, None)
+        if explain_rewrite(old, new) or (
+            is_named and new.oid in new.storages and not has_new_column(old, new)
+        ):
+            for reason in (REWRITTEN, SET_LOGGED):
+                storages.pop(reason, None)
         if not (storages or columns):
             return None
         if not storages and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):

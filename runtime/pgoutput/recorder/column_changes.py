@@ -98,6 +98,11 @@ def explain_rewrite(old: CatalogTable, new: CatalogTable) -> bool:
     )
 
 
+def has_new_column(old: CatalogTable, new: CatalogTable) -> bool:
+    """Return whether a table has a column that was added, perhaps with a default that was dropped again."""
+    return not {one.number for one in new.columns.values()} <= {one.number for one in old.columns.values()}
+
+
 def altered_types(before: Catalog, after: Catalog) -> dict[int, str]:
     """Return why values of a type have another text now than before, by OID of the type."""
     reasons = {}
