@@ -188,6 +188,8 @@ DECODE_ERRORS = [
     ("backend", b"E\0\0\0\7MX\0", "ErrorResponse.fields[1].code at byte 8: 1 bytes of Int8 are expected, 0 are left"),
     ("backend", b"R\0\0\0\x0b\0\0\0\5sal", "Authentication.salt at byte 9: 4 bytes of content are expected, 3 are left"),
     ("backend", b"R\0\0\0\x09\0\0\0\0X", "Authentication at byte 9: the message ends here, 1 more bytes follow (salt and mechanisms"),
+    # Without a check, the decoder would read the same row again and again.
+    ("copy", b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"\0\1\xff\xff\xff\xfa", "CopyOutput.rows[0].values[0].length at byte 21: a length of 0 or more is expected, not -6"),
     ("copy", b"PGCOPY", "CopyOutput.signature at byte 0: 11 bytes of Byte11("),
     ("copy", b"PGCOPZ\n\xff\r\n\0", "CopyOutput.signature at byte 0: b'PGCOPY\\n\\xff\\r\\n\\x00' is expected, b'PGCOPZ"),
 ]  # fmt: skip
