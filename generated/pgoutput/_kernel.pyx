@@ -25,7 +25,7 @@ from pgoutput import _protocols
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if _protocols.KERNEL != "1236bbda408e941d":
+if _protocols.KERNEL != "b001bfa78f05f6f6":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -260,9 +260,9 @@ cdef object StandbyStatusUpdate = messages.StandbyStatusUpdate
 cdef object HotStandbyFeedback = messages.HotStandbyFeedback
 cdef object PrimaryStatusRequest = messages.PrimaryStatusRequest
 
-cdef dict COLUMN_FLAG = wire.flag_table(messages.ColumnFlag, 0x01)
-cdef dict MESSAGE_FLAG = wire.flag_table(messages.MessageFlag, 0x01)
-cdef dict TRUNCATE_OPTION = wire.flag_table(messages.TruncateOption, 0x03)
+cdef list COLUMN_FLAG = [*map(wire.flag_table(messages.ColumnFlag, 0x01).get, range(256))]
+cdef list MESSAGE_FLAG = [*map(wire.flag_table(messages.MessageFlag, 0x01).get, range(256))]
+cdef list TRUNCATE_OPTION = [*map(wire.flag_table(messages.TruncateOption, 0x03).get, range(256))]
 cdef dict REPLICA_IDENTITY = {
     0x64: messages.ReplicaIdentity.DEFAULT,  # d
     0x6E: messages.ReplicaIdentity.NOTHING,  # n
@@ -330,6 +330,14 @@ cdef inline int64_t read_int64(Input* data) noexcept:
 
 cdef inline object read_bool(Input* data):
     return BOOL[read_uint8(data)]
+
+
+cdef inline object flags_of(list table, uint8_t bits):
+    """The member of a class of flags; the table has None where bits are unknown."""
+    member = table[bits]
+    if member is None:
+        raise ValueError
+    return member
 
 
 cdef inline bytes read_bytes(Input* data, size_t size):
@@ -409,7 +417,7 @@ cdef tuple decode_tuple_data(Input* data):
 
 cdef object decode_relation_column_v1(Input* data):
     need(data, 1)
-    flags = COLUMN_FLAG[read_uint8(data)]
+    flags = flags_of(COLUMN_FLAG, read_uint8(data))
     name = read_string(data)
     need(data, 8)
     cdef uint32_t type_oid = read_uint32(data)
@@ -429,7 +437,7 @@ cdef object decode_begin_v1(Input* data, object in_stream, object streaming):
 
 cdef object decode_logical_message_v1(Input* data, object in_stream, object streaming):
     need(data, 9)
-    flags = MESSAGE_FLAG[read_uint8(data)]
+    flags = flags_of(MESSAGE_FLAG, read_uint8(data))
     cdef uint64_t lsn = read_uint64(data)
     prefix = read_string(data)
     need(data, 4)
@@ -542,7 +550,7 @@ cdef object decode_delete_v1(Input* data, object in_stream, object streaming):
 cdef object decode_truncate_v1(Input* data, object in_stream, object streaming):
     need(data, 5)
     cdef uint32_t n_relation_oids = read_uint32(data)
-    options = TRUNCATE_OPTION[read_uint8(data)]
+    options = flags_of(TRUNCATE_OPTION, read_uint8(data))
     relation_oids = new_tuple(data, n_relation_oids, 4)
     for i in range(<Py_ssize_t>n_relation_oids):
         put(relation_oids, i, read_uint32(data))
@@ -557,7 +565,7 @@ cdef object decode_logical_message_v2(Input* data, object in_stream, object stre
         need(data, 4)
         xid = read_uint32(data)
     need(data, 9)
-    flags = MESSAGE_FLAG[read_uint8(data)]
+    flags = flags_of(MESSAGE_FLAG, read_uint8(data))
     cdef uint64_t lsn = read_uint64(data)
     prefix = read_string(data)
     need(data, 4)
@@ -673,7 +681,7 @@ cdef object decode_truncate_v2(Input* data, object in_stream, object streaming):
         xid = read_uint32(data)
     need(data, 5)
     cdef uint32_t n_relation_oids = read_uint32(data)
-    options = TRUNCATE_OPTION[read_uint8(data)]
+    options = flags_of(TRUNCATE_OPTION, read_uint8(data))
     relation_oids = new_tuple(data, n_relation_oids, 4)
     for i in range(<Py_ssize_t>n_relation_oids):
         put(relation_oids, i, read_uint32(data))
