@@ -416,3 +416,27 @@ def test_a_table_that_is_excepted_for_a_time_is_incomplete(lab: Lab) -> None:
     assert list(incomplete(lab.record(snapshot=True))) == ["public.t"]
     assert incomplete(lab.record()) == {}
     lab.assert_equal()
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_partition_that_no_reading_has_shown_makes_its_root_incomplete(lab: Lab, running: bool) -> None:
+    lab.require(13, "publish_via_partition_root")
+    lab.run(*(one.format(t="t") for one in TREE), "CREATE TABLE other (x int) PARTITION BY RANGE (x)")
+    lab.run("CREATE PUBLICATION p FOR TABLE t, other WITH (publish_via_partition_root)")
+    lab.record(snapshot=True)
+    statements = (
+        "CREATE TABLE t_5 PARTITION OF t FOR VALUES FROM (70) TO (80)",
+        "INSERT INTO t VALUES (71, 'x')",
+        "DROP TABLE t_5",
+    )
+    if running:
+        with lab.recording(snapshot=True) as recording:
+            recording.wait(Connected)
+            lab.run(*statements)
+            assert recording.wait(TableIncomplete).table == "public.t"
+    else:
+        lab.run(*statements)
+        assert list(incomplete(lab.record())) == ["public.t"]
+    lab.record(snapshot=True)
+    assert incomplete(lab.record()) == {}
+    lab.assert_equal()

@@ -13,7 +13,7 @@ import msgspec
 from pgoutput._text import qualified_name
 from pgoutput.errors import ChangesLost
 from pgoutput.jsonlines import from_json
-from pgoutput.recorder.catalog import Catalog, CatalogTable
+from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import CatalogChanges, incomplete_table
 from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.connection import Connection
@@ -175,10 +175,10 @@ class SessionLoop:
             versions: The schema versions that begin in the segment.
         """
         assert self._folder.catalog is not None
-        tables = self._folder.catalog.tables
-        if not all(_is_described(tables.get(one.relation["oid"]), one) for one in versions):
+        if not all(_is_described(self._folder.catalog, one) for one in versions):
             self._watch.read_now(_CATALOG_SECONDS)
         self._save_catalog_updates()
+        self._note_gone_partitions(versions)
         state = self._folder.state
         assert state is not None
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
@@ -258,6 +258,28 @@ class SessionLoop:
         )
         self._report_changes(catalog, CatalogChanges((), altered))
 
+    def _note_gone_partitions(self, versions: Sequence[SchemaVersion]) -> None:
+        """Note roots as incomplete that have lost partitions which no reading of the catalogs has shown.
+
+        Before changes of a partition that is published through its root, the server describes both
+        (maybe_send_schema in pgoutput.c). The description does not name the root: it has the same columns.
+        """
+        catalog = self._folder.catalog
+        assert catalog is not None
+        known = catalog.tables.keys() | {oid for one in catalog.tables.values() for oid in one.storages}
+        gone = [_column_names(one) for one in versions if one.relation["oid"] not in known]
+        reason = (
+            f"a partition with changes was created and dropped or detached before {format_lsn(catalog.lsn)}"
+        )
+        roots = tuple(
+            incomplete_table(table, catalog, reason, altered=True)
+            for oid, table in catalog.tables.items()
+            if oid not in table.storages
+            and any(names <= table.columns.keys() or names >= table.columns.keys() for names in gone)
+        )
+        if roots:
+            self._report_changes(catalog, CatalogChanges((), roots))
+
     def _save_catalog_updates(self) -> bool:
         """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata."""
         self._folder.check_in_place()
@@ -279,10 +301,18 @@ class SessionLoop:
             raise self._folder.incomplete_error(refused)
 
 
-def _is_described(table: CatalogTable | None, version: SchemaVersion) -> bool:
-    """Return whether a table, as the catalogs were last read, has the columns of a schema version."""
+def _column_names(version: SchemaVersion) -> set[str]:
     relation: Any = from_json(version.relation)
-    return table is not None and all(
+    return {column.name for column in relation.columns}
+
+
+def _is_described(catalog: Catalog, version: SchemaVersion) -> bool:
+    """Return whether the catalogs have a table, or a partition of a root, with the columns of a version."""
+    relation: Any = from_json(version.relation)
+    table = catalog.tables.get(relation.oid)
+    if table is None:
+        return any(relation.oid in one.storages for one in catalog.tables.values())
+    return all(
         (column := table.columns.get(sent.name)) is not None
         and (column.type_oid, column.type_modifier) == (sent.type_oid, sent.type_modifier)
         for sent in relation.columns
