@@ -22,7 +22,7 @@ import msgspec
 from benchmarks.memory import RECORDER
 from benchmarks.recording import receive, seconds
 from pgoutput.recording import list_segments, read_metadata
-from pgoutput.synth.workload import Workload
+from pgoutput.synth.workload import PROFILES, Workload
 from tests.server import Server
 from tests.synth.workload_sql import create_tables, statements, stream
 
@@ -35,7 +35,10 @@ FACTOR: Final = 20
 MAX_MEMORY_GROWTH: Final = 1.25
 """Largest allowed ratio of the peak memory of `pgoutput synth` to that for a tenth of the transactions."""
 
-WORKLOAD: Final = Workload(transactions=100_000, large=0, seed=7)
+WORKLOAD: Final = Workload(
+    **msgspec.structs.asdict(PROFILES["oltp"]) | {"large": 0, "varied": 0}, transactions=100_000, seed=7
+)
+"""The profile oltp without varied transactions, which the server executes as SQL statements."""
 ROUNDS: Final = 3
 
 
@@ -98,7 +101,8 @@ def synth(transactions: int) -> Measured:
     """Generate a recording of this many transactions with `pgoutput synth`; return the measurements."""
     with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
         out = Path(folder) / "out"
-        options = ["--transactions", str(transactions), "--large", "0", "--seed", str(WORKLOAD.seed)]
+        options = ["--profile", "oltp", "--transactions", str(transactions), "--large", "0"]
+        options += ["--seed", str(WORKLOAD.seed)]
         command = [sys.executable, "-c", RECORDER, "synth", *options, "-o", str(out)]
         start = time.perf_counter()
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE)

@@ -6,7 +6,7 @@ server sends and the pairs that only the workload sends.
 
 from __future__ import annotations
 
-import io
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
@@ -15,18 +15,21 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pgoutput import envelope
-from pgoutput.messages import XLogData
+from pgoutput.messages import AnyMessage
 from pgoutput.stream import StreamDecoder
+from pgoutput.stream.check import check
 from pgoutput.synth import StreamOptions
-from pgoutput.synth.workload import PROFILES, Workload, write_copy_data
+from pgoutput.synth.workload import PROFILES, Workload
 from tests.codec import corpus
+from tests.synth.workloads import check_options, sent
 
 Pair: TypeAlias = tuple[str, str]
 """The kinds of two successive messages, such as ("Begin", "Update with key")."""
 
-TRANSACTIONS: Final = 1_500
+TRANSACTIONS: Final = 400
 """Number of transactions of each workload."""
+SEEDS: Final = range(8)
+"""Seeds of the workloads of a group, which are made until they have all pairs of the captures."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -54,27 +57,31 @@ def captured() -> dict[Group, set[Pair]]:
             messages="messages" in header.options,
             origin=header.options.get("origin", "any"),
         )
-        group = Group(int(header.server_version.partition(".")[0]), options)
-        found[group] |= pairs(sample.message for sample in samples)
+        major = re.match(r"\d+", header.server_version)
+        assert major is not None, header
+        found[Group(int(major[0]), options)] |= pairs(sample.message for sample in samples)
     return dict(found)
 
 
-def made(group: Group, transactions: int = TRANSACTIONS) -> set[Pair]:
-    """Return the pairs in a workload of the profile `everything` with the options of a group."""
-    fields = msgspec.structs.asdict(PROFILES["everything"]) | msgspec.structs.asdict(group.options)
-    workload = Workload(**fields, server=group.server, transactions=transactions)
-    file = io.BytesIO()
-    write_copy_data(workload, file)
-    options, data, at = group.options, file.getbuffer(), 0
+def made(group: Group) -> set[Pair]:
+    """Return the pairs in workloads of the profile `everything` with the options of a group."""
+    found: set[Pair] = set()
+    for seed in SEEDS:
+        found |= pairs(_messages(group, seed))
+        if captured()[group] <= found:
+            break
+    return found
+
+
+def _messages(group: Group, seed: int) -> list[AnyMessage]:
+    """Return the messages of a workload, after checking that a server could send them."""
+    options = group.options
+    fields = msgspec.structs.asdict(PROFILES["everything"]) | msgspec.structs.asdict(options)
+    workload = Workload(**fields, server=group.server, transactions=TRANSACTIONS, seed=seed)
+    messages = sent(workload)
+    assert next(check(messages, check_options(workload)), None) is None
     decoder = StreamDecoder(options.proto_version, streaming=options.streaming, two_phase=options.two_phase)
-    messages: list[Any] = []
-    while at < len(data):
-        end = at + 1 + int.from_bytes(data[at + 1 : at + 5], "big")
-        sent = envelope.decode(bytes(data[at + 5 : end]))
-        assert isinstance(sent, XLogData)
-        messages.append(decoder.decode(sent.data))
-        at = end
-    return pairs(messages)
+    return [decoder.decode(message.data) for message in messages]
 
 
 def pairs(messages: Iterable[Any]) -> set[Pair]:

@@ -18,7 +18,8 @@ from pgoutput.synth import Scenario, write_capture_file
 from pgoutput.synth.workload import Workload, fit_profile, write_recording
 from tests.codec import corpus
 from tests.conftest import Run
-from tests.synth.test_workload import assert_expected_rows, sent
+from tests.synth.test_workload import assert_expected_rows
+from tests.synth.workloads import sent
 
 SECRET = "Ms. Secret "
 

@@ -18,13 +18,12 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from pgoutput import _protocols, envelope
+from pgoutput import _protocols
 from pgoutput import messages as m
 from pgoutput._servers import MAJOR_VERSIONS, newest_version
 from pgoutput._stored_stream import StoredStream
 from pgoutput.capturefile import CaptureFile
 from pgoutput.errors import RecordingError
-from pgoutput.messages import XLogData
 from pgoutput.recording import (
     RecordingReader,
     SegmentReader,
@@ -34,7 +33,7 @@ from pgoutput.recording import (
     read_metadata,
 )
 from pgoutput.stream import StreamDecoder, Tables
-from pgoutput.stream.check import CheckOptions, check
+from pgoutput.stream.check import check
 from pgoutput.synth.workload import (
     PROFILES,
     Mix,
@@ -54,11 +53,9 @@ from tests.recording import recordings
 from tests.server import Server
 from tests.synth.text_reader import TextReader
 from tests.synth.workload_sql import create_tables, statements, stream
+from tests.synth.workloads import WINDOW, check_options, frames, no_progress, sent
 
 SMALL: Final = {"tables": 5, "transactions": 150, "large": 0.2, "large_changes": 120, "rolled_back": 0.4}
-WINDOW: Final = 700
-"""Number of messages generated at once; small, so that each workload is generated in several steps."""
-
 WORKLOADS: Final = {
     "whole": Workload(**SMALL),  # type: ignore[arg-type]
     "on": Workload(**SMALL, streaming="on", proto_version=2),  # type: ignore[arg-type]
@@ -72,30 +69,6 @@ WORKLOADS: Final = {
     "inserts": Workload(tables=2, mix=Mix(1, 0, 0), replica_identity="nothing"),
 }
 each = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=list(WORKLOADS))
-
-
-def no_progress(transactions: int, messages: int) -> None:
-    pass
-
-
-def frames(workload: Workload) -> bytes:
-    file = io.BytesIO()
-    write_copy_data(workload, file, no_progress, WINDOW)
-    return file.getvalue()
-
-
-def sent(workload: Workload) -> list[XLogData]:
-    """Return the envelopes that a workload consists of."""
-    raw, found, at = frames(workload), [], 0
-    while at < len(raw):
-        assert raw[at : at + 1] == b"d"
-        length = int.from_bytes(raw[at + 1 : at + 5], "big")
-        message = envelope.decode(raw[at + 5 : at + 1 + length])
-        assert isinstance(message, XLogData)
-        found.append(message)
-        at += 1 + length
-    assert at == len(raw)
-    return found
 
 
 def assert_expected_rows(recorded: StoredStream, folder: Path) -> None:
@@ -115,17 +88,6 @@ def assert_expected_rows(recorded: StoredStream, folder: Path) -> None:
             assert keys == sorted(set(keys))
         assert sorted(replayed.get(name, [])) == sorted(map(str, rows))
     assert sum(map(len, tables.values())) > 0
-
-
-def check_options(workload: Workload) -> CheckOptions:
-    options = workload.options
-    return CheckOptions(
-        proto_version=options.proto_version,
-        streaming=options.streaming,
-        two_phase=options.two_phase,
-        binary=options.binary,
-        messages=options.messages,
-    )
 
 
 @each

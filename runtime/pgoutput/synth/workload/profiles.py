@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pgoutput.synth.programs import Operations
 from pgoutput.synth.workload.definition import Mix, Profile, Range
 from pgoutput.versions import OPTIONS
 
 PROFILES: Final[Mapping[str, Profile]] = {
-    "everything": Profile(tables=3, changes=Range(1, 6), large=0.02, large_changes=120, varied=0.7),
+    "everything": Profile(
+        tables=3,
+        changes=Range(1, 6),
+        large=0.02,
+        large_changes=120,
+        varied=0.7,
+        operations=Operations(truncate=3),
+    ),
     "oltp": Profile(changes=Range(1, 12), mix=Mix(4, 5, 1), value_sizes=Range(4, 40), varied=0.001),
     "bulk": Profile(tables=4, changes=Range(500, 2_000), mix=Mix(1, 0, 0), large=0.02, large_changes=20_000),
     "iot": Profile(
