@@ -140,6 +140,8 @@ HARMFUL = {
     "default that is dropped": Case(
         PLAIN, ("ALTER TABLE {t} ADD c float8 DEFAULT random()", "ALTER TABLE {t} ALTER c DROP DEFAULT")
     ),
+    "default of a root": Case(TREE, ("ALTER TABLE {t} ADD c int DEFAULT 7",)),
+    "default and vacuum full": Case(PLAIN, ("ALTER TABLE {t} ADD c int DEFAULT 7", "VACUUM FULL {t}")),
     "wider type with using": Case(NUMBERS, ("ALTER TABLE {t} ALTER n TYPE int8 USING n + 1",)),
     "text with using": Case(typed("varchar", "'abc'"), ("ALTER TABLE {t} ALTER v TYPE text USING upper(v)",)),
     "renamed and back": Case(

@@ -39,6 +39,10 @@ def altered_columns(
         are_described: Whether the stream describes the alterations. Then replicas rename columns, and give
             existing rows the constants of added columns.
     """
+    # VACUUM FULL stores the constants of added columns. A root has no file, and no constants.
+    has_new_file = new.oid not in new.storages or {one.file for one in new.storages.values()} != {
+        one.file for one in old.storages.values()
+    }
     names = {column.number: name for name, column in old.columns.items()}
     follows_renames = _is_rename_visible(old, new)
 
@@ -47,7 +51,7 @@ def altered_columns(
             if name in old.columns and not are_described:
                 return "dropped and added again"
             is_constant = now.origin == "missing"
-            has_values = not are_described if is_constant else now.origin and was_rewritten
+            has_values = not are_described if is_constant else now.origin and has_new_file
             return ADDED if has_values and is_published(now) else ""
         was = old.columns[names[now.number]]
         if names[now.number] != name and not (are_described or follows_renames):
