@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from codegen import evolution, files, kaitai
+from codegen import evolution, files, kaitai, lock
 from codegen.load import load
 from codegen.model import Spec
 from codegen.render import RenderError, render
@@ -45,7 +45,7 @@ def generate(
     """Write the generated files; running it twice changes nothing."""
     if context.invoked_subcommand is None:
         loaded = load(spec)
-        locked = {} if loaded.plain else evolution.read_lock(spec)
+        locked = {} if loaded.plain else lock.read_lock(spec, begin=release)
         _generate(spec, out, loaded, locked, check=check, release=release)
 
 
@@ -59,23 +59,22 @@ def _generate(
     release: bool = False,
 ) -> None:
     """Write the generated files and the lock; `locked` are the layouts that must not have changed."""
-    if locked and (broken := evolution.broken(locked, loaded)):
-        raise Refused("\n".join(broken))
-    if locked and not release and (missing := evolution.released(loaded).keys() - locked.keys()):
-        raise Refused("\n".join(evolution.not_locked(spec, label) for label in sorted(missing)))
+    lock.check(locked, loaded)
+    if not release and not loaded.plain:
+        lock.check_locked(locked, loaded)
     rendered = render(loaded)
-    lock = None if loaded.plain else evolution.lock_text(loaded)
+    text = None if loaded.plain else lock.lock_text(loaded)
     if not check:
-        if lock is not None and _stale(spec / evolution.LOCK, lock):
-            files.write_file(spec / evolution.LOCK, lock)
-            typer.echo(f"wrote {spec / evolution.LOCK}")
+        if text is not None and _stale(spec / lock.LOCK, text):
+            files.write_file(spec / lock.LOCK, text)
+            typer.echo(f"wrote {spec / lock.LOCK}")
         for line in files.write(out, rendered):
             typer.echo(line)
         return
     state = files.compare(out, rendered)
     lines = [f"{kind}: {out / name}" for kind, names in state.items() for name in names]
-    if lock is not None and _stale(spec / evolution.LOCK, lock):
-        lines.append(f"stale: {spec / evolution.LOCK}")
+    if text is not None and _stale(spec / lock.LOCK, text):
+        lines.append(f"stale: {spec / lock.LOCK}")
     if lines:
         raise Refused("\n".join([*lines, "run `python -m codegen`, and commit what it writes"]))
 
@@ -88,8 +87,8 @@ def remove(
 ) -> None:
     """Remove a released version that the spec no longer has from the lock, and write the generated files."""
     loaded = _versioned(spec)
-    locked = evolution.read_lock(spec)
-    _generate(spec, out, loaded, evolution.without(spec, locked, loaded, label))
+    locked = lock.read_lock(spec)
+    _generate(spec, out, loaded, lock.without(spec, locked, loaded, label))
 
 
 @app.command()
@@ -99,19 +98,17 @@ def diff(
     spec: SpecOption = Path("spec"),
 ) -> None:
     """Say what changed between two specs or versions; fail on a change to a released version."""
-    broken: list[str] = []
     match [re.fullmatch(r"v([0-9]+)", side) for side in (old, new)]:
         case [None, None]:
-            words, broken = evolution.compare(_versioned(Path(old)), _versioned(Path(new)))
-        case [re.Match() as before, re.Match() as after]:
+            before, after = _versioned(Path(old)), _versioned(Path(new))
+            typer.echo(_listed(evolution.compare(before, after)))
+            lock.check(evolution.released(before), after)
+        case [re.Match() as first, re.Match() as second]:
             loaded = _versioned(spec)
-            forms = [_form(loaded, int(match[1])) for match in (before, after)]
-            words = [change.text for change in evolution.changes(*forms)]
+            forms = [_form(loaded, int(match[1])) for match in (first, second)]
+            typer.echo(_listed([change.text for change in evolution.changes(*forms)]))
         case _:
             raise Refused("compare two versions (v3 v4) or two spec folders, not one of each")
-    typer.echo("\n".join(words) or "nothing changed on the wire")
-    if broken:
-        raise Refused("\n".join(broken))
 
 
 @app.command()
@@ -133,6 +130,10 @@ def _versioned(folder: Path) -> Spec:
     if spec.plain:
         raise Refused(f"{folder}: a spec without the section `versions` has no versions, lock or export")
     return spec
+
+
+def _listed(words: Sequence[str]) -> str:
+    return "\n".join(words) or "nothing changed on the wire"
 
 
 def _form(spec: Spec, version: int) -> evolution.WireForm:

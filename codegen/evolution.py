@@ -1,29 +1,21 @@
-"""Differences between specs and between versions, and the rules for released versions.
+"""Differences between specs and between versions.
 
 Two versions are compared by their wire forms: the names, order and encodings of the fields of each message.
-Documentation (`doc`) is not part of a wire form. `spec/released.json` holds the wire form of each released
-version, as it was released.
+Documentation (`doc`) is not part of a wire form.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 import msgspec
 
 from codegen.model import PROTOCOLS, Spec
 from codegen.resolve import Field, MessageView, View, resolve
-from codegen.yamlfile import SpecError, unknown
-
-LOCK = "released.json"
 
 WireForm = Mapping[str, Mapping[str, str]]
 """Description of each field's wire type, by message name and field name. Fields are in wire order."""
-
-
-_Lock = dict[str, dict[str, dict[str, str]]]
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -31,6 +23,9 @@ class Change(msgspec.Struct, frozen=True):
 
     rule: str
     text: str
+    message: str
+    field: str = ""
+    """Path of the field, such as `columns[].name`; empty for a whole message."""
 
 
 def wire_form(view: View) -> WireForm:
@@ -83,31 +78,55 @@ def changes(old: WireForm, new: WireForm) -> list[Change]:
 
 
 def _changes(old: WireForm, new: WireForm) -> Iterator[Change]:
-    for name in old:
-        if name not in new:
-            yield Change("released-message-removed", f"{name} is gone")
-    for name, fields in new.items():
-        if name not in old:
-            inside = ", ".join(f for f in fields if f != "tag" and "[]" not in f) or "no fields"
-            yield Change("released-message-added", f"{name} is new: {fields['tag']}, then {inside}")
+    names = {name: _new_name(form, old, new) for name, form in old.items() if name not in new}
+    for name, other in names.items():
+        if other is None:
+            yield Change("released-message-removed", f"{name} is gone", name)
         else:
+            yield Change("released-message-renamed", f"{name} is now called {other}", other)
+    for name, fields in new.items():
+        if name in old:
             yield from _message_changes(name, old[name], fields)
+        elif name not in names.values():
+            inside = ", ".join(f for f in fields if f != "tag" and "[]" not in f) or "no fields"
+            yield Change("released-message-added", f"{name} is new: {fields['tag']}, then {inside}", name)
+
+
+def _new_name(form: Mapping[str, str], old: WireForm, new: WireForm) -> str | None:
+    return next((name for name, other in new.items() if name not in old and other == form), None)
 
 
 def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
+    if renamed := _renamed_field(old, new):
+        before, after = renamed
+        yield Change("released-field-renamed", f"{name}.{before} is now called {after}", name, after)
+        return
     for field, text in old.items():
         if field not in new:
-            yield Change("released-field-removed", f"{name}.{field} is gone (was {text})")
+            yield Change("released-field-removed", f"{name}.{field} is gone (was {text})", name, field)
         elif new[field] != text:
             rule = "released-tag-changed" if field == "tag" else "released-field-changed"
-            yield Change(rule, f"{name}.{field} was {text}, is {new[field]}")
+            yield Change(rule, f"{name}.{field} was {text}, is {new[field]}", name, field)
     for field, text in new.items():
         if field not in old:
-            yield Change("released-field-added", f"{name}.{field} is new: {text}")
+            yield Change("released-field-added", f"{name}.{field} is new: {text}", name, field)
     kept = [field for field in new if field in old]
-    if kept != [field for field in old if field in new]:
+    order = [field for field in old if field in new]
+    if kept != order:
+        moved = next(field for field, other in zip(kept, order, strict=True) if field != other)
         text = f"the fields of {name} are in another order: {', '.join(kept)}"
-        yield Change("released-field-moved", text)
+        yield Change("released-field-moved", text, name, moved)
+
+
+def _renamed_field(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the old and the new name of a field if nothing else has changed."""
+    if [*old.values()] != [*new.values()]:
+        return None
+    pairs = {(before, after) for before, after in zip(old, new, strict=True) if before != after}
+    if len(pairs) > 1:  # of a list, the count and the fields of the elements are renamed too
+        pairs = {(re.split(r"[.[]", before)[0], re.split(r"[.[]", after)[0]) for before, after in pairs}
+    before, after = next(iter(pairs), ("", ""))
+    return (before, after) if len(pairs) == 1 and before != after else None
 
 
 def released(spec: Spec) -> dict[str, WireForm]:
@@ -122,8 +141,8 @@ def _forms(spec: Spec) -> dict[str, WireForm]:
     return forms | {unversioned.name: wire_form(resolve(spec, unversioned, None))}
 
 
-def compare(old: Spec, new: Spec) -> tuple[list[str], list[str]]:
-    """Return two lists of texts: all changes from `old` to `new`, and those that released versions forbid."""
+def compare(old: Spec, new: Spec) -> list[str]:
+    """Return a text for each change from `old` to `new`."""
     before, after = _forms(old), _forms(new)
     words = [f"{label} is gone" for label in before if label not in after]
     previous: WireForm = {}
@@ -133,66 +152,4 @@ def compare(old: Spec, new: Spec) -> tuple[list[str], list[str]]:
         base = before.get(label, previous)
         words += [f"{label}: {change.text}" for change in changes(base, form)]
         previous = form
-    return words, broken(released(old), new)
-
-
-def broken(locked: Mapping[str, WireForm], spec: Spec) -> list[str]:
-    """Return a text for each forbidden difference between `spec` and the released wire forms, `locked`."""
-    now = released(spec)
-    return [text for label, form in locked.items() for text in _broken(label, form, now)]
-
-
-def _broken(label: str, locked: WireForm, now: Mapping[str, WireForm]) -> Iterator[str]:
-    if label not in now:
-        text = f"{label} is released, and now gone or no longer released"
-        remedy = f"restore it, or if nobody needs it, run `python -m codegen remove {label}`"
-        yield f"released-version-removed: {text}: {remedy}"
-        return
-    for change in changes(locked, now[label]):
-        if label not in PROTOCOLS or change.rule != "released-message-added":
-            yield f"{change.rule}: {label} is released: {change.text}"
-
-
-def read_lock(directory: Path) -> Mapping[str, WireForm]:
-    """Return the wire forms of the released versions, by label (`v4`), from the file `released.json`.
-
-    Raises:
-        SpecError: The file is missing, or its content is invalid.
-    """
-    path = directory / LOCK
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Lock)
-    except FileNotFoundError:
-        text = "there is no lock; restore it, or begin a new one that holds {}"
-        raise SpecError(f"{path}:1: {text}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}:1: not a lock, restore it: {error}") from None
-
-
-def without(directory: Path, locked: Mapping[str, WireForm], spec: Spec, label: str) -> dict[str, WireForm]:
-    """Return the released wire forms without those of a version, such as `v1`, that is no longer in the spec.
-
-    Raises:
-        SpecError: The spec still has the version, or the lock does not.
-    """
-    known = [one for one in locked if one not in PROTOCOLS]
-    if label not in known:
-        raise SpecError(f"{directory / LOCK}:1: {unknown('version', label, known)}")
-    if (number := int(label[1:])) in spec.versions:
-        text = f"version {number} is still in `versions`: remove it here first, then run this command again"
-        raise next(file for file in spec.files if "versions" in file.data).error(("versions", number), text)
-    return {one: form for one, form in locked.items() if one != label}
-
-
-def not_locked(directory: Path, label: str) -> str:
-    """Return the error text for a released protocol version whose layout is missing in `released.json`."""
-    return (
-        f"{directory / LOCK}:1: {label} is released in the spec, but has no layout here: "
-        f"if PostgreSQL has released {label}, run `python -m codegen --release`, after which the layout "
-        "cannot change; if not, write `released: false`; if the layout is lost, restore this file"
-    )
-
-
-def lock_text(spec: Spec) -> str:
-    """Return the content of `released.json` for a spec."""
-    return json.dumps(released(spec), indent=1) + "\n"
+    return words

@@ -40,26 +40,6 @@ _MODULES = ("messages", "arrow", "spark")
 """Modules that are generated for every spec without versions; no protocol can have their names."""
 
 
-class Places:
-    """Mapping from each entry of the spec to the file that defines it, so that errors name file and line."""
-
-    def __init__(self) -> None:
-        self._files: dict[Place, YamlFile] = {}
-
-    def add(self, place: Place, file: YamlFile) -> None:
-        """Record that `file` defines the entry `place`; raise SpecError if another file already does."""
-        if place in self._files:
-            section, name = place
-            text = f"{section}: duplicate `{name}`, already in {self._files[place].path}"
-            raise file.error(place, text)
-        self._files[place] = file
-
-    def error(self, place: Place, text: str) -> SpecError:
-        """Return an error with file and line of `place`, or in the first file if no file defines `place`."""
-        file = self._files.get(place[:2]) or next(iter(self._files.values()))
-        return file.error(place, text)
-
-
 def load(directory: Path) -> model.Spec:
     """Return the spec, read from all `*.yaml` files of a directory and checked.
 
@@ -69,17 +49,22 @@ def load(directory: Path) -> model.Spec:
     paths = sorted(directory.glob("*.yaml"))
     if not paths:
         raise SpecError(f"{directory}: no spec here: a folder with *.yaml files is wanted")
-    places = Places()
     sections: dict[str, dict[Any, Any]] = {section: {} for section in SECTIONS}
     protocols: dict[str, model.Protocol] = {}
     files: list[YamlFile] = []
     heads: dict[str, YamlFile] = {}
     for path in paths:
         file = YamlFile(path)
-        files.append(file)
-        records = _records(file, places)
+        records = _records(file)
         for section, entries in records.items():
+            for name in entries:
+                if name in sections[section]:
+                    other = next(one for one in files if name in one.data.get(section, ()))
+                    raise file.error(
+                        (section, name), f"{section}: duplicate `{name}`, already in {other.path}"
+                    )
             sections[section] |= entries
+        files.append(file)
         if records["messages"]:
             protocol = _protocol(file, records["messages"])
             if protocol.name in protocols:
@@ -97,7 +82,7 @@ def load(directory: Path) -> model.Spec:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in _MODULES:
             raise file.error(("protocol",), f"the protocol `{name}` cannot be a module: write snake_case")
     spec = model.Spec(protocols=protocols, files=tuple(files), plain=plain, **sections)
-    rules.check(spec, places)
+    rules.check(spec)
     return spec
 
 
@@ -113,7 +98,7 @@ def _protocol(file: YamlFile, messages: dict[str, model.Message]) -> model.Proto
     return model.Protocol(name=name, title=title, doc=doc, source=source, messages=messages, length=length)
 
 
-def _records(file: YamlFile, places: Places) -> dict[str, dict[Any, Any]]:
+def _records(file: YamlFile) -> dict[str, dict[Any, Any]]:
     """Return the entries of one file, by section and name, as instances of the classes in `model`."""
     result: dict[str, dict[Any, Any]] = {section: {} for section in SECTIONS}
     for section, entries in file.data.items():
@@ -127,7 +112,6 @@ def _records(file: YamlFile, places: Places) -> dict[str, dict[Any, Any]]:
             place = (section, name)
             if isinstance(name, int) != (section == "versions"):
                 raise file.error(place, f"{section}: `{name}` cannot be a name here")
-            places.add(place, file)
             result[section][name] = _convert(data, SECTIONS[section], file, place)
     return result
 
@@ -218,4 +202,6 @@ def _keep_entry(data: Any, place: Place, name: str) -> Any:
     """Return a copy of `data` in which the mapping at `place` has only the entry `name`."""
     if not place:
         return {name: data[name]}
-    return data | {place[0]: _keep_entry(data[place[0]], place[1:], name)}
+    copy = data.copy()
+    copy[place[0]] = _keep_entry(data[place[0]], place[1:], name)
+    return copy

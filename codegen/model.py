@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from codegen.roles import Meaning, Role
-from codegen.yamlfile import YamlFile
+from codegen.yamlfile import Place, SpecError, YamlFile
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -271,9 +271,17 @@ class Spec(msgspec.Struct, frozen=True):
     types: dict[str, BuiltinType]
     rules: dict[str, Rule]
     files: tuple[YamlFile, ...]
-    """The files of the spec, from which the protocol explorer shows lines."""
+    """The files of the spec, for the lines that errors name and the protocol explorer shows."""
     plain: bool = False
     """Whether the spec has no section `versions`: it has messages of any protocols, which do not change."""
+
+    def error(self, place: Place, text: str) -> SpecError:
+        """Return an error with file and line of `place`, or of the nearest place around it in the spec."""
+        for end in (2, 1):
+            for file in self.files:
+                if end <= len(place) and place[:end] in file:
+                    return file.error(place, text)
+        return self.files[0].error(place, text)
 
     def gate(self, text: str) -> Gate:
         """Return the gate written as `text`, limited to the spec's versions, of which it must have one.

@@ -79,6 +79,10 @@ class YamlFile:
         if not isinstance(self.data, dict):
             raise self.error((), "the top of the file must be a mapping")
 
+    def __contains__(self, place: Place) -> bool:
+        """Return whether the file has a value at `place`."""
+        return place in self._lines
+
     def error(self, place: Place, text: str) -> SpecError:
         """Return an error with the line of `place`, or of the nearest enclosing value with a known line."""
         return SpecError(f"{self.path}:{self.line(place)}: {' '.join(text.split())}")

@@ -6,13 +6,10 @@ order of `RULES`, so that a rule may rely on earlier rules.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from codegen import stream_rules
 from codegen.model import Spec
 from codegen.rules import fields, gates, names, plain, roles, stream, vocabulary
 from codegen.rules.common import Rule
-from codegen.yamlfile import Place, SpecError
 
 RULES: tuple[Rule, ...] = (
     vocabulary.protocols,
@@ -67,11 +64,7 @@ PLAIN_RULES: tuple[Rule, ...] = (
 """Rules of a spec without versions."""
 
 
-class _Places(Protocol):
-    def error(self, place: Place, text: str) -> SpecError: ...
-
-
-def check(spec: Spec, places: _Places) -> None:
+def check(spec: Spec) -> None:
     """Check the spec against all rules, and raise the first problem as an error with file and line.
 
     Raises:
@@ -79,4 +72,4 @@ def check(spec: Spec, places: _Places) -> None:
     """
     for rule in PLAIN_RULES if spec.plain else RULES:
         for place, text in rule(spec):
-            raise places.error(place, text)
+            raise spec.error(place, text)

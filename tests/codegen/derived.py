@@ -16,9 +16,10 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from codegen.evolution import LOCK, read_lock, released
+from codegen.evolution import released
 from codegen.files import write
 from codegen.load import load
+from codegen.lock import LOCK, read_lock
 from codegen.render import render
 from tests.codegen.spec_copy import ROOT, SpecCopy
 

@@ -5,16 +5,22 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from codegen import evolution
 from codegen.load import load
 from codegen.resolve import resolve
+from tests.codegen.derived import add_version, without_oldest
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 
+VERSIONS = load(ROOT / "spec").versions
+RELEASED = [number for number, version in VERSIONS.items() if version.released]
+KNOWN = f"the versions are {', '.join(map(str, VERSIONS))}"
 NOTHING = (0, "nothing changed on the wire\n", "")
 COMMIT_LSN = "      - {name: commit_lsn, type: lsn, means: lsn, doc: The LSN of the commit record.}\n"
 PREFIX = "      - {name: prefix, type: string, doc: The prefix of the message.}\n"
@@ -24,7 +30,6 @@ SEGMENT = (
 )
 STREAM_XID = "      - {name: xid, type: xid, means: xid, doc: Xid of the top-level transaction.}\n"
 PING = "  Ping: {tag: '!', role: payload, title: Ping, source: x, doc: X., fields: []}\n"
-VERSION_5 = "  5: {server: 20+, released: false, doc: The next one.}\n"
 ADDED = "      - {name: added, type: lsn, means: none, because: X., doc: X.}\n"
 ADDED_TO_STRUCT = "      - {name: added, type: lsn, doc: X.}\n"
 
@@ -45,14 +50,6 @@ def test_diff_of_versions_3_and_4(run: Run) -> None:
     assert run("diff", "v3", "v4", "--spec", ROOT / "spec") == (0, expected, "")
 
 
-def test_diff_of_versions_1_and_2(run: Run) -> None:
-    result = run("diff", "v1", "v2", "--spec", ROOT / "spec")
-    xid = "xid is new: Int32 (TransactionId), unsigned, when in_stream"
-    names = ["LogicalMessage", "Relation", "Type", "Insert", "Update", "Delete", "Truncate"]
-    assert result.out.splitlines()[: len(names)] == [f"{name}.{xid}" for name in names]
-    assert (result.code, result.err) == (0, "")
-
-
 def test_diff_of_a_version_with_itself(run: Run) -> None:
     assert run("diff", "v2", "v2", "--spec", ROOT / "spec") == NOTHING
 
@@ -69,13 +66,14 @@ def test_documentation_is_not_part_of_the_diff(run: Run, spec: SpecCopy, old: Pa
 
 
 def test_diff_refuses_an_unknown_version(run: Run) -> None:
-    expected = (1, "", "there is no version 7; the versions are 1, 2, 3, 4\n")
-    assert run("diff", "v1", "v7", "--spec", ROOT / "spec") == expected
+    unknown = max(VERSIONS) + 1
+    expected = (1, "", f"there is no version {unknown}; {KNOWN}\n")
+    assert run("diff", "v2", f"v{unknown}", "--spec", ROOT / "spec") == expected
 
 
 def test_diff_refuses_a_version_and_a_folder(run: Run) -> None:
     expected = (1, "", "compare two versions (v3 v4) or two spec folders, not one of each\n")
-    assert run("diff", "v1", ROOT / "spec") == expected
+    assert run("diff", "v2", ROOT / "spec") == expected
 
 
 def _replace_after(spec: SpecCopy, old: str, new: str, after: str) -> None:
@@ -84,103 +82,143 @@ def _replace_after(spec: SpecCopy, old: str, new: str, after: str) -> None:
     spec.write(text[:start] + new + text[start + len(old) :])
 
 
-# rule, text before the change, old text, new text, start of the error
+class Violation(NamedTuple):
+    """A change of released versions, and its error, which names a line of the spec."""
+
+    rule: str
+    after: str
+    """Text before the replaced occurrence of `old`."""
+    old: str
+    new: str
+    words: str
+    """What the error says about the change."""
+    at: str = ""
+    """Text whose line the error names, after `after`; the first replaced line if empty."""
+    first: int = 1
+    """The oldest version that the change concerns."""
+
+
+ABORT_LSN = "      - {name: abort_lsn, type: lsn, means: lsn, versions: 4+, when: {streaming: parallel},"
+ORIGIN_FIELDS = "    fields:\n      - {name: origin_lsn"
 VIOLATIONS = [
-    ("released-message-removed", "", "    tag: O\n", "    tag: O\n    versions_: x\n", "v1 is released: Origin is gone"),
-    ("released-message-added", "", "\nmessages:\n", "\nmessages:\n" + PING, "v1 is released: Ping is new: Byte1('!'), then no fields"),
-    ("released-tag-changed", "", "    tag: O\n", "    tag: o\n", "v1 is released: Origin.tag was Byte1('O'), is Byte1('o')"),
-    ("released-field-removed", "  LogicalMessage:", PREFIX, "", "v1 is released: LogicalMessage.prefix is gone (was String)"),
-    ("released-field-added", "  Commit:", COMMIT_LSN, COMMIT_LSN + ADDED, "v1 is released: Commit.added is new: Int64 (XLogRecPtr), unsigned"),
-    ("released-field-changed", "  Truncate:", "type: uint32", "type: uint16", "v1 is released: Truncate."),
-    ("released-field-moved", "", STREAM_XID + SEGMENT, SEGMENT + STREAM_XID, "v2 is released: the fields of StreamStart are in another order: tag, first_stream_segment, xid"),
-    ("released-version-removed", "  4:", "    released: true", "    released: false", "v4 is released, and now gone or no longer released"),
-    # Other parts of the wire format
-    ("released-field-changed", "  TupleData:", "count: uint16", "count: uint32", "v1 is released: Insert.new was Byte1('N'), TupleData 2 {n null 0, u unchanged 0, t text 4, b binary 4}, is Byte1('N'), TupleData 4"),
-    ("released-field-changed", "  TupleData:", "tag: b", "tag: B", "v1 is released: Insert.new was"),
-    ("released-field-changed", "  TupleData:", "length: uint32", "length: uint16", "v1 is released: Insert.new was"),
-    ("released-field-changed", "  Insert:", '"N"', '"M"', "v1 is released: Insert.new was"),
-    ("released-field-changed", "  Commit:", "literal: 0", "literal: 1", "v1 is released: Commit.flags was Int8(0), is Int8(1)"),
-    ("released-field-changed", "  ReplicaIdentity:", "value: f", "value: F", "v1 is released: Relation.replica_identity was"),
-    ("released-field-changed", "  ColumnFlag:", "value: 1", "value: 2", "v1 is released: Relation.columns[].flags was"),
-    ("released-field-changed", "  xid:", "wire: uint32", "wire: uint64", "v1 is released: Begin.xid was"),
-    ("released-field-changed", "  Update:", "optional: true", "optional: false", "v1 is released: Update.key was"),
-    ("released-field-changed", "  StreamAbort:", "when: {streaming: parallel}", 'when: {streaming: "on"}', "v4 is released: StreamAbort.abort_lsn was"),
-    ("released-field-added", "  RelationColumn:", "    fields:\n", "    fields:\n" + ADDED_TO_STRUCT, "v1 is released: Relation.columns[].added is new"),
+    Violation("released-message-added", "", "\nmessages:\n", "\nmessages:\n" + PING, "Ping is new: Byte1('!'), then no fields: write `versions: {new}+`", at="  Ping:"),
+    Violation("released-message-renamed", "", "  Origin:\n", "  Source:\n", "Origin is now called Source: restore the name"),
+    Violation("released-tag-changed", "", "    tag: O\n", "    tag: o\n", "Origin.tag was Byte1('O'), is Byte1('o'): restore the tag"),
+    Violation("released-field-removed", "  LogicalMessage:", PREFIX, "", "LogicalMessage.prefix is gone (was String): restore it; to drop it from version {new} on, write `versions: 1-{last}`", at="    fields:"),
+    Violation("released-field-renamed", "  LogicalMessage:", "name: prefix", "name: topic", "LogicalMessage.prefix is now called topic: restore the name"),
+    Violation("released-field-renamed", "  Relation:", "{count: columns, type: uint16, doc: Number of columns.}\n      - {name: columns,", "{count: parts, type: uint16, doc: Number of columns.}\n      - {name: parts,", "Relation.columns is now called parts: restore the name", at="{name: parts"),
+    Violation("released-field-renamed", "  RelationColumn:", "name: type_modifier", "name: modifier", "Relation.columns[].type_modifier is now called columns[].modifier: restore the name"),
+    Violation("released-field-added", "  Commit:", COMMIT_LSN, COMMIT_LSN + ADDED, "Commit.added is new: Int64 (XLogRecPtr), unsigned: write `versions: {new}+`", at="{name: added"),
+    Violation("released-field-changed", "  Truncate:", "type: uint32", "type: uint16", "Truncate.relation_oids.count was Int32, unsigned, is Int16, unsigned: restore it"),
+    Violation("released-field-moved", "", STREAM_XID + SEGMENT, SEGMENT + STREAM_XID, "the fields of StreamStart are in another order: tag, first_stream_segment, xid: restore the order", first=2),
+    Violation("released-field-changed", "  Insert:", '"N"', '"M"', "Insert.new was", at="      - name: new"),
+    Violation("released-field-changed", "  Commit:", "literal: 0", "literal: 1", "Commit.flags was Int8(0), is Int8(1)"),
+    Violation("released-field-changed", "  Update:", "optional: true", "optional: false", "Update.key was", at="          - name: key"),
+    Violation("released-field-changed", ABORT_LSN[:20], "{streaming: parallel}", '{streaming: "on"}', "StreamAbort.abort_lsn was", first=4),
+    Violation("released-field-added", "  RelationColumn:", "    fields:\n", "    fields:\n" + ADDED_TO_STRUCT, "Relation.columns[].added is new", at="{name: added"),
+    # A changed type is the place of the error, not one of its fields.
+    Violation("released-field-changed", "  TupleData:", "count: uint16", "count: uint32", "Insert.new was Byte1('N'), TupleData 2 {{n null 0, u unchanged 0, t text 4, b binary 4}}, is Byte1('N'), TupleData 4", at="  TupleData:"),
+    Violation("released-field-changed", "  TupleData:", "tag: b", "tag: B", "Insert.new was", at="  TupleData:"),
+    Violation("released-field-changed", "  TupleData:", "length: uint32", "length: uint16", "Insert.new was", at="  TupleData:"),
+    Violation("released-field-changed", "  ReplicaIdentity:", "value: f", "value: F", "Relation.replica_identity was", at="  ReplicaIdentity:"),
+    Violation("released-field-changed", "  ColumnFlag:", "value: 1", "value: 2", "Relation.columns[].flags was", at="  ColumnFlag:"),
+    Violation("released-field-changed", "  xid:", "wire: uint32", "wire: uint64", "Begin.xid was"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule", "after", "before", "new", "words"), VIOLATIONS)
-def test_a_change_of_a_released_version_is_refused(
-    run: Run,
-    spec: SpecCopy,
-    old: Path,
-    tmp_path: Path,
-    rule: str,
-    after: str,
-    before: str,
-    new: str,
-    words: str,
+@pytest.mark.parametrize("case", VIOLATIONS)
+def test_a_change_of_a_released_version_is_refused_in_one_line(
+    run: Run, spec: SpecCopy, old: Path, tmp_path: Path, case: Violation
 ) -> None:
-    if "versions_" in new:  # remove the whole message
-        text = spec.read()
-        spec.write(text[: text.index("  Origin:\n")] + text[text.index("  Relation:\n") :])
-    else:
-        _replace_after(spec, before, new, after)
+    text = spec.read()
+    start = text.index(case.old, text.index(case.after))
+    text = text[:start] + case.new + text[start + len(case.old) :]
+    spec.write(text)
+    position = text.index(case.at, text.index(case.after)) if case.at else start
+    line = text.count("\n", 0, position) + 1
+    labels = ", ".join(f"v{number}" for number in RELEASED if number >= case.first)
+    which = f"{labels} {'are' if ', ' in labels else 'is'} released"
+    words = case.words.format(new=RELEASED[-1] + 1, last=RELEASED[-1])
     out = tmp_path / "out"
     lock = spec.read("released.json")
     for result in (run("diff", old, spec.folder), run("--spec", spec.folder, "--out", out)):
         assert result.code == 1
-        assert result.err.startswith(f"{rule}: {words}")
+        assert result.err.startswith(f"{spec.folder}/pgoutput.yaml:{line}: {case.rule}: {which}: {words}")
+        assert result.err.count("\n") == 1
     assert not out.exists()
     assert spec.read("released.json") == lock
 
 
-def test_removing_a_released_version_is_refused(run: Run, spec: SpecCopy, old: Path) -> None:
+def test_removing_a_released_message_is_refused(run: Run, spec: SpecCopy, old: Path) -> None:
     text = spec.read()
-    text = text.replace("versions: 4+", "versions: 3+")
-    start = text.index("  4:\n")
-    spec.write(text[:start] + text[text.index("\n# What a client asks for") :])
+    spec.write(text[: text.index("  Origin:\n")] + text[text.index("  Relation:\n") :])
     result = run("diff", old, spec.folder)
+    line = text.splitlines().index("messages:") + 1
+    assert result.err.startswith(f"{spec.folder}/pgoutput.yaml:{line}: released-message-removed: ")
+    assert "are released: Origin is gone: restore it; to drop it from version" in result.err
+
+
+def test_a_released_version_cannot_become_unreleased(run: Run, spec: SpecCopy, old: Path) -> None:
+    last = RELEASED[-1]
+    _replace_after(spec, "    released: true", "    released: false", f"  {last}:\n")
+    result = run("diff", old, spec.folder)
+    text = spec.read()
+    line = text.count("\n", 0, text.index("    released: false")) + 1
+    reason = f"released-version-removed: v{last} is released, and now gone or no longer released: "
+    assert result.err.startswith(f"{spec.folder}/pgoutput.yaml:{line}: {reason}")
+
+
+def test_removing_a_released_version_is_refused(run: Run, spec: SpecCopy, old: Path) -> None:
+    without_oldest(spec)
+    result = run("diff", old, spec.folder)
+    label = f"v{RELEASED[0]}"
     assert result.code == 1
-    assert "v4 is gone\n" in result.out
-    assert "released-version-removed: v4 is released, and now gone or no longer released: " in result.err
+    assert f"{label} is gone\n" in result.out
+    line = spec.read().splitlines().index("versions:") + 1
+    place = f"{spec.folder}/pgoutput.yaml:{line}"
+    assert result.err.startswith(f"{place}: released-version-removed: {label} is released, and now gone or ")
 
 
 def test_a_new_version_may_change_until_it_is_released(
     run: Run, spec: SpecCopy, old: Path, tmp_path: Path
 ) -> None:
-    spec.add("versions:", VERSION_5)
-    spec.add(
-        "  Commit:", "      - {name: added, type: lsn, versions: 5+, means: none, because: X., doc: X.}\n"
-    )
-    spec.add("messages:", PING.replace("fields", "versions: 5+, fields"))
+    number = add_version(spec)
+    gate = f"versions: {number}+"
+    spec.add("  Commit:", f"      - {{name: added, type: lsn, {gate}, means: none, because: X., doc: X.}}\n")
+    spec.add("messages:", PING.replace("fields", f"{gate}, fields"))
     words = (
-        "v5 is new\n"
-        "v5: Commit.added is new: Int64 (XLogRecPtr), unsigned\n"
-        "v5: Ping is new: Byte1('!'), then no fields\n"
+        f"v{number} is new\n"
+        f"v{number}: Commit.added is new: Int64 (XLogRecPtr), unsigned\n"
+        f"v{number}: Ping is new: Byte1('!'), then no fields\n"
     )
     assert run("diff", old, spec.folder) == (0, words, "")
     lock = spec.read("released.json")
-    assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
+    out = tmp_path / "out"
+    assert run("--spec", spec.folder, "--out", out).code == 0
     assert spec.read("released.json") == lock
 
-    # Until version 5 is released, it may change.
-    spec.replace("versions: 5+, fields: []", f"versions: 5+, fields: [{ADDED.strip().removeprefix('- ')}]")
-    assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
-    spec.replace(VERSION_5, VERSION_5.replace("false", "true"))
-    expected = f"{spec.folder}/released.json:1: v5 is released in the spec, but has no layout here: "
+    # It may change until it is released.
+    spec.replace(f"{gate}, fields: []", f"{gate}, fields: [{ADDED.strip().removeprefix('- ')}]")
+    assert run("--spec", spec.folder, "--out", out).code == 0
+    text = re.sub(r"released: false", "released: true", spec.read())
+    spec.write(text)
+    first = next(one for one in VERSIONS | {number: None} if one not in RELEASED)
+    line = next(i for i, one in enumerate(text.splitlines(), 1) if one.startswith(f"  {first}:"))
     for check in ([], ["--check"]):
-        result = run(*check, "--spec", spec.folder, "--out", tmp_path / "out")
+        result = run(*check, "--spec", spec.folder, "--out", out)
         assert (result.code, result.out) == (1, "")
-        assert result.err.startswith(expected)
+        reason = f"v{first} is released here, but released.json has no layout of it: "
+        assert f": {reason}" in result.err
+        assert line <= int(result.err.split(":")[1]) <= line + 2
         assert "`python -m codegen --release`" in result.err
         assert spec.read("released.json") == lock
-    result = run("--release", "--spec", spec.folder, "--out", tmp_path / "out")
+    result = run("--release", "--spec", spec.folder, "--out", out)
     assert (result.code, result.out.splitlines()[0]) == (0, f"wrote {spec.folder}/released.json")
     spec.replace("'!'", "'?'")
-    result = run("--spec", spec.folder, "--out", tmp_path / "out")
+    result = run("--spec", spec.folder, "--out", out)
     assert result.code == 1
-    assert result.err == "released-tag-changed: v5 is released: Ping.tag was Byte1('!'), is Byte1('?')\n"
+    changed = f"released-tag-changed: v{number} is released: Ping.tag was Byte1('!'), is Byte1('?'): "
+    assert changed in result.err
 
 
 def test_the_protocol_without_versions_may_grow_but_not_change(
@@ -191,11 +229,13 @@ def test_the_protocol_without_versions_may_grow_but_not_change(
     spec.replace("    tag: k\n", "    tag: z\n", "replication.yaml")
     result = run("--spec", spec.folder, "--out", tmp_path / "out")
     assert result.code == 1
-    assert result.err.startswith("released-tag-changed: replication is released: PrimaryKeepalive.tag was")
+    line = spec.read("replication.yaml").split("    tag: z\n")[0].count("\n") + 1
+    reason = "released-tag-changed: replication is released: PrimaryKeepalive.tag was"
+    assert result.err.startswith(f"{spec.folder}/replication.yaml:{line}: {reason}")
 
 
 LOCKS = [
-    (None, "there is no lock; restore it, or begin a new one that holds {}"),
+    (None, "there is no lock: restore it, or for a new spec run `python -m codegen --release`"),
     ("", "not a lock, restore it: "),
     ('{"v1": ', "not a lock, restore it: "),
     ("[]", "not a lock, restore it: "),
@@ -225,18 +265,18 @@ def test_a_released_version_that_the_lock_has_lost_is_not_stored_anew(
     run: Run, spec: SpecCopy, tmp_path: Path
 ) -> None:
     lock = json.loads(spec.read("released.json"))
-    del lock["v4"]
+    del lock[f"v{RELEASED[-1]}"]
     spec.write(json.dumps(lock), "released.json")
     result = run("--spec", spec.folder, "--out", tmp_path / "out")
     assert result.code == 1
-    assert result.err.startswith(f"{spec.folder}/released.json:1: v4 is released in the spec")
+    assert f": v{RELEASED[-1]} is released here, but released.json has no layout of it: " in result.err
     assert not (tmp_path / "out").exists()
 
 
-def test_an_empty_lock_is_filled(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+def test_release_begins_a_lock(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     lock = spec.read("released.json")
-    spec.write("{}", "released.json")
-    assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
+    (spec.folder / "released.json").unlink()
+    assert run("--release", "--spec", spec.folder, "--out", tmp_path / "out").code == 0
     assert spec.read("released.json") == lock
 
 

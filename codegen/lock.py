@@ -1,0 +1,147 @@
+"""The lock `spec/released.json`, and the rules for released versions.
+
+The lock holds the wire form of each released version, as it was released.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from codegen.evolution import Change, WireForm, changes, released
+from codegen.model import PROTOCOLS, Entry, Spec
+from codegen.rules.common import entries, field_lists, walk
+from codegen.yamlfile import Place, SpecError, unknown
+
+LOCK = "released.json"
+
+_Lock = dict[str, dict[str, dict[str, str]]]
+
+_REMEDIES = {
+    "released-message-removed": "restore it; to drop it from version {new} on, write `versions: {gate}`",
+    "released-message-renamed": "restore the name",
+    "released-message-added": "write `versions: {new}+`",
+    "released-tag-changed": "restore the tag",
+    "released-field-removed": "restore it; to drop it from version {new} on, write `versions: {gate}`",
+    "released-field-renamed": "restore the name",
+    "released-field-added": "write `versions: {new}+`",
+    "released-field-changed": "restore it; a later version can have another field instead",
+    "released-field-moved": "restore the order",
+}
+"""What to do about a change that a rule forbids. `{new}` is the first version that may still change."""
+
+
+def check(locked: Mapping[str, WireForm], spec: Spec) -> None:
+    """Check that a spec still has the released wire forms `locked`.
+
+    Raises:
+        SpecError: The first forbidden change, with the versions that it changes.
+    """
+    now = released(spec)
+    found: dict[Change, list[str]] = {}
+    for label, form in locked.items():
+        if label not in now:
+            place = ("versions", int(label[1:]), "released")
+            text = f"released-version-removed: {label} is released, and now gone or no longer released"
+            remedy = f"restore it, or if nobody needs it, run `python -m codegen remove {label}`"
+            raise spec.error(place, f"{text}: {remedy}")
+        for change in changes(form, now[label]):
+            if label not in PROTOCOLS or change.rule != "released-message-added":
+                found.setdefault(change, []).append(label)
+    for change, labels in found.items():
+        last = max((n for n, version in spec.versions.items() if version.released), default=0)
+        remedy = _REMEDIES[change.rule].format(new=last + 1, gate=f"1-{last}")
+        which = f"{', '.join(labels)} {'is' if len(labels) == 1 else 'are'} released"
+        raise spec.error(_place(spec, change, found), f"{change.rule}: {which}: {change.text}: {remedy}")
+
+
+def _place(spec: Spec, change: Change, found: Iterable[Change]) -> Place:
+    """Return the place of a changed field, or of its type if the type has changed."""
+    message = ("messages", change.message)
+    if change.field in ("", "tag"):
+        return (*message, "tag") if change.field else message
+    place, entry = _entry(spec, (*message, "fields"), change.field)
+    name = (entry.type or entry.list_of or "") if entry else ""
+    for section in ("scalars", "enums", "flags", "tuples"):
+        if name in getattr(spec, section) and change.rule == "released-field-changed":
+            changed = {_entry(spec, ("messages", one.message, "fields"), one.field)[0] for one in found}
+            users = [where for where, other, _ in entries(spec) if name in (other.type, other.list_of)]
+            same = all(where in changed for where in users)
+            if same and (len(users) > 1 or section != "scalars"):
+                return (section, name)
+    return place
+
+
+def _entry(spec: Spec, place: Place, path: str) -> tuple[Place, Entry | None]:
+    """Return place and entry of the field at a path, below the field list at `place`."""
+    name, _, inner = path.partition("[].")
+    name, _, size = name.removesuffix("[]").partition(".")
+    for below, entry in walk(_field_list(spec, place), place):
+        if name in ((entry.count, entry.length) if size else (entry.name,)):
+            if inner and entry.list_of in spec.structs:
+                return _entry(spec, ("structs", entry.list_of, "fields"), inner)
+            return below, entry
+    return place, None
+
+
+def _field_list(spec: Spec, place: Place) -> list[Entry]:
+    return next((fields for where, _, fields in field_lists(spec) if where == place), [])
+
+
+def read_lock(directory: Path, begin: bool = False) -> Mapping[str, WireForm]:
+    """Return the wire forms of the released versions, by label (`v4`), from the file `released.json`.
+
+    If the file is missing, return no wire forms if `begin` is true.
+
+    Raises:
+        SpecError: The file is missing and `begin` is false, or its content is invalid.
+    """
+    path = directory / LOCK
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Lock)
+    except FileNotFoundError:
+        if begin:
+            return {}
+        text = "there is no lock: restore it, or for a new spec run `python -m codegen --release`"
+        raise SpecError(f"{path}:1: {text}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}:1: not a lock, restore it: {error}") from None
+
+
+def without(directory: Path, locked: Mapping[str, WireForm], spec: Spec, label: str) -> dict[str, WireForm]:
+    """Return the released wire forms without those of a version, such as `v1`, that is no longer in the spec.
+
+    Raises:
+        SpecError: The spec still has the version, or the lock does not.
+    """
+    known = [one for one in locked if one not in PROTOCOLS]
+    if label not in known:
+        raise SpecError(f"{directory / LOCK}:1: {unknown('version', label, known)}")
+    if (number := int(label[1:])) in spec.versions:
+        text = f"version {number} is still in `versions`: remove it here first, then run this command again"
+        raise spec.error(("versions", number), text)
+    return {one: form for one, form in locked.items() if one != label}
+
+
+def check_locked(locked: Mapping[str, WireForm], spec: Spec) -> None:
+    """Check that the lock has the wire form of each released version.
+
+    Raises:
+        SpecError: A released version is not in the lock.
+    """
+    for number, version in spec.versions.items():
+        if version.released and (label := f"v{number}") not in locked:
+            raise spec.error(
+                ("versions", number, "released"),
+                f"{label} is released here, but {LOCK} has no layout of it: if PostgreSQL has released "
+                f"{label}, run `python -m codegen --release`, after which the layout cannot change; "
+                f"if not, write `released: false`; if the layout is lost, restore {LOCK}",
+            )
+
+
+def lock_text(spec: Spec) -> str:
+    """Return the content of `released.json` for a spec."""
+    return json.dumps(released(spec), indent=1) + "\n"
