@@ -91,18 +91,27 @@ class _Writer:
 
     def __init__(self, view: View, streaming: str, rest: bytes = b"") -> None:
         self._rest = rest
-        self.roles: dict[Role | None, MessageView] = {message.role: message for message in view.messages}
+        self.roles: dict[Role | None, list[MessageView]] = {}
+        for message in view.messages:
+            self.roles.setdefault(message.role, []).append(message)
         self._streaming = streaming
         self._in_stream = False
         self._xid, self._lsn, self._time = 742, 0x16B3748, _EPOCH_MICROSECONDS
         self._prepared: Mapping[str, int] = {}
 
     def __call__(self, *roles: Role, **values: Any) -> Iterator[bytes]:
-        """Yield a message of each role. `values` are values by meaning; `sub` numbers a subtransaction."""
+        """Yield the messages of each role. `values` are values by meaning; `sub` numbers a subtransaction.
+
+        With a value for `transactional`, only messages that have such a field are yielded.
+        """
         for role in roles:
-            if role in self.roles:
+            for message in self.roles.get(role, ()):
+                if "transactional" in values and all(
+                    field.means != "transactional" for field in message.fields
+                ):
+                    continue
                 self._in_stream = self._in_stream or role == "open_block"
-                yield self.encode(self.roles[role], **values)
+                yield self.encode(message, **values)
                 self._in_stream = self._in_stream and role != "close_block"
 
     def next(self, role: Role, **values: Any) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from pgoutput import _protocols
+from pgoutput import _protocols, messages
 from pgoutput._layout import Field, Message
 from pgoutput.vectors.model import Answer, Json, Manifest, Request, Vector
 
@@ -69,8 +69,12 @@ def schema() -> Json:
 def _message(layout: Message) -> Json:
     properties: Json = {"type": {"const": layout.name}}
     properties |= {field.name: _value(field) for field in layout.members}
-    always = [one.name for one in layout.fields if one.name in properties and one.when is None]
-    return {"description": layout.doc} | _object(properties, ["type", *always])
+    return {"description": layout.doc} | _object(properties, ["type", *_required(layout.name)])
+
+
+def _required(name: str) -> list[str]:
+    """Return the names of the fields that objects of a message or struct have in every version and context."""
+    return [one.name for one in msgspec.structs.fields(getattr(messages, name)) if one.required]
 
 
 def _value(field: Field) -> Json:
@@ -83,7 +87,7 @@ def _type(field: Field) -> Json:
             return {"type": "array", "items": _ref("Cell")}
         case "list" if field.element == "struct":
             properties = {one.name: _value(one) for one in field.fields}
-            return {"type": "array", "items": _object(properties, properties)}
+            return {"type": "array", "items": _object(properties, _required(field.type))}
         case "list":
             return {"type": "array", "items": _type(field.fields[0])}
         case "string":
