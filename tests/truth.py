@@ -17,7 +17,9 @@ import msgspec
 import pyarrow as pa
 from pyarrow import csv
 
-CAPTURES = Path(__file__).parent / "captures"
+from tests.versions import captures
+
+CAPTURES = captures(Path(__file__).parent / "captures")
 
 
 class TrueTable(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 
 from pgoutput import messages as m
-from pgoutput import v4
 from pgoutput.errors import DecodeError
 from pgoutput.stream.check import CheckOptions, Violation
 from pgoutput.stream.check import samples as s
@@ -23,6 +22,7 @@ from tests.check.legal_by_chance import (
 from tests.check.streams import check_options, make_checker
 from tests.codec.corpus import read
 from tests.effort import examples
+from tests.versions import v4
 
 NAMES = (
     "pg10_p1",

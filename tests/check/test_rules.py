@@ -7,7 +7,7 @@ import copy
 import msgspec
 import pytest
 
-from pgoutput import envelope, v4
+from pgoutput import envelope
 from pgoutput import messages as m
 from pgoutput.stream.check import RULES, Checker, CheckOptions, Rule, Violation, check
 from pgoutput.stream.check import samples as s
@@ -15,6 +15,7 @@ from pgoutput.stream.check.model import rule
 from pgoutput.stream.check.rules import find_rule
 from tests.check.streams import check_capture, check_options, make_checker
 from tests.codec.corpus import CAPTURES, read
+from tests.versions import v4
 
 STREAMED = CheckOptions(streaming="on", two_phase=True)
 

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgoutput import _protocols, messages, v4
+from pgoutput import _protocols, messages
 from pgoutput.capturefile import encode_record
 from tests.truth import CAPTURES
+from tests.versions import v4
 
 HEADER = b'{"proto_version":1,"options":{}}\n'
 BEGIN = b'{"data":"420000000007992998000303c1d4b152ab000009f5"}\n'

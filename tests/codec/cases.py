@@ -6,16 +6,25 @@ The bytes are written by hand from PostgreSQL's proto.c. The cases are in the or
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from pgoutput import messages as m
 from pgoutput.messages import UNCHANGED, ReplicaIdentity
+from pgoutput.versions import CODECS, OPTIONS
+from tests.versions import RELEASED
 
-ALL = (1, 2, 3, 4)
-STREAMED = (2, 3, 4)
-TWO_PHASE = (3, 4)
-PARALLEL = (4,)
+
+def since(option: str, value: str) -> tuple[int, ...]:
+    """Return the released versions that have a value of a stream option; the cases are of these versions."""
+    return tuple(version for version in RELEASED if version >= OPTIONS[option][value].proto_version)
+
+
+ALL = RELEASED
+STREAMED = since("streaming", "on")
+TWO_PHASE = since("two_phase", "on")
+PARALLEL = since("streaming", "parallel")
 ENVELOPE = ()
+STREAMING: tuple[m.Streaming, ...] = get_args(m.Streaming)
 
 XID = 3_000_000_000  # above 2**31: xids and OIDs are unsigned
 OID = 4_294_967_294
@@ -25,10 +34,13 @@ TIME = 846_763_494_863_424  # 2026-10-31
 NEGATIVE, FIRST, LAST = -1, -(2**63), 2**63 - 1
 
 CONTEXTS: dict[int, tuple[tuple[bool, m.Streaming], ...]] = {
-    1: ((False, "off"),),
-    2: ((False, "off"), (False, "on"), (True, "on")),
-    3: ((False, "off"), (False, "on"), (True, "on")),
-    4: ((False, "off"), (False, "on"), (True, "on"), (False, "parallel"), (True, "parallel")),
+    version: tuple(
+        (in_stream, streaming)
+        for streaming in STREAMING
+        if OPTIONS["streaming"][streaming].proto_version <= version
+        for in_stream in (False, True)[: 1 if streaming == "off" else 2]
+    )
+    for version in CODECS
 }
 """Pairs of `in_stream` and `streaming` with which messages can occur, by protocol version."""
 

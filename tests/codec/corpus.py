@@ -10,8 +10,9 @@ from pathlib import Path
 from pgoutput import messages
 from pgoutput._stored_stream import DecodedRecord
 from pgoutput.capturefile import CaptureFile, Header
+from tests import truth
 
-DIRECTORY = Path(__file__).parents[1] / "captures"
+DIRECTORY = truth.CAPTURES
 CAPTURES = sorted(path.name.removesuffix(".jsonl.gz") for path in DIRECTORY.glob("*.jsonl.gz"))
 VARIED = (
     *("pg10_ws_p1", "pg13_p1", "pg14_p1_binary", "pg14_ws_p2_stream_msg", "pg15_p3_2pc_stream_msg"),

@@ -11,11 +11,12 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from pgoutput import envelope, v1, v2, v3, v4
+from pgoutput import envelope
 from pgoutput import messages as m
 from pgoutput.errors import DecodeError, EncodeError, PgoutputError, RecordingError, StreamError
 from pgoutput.messages import Message, ReplicaIdentity
 from pgoutput.versions import CODECS, Codec
+from tests.versions import v1, v2, v3, v4
 
 pytestmark = pytest.mark.usefixtures("both")
 
@@ -541,7 +542,7 @@ def test_version_1_has_no_stream_blocks() -> None:
     text = "protocol version 1 has no stream blocks: in_stream must be False, streaming 'off'"
     for in_stream, streaming in ((True, "off"), (False, "on"), (True, "on"), (False, "parallel")):
         with pytest.raises(ValueError, match=f"^{text}$"):
-            v1.decode(b"B", in_stream, streaming)  # type: ignore[arg-type]
+            v1.decode(b"B", in_stream, streaming)
 
 
 def test_a_long_value_is_not_repeated_in_the_error() -> None:

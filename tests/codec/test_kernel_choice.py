@@ -17,8 +17,9 @@ from pgoutput import compiled
 from tests.conftest import Run
 
 IN_PYTHON = """
-from pgoutput import compiled, envelope, v1, v2, v3, v4
-for codec in (envelope, v1, v2, v3, v4):
+from pgoutput import compiled, envelope
+from pgoutput.versions import CODECS
+for codec in (envelope, *CODECS.values()):
     assert (codec.decode, codec.encode) == (codec.pure_decode, codec.pure_encode)
 assert compiled.kernel is None
 print(compiled.HOW)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from pgoutput import messages as m
-from pgoutput import v1, v2, v3, v4
 from pgoutput.messages import XLogData
 from pgoutput.stream import StreamDecoder, Tables, Transactions
 from pgoutput.stream.check import Checker
 from pgoutput.stream.tables import Table
 from pgoutput.values import to_arrow, to_text
 from pgoutput.wire import format_lsn, parse_lsn
+from tests.versions import v1, v2, v3, v4
 
 BEGIN = b"B" + bytes(20)
 ENVELOPE = XLogData(wal_start=0, wal_end=0, send_time=0, data=BEGIN)

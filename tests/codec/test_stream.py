@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pgoutput import messages as m
-from pgoutput import v1, v3, v4
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import UNCHANGED, Cell, Message, ReplicaIdentity
 from pgoutput.stream import Change, StreamDecoder, Table, Tables, Transaction, Transactions
 from pgoutput.versions import CODECS
+from tests.versions import PLAIN, v3, v4
 
 
 def relation(*names: str, key: tuple[str, ...] = ("id",), identity: str = "d", oid: int = 1) -> m.Relation:
@@ -111,10 +111,10 @@ def test_relations_and_types_are_replaced() -> None:
     decoder = StreamDecoder(1)
     later = relation("id", "v", "w")
     for known in (T, later):
-        assert known == decoder.decode(v1.encode(known))
+        assert known == decoder.decode(PLAIN.encode(known))
         assert {1: known} == decoder.relations
     mood = m.Type(oid=20_000, namespace="public", name="mood")
-    decoder.decode(v1.encode(mood))
+    decoder.decode(PLAIN.encode(mood))
     assert {20_000: mood} == decoder.types
 
 

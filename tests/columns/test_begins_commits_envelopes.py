@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgoutput import envelope, v1
+from pgoutput import envelope
 from pgoutput import messages as m
 from pgoutput.columns import (
     decode_copy_data,
@@ -19,6 +19,7 @@ from pgoutput.columns import (
     encode_xlog_data,
 )
 from pgoutput.errors import EncodeError
+from tests.versions import PLAIN
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
@@ -31,9 +32,9 @@ XID = st.integers(0, (1 << 32) - 1)
 def test_begins_and_commits_equal_those_of_the_codec(rows: list[tuple[int, int, int, int]]) -> None:
     lsns, ends, times, xids = (np.array([row[i] for row in rows], np.int64) for i in range(4))
     begins = [m.Begin(final_lsn=lsn, commit_time=time, xid=xid) for lsn, _, time, xid in rows]
-    assert encode_begins(lsns, times, xids).to_pylist() == list(map(v1.encode, begins))
+    assert encode_begins(lsns, times, xids).to_pylist() == list(map(PLAIN.encode, begins))
     commits = [m.Commit(commit_lsn=lsn, end_lsn=end, commit_time=time) for lsn, end, time, _ in rows]
-    assert encode_commits(lsns, ends, times).to_pylist() == list(map(v1.encode, commits))
+    assert encode_commits(lsns, ends, times).to_pylist() == list(map(PLAIN.encode, commits))
 
 
 @given(rows=st.lists(st.tuples(LSN, TIME, st.binary(max_size=9)), max_size=4))
@@ -58,7 +59,7 @@ def test_envelopes_equal_those_of_the_codec(rows: list[tuple[int, int, bytes]]) 
 def test_out_of_range_numbers_are_refused_with_the_codecs_error(values: dict[str, int]) -> None:
     message = {"final_lsn": 1, "commit_time": 2, "xid": 3} | values
     with pytest.raises(EncodeError) as wanted:
-        v1.encode(m.Begin(**message))
+        PLAIN.encode(m.Begin(**message))
     columns = [np.array([1, one], np.uint64 if one >> 63 == 1 else np.int64) for one in message.values()]
     with pytest.raises(EncodeError) as raised:
         encode_begins(*columns)
@@ -69,7 +70,7 @@ def test_out_of_range_numbers_are_refused_with_the_codecs_error(values: dict[str
 def test_lsns_of_64_bits_are_encoded() -> None:
     lsns, ones = np.array([(1 << 64) - 1], np.uint64), np.ones(1, np.int64)
     assert encode_begins(lsns, ones, ones).to_pylist() == [
-        v1.encode(m.Begin(final_lsn=(1 << 64) - 1, commit_time=1, xid=1))
+        PLAIN.encode(m.Begin(final_lsn=(1 << 64) - 1, commit_time=1, xid=1))
     ]
 
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgoutput import messages as m
-from pgoutput import v1, v4
 from pgoutput.columns import encode_cells, encode_deletes, encode_inserts, encode_updates
 from pgoutput.errors import EncodeError
 from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.wire import UNCHANGED
 from tests.codec import corpus
+from tests.versions import PLAIN, v4
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
@@ -119,7 +119,7 @@ def test_slices_and_large_types_are_accepted() -> None:
     column = pa.array(["zero", "one", None, "three"])
     made = encode_inserts(1, [column[1:3], column[1:3].cast(pa.large_string())])
     rows: list[TupleData] = [("one", "one"), (None, None)]
-    assert made.to_pylist() == [v1.encode(m.Insert(relation_oid=1, new=row)) for row in rows]
+    assert made.to_pylist() == [PLAIN.encode(m.Insert(relation_oid=1, new=row)) for row in rows]
 
 
 def test_bytes_under_a_null_are_not_sent() -> None:
@@ -128,14 +128,14 @@ def test_bytes_under_a_null_are_not_sent() -> None:
     assert column.to_pylist() == ["a", None]
     made = encode_inserts(1, [column])
     assert made.to_pylist() == [
-        v1.encode(m.Insert(relation_oid=1, new=("a",))),
-        v1.encode(m.Insert(relation_oid=1, new=(None,))),
+        PLAIN.encode(m.Insert(relation_oid=1, new=("a",))),
+        PLAIN.encode(m.Insert(relation_oid=1, new=(None,))),
     ]
 
 
 def test_null_in_an_unchanged_mask_counts_as_false() -> None:
     made = encode_inserts(1, [pa.array(["a", "b", "c"])], unchanged=[pa.array([None, True, False])])
-    assert [v1.decode(one) for one in made.to_pylist()] == [
+    assert [PLAIN.decode(one) for one in made.to_pylist()] == [
         m.Insert(relation_oid=1, new=("a",)),
         m.Insert(relation_oid=1, new=(UNCHANGED,)),
         m.Insert(relation_oid=1, new=("c",)),
@@ -155,12 +155,12 @@ def test_encoded_cells_can_be_used_in_several_messages() -> None:
     )
     rows: list[TupleData] = [("1", "x", b""), ("2", None, b"b"), ("3", "z", None)]
     assert encode_inserts(1, [keys, rest]).to_pylist() == [
-        v1.encode(m.Insert(relation_oid=1, new=row)) for row in rows
+        PLAIN.encode(m.Insert(relation_oid=1, new=row)) for row in rows
     ]
     some = encode_updates(1, [keys[1:], rest.slice(1, 3)]).to_pylist()
-    assert some == [v1.encode(m.Update(relation_oid=1, new=row)) for row in rows[1:]]
+    assert some == [PLAIN.encode(m.Update(relation_oid=1, new=row)) for row in rows[1:]]
     assert encode_deletes(1, old=[rest.take(pa.array([2]))]).to_pylist() == [
-        v1.encode(m.Delete(relation_oid=1, old=("z", None)))
+        PLAIN.encode(m.Delete(relation_oid=1, old=("z", None)))
     ]
 
 
@@ -175,7 +175,7 @@ def test_encoded_cells_with_null_are_refused() -> None:
 
 def test_a_zero_character_is_encoded() -> None:
     assert encode_inserts(1, [pa.array(["a\0b"])]).to_pylist() == [
-        v1.encode(m.Insert(relation_oid=1, new=("a\0b",)))
+        PLAIN.encode(m.Insert(relation_oid=1, new=("a\0b",)))
     ]
 
 
@@ -185,19 +185,19 @@ ONE = [pa.array(["1"])]
 @pytest.mark.parametrize(
     ("call", "same"),
     [
-        (lambda: encode_inserts(1 << 32, ONE), lambda: v1.encode(m.Insert(relation_oid=1 << 32, new=("1",)))),
+        (lambda: encode_inserts(1 << 32, ONE), lambda: PLAIN.encode(m.Insert(relation_oid=1 << 32, new=("1",)))),
         (
             lambda: encode_inserts(1, ONE, xid=-1),
             lambda: v4.encode(m.Insert(relation_oid=1, new=("1",), xid=-1)),
         ),
         (
             lambda: encode_inserts(1, ONE * 65536),
-            lambda: v1.encode(m.Insert(relation_oid=1, new=("1",) * 65536)),
+            lambda: PLAIN.encode(m.Insert(relation_oid=1, new=("1",) * 65536)),
         ),
-        (lambda: encode_deletes(1), lambda: v1.encode(m.Delete(relation_oid=1))),
+        (lambda: encode_deletes(1), lambda: PLAIN.encode(m.Delete(relation_oid=1))),
         (
             lambda: encode_updates(1, ONE, key=ONE, old=ONE),
-            lambda: v1.encode(m.Update(relation_oid=1, new=("1",), key=("1",), old=("1",))),
+            lambda: PLAIN.encode(m.Update(relation_oid=1, new=("1",), key=("1",), old=("1",))),
         ),
     ],
 )
@@ -250,7 +250,7 @@ def test_values_are_encoded_as_postgresql_text() -> None:
         (None, "f", "0.5", None, None, None, "{}"),
     ]
     assert encode_inserts(1, columns_).to_pylist() == [
-        v1.encode(m.Insert(relation_oid=1, new=row)) for row in rows
+        PLAIN.encode(m.Insert(relation_oid=1, new=row)) for row in rows
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgoutput import _protocols, catalog, compiled, v1, v2
+from pgoutput import _protocols, catalog, compiled
 from pgoutput import messages as m
 from pgoutput._arrays import Numbers
 from pgoutput._index import KernelIndex, MessageIndex, PureIndex, read_column, read_texts
@@ -25,6 +25,7 @@ from tests.codec import corpus, fuzz
 from tests.columns.unusual_cells import UNUSUAL_CELLS
 from tests.effort import examples
 from tests.values import binary_samples, text_samples
+from tests.versions import PLAIN, v2
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 
@@ -190,7 +191,7 @@ def test_in_stream_can_be_given_for_each_message(rows: list[bytes | None], began
 
 def index_of(cells: Sequence[Cell]) -> tuple[PureIndex, KernelIndex]:
     """Return PureIndex and KernelIndex of a batch of Insert messages with one cell each."""
-    data = pa.array([v1.encode(m.Insert(relation_oid=1, new=(cell,))) for cell in cells], pa.binary())
+    data = pa.array([PLAIN.encode(m.Insert(relation_oid=1, new=(cell,))) for cell in cells], pa.binary())
     return both(data, version=1)
 
 
@@ -253,7 +254,7 @@ def test_an_empty_batch_has_an_empty_index() -> None:
 
 
 def test_no_cells_can_be_read_from_a_batch_without_cells() -> None:
-    data = pa.array([v1.encode(m.Begin(final_lsn=1, commit_time=2, xid=3))], pa.binary())
+    data = pa.array([PLAIN.encode(m.Begin(final_lsn=1, commit_time=2, xid=3))], pa.binary())
     assert_same_columns(*both(data, version=1), np.array([-1, -1]), [*TYPES, (1007, -1)])
 
 
@@ -303,7 +304,7 @@ def test_out_of_range_cell_numbers_are_refused() -> None:
 
 @pytest.mark.parametrize("length", [21, 4000, 2**31 - 1, 2**32 - 1])
 def test_messages_changed_after_indexing_are_refused(length: int) -> None:
-    message = v1.encode(m.Insert(relation_oid=1, new=("a" * 20,)))
+    message = PLAIN.encode(m.Insert(relation_oid=1, new=("a" * 20,)))
     shared = bytearray(message)
     buffers = [None, pa.py_buffer(np.array([0, len(message)], np.int32)), pa.py_buffer(shared)]
     index = KernelIndex(pa.Array.from_buffers(pa.binary(), 1, buffers), StreamDecoder(1))

@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from docs.hooks import OTHER_PAGES, metrics_table, options_table, parameters, public_modules
-from pgoutput import PgoutputError, errors, messages, v4
+from pgoutput import PgoutputError, errors, messages
 from pgoutput.capturefile import CaptureFile
 from pgoutput.cli.metrics import RECORDER, REPLICA
 from pgoutput.standin import Faults
@@ -25,6 +25,7 @@ from pgoutput.views import BATCHES, CHANGES, MESSAGES, SCHEMA
 from pgoutput.wire import format_lsn
 from tests.conftest import Run
 from tests.server import Server
+from tests.versions import v4
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from pgoutput.capturefile import CaptureFile
 from pgoutput.cli.inspection import _pieces
+from tests import truth
 from tests.explorer.peer import ask, open_file
 
-CAPTURES: Final = sorted((Path(__file__).parents[1] / "captures").glob("*.gz"))
+CAPTURES: Final = sorted(truth.CAPTURES.glob("*.gz"))
 
 
 def _plain(value: object) -> object:

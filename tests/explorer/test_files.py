@@ -14,6 +14,7 @@ from pgoutput.capturefile import Channel, encode_record
 from tests.codec import corpus
 from tests.explorer.packets import Network, disorder, frame, session, write
 from tests.explorer.peer import ask, open_file
+from tests.versions import KNOWN, OLDEST, UNKNOWN
 
 Record = tuple[Channel, bytes]
 
@@ -204,8 +205,11 @@ def test_settings_of_the_page_are_kept_where_they_fit() -> None:
         (b"42 0\n", "line 1: an odd number of hexadecimal digits: 42 0"),
         (b"QgA=\nno message!\n", "line 2: neither hexadecimal digits nor base64: no message!"),
         (b"{}\n", "line 1: no header: proto_version is missing"),
-        (b'{"proto_version": 9}\n', "line 1: proto_version 9 is not known; the versions are 1, 2, 3, 4"),
-        (b'{"proto_version": 1}\n{"data": "4"}\n', "line 2: data is not hex"),
+        (
+            b'{"proto_version": %d}\n' % UNKNOWN,
+            f"line 1: proto_version {UNKNOWN} is not known; the versions are {KNOWN}",
+        ),
+        (b'{"proto_version": %d}\n{"data": "4"}\n' % OLDEST, "line 2: data is not hex"),
         (b"E\0\n", "byte 0: no newline ends the Stream Stop"),
     ],
 )

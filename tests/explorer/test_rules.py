@@ -13,6 +13,7 @@ from pgoutput.errors import DecodeError
 from pgoutput.messages import Message
 from pgoutput.stream.check import RULES, Checker, CheckOptions
 from pgoutput.stream.encoder import encode_for
+from pgoutput.versions import CODECS
 from tests.check.streams import check_options, make_checker
 from tests.codec import corpus
 from tests.explorer.peer import ask
@@ -197,7 +198,7 @@ def _options(random: Random, header: Header) -> CheckOptions:
     options = check_options(header)
     if random.random() < 0.9:
         return options
-    return CheckOptions(proto_version=random.choice((1, 2, 3, 4)), two_phase=random.random() < 0.5)
+    return CheckOptions(proto_version=random.choice([*CODECS]), two_phase=random.random() < 0.5)
 
 
 def _damage(random: Random, records: Records) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import catalog, compiled, v1
+from pgoutput import catalog, compiled
 from pgoutput import messages as m
 from pgoutput._index import KernelIndex, PureIndex
 from pgoutput.columns import ColumnDecoder
@@ -22,6 +22,7 @@ from tests.columns.unusual_cells import UNUSUAL_CELLS
 from tests.columns.without_kernel import pure
 from tests.fuzz.input_reader import InputReader, array, exact
 from tests.values import binary_samples, text_samples
+from tests.versions import PLAIN
 
 _VERSIONS = [(version, *context) for version, contexts in CONTEXTS.items() for context in contexts]
 
@@ -136,7 +137,7 @@ def cells(data: bytes) -> None:
         size = reader.integer()
         raw = reader.take(size & 0x7F)
         cells.append(raw if size & 0x80 else raw.decode("utf-8", "surrogateescape"))
-    messages = [v1.encode(m.Insert(relation_oid=1, new=(cell,))) for cell in cells]
+    messages = [PLAIN.encode(m.Insert(relation_oid=1, new=(cell,))) for cell in cells]
     offsets = np.cumsum([0, *map(len, messages)], dtype=np.int32)
     batch = array(pa.binary(), 0, offsets, exact(b"".join(messages)), None)
     pure_index, fast = PureIndex(batch, StreamDecoder(1)), KernelIndex(batch, StreamDecoder(1))

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pgoutput import compiled, v1
+from pgoutput import compiled
 from pgoutput.columns import encode_inserts
 from pgoutput.messages import Insert
 from pgoutput.recorder.copy_data import CopiedRows
 from pgoutput.recorder.copy_format import copied_cells
+from tests.versions import PLAIN
 
 Value: TypeAlias = bytes | None
 Row: TypeAlias = tuple[Value, ...]
@@ -51,7 +52,7 @@ def as_binary(row: Row) -> bytes:
 def inserts(rows: Sequence[Row], binary_columns: Sequence[bool]) -> list[bytes]:
     """Return the Insert messages of rows, as a walsender sends them."""
     return [
-        v1.encode(
+        PLAIN.encode(
             Insert(
                 relation_oid=7,
                 new=tuple(

@@ -25,7 +25,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from pgoutput import messages as m
-from pgoutput import v4
 from pgoutput.errors import RecordingError
 from pgoutput.messages import ColumnFlag, ReplicaIdentity, XLogData
 from pgoutput.recording import (
@@ -41,6 +40,7 @@ from pgoutput.spark.write_plan import STRIDE, describe_table, plan_segments
 from pgoutput.spark.writer import RecordingWriter, WrittenPartition
 from pgoutput.stream.check import Checker, CheckOptions
 from tests.recording import recordings
+from tests.versions import v4
 from tests.views.rows import in_order, replay
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -360,7 +360,7 @@ STRUCT = pa.struct([("a", pa.int32())])
         ({"id": pa.int64()}, {"operation": "id"}, "the option operation needs the option key"),
         ({"id": pa.int64()}, OPERATION, "the option operation names 'op', but the columns are id"),
         ({"op": pa.int64()}, {"key": "op", "operation": "op"}, "the option key names 'op'"),
-        ({"id": pa.int64()}, {"proto_version": "99"}, "proto_version is one of 1, 2, 3, 4.*, not '99'"),
+        ({"id": pa.int64()}, {"proto_version": "99"}, "proto_version is one of .*, not '99'"),
         ({"s": STRUCT}, {}, "the column s: there is no PostgreSQL type for struct<.*to_json"),
         ({"s": pa.list_(pa.list_(pa.int32()))}, {}, "the column s: there is no PostgreSQL type for list<"),
         ({"a\0b": pa.int64()}, {}, "zero character"),

@@ -7,9 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pgoutput import messages, v1
+from pgoutput import messages
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import ColumnFlag, PrimaryKeepalive, RelationColumn, ReplicaIdentity, XLogData
+from tests.versions import PLAIN
 
 TRANSACTION = 98
 """Number of rows that each transaction inserts. With Begin and Commit, a transaction has 100 messages."""
@@ -54,15 +55,15 @@ class Repeated:
             commit_lsn = end_lsn - COMMIT
             if commit_lsn < after_lsn:
                 continue
-            begin = v1.encode(messages.Begin(final_lsn=commit_lsn, commit_time=number, xid=number))
+            begin = PLAIN.encode(messages.Begin(final_lsn=commit_lsn, commit_time=number, xid=number))
             first_lsn = end_lsn - STEP + COMMIT
             yield XLogData(wal_start=first_lsn, wal_end=first_lsn, send_time=0, data=begin)
             if not described:
-                yield XLogData(wal_start=0, wal_end=0, send_time=0, data=v1.encode(RELATION))
+                yield XLogData(wal_start=0, wal_end=0, send_time=0, data=PLAIN.encode(RELATION))
                 described = True
             for lsn, row in enumerate(inserts(number), first_lsn):  # Debezium tells rows apart by their LSN
                 yield XLogData(wal_start=lsn, wal_end=lsn, send_time=0, data=row)
-            commit = v1.encode(messages.Commit(commit_lsn=commit_lsn, end_lsn=end_lsn, commit_time=number))
+            commit = PLAIN.encode(messages.Commit(commit_lsn=commit_lsn, end_lsn=end_lsn, commit_time=number))
             yield XLogData(wal_start=end_lsn, wal_end=end_lsn, send_time=0, data=commit)
 
     def payloads(self, after_lsn: int = 0) -> list[bytes]:
@@ -85,7 +86,7 @@ def inserts(number: int) -> tuple[bytes, ...]:
     """Return the encoded Insert messages of the transaction with this number."""
     first = number * TRANSACTION
     return tuple(
-        v1.encode(messages.Insert(relation_oid=RELATION.oid, new=(str(first + row),)))
+        PLAIN.encode(messages.Insert(relation_oid=RELATION.oid, new=(str(first + row),)))
         for row in range(TRANSACTION)
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import dropwhile
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,8 @@ from pgoutput.messages import Commit, XLogData
 from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.standin.recorded.recording import open_stream
 from pgoutput.versions import CODECS
+from tests.truth import CAPTURES
 
-CAPTURES = Path(__file__).parents[1] / "captures"
 END_LSN = {b"C": 10, b"c": 14, b"K": 10, b"r": 10, b"P": 10, b"p": 10}
 CHANGES = (b"I", b"U", b"D", b"T", b"M")
 DEBEZIUM = PluginOptions(proto_version=1, publication_names=("p",), messages=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,8 +13,9 @@ import pytest
 from pgoutput.standin import RecordedSource, StandIn
 from tests.standin.raw_client import RawClient
 from tests.standin.streams import Repeated
+from tests.truth import CAPTURES
 
-CAPTURE = Path(__file__).parents[1] / "captures/pg18_p1.jsonl.gz"
+CAPTURE = CAPTURES / "pg18_p1.jsonl.gz"
 
 
 @pytest.fixture(scope="module")

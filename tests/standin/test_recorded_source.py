@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgoutput import messages, v2, v3
+from pgoutput import messages
 from pgoutput.capturefile import CaptureFile, Header, encode_header, encode_record
 from pgoutput.errors import RecordingError, ReplicationError
 from pgoutput.messages import XLogData
@@ -18,8 +18,9 @@ from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.standin.recorded import index
 from pgoutput.standin.recorded.recording import open_stream
 from pgoutput.stream import Transaction, Transactions
+from tests.truth import CAPTURES
+from tests.versions import v2, v3
 
-CAPTURES = Path(__file__).parents[1] / "captures"
 FILES = sorted(CAPTURES.glob("*.jsonl.gz"))
 SOME = [path for path in FILES if "pg18" in path.name or "_ws_" in path.name or "2pc" in path.name]
 END_LSN = {b"C": 10, b"c": 14, b"K": 10, b"r": 10, b"P": 10, b"p": 10}

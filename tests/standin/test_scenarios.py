@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgoutput import envelope, v1
+from pgoutput import envelope
 from pgoutput.messages import Begin, XLogData
 from pgoutput.recorder import Recorder, RecorderOptions
 from pgoutput.recording import RecordingReader
@@ -20,6 +20,7 @@ from pgoutput.standin import Faults, StandIn
 from pgoutput.synth import Scenario, ScenarioTable
 from pgoutput.wire import format_lsn
 from tests.standin.raw_client import connect_walsender, error_fields
+from tests.versions import PLAIN
 
 OPTION_SETS: list[dict[str, Any]] = [
     {"proto_version": 1},
@@ -171,7 +172,7 @@ def test_no_transaction_is_lost_when_connections_drop_while_the_scenario_grows(t
         wait_until_acknowledged(db.end_lsn)
     with RecordingReader(tmp_path / "0") as segments:
         found = [transaction.xid for transaction in segments.transactions()]
-    begun = (v1.decode(one) for one in payloads(db, options))
+    begun = (PLAIN.decode(one) for one in payloads(db, options))
     assert found == [one.xid for one in begun if isinstance(one, Begin)]
 
 

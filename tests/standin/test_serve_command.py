@@ -17,8 +17,9 @@ import pytest
 from tests.conftest import Run
 from tests.standin.clients import create_slot, read_with_psycopg3
 from tests.standin.streams import Repeated, write_capture_file
+from tests.truth import CAPTURES
 
-CAPTURE = Path(__file__).parents[1] / "captures/pg18_p1.jsonl.gz"
+CAPTURE = CAPTURES / "pg18_p1.jsonl.gz"
 
 SCENARIO = """
 from pgoutput.synth.scenario import Scenario

@@ -17,8 +17,8 @@ from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.standin.recorded.recording import open_stream
 from pgoutput.stream import StreamDecoder, Transaction, Transactions
 from pgoutput.stream.check import Checker
+from tests.truth import CAPTURES
 
-CAPTURES = Path(__file__).parents[1] / "captures"
 PAIRS = [
     ("pg18_ws_p4_par_2pc_msg", "pg18_p1"),
     ("pg18_ws_p4_par_2pc_msg", "pg18_p1_messages"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.truth import CAPTURES
+
 pytest_plugins = ["pytester"]
 
-CAPTURE = Path(__file__).parents[1] / "captures/pg18_p1.jsonl.gz"
+CAPTURE = CAPTURES / "pg18_p1.jsonl.gz"
 
 STREAMS = """
     from pgoutput import v1

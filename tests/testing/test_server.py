@@ -18,8 +18,9 @@ from pgoutput.standin import Faults
 from pgoutput.synth import Scenario
 from pgoutput.testing import Server, Stream, shop
 from tests.standin.clients import create_slot, read_with_psycopg3
+from tests.truth import CAPTURES
 
-CAPTURE = Path(__file__).parents[1] / "captures/pg18_p1.jsonl.gz"
+CAPTURE = CAPTURES / "pg18_p1.jsonl.gz"
 
 
 def test_a_scenario_is_served_in_its_current_state(tmp_path: Path) -> None:

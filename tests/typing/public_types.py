@@ -11,7 +11,7 @@ from typing import Literal, assert_type
 from hypothesis.strategies import SearchStrategy
 from pyspark.sql.types import StructType
 
-from pgoutput import envelope, messages, strategies, v1, v2, v4
+from pgoutput import envelope, messages, strategies, v2, v3, v4
 from pgoutput._stored_stream import DecodedRecord
 from pgoutput.capturefile import CaptureFile
 from pgoutput.messages import (
@@ -30,9 +30,9 @@ from pgoutput.versions import CODECS
 
 
 def codecs(data: bytes, message: Message) -> None:
-    assert_type(v1.decode(data), v1.Message)
+    assert_type(v2.decode(data), v2.Message)
     assert_type(v4.decode(bytearray(data), True, "parallel"), v4.Message)
-    assert_type(v1.encode(message), bytes)
+    assert_type(v2.encode(message), bytes)
     assert_type(CODECS[2].decode(data), AnyMessage)
     assert_type(CODECS[2].encode(message), bytes)
     assert_type(envelope.encode(message), bytes)
@@ -43,10 +43,10 @@ def codecs(data: bytes, message: Message) -> None:
 
 
 def message_unions_of_versions(data: bytes) -> None:
-    message = v2.decode(data)
+    message = v3.decode(data)
     assert_type(v4.encode(message), bytes)
-    later: v4.Message = message  # version 4 has all messages of version 2
-    earlier: v1.Message = message  # type: ignore[assignment]
+    later: v4.Message = message  # version 4 has all messages of version 3
+    earlier: v2.Message = message  # type: ignore[assignment]
     del later, earlier
 
 

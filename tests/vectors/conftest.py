@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.__main__ import CAPTURES
+from conformance.__main__ import CAPTURES as CHOSEN
 from pgoutput.vectors import Vector, build_vectors
 from tests.codec.conftest import both
+from tests.truth import CAPTURES
 
 __all__ = ["both"]
 
 
 @pytest.fixture(scope="session")
 def vectors() -> list[Vector]:
-    return list(build_vectors(CAPTURES))
+    return list(build_vectors([CAPTURES / path.name for path in CHOSEN]))
