@@ -9,6 +9,7 @@ import pytest
 
 import hatch_build
 from pgoutput import compiled
+from pgoutput.versions import CODECS
 from tests.codegen.derived import five as add_five
 from tests.codegen.derived import run_python
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
@@ -170,7 +171,7 @@ def test_the_reference_lists_the_values_of_each_version(five: Path) -> None:
 
 
 def test_codecs_and_forms_of_earlier_versions_do_not_change(five: Path) -> None:
-    for name in ("v1", "v2", "v3", "v4"):
+    for name in (f"v{version}" for version in CODECS):
         old, new = ((folder / f"pgoutput/{name}.py").read_text() for folder in (ROOT / "generated", five))
         # Earlier codecs only refuse the new field.
         assert new.replace("    if message.flush_lsn is not None:\n        raise ValueError\n", "") == old
@@ -184,7 +185,7 @@ def test_a_value_without_gate_changes_released_versions(run: Run, spec: SpecCopy
     add_five(spec)
     spec.replace(f"{value} versions: 5+,", value)
     result = run("--spec", spec.folder, "--out", spec.folder.parent / "out")
-    assert result.err.startswith("released-field-changed: v1 is released: ")
+    assert ": released-field-changed: v" in result.err
 
 
 def test_a_released_version_has_its_own_values_in_the_lock(run: Run, spec: SpecCopy) -> None:

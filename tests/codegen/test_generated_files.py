@@ -39,7 +39,7 @@ def test_check_prints_nothing_if_all_files_are_up_to_date(run: Run) -> None:
 def test_check_lists_stale_missing_and_orphaned_files(
     run: Run, generated: Path, whole_spec: SpecCopy
 ) -> None:
-    with (generated / "pgoutput/v1.py").open("a") as file:
+    with (generated / "pgoutput/v2.py").open("a") as file:
         file.write("# edited\n")
     (generated / "reference/v2.md").unlink()
     (generated / "pgoutput/v9.py").write_text("")
@@ -48,7 +48,7 @@ def test_check_lists_stale_missing_and_orphaned_files(
     result = run("--check", "--spec", whole_spec.folder, "--out", generated)
     assert result.code == 1
     assert result.err.splitlines() == [
-        f"stale: {generated}/pgoutput/v1.py",
+        f"stale: {generated}/pgoutput/v2.py",
         f"missing: {generated}/reference/v2.md",
         f"orphaned: {generated}/pgoutput/v9.py",
         f"stale: {whole_spec.folder}/released.json",
@@ -66,17 +66,17 @@ def test_generating_again_touches_no_file(run: Run, generated: Path, whole_spec:
 def test_generating_updates_restores_and_removes_files(
     run: Run, generated: Path, whole_spec: SpecCopy
 ) -> None:
-    text = (generated / "pgoutput/v1.py").read_text()
-    (generated / "pgoutput/v1.py").write_text("")
+    text = (generated / "pgoutput/v2.py").read_text()
+    (generated / "pgoutput/v2.py").write_text("")
     (generated / "reference/v2.md").unlink()
     (generated / "pgoutput/v9.py").write_text(text)
-    (generated / "pgoutput/.v1.py.draft").write_text("half a fi")
+    (generated / "pgoutput/.v2.py.draft").write_text("half a fi")
     result = run("--spec", whole_spec.folder, "--out", generated)
     assert (result.code, result.err) == (0, "")
     assert sorted(result.out.splitlines()) == [
-        "removed pgoutput/.v1.py.draft",
+        "removed pgoutput/.v2.py.draft",
         "removed pgoutput/v9.py",
-        "wrote pgoutput/v1.py",
+        "wrote pgoutput/v2.py",
         "wrote reference/v2.md",
     ]
     assert {name: data for name, (_, data) in _state(generated).items()} == {
@@ -105,7 +105,7 @@ def test_every_generated_file_has_the_mark() -> None:
 def test_a_failed_write_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    path = tmp_path / "v1.py"
+    path = tmp_path / "v2.py"
     path.write_text("old")
 
     def stop(*_: object) -> None:
@@ -114,12 +114,12 @@ def test_a_failed_write_leaves_the_old_file(
     monkeypatch.setattr("os.replace", stop)
     with pytest.raises(error):
         files.write_file(path, "new")
-    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("v1.py", "old")]
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("v2.py", "old")]
 
 
 def test_text_that_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "v1.py"
+    path = tmp_path / "v2.py"
     path.write_text("old")
     with pytest.raises(UnicodeEncodeError):
         files.write_file(path, "new \ud800")
-    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("v1.py", "old")]
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("v2.py", "old")]

@@ -12,6 +12,7 @@ import pytest
 
 from codegen.yamlfile import YamlFile
 from tests.codegen.spec_copy import Run, SpecCopy
+from tests.versions import KNOWN, RELEASED, UNKNOWN
 
 FIELD = "      - {name: final_lsn, type: lsn, means: lsn, doc: The LSN of the commit record; equals commit_lsn of the Commit.}"
 COLUMN = "      - {name: flags, type: ColumnFlag, doc: Whether the column is part of the replica identity.}"
@@ -75,7 +76,7 @@ MISTAKES = [
     Mistake("key in a cell", NULL, '@      "null": {tag: n, doc: X, versions: 5+}', "TupleData: unknown key `versions`"),
     Mistake("key in a type", "    oid: 16\n", "    oid: 16\n@    size: 1\n", "bool: unknown key `size`", file="types.yaml"),
     Mistake("key in an option", '      "on": {', '@      "on": {level: 3, ', "streaming: unknown key `level`", after="  streaming:"),
-    Mistake("key in a version", "    server: 10+", "@    sever: 10+", "1: unknown key `sever`", after="  1:"),
+    Mistake("key in a version", "    server: ", "@    sever: ", f"{RELEASED[0]}: unknown key `sever`", after=f"  {RELEASED[0]}:"),
     Mistake("no doc in a message", "    doc: A row was inserted.\n", "", "Insert: `doc` is missing", at="  Insert:"),
     Mistake("no doc in a field", FIELD, "@      - {name: final_lsn, type: lsn}", "Begin.final_lsn: `doc` is missing"),
     Mistake("no doc in a side", OLD, '@          - {name: old, tag: "O", type: TupleData}', "Delete.old: `doc` is missing", after="  Delete:"),
@@ -115,15 +116,15 @@ MISTAKES = [
     Mistake("no gate in a context", "        versions: 2+\n", "", "LogicalMessage.xid: the gate 1+ is wider than that of the context in_stream, 2+", at="      - name: xid"),
     Mistake("gate wider than the option", ABORT_LSN, ABORT_LSN.replace("4+", "3+"), "StreamAbort.abort_lsn: the gate 3+ is wider than that of streaming = parallel, 4+"),
     Mistake("gate of the message again", FIELD, "@      - {name: x, type: lsn, versions: 1+, doc: X.}", "Begin.x: the gate 1+ is that of its message: leave it out"),
-    Mistake("gate of no version", "    versions: 3+\n", "@    versions: 9+\n", "BeginPrepare: no version is in the gate `9+`: the versions are 1, 2, 3, 4; widen the gate, or remove this", after="  BeginPrepare:"),
-    Mistake("field of no version", FIELD, "@      - {name: x, type: lsn, versions: 2-9, doc: X.}", "Begin.x: there is no version 9: the versions are 1, 2, 3, 4; write `2+`, or add it"),
-    Mistake("option of no version", '      "on": {versions: 3+', '@      "on": {versions: 7+', "two_phase.on: no version is in the gate `7+`"),
-    Mistake("context of no version", "    versions: 2+\n    enter", "@    versions: 6+\n    enter", "in_stream: no version is in the gate `6+`"),
+    Mistake("gate of no version", "    versions: 3+\n", f"@    versions: {UNKNOWN}+\n", f"BeginPrepare: no version is in the gate `{UNKNOWN}+`: the versions are {KNOWN}; widen the gate, or remove this", after="  BeginPrepare:"),
+    Mistake("field of no version", FIELD, f"@      - {{name: x, type: lsn, versions: 2-{UNKNOWN}, doc: X.}}", f"Begin.x: there is no version {UNKNOWN}: the versions are {KNOWN}; write `2+`, or add it"),
+    Mistake("option of no version", '      "on": {versions: 3+', f'@      "on": {{versions: {UNKNOWN}+', f"two_phase.on: no version is in the gate `{UNKNOWN}+`"),
+    Mistake("context of no version", "    versions: 2+\n    enter", f"@    versions: {UNKNOWN}+\n    enter", f"in_stream: no version is in the gate `{UNKNOWN}+`"),
     Mistake("envelope with versions", "    sender: client\n", "    sender: client\n@    versions: 2+\n", "StandbyStatusUpdate: the messages of replication have no versions", after="  Standby", file="replication.yaml"),
-    Mistake("versions in another order", "  1:\n", "  9:\n", "version 2 comes after version 9: sort the versions", at="  2:\n"),
-    Mistake("version 0", "  1:\n", "@  0:\n", "version 0 cannot be: the numbers of versions begin at 1"),
-    Mistake("unreleased before released", "    released: true\n", "    released: false\n", "version 4 is released, version 3 before it is not", after="  3:", at="  4:"),
-    Mistake("version with a name", "  4:\n", "@  four:\n", "versions: `four` cannot be a name here"),
+    Mistake("versions in another order", f"  {RELEASED[0]}:\n", f"  {UNKNOWN}:\n", f"version {RELEASED[1]} comes after version {UNKNOWN}: sort the versions", at=f"  {RELEASED[1]}:\n"),
+    Mistake("version 0", f"  {RELEASED[0]}:\n", "@  0:\n", "version 0 cannot be: the numbers of versions begin at 1"),
+    Mistake("unreleased before released", "    released: true\n", "    released: false\n", f"version {RELEASED[1]} is released, version {RELEASED[0]} before it is not", at=f"  {RELEASED[1]}:", after=f"  {RELEASED[0]}:"),
+    Mistake("version with a name", f"  {RELEASED[1]}:\n", "@  four:\n", "versions: `four` cannot be a name here"),
     # Names and tags
     Mistake("duplicate tag", "    tag: C\n", "@    tag: B\n", "Commit: duplicate tag `B`, already that of Begin"),
     Mistake("long tag", "    tag: B\n", "@    tag: BB\n", "Begin: the tag `BB` is not one ASCII character"),
@@ -216,7 +217,7 @@ MISTAKES = [
     Mistake("subxid outside stream blocks", SUBXID, "@" + SUBXID.replace(" when: in_stream,", ""), "Insert.xid: the role `insert` has `subxid` only inside stream blocks: write `when: in_stream`", after="  Insert:"),
     Mistake("xid of a logical message says nothing", "        means: xid\n", "", "LogicalMessage.xid: a field of type xid must say what it means: add `means` with `xid`, `subxid`", at="      - name: xid\n"),
     Mistake("flags of a logical message say nothing", "type: MessageFlag, means: transactional,", "type: MessageFlag,", "LogicalMessage.flags: a field of type MessageFlag must say what it means: add `means` with `transactional`"),
-    Mistake("lsn of a logical message says nothing", "{name: lsn, type: lsn, means: lsn,", "{name: lsn, type: lsn,", "LogicalMessage.lsn: a field of type lsn must say what it means"),
+    Mistake("lsn of a logical message says nothing", "{name: lsn, type: lsn, means: lsn,", "{name: lsn, type: lsn,", "LogicalMessage.lsn: a field of type lsn must say what it means", after="  LogicalMessage:"),
     Mistake("lsn of an abort says nothing", ABORT_LSN, "@" + ABORT_LSN.replace(" means: lsn,", ""), "StreamAbort.abort_lsn: a field of type lsn must say what it means: add `means` with `lsn`"),
     Mistake("time of an abort says nothing", "{name: abort_time, type: timestamp, means: time,", "{name: abort_time, type: timestamp,", "StreamAbort.abort_time: a field of type timestamp must say what it means: add `means` with `time`"),
     Mistake("prepare_end_lsn says nothing", "type: lsn, means: prepare_end_lsn,", "type: lsn,", "RollbackPrepared.prepare_end_lsn: a field of type lsn must say what it means"),

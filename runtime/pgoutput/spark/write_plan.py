@@ -35,7 +35,7 @@ _SOURCE: Final = Source(
     database="spark",
     slot="spark",
     publications=(),
-    proto_version=1,
+    proto_version=min(CODECS),
 )
 """Source in the metadata of segments that Spark writes. No server has the system identifier 0."""
 

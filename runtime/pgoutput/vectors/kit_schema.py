@@ -73,7 +73,7 @@ def _message(layout: Message) -> Json:
 
 
 def _required(name: str) -> list[str]:
-    """Return the names of the fields that objects of a message or struct have in every version and context."""
+    """Return the names of the fields that a message or struct has in every version and context."""
     return [one.name for one in msgspec.structs.fields(getattr(messages, name)) if one.required]
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import jpype
 
-from pgoutput import messages, v1
+from pgoutput import messages
 from pgoutput.wire import parse_lsn
+from tests.versions import v1
 
 
 def look_up(host: str, port: str, database: str) -> None:

@@ -85,8 +85,11 @@ def _first_server_version(name: str) -> int:
 
 
 def _check_proto_version(version: int, server_version: int) -> None:
-    newest = max(version for version, server in SERVERS.items() if server <= server_version)
-    for is_wrong, limit, direction in ((version > newest, newest, "lower"), (version < 1, 1, "higher")):
+    oldest, newest = min(SERVERS), max(one for one, server in SERVERS.items() if server <= server_version)
+    for is_wrong, limit, direction in (
+        (version > newest, newest, "lower"),
+        (version < oldest, oldest, "higher"),
+    ):
         if is_wrong:
             supported = f"server only supports protocol {limit} or {direction}"
             raise ServerError("0A000", f"client sent proto_version={version} but {supported}")
