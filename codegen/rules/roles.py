@@ -54,6 +54,7 @@ def meanings(spec: Spec) -> Iterator[Problem]:
     for name, message in spec.protocols["pgoutput"].messages.items():
         yield from _meanings(spec, name, message)
         yield from _sorts(spec, name, message)
+        yield from _named(name, message)
         yield from _said(spec, name, message)
         yield from _in_blocks(spec, name, message)
 
@@ -175,6 +176,16 @@ def _sorts(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
                 f"the meaning `{entry.means}` needs {'a list' if entry.means == 'relations' else 'one value'}"
             )
             yield at, f"{here}: {text}, not {'one value' if entry.list_of is None else 'a list'}"
+
+
+def _named(name: str, message: Message) -> Iterator[Problem]:
+    """Check that two fields do not have each other's meaning: one is called like the meaning of the other."""
+    fields = [*walk(message.fields, ("messages", name, "fields"))]
+    found = {entry.means: entry.name for _, entry in fields if entry.means is not None}
+    for place, entry in fields:
+        if entry.name in found and found[entry.name] != entry.name:
+            text = f"{found[entry.name]} means `{entry.name}`, and not the field that is called so"
+            yield place, f"{name}.{entry.name}: {text}: correct `means`, or rename the field"
 
 
 def _said(spec: Spec, name: str, message: Message) -> Iterator[Problem]:

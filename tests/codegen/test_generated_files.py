@@ -43,7 +43,7 @@ def test_check_lists_stale_missing_and_orphaned_files(
         file.write("# edited\n")
     (generated / "reference/v2.md").unlink()
     (generated / "pgoutput/v9.py").write_text("")
-    whole_spec.write("{}", "released.json")
+    whole_spec.write(whole_spec.read("released.json").rstrip("\n"), "released.json")
     before = _state(generated), _state(whole_spec.folder)
     result = run("--check", "--spec", whole_spec.folder, "--out", generated)
     assert result.code == 1
