@@ -185,7 +185,10 @@ ONE = [pa.array(["1"])]
 @pytest.mark.parametrize(
     ("call", "same"),
     [
-        (lambda: encode_inserts(1 << 32, ONE), lambda: PLAIN.encode(m.Insert(relation_oid=1 << 32, new=("1",)))),
+        (
+            lambda: encode_inserts(1 << 32, ONE),
+            lambda: PLAIN.encode(m.Insert(relation_oid=1 << 32, new=("1",))),
+        ),
         (
             lambda: encode_inserts(1, ONE, xid=-1),
             lambda: v4.encode(m.Insert(relation_oid=1, new=("1",), xid=-1)),
