@@ -45,6 +45,19 @@ RECORD = "      - {name: commit_lsn, type: lsn, means: lsn, doc: The LSN of the 
 WAL_START = "      - {name: wal_start, type: lsn, doc: The LSN of the change; 0 if the server gives no LSN.}"
 RELATION_NAME = "      - {name: name, type: string, means: name, doc: Relation name.}"
 
+STREAM_ABORT_XIDS = """\
+      - {name: xid, type: xid, means: xid, doc: Xid of the top-level transaction.}
+      - {name: subxid, type: xid, means: subxid, doc: Xid of the aborted"""
+END_OF_COMMIT = """\
+      - {name: commit_lsn, type: lsn, means: lsn, doc: The LSN of the commit record.}
+      - {name: end_lsn, type: lsn, means: end_lsn, doc: "The end LSN"""
+PREPARE_TIMES = """\
+      - {name: prepare_time, type: timestamp, means: prepare_time, doc: Time when the transaction was prepared.}
+      - {name: rollback_time, type: timestamp, means: time, doc"""
+RELATION_NAMES = f"""\
+      - {{name: namespace, type: string, doc: Namespace of the relation (empty string for pg_catalog).}}
+{RELATION_NAME}"""
+
 
 class Mistake(NamedTuple):
     """A replacement of `old` by `new` in a spec file, and the error that it causes.
@@ -163,6 +176,7 @@ MISTAKES = [
     Mistake("unknown option of a cell", "        option: binary\n", "@        option: octal\n", "TupleData.binary: unknown option `octal`; the options are streaming,"),
     Mistake("unknown context", "        when: in_stream\n", "@        when: in_steam\n", "LogicalMessage.xid: unknown context `in_steam`; the contexts are in_stream; did you mean `in_stream`?"),
     Mistake("unknown streaming value", ABORT_LSN, ABORT_LSN.replace("parallel", "serial"), "StreamAbort.abort_lsn: `streaming`: unknown value `serial`; the values are off, on, parallel"),
+    Mistake("truth value for a streaming value", ABORT_LSN, "@" + ABORT_LSN.replace("parallel", "true"), "StreamAbort: `streaming` takes text, not true or false: quote it"),
     Mistake("condition on another option", ABORT_LSN, ABORT_LSN.replace("{streaming: parallel}", '{binary: "on"}'), "StreamAbort.abort_lsn: `when` takes a context or one value of streaming, not `binary`"),
     Mistake("signed 16 bits", UINT8, UINT8.replace("wire: uint8", "wire: int16"), "uint8: only a spec without the section `versions` has `wire: int16`"),
     Mistake("sized bytes", "  bytes: {wire: bytes,", "@  bytes: {wire: bytes, size: 4,", "bytes: only a spec without the section `versions` has scalars with `size`"),
@@ -226,6 +240,10 @@ MISTAKES = [
     Mistake("old row that means the key", OLD, "@" + OLD.replace("means: old", "means: key"), "Delete.old: key means `key` already", after="  Delete:"),
     Mistake("number that means a truth value", "type: bool, means: first_block", "type: uint8, means: first_block", "StreamStart.first_stream_segment: the meaning `first_block` needs the type bool, not uint8"),
     Mistake("truncate of one relation", "list_of: oid, means: relations,", "list_of: xid, means: relations,", "Truncate.relation_oids: the meaning `relations` needs the type oid, not a list of xid"),
+    Mistake("xid and subxid swapped", STREAM_ABORT_XIDS, "@" + STREAM_ABORT_XIDS.replace("means: xid", "means: x").replace("means: subxid", "means: xid").replace("means: x,", "means: subxid,", 1), "StreamAbort.xid: subxid means `xid`, and not the field that is called so: correct `means`, or rename the field"),
+    Mistake("lsn and end_lsn swapped", END_OF_COMMIT, END_OF_COMMIT.replace("means: lsn", "means: x").replace("means: end_lsn", "means: lsn").replace("means: x,", "means: end_lsn,"), "Commit.end_lsn: commit_lsn means `end_lsn`, and not the field that is called so", after="  Commit:", at="      - {name: end_lsn, type: lsn, means: lsn,"),
+    Mistake("times of prepare and rollback swapped", PREPARE_TIMES, "@" + PREPARE_TIMES.replace("means: prepare_time", "means: x").replace("means: time", "means: prepare_time").replace("means: x,", "means: time,"), "RollbackPrepared.prepare_time: rollback_time means `prepare_time`, and not the field"),
+    Mistake("namespace that means the name", RELATION_NAMES, RELATION_NAMES.replace("type: string, means: name,", "type: string,").replace("name: namespace, type: string,", "name: namespace, type: string, means: name,"), "Relation.name: namespace means `name`, and not the field that is called so", at=RELATION_NAME.replace(" means: name,", "")),
     Mistake("insert with the role update", "    role: insert\n    title: Insert\n    versions: 1+\n    source: logicalrep_write_insert\n    doc: A row was inserted.\n    fields:\n", "    role: update\n    title: Insert\n    versions: 1+\n    source: logicalrep_write_insert\n    doc: A row was inserted.\n@    fields:\n", "Insert: the role `update` needs a field with `means: old` or `means: key`"),
     Mistake("update with the role insert", "    role: update\n", "    role: insert\n", "Update.key: the role `insert` has no `key`", at="            means: key\n", after="  Update:"),
     Mistake("commit with the role of a streamed commit", "    role: commit\n", "    role: commit_streamed\n", "Commit: the role `commit_streamed` needs a field with `means: xid`", at="    fields:\n      - {name: flags, type: uint8, literal: 0", after="  Commit:"),
