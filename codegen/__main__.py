@@ -59,9 +59,10 @@ def _generate(
     release: bool = False,
 ) -> None:
     """Write the generated files and the lock; `locked` are the layouts that must not have changed."""
-    lock.check(locked, loaded)
-    if not release and not loaded.plain:
-        lock.check_locked(locked, loaded)
+    if not loaded.plain:
+        lock.check(locked, loaded)
+        if not release:
+            lock.check_locked(locked, loaded)
     rendered = render(loaded)
     text = None if loaded.plain else lock.lock_text(loaded)
     if not check:

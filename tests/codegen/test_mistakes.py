@@ -176,7 +176,7 @@ MISTAKES = [
     Mistake("unknown option of a cell", "        option: binary\n", "@        option: octal\n", "TupleData.binary: unknown option `octal`; the options are streaming,"),
     Mistake("unknown context", "        when: in_stream\n", "@        when: in_steam\n", "LogicalMessage.xid: unknown context `in_steam`; the contexts are in_stream; did you mean `in_stream`?"),
     Mistake("unknown streaming value", ABORT_LSN, ABORT_LSN.replace("parallel", "serial"), "StreamAbort.abort_lsn: `streaming`: unknown value `serial`; the values are off, on, parallel"),
-    Mistake("truth value for a streaming value", ABORT_LSN, "@" + ABORT_LSN.replace("parallel", "true"), "StreamAbort: `streaming` takes text, not true or false: quote it"),
+    Mistake("truth value for a streaming value", ABORT_LSN, "@" + ABORT_LSN.replace("parallel", "true"), "StreamAbort: `streaming` takes a number or text, not true or false: quote it"),
     Mistake("condition on another option", ABORT_LSN, ABORT_LSN.replace("{streaming: parallel}", '{binary: "on"}'), "StreamAbort.abort_lsn: `when` takes a context or one value of streaming, not `binary`"),
     Mistake("signed 16 bits", UINT8, UINT8.replace("wire: uint8", "wire: int16"), "uint8: only a spec without the section `versions` has `wire: int16`"),
     Mistake("sized bytes", "  bytes: {wire: bytes,", "@  bytes: {wire: bytes, size: 4,", "bytes: only a spec without the section `versions` has scalars with `size`"),
