@@ -143,6 +143,7 @@ def test_columns_are_added_to_those_of_the_dataframe(session: SparkSession) -> N
     assert isinstance(decoded.schema["message"].dataType, StructType)
     assert decoded.schema["message"].dataType.fieldNames() == schemas.MESSAGES.fieldNames()
     assert rows(decoded.select(df.columns)) == rows(df)
+    assert decoded.select("message.*").to(schemas.MESSAGES).schema == schemas.MESSAGES
     flat = decoded.select("offset", functions.inline("changes"))
     assert [(row["offset"], row["operation"], dict(row["after"])) for row in rows(flat)] == [
         (1, "Insert", {"id": "1"}),

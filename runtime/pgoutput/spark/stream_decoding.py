@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from pgoutput import _roles
 from pgoutput.errors import StreamError
+from pgoutput.messages import Relation
 from pgoutput.spark.decoded_rows import add_decoded, sort_keys
 from pgoutput.stream import StreamDecoder, encode_for
 from pgoutput.views import CONTEXT_TAGS, Key, UnorderedDecoder, build_stream_context, format_key
@@ -123,13 +124,15 @@ def _decode_rows(
     found = np.flatnonzero(pc.and_(is_context, has_key).fill_null(False)).tolist()
     context += [((first + row,), messages[row].as_py()) for row in found]
     decoder = make_decoder()
-    placed = UnorderedDecoder(build_stream_context(context, decoder), make_decoder())
+    stream_context = build_stream_context(context, decoder)
+    placed = UnorderedDecoder(stream_context, make_decoder())
     decoded = placed.decode([numbers], messages)
     decoded = msgspec.structs.replace(decoded, errors={**decoded.errors, **late})
     result = add_decoded(rows.drop_columns(rows.schema.names[-1:]), keys, decoded, mode, names)
     ends = [list(key) for key in sorted_keys if None not in key]
     last = max([*ends, *([] if known.last is None else [known.last])], default=None)
-    state.update((msgspec.msgpack.encode(_Stream(last, _stored(decoder, [data for _, data in context]))),))
+    relations = [schema.relation for schema in stream_context.schemas]
+    state.update((msgspec.msgpack.encode(_Stream(last, _stored(decoder, relations, context))),))
     for begin in range(0, len(result), _ROWS):
         yield pd.DataFrame({"data": [_pack(result.slice(begin, _ROWS))]})
 
@@ -160,11 +163,20 @@ def _late_rows(keys: Sequence[Key], last: Sequence[Any] | None) -> dict[int, Str
     return errors
 
 
-def _stored(decoder: StreamDecoder, context: Sequence[bytes]) -> list[bytes]:
-    """Return messages that give a new decoder the state of a decoder, which has decoded `context`."""
-    described = [*decoder.types.values(), *decoder.relations.values()]
-    outside = [msgspec.structs.replace(message, xid=None) for message in described]
-    stored = [encode_for(message, decoder.proto_version) for message in outside]
+def _stored(
+    decoder: StreamDecoder, relations: Iterable[Relation], context: Sequence[tuple[Key, bytes]]
+) -> list[bytes]:
+    """Return messages that give a new decoder the state of a decoder.
+
+    Args:
+        decoder: The decoder, which has decoded `context`.
+        relations: The relations in `context`, in order, with base types in place of domains: a later Type
+            message does not change them.
+        context: The messages, in order.
+    """
+    latest = {relation.oid: relation for relation in relations}
+    types = [msgspec.structs.replace(message, xid=None) for message in decoder.types.values()]
+    stored = [encode_for(message, decoder.proto_version) for message in (*types, *latest.values())]
     if decoder.in_stream:
-        stored.append(next(data for data in reversed(context) if data[:1] in _OPENS_BLOCK))
+        stored.append(next(data for _, data in reversed(context) if data[:1] in _OPENS_BLOCK))
     return stored
