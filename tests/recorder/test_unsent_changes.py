@@ -310,6 +310,15 @@ def test_a_running_recorder_copies_tables_with_unsent_changes(lab: Lab) -> None:
     lab.assert_equal()
 
 
+def test_an_added_column_does_not_explain_that_an_empty_table_was_rewritten(lab: Lab) -> None:
+    lab.run("CREATE TABLE t (id int PRIMARY KEY, a text)", "INSERT INTO t VALUES (1)")
+    lab.run("CREATE PUBLICATION p FOR ALL TABLES")
+    lab.record(snapshot=True)
+    lab.run("ALTER TABLE t SET UNLOGGED", "DELETE FROM t", "ALTER TABLE t ADD b float8 DEFAULT random()")
+    lab.run("ALTER TABLE t SET LOGGED")
+    assert list(incomplete(lab.record())) == ["public.t"]
+
+
 ONE_TRANSACTION = [
     "ALTER TABLE s.t SET SCHEMA public; DELETE FROM public.t; ALTER TABLE public.t SET SCHEMA s",
     "ALTER TABLE s.t SET UNLOGGED; DELETE FROM s.t; ALTER TABLE s.t SET LOGGED",

@@ -374,16 +374,18 @@ class _Comparison:
             was_rewritten=not storages.keys().isdisjoint((SET_LOGGED, REWRITTEN, TRUNCATED)),
             are_described=bool(self._after.ddl_events) and self._before.ddl_events == self._after.ddl_events,
         )
+        if columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
+            columns = {}
         # The server refuses SET UNLOGGED for a table that a publication names, but not for its partitions.
         is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
-        if explain_rewrite(old, new) or (
-            is_named and new.oid in new.storages and not has_new_column(old, new)
-        ):
+        if is_named and new.oid in new.storages:
+            is_explained = explain_rewrite(old, new) or not has_new_column(old, new)
+        else:
+            is_explained = explain_rewrite(old, new) and bool(columns)
+        if is_explained:
             for reason in (REWRITTEN, SET_LOGGED):
                 storages.pop(reason, None)
         if not (storages or columns):
-            return None
-        if not storages and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             return None
         named = {reason: list(map(_quoted, names)) for reason, names in columns.items()} | storages
         texts = [f"{', '.join(names)} {reason}".lstrip() for reason, names in named.items()]
