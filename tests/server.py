@@ -44,6 +44,8 @@ SETTINGS: Final = {
 }
 SETTINGS_SINCE: Final = {13: {"logical_decoding_work_mem": "64kB"}, 18: {"io_method": "sync"}}
 """Settings by the first major version that knows them. With 64kB, even small transactions are streamed."""
+CHECKSUMS_SINCE: Final = 18
+"""The first major version that has data checksums by default; pg_upgrade does not change that setting."""
 STANDBY_SETTINGS: Final = {
     "hot_standby_feedback": "on",
     "wal_receiver_status_interval": "1s",
@@ -194,8 +196,11 @@ class Server:
         self.bin = root / programs / "bin"
 
     def _initialize(self) -> None:
+        self._initdb()
+
+    def _initdb(self, *options: str) -> None:
         initdb = [self.bin / "initdb", "-D", self.data, "-U", "postgres", "-E", "UTF8", "--no-locale", "-N"]
-        self._finish([*initdb, "-A", "trust"])
+        self._finish([*initdb, "-A", "trust", *options])
 
     @property
     def _backup(self) -> Path:
@@ -220,6 +225,30 @@ class Server:
         arguments: Any = options | {"cwd": self.folder, "env": environment | {"LC_ALL": "C"}}
         process: subprocess.Popen[bytes] = subprocess.Popen(list(map(str, command)), **arguments)
         return process
+
+
+class Upgraded(Server):
+    """The server that pg_upgrade makes of another one, which it stops. A context manager like `Server`.
+
+    Args:
+        old: The server to upgrade. Its files are copied.
+        version: Major version of the new server.
+    """
+
+    def __init__(self, old: Server, version: int) -> None:
+        super().__init__(version)
+        self._old = old
+
+    def _initialize(self) -> None:
+        options = ["--no-data-checksums"] if self._old.version < CHECKSUMS_SINCE <= self.version else []
+        self._initdb(*options)
+        self._old.stop()
+        arguments: list[object] = []
+        for server, programs, data, settings in ((self._old, "-b", "-d", "-o"), (self, "-B", "-D", "-O")):
+            own = {name: value for name, value in server._settings.items() if value and name != "port"}
+            given = " ".join(f"-c {name}={value}" for name, value in own.items())
+            arguments += [programs, server.bin, data, server.data, settings, given]
+        self._finish([self.bin / "pg_upgrade", *arguments, "-U", "postgres", "-s", self.folder, "--no-sync"])
 
 
 class Standby(Server):

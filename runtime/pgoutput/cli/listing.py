@@ -56,7 +56,7 @@ def show(console: Console, folder: str, json: bool) -> None:
     else:
         console.print(_segments(segments), "", _relations(segments), "", sep="\n")
         states = _incomplete(segments), _verified(location), readers_table(read_readers(location))
-        for printed in (_publication_changes(segments), *states):
+        for printed in (_upgrades(segments), _publication_changes(segments), *states):
             if printed.row_count:
                 console.print(printed, "", sep="\n")
     beginning = read_beginning(location)
@@ -113,6 +113,17 @@ def _relations(segments: list[Metadata]) -> Table:
             table.add_row(
                 _name(version), str(oid), str(number + 1), str(segment.number), str(version.position), columns
             )
+    return table
+
+
+def _upgrades(segments: list[Metadata]) -> Table:
+    """Return a table to print: the upgrades of the server since the recording began."""
+    table = _table("upgraded from", "at", "continued", "system before", "system after")
+    source = segments[-1].source
+    systems = [*(one.system_identifier for one in source.upgrades), source.system_identifier]
+    for one, before, after in zip(source.upgrades, systems, systems[1:], strict=False):
+        time = to_datetime(one.time).isoformat(" ", "seconds")
+        table.add_row(f"PostgreSQL {one.server_version}", format_lsn(one.lsn), time, before, after)
     return table
 
 

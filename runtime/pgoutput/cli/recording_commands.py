@@ -57,6 +57,13 @@ def record(
     failover: Annotated[
         bool, typer.Option("--failover", help="Create a failover slot, which standbys keep (PostgreSQL 17).")
     ] = False,
+    after_upgrade: Annotated[
+        bool,
+        typer.Option(
+            "--after-upgrade",
+            help="Continue on the server that pg_upgrade has made of the recorded one (PostgreSQL 17).",
+        ),
+    ] = False,
     snapshot: Annotated[
         bool,
         typer.Option(
@@ -125,6 +132,7 @@ def record(
         options=options,
         create_slot=create_slot,
         failover=failover,
+        after_upgrade=after_upgrade,
         snapshot=snapshot,
         resync=resync,
         workers=workers,

@@ -28,6 +28,7 @@ from pgoutput.recording import (
     PathOrUri,
     PublicationChange,
     SessionStart,
+    Upgrade,
     list_segments,
     locate,
     partial_name,
@@ -58,6 +59,8 @@ class State(msgspec.Struct, kw_only=True):
     """Name of the replication slot."""
     system_identifier: str
     """Identifier of the database cluster, from IDENTIFY_SYSTEM."""
+    upgrades: tuple[Upgrade, ...] = ()
+    """Upgrades of the server since the recording began."""
     database: str
     """Name of the database."""
     timelines: tuple[Timeline, ...] = ()
@@ -171,11 +174,13 @@ class Folder:
         """
         if self.state is None:
             return State(slot=slot, system_identifier=system_identifier, database=database)
-        for name, value in (("slot", slot), ("system_identifier", system_identifier), ("database", database)):
+        for name, value in (("slot", slot), ("database", database), ("system_identifier", system_identifier)):
             if (other := getattr(self.state, name)) != value:
                 text = (
                     f"{self.location}: it is a recording of {name} {other}, not {value}: use another folder"
                 )
+                if name == "system_identifier":
+                    text += "; or --after-upgrade, if this is the recorded server after pg_upgrade"
                 raise RecordingError(text)
         last = self.last_segment()
         if self.state.last_segment > (0 if last is None else last.number):

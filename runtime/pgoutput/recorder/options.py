@@ -97,6 +97,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to create the slot of a new recording if it does not exist."""
     failover: bool
     """Whether the slot must have the flag failover, so that standbys keep the slot."""
+    after_upgrade: bool
+    """Whether to continue the recording of a server from which pg_upgrade has made this one."""
     snapshot: bool
     """Whether to begin a new recording with a snapshot, and to copy the rows of incomplete tables later."""
     resync: Resync

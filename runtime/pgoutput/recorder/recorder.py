@@ -49,6 +49,8 @@ class Recorder:
         options: Options of the stream.
         create_slot: Whether to create the slot of a new recording if it does not exist.
         failover: Whether to create a slot that standbys keep, with the flag failover (since PostgreSQL 17).
+        after_upgrade: Whether to continue the recording if pg_upgrade has made the server of the recorded one
+            (since PostgreSQL 17). Without effect once the recording is continued.
         snapshot: Whether to begin a new recording with a copy of the published tables, and to copy the rows
             of tables that are published later.
         resync: When to copy the rows of tables anew, also without `snapshot`: `on-ddl` after ALTER TABLE has
@@ -79,6 +81,7 @@ class Recorder:
         options: RecorderOptions | None = None,
         create_slot: bool = False,
         failover: bool = False,
+        after_upgrade: bool = False,
         snapshot: bool = False,
         resync: Resync = "never",
         workers: int = 4,
@@ -105,6 +108,7 @@ class Recorder:
             options=options or RecorderOptions(),
             create_slot=create_slot,
             failover=failover,
+            after_upgrade=after_upgrade,
             snapshot=snapshot,
             resync=resync,
             workers=workers,

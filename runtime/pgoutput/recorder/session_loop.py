@@ -145,10 +145,14 @@ class SessionLoop:
         )
 
     def _has_unannounced_changes(self) -> bool:
-        """Return whether the last segment lacks known incomplete tables or changes of publications."""
+        """Return whether the last segment lacks incomplete tables, changes of publications, or an upgrade."""
         state, last = self._folder.state, self._folder.last_segment()
         assert state is not None
-        return last is not None and bool(state.publication_changes or last.incomplete != state.incomplete)
+        return last is not None and bool(
+            state.publication_changes
+            or last.incomplete != state.incomplete
+            or last.source.upgrades != state.upgrades
+        )
 
     def _report_progress(self, session: Session) -> None:
         self._reporter.report_progress(session, self._watch.wal_lsn, self._watch.slot)

@@ -34,6 +34,7 @@ from pgoutput.recorder.server_errors import PermissionDenied
 from pgoutput.recorder.slot_wait import SlotWait
 from pgoutput.recorder.snapshot import SchemaChanged, TableCopy
 from pgoutput.recorder.timelines import Timeline, check_fork, read_timelines
+from pgoutput.recorder.upgrade import continue_after_upgrade
 from pgoutput.recording import (
     Location,
     RecordedCommits,
@@ -121,6 +122,8 @@ class SessionStarter:
         with self._catalog_connection:
             proto_version, options = settings.options.negotiate(server.major_version)
             check_publications(connection, server, settings.publications)
+            if settings.after_upgrade:
+                continue_after_upgrade(connection, self._catalog_connection, server, folder, settings)
             state = folder.state_for(settings.slot, server.system_identifier, server.database)
             recovery, server_start = connection.query(
                 "SELECT pg_is_in_recovery(), pg_postmaster_start_time()"
@@ -140,6 +143,7 @@ class SessionStarter:
                 publications=settings.publications,
                 publication_oids=tuple(one.oid for one in catalog.publications),
                 timeline=timelines[-1].id,
+                upgrades=state.upgrades,
                 proto_version=proto_version,
                 options=options,
                 slot_two_phase=settings.options.two_phase,

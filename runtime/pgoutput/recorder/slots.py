@@ -34,6 +34,8 @@ class Slot(msgspec.Struct, frozen=True):
     """Whether the slot sends transactions when they are prepared."""
     failover: bool = False
     """Whether standbys keep the slot."""
+    catalog_xmin: str | int | None = None
+    """Oldest xid whose changes of the catalogs the slot may need."""
     restart_lsn: str | None = None
     """LSN from which on the server retains WAL for the slot; None if the slot has lost WAL."""
     wal_status: str | None = None

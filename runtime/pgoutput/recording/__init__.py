@@ -78,6 +78,7 @@ from pgoutput.recording.segment_format import (
     Source,
     TransactionEnd,
     TransactionPart,
+    Upgrade,
     encode_metadata,
 )
 from pgoutput.recording.small_files import remove_file, replace_file
@@ -121,6 +122,7 @@ __all__ = [
     "Superseded",
     "TransactionEnd",
     "TransactionPart",
+    "Upgrade",
     "Verified",
     "VerifiedTable",
     "Version",

@@ -31,7 +31,7 @@ def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int
             yield f"segment {before.number} is followed by segment {after.number}: a file has the wrong name"
         for key in ("recording", "system_identifier", "database", "slot"):
             one, other = getattr(before.source, key), getattr(after.source, key)
-            if one != other:
+            if one != other and not (key == "system_identifier" and _is_upgraded(before, after)):
                 yield f"segment {after.number} has {key} {other}, segment {before.number} has {one}"
     for before, after in pairwise(segments[begin:]):
         pair = f"between segments {before.number} and {after.number}"
@@ -43,6 +43,12 @@ def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int
             end, start = format_lsn(before.end_lsn), format_lsn(after.start_lsn)
             yield f"{pair}, the LSN {end} is followed by {start}"
     yield from find_missing_end(segments[-1].number if segments else first - 1, last)
+
+
+def _is_upgraded(before: Metadata, after: Metadata) -> bool:
+    """Return whether the server was upgraded between two segments, according to the second one."""
+    new = after.source.upgrades[len(before.source.upgrades) :]
+    return bool(new) and new[0].system_identifier == before.source.system_identifier
 
 
 def find_missing_end(found: int, last: int) -> Iterator[str]:

@@ -55,6 +55,19 @@ FORMAT: Final = 2
 """Version of the segment format. Readers refuse segments of any other version."""
 
 
+class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
+    """A major upgrade of the recorded server, after which the recording was continued."""
+
+    system_identifier: str
+    """System identifier of the database cluster before the upgrade."""
+    server_version: str
+    """Version of the server before the upgrade."""
+    lsn: int
+    """LSN of the slot after the upgrade: everything before it was recorded from the earlier server."""
+    time: int
+    """When the recording was continued, in microseconds since 2000-01-01 00:00 UTC."""
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The server, slot and options that a session's messages come from."""
 
@@ -70,6 +83,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """OIDs of the publications (pg_publication.oid); empty if the messages do not come from a server."""
     timeline: int = 0
     """Timeline ID of the server's WAL, from IDENTIFY_SYSTEM; 0 if the messages do not come from a server."""
+    upgrades: tuple[Upgrade, ...] = ()
+    """Upgrades of the server since the recording began; each gave the cluster another system identifier."""
     proto_version: int
     options: dict[str, str] = {}
     """Options of START_REPLICATION by name, except proto_version and publication_names."""
