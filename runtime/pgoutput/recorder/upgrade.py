@@ -46,11 +46,14 @@ _PAGE_HEADER_BYTES: Final = 24
 _SHUTDOWN: Final = (0, 0)
 """Resource manager and kind of a shutdown checkpoint (RM_XLOG_ID, XLOG_CHECKPOINT_SHUTDOWN)."""
 
+_VERSION: Final = re.compile(r"(?<=:)\d+")
+"""The row version in a link of `Storage`."""
+
 _LSN_TEXT_SINCE: Final = 19
 """Major version of the first server that writes values of type pg_lsn with leading zeros."""
 
-_LSN_TYPE: Final = 3220
-"""OID of the type pg_lsn."""
+_LSN_TYPES: Final = 3220, 3221
+"""OIDs of the type pg_lsn and of its arrays."""
 
 _WAL_SIZES: Final = """\
 SELECT (SELECT setting FROM pg_settings WHERE name = 'wal_segment_size'),
@@ -165,7 +168,10 @@ def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
     for oid, table in known.items():
         if (name := after.tables[oid].full_name) != table.full_name:
             raise _not_proven(place, f"the table with OID {oid} is {name} there, and was {table.full_name}")
-    if not any(table.file == after.tables[oid].file for oid, table in known.items()):
+    files = {(part, one.file) for table in known.values() for part, one in table.storages.items()}
+    if not any(
+        (part, one.file) in files for oid in known for part, one in after.tables[oid].storages.items()
+    ):
         raise _not_proven(place, "no published table has the file (relfilenode) that it had")
 
 
@@ -252,17 +258,32 @@ def rebased(before: Catalog, after: Catalog, connection: Connection, slot: Slot)
             for oid, table in before.tables.items()
             for new in [after.tables.get(oid)]
         },
+        types={
+            root: {
+                row: _rebased_label(label, after.types.get(root, {}).get(row, ""), is_restored)
+                if row.startswith("enum ")
+                else label
+                for row, label in labels.items()
+            }
+            for root, labels in before.types.items()
+        },
         ddl_events=after.ddl_events
         if before.ddl_events and after.ddl_events and is_restored(after.ddl_events.split()[-1])
         else before.ddl_events,
     )
 
 
+def _rebased_label(before: str, after: str, is_restored: Callable[[str], bool]) -> str:
+    """Return the label of an enum with the row version of `after`, if the label is the same and restored."""
+    (old, _, _), (new, _, version) = before.rpartition(" "), after.rpartition(" ")
+    return after if after and old == new and is_restored(version) else before
+
+
 def _rebased_table(
     before: CatalogTable, after: CatalogTable, is_restored: Callable[[str], bool], added: set[int]
 ) -> CatalogTable:
     columns = {
-        name: msgspec.structs.replace(column, row_version=new.row_version)
+        name: msgspec.structs.replace(column, row_version=new.row_version, digest=new.digest)
         if (new := after.columns.get(name)) is not None and is_restored(new.row_version)
         else column
         for name, column in before.columns.items()
@@ -273,7 +294,13 @@ def _rebased_table(
         else old
         for name, old in before.memberships.items()
     }
-    return msgspec.structs.replace(before, columns=columns, memberships=memberships)
+    storages = {
+        oid: msgspec.structs.replace(one, links=part.links)
+        if (part := after.storages.get(oid)) and all(map(is_restored, _VERSION.findall(" ".join(part.links))))
+        else one
+        for oid, one in before.storages.items()
+    }
+    return msgspec.structs.replace(before, columns=columns, memberships=memberships, storages=storages)
 
 
 def _is_restored_member(member: Membership, is_restored: Callable[[str], bool], added: set[int]) -> bool:
@@ -286,11 +313,11 @@ def _tables_with_other_text(last: Metadata, catalog: Catalog, server: Server) ->
     """Return the tables as incomplete that have values which the new server writes in another way."""
     if not _major_version(last.source.server_version) < _LSN_TEXT_SINCE <= server.major_version:
         return ()
-    reason = f"since the upgrade, PostgreSQL {_LSN_TEXT_SINCE} writes values of type pg_lsn in another way"
+    lost = f"since the upgrade, PostgreSQL {_LSN_TEXT_SINCE} writes values of type pg_lsn in another way"
     return tuple(
-        incomplete_table(table, catalog.lsn, reason, altered=True)
+        incomplete_table(table, catalog, lost, altered=True)
         for table in catalog.tables.values()
-        if any(column.base_type_oid == _LSN_TYPE for column in table.columns.values())
+        if any(column.type_oid in _LSN_TYPES for column in table.columns.values())
     )
 
 
