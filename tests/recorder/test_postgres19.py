@@ -10,6 +10,8 @@ from pgoutput.errors import ReplicationError
 from pgoutput.recorder import Recorder
 from pgoutput.recording import RecordingReader
 from pgoutput.standin import StandIn
+from tests.recorder.lab import Lab
+from tests.server import VERSION, Server
 from tests.standin.streams import Repeated
 
 
@@ -73,3 +75,22 @@ def test_a_server_that_does_not_allow_the_plugin_is_reported(version: str, tmp_p
         assert type(caught.value) is ReplicationError
     with StandIn(Minor(2), settings={"output_plugin_libraries": "test_decoding,pgoutput"}) as server:
         assert record(server, tmp_path) == 201
+
+
+@pytest.mark.skipif(VERSION < 19, reason="since PostgreSQL 19")
+def test_publications_with_exceptions_and_sequences_and_repack(tmp_path: Path) -> None:
+    with Server(VERSION, wal_level="replica") as server, Lab(server, tmp_path) as lab:
+        lab.run(
+            "CREATE TABLE t (id serial PRIMARY KEY, o oid8, d regdatabase)",
+            "CREATE TABLE hidden (id int PRIMARY KEY)",
+            "CREATE PUBLICATION p FOR ALL TABLES EXCEPT (TABLE hidden), ALL SEQUENCES",
+            "INSERT INTO t (o, d) SELECT g, 'postgres' FROM generate_series(1, 50) g",
+        )
+        lab.record(snapshot=True)
+        with lab.recording():
+            lab.run("INSERT INTO hidden VALUES (1)", "INSERT INTO t (o) VALUES ('18446744073709551615')")
+            lab.run(
+                "UPDATE t SET o = 7 WHERE id < 9", "REPACK (CONCURRENTLY) t", "DELETE FROM t WHERE id > 40"
+            )
+        lab.record()
+        lab.assert_equal()

@@ -74,7 +74,7 @@ def test_the_newest_protocol_version_is_the_default(table: Lab) -> None:
     assert isinstance(connected, Connected)
     newest = PROTOCOLS[max(version for version in PROTOCOLS if version <= table.version)]
     assert connected.proto_version == newest
-    assert connected.server_version.startswith(f"{table.version}.")
+    assert connected.server_version.startswith(f"{table.version}")
     assert connected.options.get("streaming") == {1: None, 2: "on", 3: "on", 4: "parallel"}[newest]
 
 
@@ -387,7 +387,7 @@ def test_the_options_until_and_for_end_the_recorder(table: Lab, record_cli: Comm
     assert table.confirmed_lsn() >= lsn
     table.assert_equal()
     first, *_, last = err.splitlines()
-    assert first.startswith(f"pgoutput: recording {table.slot} of PostgreSQL {table.version}.")
+    assert first.startswith(f"pgoutput: recording {table.slot} of PostgreSQL {table.version}")
     where = format_lsn(table.confirmed_lsn())
     assert re.fullmatch(f"pgoutput: stopped: \\d+ messages, all stored and acknowledged up to {where}", last)
     # It ends even if no transaction ends at the LSN.

@@ -230,7 +230,10 @@ _MEMBERSHIPS: Final[dict[int, LiteralString]] = {
     " AND refclassid = 'pg_namespace'::regclass"
     " WHERE pnpubid IN ({publications}) AND relkind IN ('r', 'p')",
 }
-_MEMBERSHIPS[19] = _MEMBERSHIPS[15].replace("IN ({publications})", "IN ({publications}) AND NOT prexcept", 1)
+_MEMBERSHIPS[19] = _MEMBERSHIPS[15].replace(
+    "pg_publication_rel WHERE",
+    "pg_publication_rel r WHERE (to_jsonb(r) ->> 'prexcept') IS DISTINCT FROM 'true' AND",
+)
 """Queries for the tables that publications name, by lowest major server version for the query.
 
 SET SCHEMA updates the row of pg_depend with the schema of a table, and no other statement does.
