@@ -126,7 +126,7 @@ def main() -> None:
     try:
         debian_servers.fetch(folder)
     except debian_servers.Unavailable as error:
-        print(f"PostgreSQL 19, and upgrades from 17, are not tested: {error}", flush=True)
+        print(f"PostgreSQL 19 and upgrades of 17 are not tested: {error}", flush=True)
     missing = [major for major in PINNED if not debian_servers.is_installed(folder, major)]
     registry = find_registry()
     with ThreadPoolExecutor(4) as pool:
