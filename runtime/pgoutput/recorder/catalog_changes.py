@@ -20,10 +20,8 @@ from pgoutput.recorder.catalog import (
     Column,
     Membership,
     Publication,
-    has_row_from_before,
-    is_empty,
-    wal_end,
 )
+from pgoutput.recorder.catalog_queries import has_row_from_before, is_empty, wal_end
 from pgoutput.recorder.column_changes import (
     WITHOUT_ROWS,
     altered_columns,

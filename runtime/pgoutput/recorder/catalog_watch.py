@@ -8,13 +8,14 @@ from threading import Condition, Thread
 from typing import Final
 
 from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.recorder.catalog import Catalog, read_catalog
+from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import (
     CatalogChanges,
     PublicationRecreated,
     check_publication_oids,
     compare_catalogs,
 )
+from pgoutput.recorder.catalog_queries import read_catalog
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.slots import Slot, find_slot
 from pgoutput.recorder.timelines import Timeline, read_timelines

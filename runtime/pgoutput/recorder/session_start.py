@@ -14,7 +14,7 @@ import msgspec
 
 from pgoutput.errors import ChangesLost, ConnectionLost, RecordingError, ReplicationError
 from pgoutput.recorder import slots
-from pgoutput.recorder.catalog import Catalog, read_catalog
+from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import (
     check_publication_oids,
     compare_catalogs,
@@ -22,6 +22,7 @@ from pgoutput.recorder.catalog_changes import (
     tables_with_earlier_rows,
     tables_without_all_changes,
 )
+from pgoutput.recorder.catalog_queries import read_catalog
 from pgoutput.recorder.connection import Connection, Interrupted
 from pgoutput.recorder.copy_folder import CopyFolder
 from pgoutput.recorder.events import Event

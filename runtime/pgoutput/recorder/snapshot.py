@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from pgoutput.columns import Cells, encode_inserts
 from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.recorder.catalog import query_catalog
+from pgoutput.recorder.catalog_queries import query_catalog
 from pgoutput.recorder.connection import Connection, Interrupted
 from pgoutput.recorder.copy_folder import CopiedRange, CopyFolder
 from pgoutput.recorder.copy_format import copied_cells

@@ -18,8 +18,9 @@ from typing import Final
 import msgspec
 
 from pgoutput.errors import ChangesLost, RecordingError, ReplicationError
-from pgoutput.recorder.catalog import Catalog, CatalogTable, Membership, read_catalog
+from pgoutput.recorder.catalog import Catalog, CatalogTable, Membership
 from pgoutput.recorder.catalog_changes import CatalogChanges, incomplete_table
+from pgoutput.recorder.catalog_queries import read_catalog
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.folder import Folder
 from pgoutput.recorder.options import Settings
