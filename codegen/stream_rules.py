@@ -69,6 +69,7 @@ _STATE: Scope = {
     "message_lsn": Code("state.message_lsn", "state.messageLsn", Type("lsn")),
     "opener_missing": Code("state.opener_missing", "state.openerMissing", Type("bool")),
     "message": Code("role", "role", Type("message")),
+    "option": Code("OPTIONS[type(message)]", "option", Type("option")),
     "open": Code("open_", "open_", Type("opened")),
     "transactional": Code("is_transactional(message)", "isTransactional(message)", Type("bool")),
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from pgoutput._roles import ROLES, field_name, is_transactional, meaning_of
+from pgoutput._roles import OPTIONS, ROLES, field_name, is_transactional, meaning_of
 from pgoutput.messages import Message
 from pgoutput.wire import format_lsn
 
@@ -194,7 +194,9 @@ def messages_off(state: StreamState, message: Any) -> Breach | None:
 
     Logical messages are sent only if the option `messages` was requested.
     """
-    return "tag", "the option `messages` was not requested"
+    if OPTIONS[type(message)] == "messages":
+        return "tag", "the option `messages` was not requested"
+    return None
 
 
 def stop_without_start(state: StreamState, message: Any) -> Breach | None:

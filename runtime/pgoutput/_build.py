@@ -16,7 +16,8 @@ from pgoutput import messages
 from pgoutput._layout import Field, sides
 from pgoutput._offsets import layout_of
 from pgoutput._roles import classes
-from pgoutput.messages import Message
+from pgoutput._walk import applies
+from pgoutput.messages import Message, Streaming
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -40,13 +41,18 @@ def build(role: str, proto_version: int, **values: Any) -> Message:
 
 
 @cache
-def builder(role: str, proto_version: int) -> Callable[..., Message]:
+def builder(role: str, proto_version: int, *, batch: bool = False) -> Callable[..., Message]:
     """Return a function that builds messages as `build` does, from the keyword arguments `values`.
 
+    Args:
+        role: Role of the messages in the spec.
+        proto_version: Protocol version for which the messages will be encoded.
+        batch: Whether the messages have a list of rows in place of a row.
+
     Raises:
-        LookupError: The protocol version has no message with this role.
+        LookupError: The protocol version has no such message.
     """
-    kind, neutral, names = blueprint(role, proto_version)
+    kind, neutral, names = blueprint(role, proto_version, batch=batch)
 
     def make(**values: Any) -> Message:
         given = {names[meaning]: value for meaning, value in values.items() if meaning in names}
@@ -59,7 +65,8 @@ class Blueprint(NamedTuple):
     """How the messages with a role are built in a protocol version."""
 
     kind: type[Message]
-    """Class of the messages: the first with the role, in the order of the spec, without a list of rows."""
+    """Class of the messages: the first with the role, in the order of the spec, without or with a list of
+    rows."""
     neutral: Mapping[str, Any]
     """Neutral value (0, empty) of each field that all of the messages have, by field name."""
     names: Mapping[str, str]
@@ -67,18 +74,28 @@ class Blueprint(NamedTuple):
 
 
 @cache
-def blueprint(role: str, proto_version: int) -> Blueprint:
-    """Return how the messages with a role are built in a protocol version.
+def blueprint(role: str, proto_version: int, *, batch: bool = False) -> Blueprint:
+    """Return how the messages with a role are built in a protocol version; arguments as for `builder`.
 
     Raises:
-        LookupError: The protocol version has no message with this role.
+        LookupError: The protocol version has no such message.
     """
     for kind in classes(role):
         layout = layout_of(kind, proto_version)
-        if layout is not None and not any(field.element == "tuple" for field in layout.fields):
+        if layout is not None and batch == any(field.element == "tuple" for field in layout.fields):
             names = {field.means or field.name: field.name for field in layout.members}
             return Blueprint(kind, _neutral_values(layout.fields), names)
-    raise LookupError(f"protocol version {proto_version} has no message with the role {role}")
+    rows = " and a list of rows" if batch else ""
+    raise LookupError(f"protocol version {proto_version} has no message with the role {role}{rows}")
+
+
+@cache
+def has_batches(proto_version: int) -> bool:
+    """Return whether a protocol version has a message that inserts several rows."""
+    try:
+        return bool(blueprint("insert", proto_version, batch=True))
+    except LookupError:
+        return False
 
 
 def fitted(message: Message, proto_version: int) -> Message:
@@ -89,6 +106,31 @@ def fitted(message: Message, proto_version: int) -> Message:
     """
     layout = layout_of(type(message), proto_version)
     return message if layout is None else _fitted(message, layout.fields)
+
+
+def placed(message: Message, proto_version: int, *, in_stream: bool, streaming: Streaming) -> Message:
+    """Return a message with the fields that it has at its place in a stream of a protocol version.
+
+    As `fitted`; besides, a field under a condition has a neutral value (0, empty) instead of None if the
+    condition is true, and is None if it is false.
+
+    Args:
+        message: The message, which the version has.
+        proto_version: Protocol version for which the message will be encoded.
+        in_stream: Whether the message is in a stream block.
+        streaming: Value of the option `streaming`.
+    """
+    layout = layout_of(type(message), proto_version)
+    assert layout is not None
+    changes: dict[str, Any] = {}
+    for field in layout.fields:
+        if field.when is None or field.kind in _WITHOUT_ATTRIBUTE:
+            continue
+        if not applies(field, in_stream, streaming):
+            changes[field.name] = None
+        elif getattr(message, field.name) is None:
+            changes[field.name] = _neutral_value(field)
+    return msgspec.structs.replace(fitted(message, proto_version), **changes)
 
 
 def _fitted(item: T, fields: tuple[Field, ...]) -> T:

@@ -40,6 +40,9 @@ _LAYOUTS: Final = {_protocols.CLASSES[layout.name]: layout for layout in _protoc
 ROLES: Final[Mapping[type[Message], str]] = {kind: str(layout.role) for kind, layout in _LAYOUTS.items()}
 """The role of each message class."""
 
+OPTIONS: Final[Mapping[type[Message], str | None]] = {kind: layout.option for kind, layout in _LAYOUTS.items()}
+"""The option under which servers send the messages of each class; None for messages that need no option."""
+
 _NAMES: Final[Mapping[type[Message], Mapping[str, str]]] = {
     kind: {field.means: field.name for field in layout.members if field.means}
     for kind, layout in _LAYOUTS.items()
@@ -75,6 +78,14 @@ def has_role(message: Message | None, *roles: str) -> bool:
 def meaning_of(message: Message, meaning: str) -> Any:
     """Return the value of a message's field with a meaning; None if the message has no such field."""
     return _GETTERS[type(message)][meaning](message)
+
+
+def with_meanings(message: Message, **values: Any) -> Message:
+    """Return a copy of a message with new values by meaning; a value without a field is ignored."""
+    names = _NAMES[type(message)]
+    return msgspec.structs.replace(
+        message, **{names[meaning]: value for meaning, value in values.items() if meaning in names}
+    )
 
 
 def _none(message: Message) -> None:

@@ -176,6 +176,12 @@ class _Run:
                 self._one(
                     connection, f"INSERT INTO {self._table(connection, table)} ({columns}) VALUES ({texts})"
                 )
+            case programs.Copy(_, table, rows):
+                columns = ", ".join(rows[0])
+                command = f"COPY {self._table(connection, table)} ({columns}) FROM STDIN"
+                with connection.cursor() as cursor, cursor.copy(command) as copy:
+                    for values in rows:
+                        copy.write_row(tuple(values.values()))
             case programs.Update(_, table, where, values):
                 assigned = ", ".join(f"{name} = {_literal(text)}" for name, text in values.items())
                 row = self._row(connection, table, where)

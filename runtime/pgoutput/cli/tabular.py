@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from pgoutput._roles import ROLES, ROW_FIELDS, field_name, meaning_of, tuples
 from pgoutput._stored_stream import DecodedRecord
 from pgoutput._text import qualified_name
 from pgoutput.cli.printing import printable
@@ -30,18 +31,20 @@ def line(decoded: DecodedRecord, decoder: StreamDecoder) -> Text:
 
 
 def _fields(message: Message, decoder: StreamDecoder) -> list[str]:
+    """Return the fields of a message as texts; those of a change begin with its relation, and end in rows."""
     fields = to_json(message)
-    relation = decoder.relations.get(fields.get("relation_oid", -1))
+    del fields["type"]
+    kind = type(message)
+    oid = meaning_of(message, "relation") if kind in ROLES else None  # an envelope has no role
+    relation = None if oid is None else decoder.relations.get(oid)
     if relation is None:
-        return [f"{key}={_shortened(value)}" for key, value in fields.items() if key != "type"]
-    texts = [qualified_name(relation.namespace, relation.name)]
-    if fields.get("xid") is not None:
-        texts.append(f"xid={fields['xid']}")
-    for name in ("key", "old", "new"):
-        cells: TupleData | None = getattr(message, name, None)
-        if cells is not None:
-            texts.append(f"{name}: " + " ".join(_cells(relation, cells)))
-    return texts
+        return [f"{name}={_shortened(value)}" for name, value in fields.items()]
+    shown = {field_name(kind, "relation"), *(name for name, _ in ROW_FIELDS[kind])}
+    return [
+        qualified_name(relation.namespace, relation.name),
+        *(f"{name}={_shortened(value)}" for name, value in fields.items() if name not in shown),
+        *(f"{name}: {' '.join(_cells(relation, cells))}" for name, cells in tuples(message)),
+    ]
 
 
 def _cells(relation: Relation, cells: TupleData) -> list[str]:

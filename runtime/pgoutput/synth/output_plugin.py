@@ -13,14 +13,17 @@ from typing import Any, Final
 import msgspec
 
 from pgoutput import catalog, messages
-from pgoutput._build import build, builder, fitted
+from pgoutput._build import build, builder, fitted, placed
+from pgoutput._offsets import layout_of
+from pgoutput._roles import with_meanings
 from pgoutput._servers import FIRST_WITHOUT_EMPTY, first_server
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.synth.options import StreamOptions
 from pgoutput.synth.table_definition import Cells, Column, TableDefinition, cell
 from pgoutput.synth.wal import (
-    LogicalMessageRecord,
+    MultiInsert,
+    PayloadRecord,
     ReplicationOrigin,
     RowChange,
     TransactionEnd,
@@ -52,6 +55,7 @@ class OutputPlugin:
         self._insert, self._update, self._delete = (
             builder(role, options.proto_version) for role in ("insert", "update", "delete")
         )
+        self._insert_batch = partial(builder, "insert", options.proto_version, batch=True)
         self._build = partial(build, proto_version=options.proto_version)
         self._via_root = via_root
         self._sends_empty = server < FIRST_WITHOUT_EMPTY
@@ -126,11 +130,11 @@ class OutputPlugin:
 
     # Changes
 
-    def change(self, change: RowChange, streamed: bool) -> None:
+    def change(self, change: RowChange | MultiInsert, streamed: bool) -> None:
         """Write the messages of a row change (pgoutput_change).
 
         Args:
-            change: WAL record of the row change.
+            change: WAL record of the row change, or of several inserted rows.
             streamed: Whether the change is part of a stream block.
         """
         definition = change.definition
@@ -165,26 +169,27 @@ class OutputPlugin:
             message = self._build("truncate", options=change.options, relations=tuple(oids), subxid=xid)
             self._write(change.lsn, message)
 
-    def message(self, record: LogicalMessageRecord, streamed: bool) -> None:
-        """Write a logical message (pgoutput_message).
+    def payload(self, record: PayloadRecord, streamed: bool) -> None:
+        """Write a logical message (pgoutput_message), or another payload, if the client has asked for it.
 
-        In a stream block the message has the xid of the top-level transaction, even if a subtransaction
+        In a stream block a logical message has the xid of the top-level transaction, even if a subtransaction
         emitted the message.
 
         Args:
-            record: WAL record of the logical message.
+            record: WAL record of the payload.
             streamed: Whether the message is part of a stream block.
         """
-        if not self._options.messages:
+        message, options = record.message, self._options
+        layout = layout_of(type(message), options.proto_version)
+        if layout is None or (layout.option == "messages" and not options.messages):
             return
-        flags = messages.MessageFlag(record.transactional)
-        if record.transactional:
+        if record.top:
             self._send_begin()
-        lsn, xid = record.end_lsn, record.top if streamed else None
-        content = messages.LogicalMessage(
-            flags=flags, lsn=lsn, prefix=record.prefix, content=record.content, xid=xid
+        sent = with_meanings(message, lsn=record.end_lsn, xid=record.top, subxid=record.xid)
+        self._write(
+            record.end_lsn,
+            placed(sent, options.proto_version, in_stream=streamed, streaming=options.streaming),
         )
-        self._write_fitted(lsn, content)
 
     def _send_begin(self) -> None:
         """Write the Begin message of the transaction, unless already sent (pgoutput_send_begin)."""
@@ -196,10 +201,6 @@ class OutputPlugin:
         self._write(lsn if origin is None else INVALID_LSN, message)
         if origin is not None:
             self._write(lsn, self._build("origin", lsn=origin.lsn, name=origin.name))
-
-    def _write_fitted(self, lsn: int, message: Message) -> None:
-        """Adapt a message to the fields of the stream's protocol version, and write it."""
-        self._write(lsn, fitted(message, self._options.proto_version))
 
     def _end_message(self, role: str, end: TransactionEnd) -> Message:
         """Return a message with a role such as `commit`, with LSNs and time of a transaction's end."""
@@ -223,17 +224,21 @@ class OutputPlugin:
             return
         for described in (root, definition) if root is not None and self._via_root else (definition,):
             for message in (*described.type_messages(), described.relation_message()):
-                self._write_fitted(INVALID_LSN, msgspec.structs.replace(message, xid=xid))
+                message = fitted(msgspec.structs.replace(message, xid=xid), self._options.proto_version)
+                self._write(INVALID_LSN, message)
         sent.add(definition.oid)
 
     # Rows
 
-    def _change_message(self, change: RowChange, oid: int, xid: int | None) -> Message | None:
+    def _change_message(self, change: RowChange | MultiInsert, oid: int, xid: int | None) -> Message | None:
         """Return the message for a row change, or None if the row filter excludes it (pgoutput_row_filter).
 
-        The row filter may turn an update into an insert or a delete.
+        The row filter may turn an update into an insert or a delete, and may exclude some of several rows.
         """
         definition = change.definition
+        if isinstance(change, MultiInsert):
+            rows = [self._tuple(definition, row) for row in change.rows if definition.publishes_row(row)]
+            return self._insert_batch()(relation=oid, subxid=xid, new=tuple(rows)) if rows else None
         if change.new is None:
             assert change.old is not None
             old = _identity_cells(definition, change.old)

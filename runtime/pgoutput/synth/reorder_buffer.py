@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from pgoutput._build import has_batches
 from pgoutput.messages import Message, PrimaryKeepalive, XLogData
 from pgoutput.stream import encode_for
 from pgoutput.synth.options import StreamOptions
@@ -20,13 +21,14 @@ from pgoutput.synth.wal import (
     AnyWalRecord,
     Idle,
     Invalidation,
-    LogicalMessageRecord,
+    MultiInsert,
+    PayloadRecord,
     RowChange,
     TransactionEnd,
     TruncateRecord,
 )
 
-BufferedRecord: TypeAlias = RowChange | TruncateRecord | LogicalMessageRecord | Invalidation
+BufferedRecord: TypeAlias = RowChange | MultiInsert | TruncateRecord | PayloadRecord | Invalidation
 """WAL record that is kept until its transaction is sent."""
 
 _FIRST_WITH_KNOWN_SUBTRANSACTIONS: Final = 14
@@ -81,6 +83,7 @@ class ReorderBuffer:
         self._work_mem = work_mem
         self._after_lsn = after_lsn
         self._server = server
+        self._has_batches = has_batches(options.proto_version)
         self._encode = partial(encode_for, proto_version=options.proto_version)
         self._plugin = OutputPlugin(options, via_root, server, self._write)
         self._txns: dict[int, _Txn] = {}
@@ -88,8 +91,9 @@ class ReorderBuffer:
         self._time = 0
         self._senders: Mapping[type[Any], Callable[..., None]] = {
             RowChange: self._plugin.change,
+            MultiInsert: self._plugin.change,
             TruncateRecord: self._plugin.truncate,
-            LogicalMessageRecord: self._plugin.message,
+            PayloadRecord: self._plugin.payload,
         }
         self._end_handlers: Mapping[str, Callable[[_Txn, TransactionEnd], None]] = {
             "commit": self._commit,
@@ -111,15 +115,18 @@ class ReorderBuffer:
             self._output.append(
                 PrimaryKeepalive(wal_end=record.end_lsn, send_time=record.time, reply_requested=False)
             )
-        elif isinstance(record, LogicalMessageRecord) and not record.transactional:
+        elif isinstance(record, PayloadRecord) and not record.top:
             if record.lsn >= self._after_lsn:
-                self._plugin.message(record, False)
+                self._plugin.payload(record, False)
         elif isinstance(record, TransactionEnd):
             txn = self._txns.get(record.top)
             if txn is not None:
                 self._end_handlers[record.kind](txn, record)
         elif not self._is_filtered(record):
-            self._queue(record)
+            if isinstance(record, MultiInsert) and not self._has_batches:
+                self._queue_rows(record)
+            else:
+                self._queue(record)
         elif isinstance(record, Invalidation):  # invalidations have no origin in the WAL
             self._get_txn(record).invalidations.append(record)
         return self._output
@@ -139,14 +146,31 @@ class ReorderBuffer:
         """Return a record's transaction; the first record creates the `_Txn` (ReorderBufferTXNByXid)."""
         return self._txns.setdefault(record.top, _Txn(record.top, record.lsn))
 
-    def _queue(self, record: BufferedRecord) -> None:
-        """Add a record to its transaction (ReorderBufferQueueChange)."""
+    def _queue_rows(self, record: MultiInsert) -> None:
+        """Add a change for each inserted row to the transaction (DecodeMultiInsert).
+
+        If a row has a TOASTed value, no stream block ends between the rows
+        (ReorderBufferProcessPartialChange).
+        """
+        *first, last = record.split()
+        is_partial = any(map(record.definition.has_toasted, record.rows))
+        for change in first:
+            self._queue(change, is_partial=is_partial)
+        self._queue(last)
+
+    def _queue(self, record: BufferedRecord, *, is_partial: bool = False) -> None:
+        """Add a record to its transaction (ReorderBufferQueueChange).
+
+        Args:
+            record: The record.
+            is_partial: Whether the transaction cannot be streamed before its next record.
+        """
         txn = self._get_txn(record)
         txn.changes.append(record)
         txn.size += _record_bytes(record)
         if isinstance(record, Invalidation):
             txn.invalidations.append(record)
-        if self._options.streaming != "off":
+        if self._options.streaming != "off" and not is_partial:
             self._check_memory(record.lsn)
 
     def _check_memory(self, lsn: int) -> None:
@@ -166,7 +190,8 @@ class ReorderBuffer:
         if changes:
             first = txn.xid not in txn.streamed_xids
             # Only row changes and truncates carry an origin (change->origin_id).
-            origin = changes[0].origin if isinstance(changes[0], RowChange | TruncateRecord) else None
+            carries_origin = isinstance(changes[0], RowChange | MultiInsert | TruncateRecord)
+            origin = changes[0].origin if carries_origin else None
             self._plugin.stream_start(changes[0].lsn, txn.xid, first, origin)
             self._process(txn, True)
             self._plugin.stream_stop(changes[-1].lsn)
@@ -300,9 +325,11 @@ class ReorderBuffer:
 
 def _record_bytes(record: BufferedRecord) -> int:
     """Return the approximate memory use of a record, in bytes (ReorderBufferChangeSize)."""
+    if isinstance(record, MultiInsert):
+        return _CHANGE_BYTES + sum(map(_cells_bytes, record.rows))
     if isinstance(record, RowChange):
         return _CHANGE_BYTES + _cells_bytes(record.old) + _cells_bytes(record.new)
-    return _CHANGE_BYTES + (len(record.content) if isinstance(record, LogicalMessageRecord) else 0)
+    return _CHANGE_BYTES + (record.size if isinstance(record, PayloadRecord) else 0)
 
 
 def _cells_bytes(cells: Cells | None) -> int:

@@ -223,6 +223,10 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
                 cells[column.number] = cells[column.source]
         return tuple(cells)
 
+    def has_toasted(self, cells: Cells) -> bool:
+        """Return whether a value of a row is stored out of line (TOASTed)."""
+        return any(column.is_toasted(cell(cells, column)) for column in self.columns)
+
     def publishes_row(self, cells: Cells) -> bool:
         """Return whether the row filter of the publication passes a row."""
         return self.where is None or self.where.matches(cells)

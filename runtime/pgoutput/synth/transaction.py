@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+import msgspec
+
+from pgoutput._roles import has_role, is_transactional
 from pgoutput.errors import ScenarioError
-from pgoutput.messages import TruncateOption
+from pgoutput.messages import LogicalMessage, Message, MessageFlag, TruncateOption
 from pgoutput.synth.ddl import alter_definition
 from pgoutput.synth.heap_access import HeapAccess, Undo
 from pgoutput.synth.table_definition import Cells
@@ -16,7 +19,8 @@ from pgoutput.synth.tables import Row, ScenarioTable
 from pgoutput.synth.transaction_manager import TransactionManager
 from pgoutput.synth.wal import (
     Invalidation,
-    LogicalMessageRecord,
+    MultiInsert,
+    PayloadRecord,
     ReplicationOrigin,
     RowChange,
     TransactionEnd,
@@ -87,11 +91,41 @@ class TransactionScope(ABC):
             ScenarioError: The server would refuse the row, or wait for another transaction.
         """
         self._open(table)
-        cells = table.definition.fill_row((), table.definition.to_texts({**(values or {}), **columns}))
-        leaf = table.partition_for(cells)
-        self._access.lock_row_exclusive(leaf)
-        self._undo.append(self._access.reserve_keys(leaf, cells))
+        leaf, cells = self._new_row(table, {**(values or {}), **columns})
         self._insert(leaf, cells)
+
+    def copy(self, table: ScenarioTable, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Insert several rows with one command (COPY).
+
+        The server sends the rows of a table or partition in one message if the protocol version has a message
+        that inserts several rows. Otherwise it sends an Insert message for each row.
+
+        Args:
+            table: The table. Each row of a partitioned table is stored in the matching partition.
+            rows: Values of each row by column name; missing columns are NULL.
+
+        Raises:
+            ScenarioError: The server would refuse a row, or wait for another transaction. No row is inserted.
+        """
+        self._open(table)
+        inserted: dict[ScenarioTable, list[Cells]] = {}
+        first = len(self._undo)
+        try:
+            for values in rows:
+                leaf, cells = self._new_row(table, values)
+                self._undo.append(self._access.insert_row(leaf, cells))
+                inserted.setdefault(leaf, []).append(cells)
+        except ScenarioError:
+            self._undo_from(first)
+            raise
+        for leaf, new in inserted.items():
+            self._log(
+                MultiInsert,
+                sum(map(_text_size, new)),
+                definition=leaf.definition,
+                root=leaf.root and leaf.root.definition,
+                rows=tuple(new),
+            )
 
     def update(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
         """Update one row.
@@ -226,11 +260,22 @@ class TransactionScope(ABC):
         Raises:
             ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
         """
+        self.payload(logical_message(MessageFlag.TRANSACTIONAL, prefix, content))
+
+    def payload(self, message: Message) -> None:
+        """Emit a message of the role `payload` as the server sends it, such as one of a later version.
+
+        The stream has the message with the LSN and xids of its place. Protocol versions that do not have the
+        message leave it out.
+
+        Raises:
+            ScenarioError: The message has another role, or does not belong to a transaction.
+        """
         self._open()
-        raw = encode_content(prefix, content)
-        self._log(
-            LogicalMessageRecord, len(raw) + len(prefix), transactional=True, prefix=prefix, content=raw
-        )
+        if not has_role(message, "payload") or not is_transactional(message):
+            raise ScenarioError(f"{type(message).__name__} is not a payload of a transaction")
+        size = payload_size(message)
+        self._log(PayloadRecord, size, message=message, size=size)
 
     def savepoint(self) -> Savepoint:
         """Create a savepoint (SAVEPOINT).
@@ -252,7 +297,7 @@ class TransactionScope(ABC):
         self._open()
         if self._assigned_xid:
             self._log_end("abort")
-        self._undo_all()
+        self._undo_from(0)
         self._close()
 
     @abstractmethod
@@ -273,9 +318,17 @@ class TransactionScope(ABC):
                     f"{table!r} is not a table of this scenario; pass a result of its method `table`"
                 )
 
-    def _undo_all(self) -> None:
-        for undo in reversed(self._undo):
-            undo()
+    def _undo_from(self, first: int) -> None:
+        while len(self._undo) > first:
+            self._undo.pop()()
+
+    def _new_row(self, table: ScenarioTable, values: Mapping[str, Any]) -> tuple[ScenarioTable, Cells]:
+        """Return the table or partition for a new row, and the row's cells; reserve the row's keys."""
+        cells = table.definition.fill_row((), table.definition.to_texts(values))
+        leaf = table.partition_for(cells)
+        self._access.lock_row_exclusive(leaf)
+        self._undo.append(self._access.reserve_keys(leaf, cells))
+        return leaf, cells
 
     # WAL records
 
@@ -290,10 +343,9 @@ class TransactionScope(ABC):
     def _write_row(
         self, leaf: ScenarioTable, old: Cells | None, new: Cells | None, assigned: frozenset[int]
     ) -> None:
-        size = sum(len(text) for cells in (old, new) for text in cells or () if text is not None)
         self._log(
             RowChange,
-            size,
+            _text_size(old or ()) + _text_size(new or ()),
             definition=leaf.definition,
             root=leaf.root and leaf.root.definition,
             old=old,
@@ -301,7 +353,7 @@ class TransactionScope(ABC):
             assigned=assigned,
         )
 
-    def _log(self, kind: Any, size: int, **fields: Any) -> None:
+    def _log(self, kind: Any, size: int, /, **fields: Any) -> None:
         self._manager.wal.write(kind, size, xid=self.xid, top=self._top.xid, origin=self._origin, **fields)
 
     def _log_end(self, kind: str, **fields: Any) -> TransactionEnd:
@@ -382,7 +434,7 @@ class Transaction(TransactionScope):
         if kind == "commit_prepared":
             self._manager.commits.append(self._access.commit(record))
         else:
-            self._undo_all()
+            self._undo_from(0)
         self._close()
 
     def _end(self) -> None:
@@ -393,12 +445,23 @@ class Transaction(TransactionScope):
         self._access.release()
 
 
-def encode_content(prefix: str, content: bytes | str) -> bytes:
-    """Return the content of a logical message as bytes, after checking prefix and content.
+def _text_size(cells: Cells) -> int:
+    return sum(len(text) for text in cells if text is not None)
+
+
+def logical_message(flags: int, prefix: str, content: bytes | str) -> LogicalMessage:
+    """Return a logical message, after checking prefix and content.
 
     Raises:
         ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
     """
     if "\0" in prefix or not is_utf8(prefix) or (isinstance(content, str) and not is_utf8(content)):
         raise ScenarioError("a logical message needs UTF-8 prefix and text, and no zero byte in the prefix")
-    return content.encode() if isinstance(content, str) else bytes(content)
+    raw = content.encode() if isinstance(content, str) else bytes(content)
+    return LogicalMessage(flags=MessageFlag(flags), lsn=0, prefix=prefix, content=raw)
+
+
+def payload_size(message: Message) -> int:
+    """Return the size of a payload's text and bytes in the WAL, in bytes."""
+    values = msgspec.structs.astuple(message)
+    return sum(len(value) for value in values if isinstance(value, str | bytes))

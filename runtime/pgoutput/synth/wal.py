@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from pgoutput.messages import Message
 from pgoutput.synth.table_definition import Cells, TableDefinition
 from pgoutput.wire import from_datetime
 
@@ -58,6 +60,21 @@ class RowChange(WalRecord, frozen=True, eq=False):
     """Attribute indices of the columns that an UPDATE sets; empty for an insert or delete."""
 
 
+class MultiInsert(WalRecord, frozen=True, eq=False):
+    """WAL record of several rows that were inserted together (heap_multi_insert)."""
+
+    definition: TableDefinition
+    root: TableDefinition | None
+    """Definition of the root table if `definition` is a partition, otherwise None."""
+    rows: tuple[Cells, ...]
+
+    def split(self) -> Iterator[RowChange]:
+        """Yield a record with the same LSN for each of the rows (DecodeMultiInsert)."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "rows"}
+        for cells in self.rows:
+            yield RowChange(**fields, old=None, new=cells)
+
+
 class TruncateRecord(WalRecord, frozen=True, eq=False):
     """WAL record of a TRUNCATE of one or more tables."""
 
@@ -68,12 +85,13 @@ class TruncateRecord(WalRecord, frozen=True, eq=False):
     """Bits of `TruncateOption`."""
 
 
-class LogicalMessageRecord(WalRecord, frozen=True, eq=False):
-    """WAL record of a logical message written by pg_logical_emit_message."""
+class PayloadRecord(WalRecord, frozen=True, eq=False):
+    """WAL record of a logical message written by pg_logical_emit_message, or of another payload."""
 
-    transactional: bool
-    prefix: str
-    content: bytes
+    message: Message
+    """The message, of the role `payload`; the record has its LSN and xids."""
+    size: int
+    """Size of the record's data, in bytes."""
 
 
 class Invalidation(WalRecord, frozen=True, eq=False):
@@ -99,7 +117,7 @@ class Idle(WalRecord, frozen=True, eq=False):
 
 
 AnyWalRecord: TypeAlias = (
-    RowChange | TruncateRecord | LogicalMessageRecord | Invalidation | TransactionEnd | Idle
+    RowChange | MultiInsert | TruncateRecord | PayloadRecord | Invalidation | TransactionEnd | Idle
 )
 
 

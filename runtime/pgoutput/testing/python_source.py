@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from pgoutput.jsonlines import to_json
 from pgoutput.synth import Scenario, programs
 from pgoutput.synth.programs import Program, Step, TableDefinition
 
@@ -15,6 +16,8 @@ def format_program(program: Program, options: Mapping[str, Any]) -> str:
     """Return Python code that creates a `Scenario` with the options `options`, and runs the program in it."""
     arguments = _format_non_defaults(options, Scenario.__init__.__kwdefaults__)
     lines = ["from pgoutput.synth import Scenario", "", f"db = Scenario({arguments.removeprefix(', ')})"]
+    if any(isinstance(step, programs.Payload) for step in program.steps):
+        lines.insert(0, "from pgoutput.jsonlines import from_json")
     lines += [f"db.enum({name!r})" for name in program.enums]
     lines += [f"db.domain({name!r}, {base!r})" for name, base in program.domains.items()]
     lines += map(_format_table, program.tables)
@@ -87,6 +90,8 @@ def _format_call(step: Step) -> str:
     match step:
         case programs.Insert(_, table, values):
             return f"insert({_variable(table)}{_format_arguments(values)})"
+        case programs.Copy(_, table, rows):
+            return f"copy({_variable(table)}, {list(rows)!r})"
         case programs.Update(_, table, where, values):
             return f"update({_variable(table)}, {where!r}{_format_arguments(values)})"
         case programs.Delete(_, table, where):
@@ -99,4 +104,6 @@ def _format_call(step: Step) -> str:
             return f"alter({_variable(table)}{_format_arguments(changes)})"
         case programs.Emit(_, _, prefix, content):
             return f"message({prefix!r}, {content!r})"
+        case programs.Payload(_, message):
+            return f"payload(from_json({to_json(message)!r}))"
     raise TypeError(f"{step!r} is not a step of a program")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import product
 from random import Random
 from typing import Any, Final, Unpack
@@ -10,6 +11,9 @@ from typing import Any, Final, Unpack
 from hypothesis import note
 from hypothesis import strategies as st
 
+from pgoutput import strategies
+from pgoutput._roles import classes
+from pgoutput.messages import LogicalMessage, Message
 from pgoutput.synth import MIN_WORK_MEM, Scenario
 from pgoutput.synth.programs import generate_program
 from pgoutput.testing.faults import Corruption, Stream, corruptions
@@ -42,6 +46,7 @@ _DATABASE_OPTIONS: Final[Mapping[str, st.SearchStrategy[Any]]] = {
 }
 """Hypothesis strategies for the other options of `Scenario`, by option name."""
 
+_MAX_PAYLOADS: Final = 2
 _MIN_MESSAGES: Final = 2
 """Minimum number of messages in a stream to which a fault is applied."""
 
@@ -115,9 +120,18 @@ def _scenarios(
 ) -> Scenario:
     options = draw(dependent) | draw(others)
     scenario = Scenario(**options)
-    program = generate_program(_DrawnRandom(draw), scenario)
+    program = generate_program(_DrawnRandom(draw), scenario, draw(_payloads(scenario.options.proto_version)))
     note(format_program(program, options))
     return scenario
+
+
+@cache
+def _payloads(proto_version: int) -> st.SearchStrategy[list[Message]]:
+    """Return a strategy of lists of payloads that a protocol version has, without logical messages."""
+    made = strategies.VERSIONS[proto_version](False, "off")
+    kinds = [kind.__name__ for kind in classes("payload") if kind is not LogicalMessage]
+    drawn = [made[name] for name in kinds if name in made]
+    return st.lists(st.one_of(drawn), max_size=_MAX_PAYLOADS) if drawn else st.just([])
 
 
 def _valid_options(fixed: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from pgoutput.messages import Message
 from pgoutput.synth import transaction as transactions
 from pgoutput.synth.scenario import Scenario
 from pgoutput.synth.tables import ScenarioTable
@@ -100,6 +101,15 @@ class Insert(Step, frozen=True):
     """Values of the row, by column name."""
 
 
+class Copy(Step, frozen=True):
+    """Step that inserts several rows together (COPY)."""
+
+    table: str
+    """Name of the table, as in `TableDefinition.name`."""
+    rows: tuple[Values, ...]
+    """Values of each row, by column name; all rows have values of the same columns."""
+
+
 class Update(Step, frozen=True):
     """Step that updates one row (UPDATE)."""
 
@@ -149,6 +159,13 @@ class Emit(Step, frozen=True):
     """Prefix of the logical message."""
     content: str
     """Content of the logical message."""
+
+
+class Payload(Step, frozen=True):
+    """Step that emits a message of the role `payload`. Servers have no statement for it."""
+
+    message: Message
+    """The message."""
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -227,6 +244,8 @@ class ProgramRunner:
                 del self.prepared[gid]
             case Insert(connection, table, values):
                 self.open[connection][-1].insert(self.tables[table], values)
+            case Copy(connection, table, rows):
+                self.open[connection][-1].copy(self.tables[table], rows)
             case Update(connection, table, where, values):
                 self.open[connection][-1].update(self.tables[table], where, **values)
             case Delete(connection, table, where):
@@ -244,6 +263,8 @@ class ProgramRunner:
                 self.open[connection][-1].message(prefix, content)
             case Emit(_, False, prefix, content):
                 self.scenario.message(prefix, content)
+            case Payload(connection, message):
+                self.open[connection][-1].payload(message)
             case _:
                 raise TypeError(f"{step!r} is not a step of a program")
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from pgoutput.errors import ScenarioError
-from pgoutput.messages import ReplicaIdentity
+from pgoutput.messages import Message, ReplicaIdentity
 from pgoutput.synth.programs import definition as programs
 from pgoutput.synth.programs.definition import Program, ProgramRunner, Step, TableDefinition, Values
 from pgoutput.synth.scenario import FIRST_WITH_GENERATED_COLUMNS, FIRST_WITH_ROW_FILTERS, Scenario
@@ -71,11 +71,12 @@ _CONNECTIONS: Final = (0, 1, 2)
 _MAX_TABLES: Final = 3
 _MAX_COLUMNS: Final = 4
 """Maximum number of random non-key columns of a table."""
+_MAX_COPIED_ROWS: Final = 3
 _MAX_STEPS: Final = 60
 """Maximum number of random steps of a program, not counting the final steps that end open transactions."""
 
 
-def generate_program(random: Random, scenario: Scenario) -> Program:
+def generate_program(random: Random, scenario: Scenario, payloads: Sequence[Message] = ()) -> Program:
     """Generate a random program step by step, run each step in the scenario, and return the program.
 
     Steps that the scenario rejects are left out. Smaller numbers and earlier options of `random` give
@@ -84,9 +85,10 @@ def generate_program(random: Random, scenario: Scenario) -> Program:
     Args:
         random: Source of the random decisions.
         scenario: An empty scenario.
+        payloads: Messages of the role `payload` for steps that emit one.
     """
     program = define_program(tuple(_tables(random, scenario)))
-    steps = RandomSteps(random, ProgramRunner(scenario, program))
+    steps = RandomSteps(random, ProgramRunner(scenario, program), payloads=payloads)
     for number in range(_MAX_STEPS):
         if number and random.randint(0, _MAX_STEPS) == 0:
             break
@@ -104,6 +106,8 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True):
     """Relative frequencies of the operations inside random transactions: numbers from 0 up."""
 
     insert: int = 8
+    copy: int = 2
+    """Insert several rows with one command."""
     update: int = 6
     delete: int = 3
     end: int = 5
@@ -113,6 +117,8 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True):
     emit: int = 1
     """Emit a logical message."""
     savepoint: int = 2
+    payload: int = 2
+    """Emit another message of the role `payload`, if there are any."""
 
 
 class RandomSteps:
@@ -129,6 +135,7 @@ class RandomSteps:
         keys: Number of distinct values of each key column.
         origins: Whether some transactions have a replication origin.
         alterations: The kinds of ALTER TABLE: names in `ALTERATIONS`.
+        payloads: Messages of the role `payload` for steps that emit one.
     """
 
     def __init__(
@@ -140,17 +147,21 @@ class RandomSteps:
         keys: int = 5,
         origins: bool = True,
         alterations: Sequence[str] = ALTERATIONS,
+        payloads: Sequence[Message] = (),
     ) -> None:
         self.runner = runner
         self.done: list[Step] = []
         self._random = random
         weights = msgspec.structs.asdict(operations or Operations())
+        if not payloads:
+            del weights["payload"]
         self._operations = [
             getattr(self, f"_{name}") for name, weight in weights.items() for _ in range(weight)
         ]
         self._keys = keys
         self._origins = origins
         self._alterations = alterations
+        self._payloads = payloads
         self._number = 0
 
     def run(self) -> Step | None:
@@ -197,6 +208,12 @@ class RandomSteps:
         name, table = self._table()
         return programs.Insert(connection, name, self._values(name, _given_columns(table)))
 
+    def _copy(self, connection: int) -> Step:
+        name, table = self._table()
+        columns = _given_columns(table)
+        rows = (self._values(name, columns) for _ in range(self._random.randint(1, _MAX_COPIED_ROWS)))
+        return programs.Copy(connection, name, tuple(rows))
+
     def _update(self, connection: int) -> Step:
         name, table = self._table()
         where, columns = self._where(connection, table), _given_columns(table)
@@ -236,6 +253,9 @@ class RandomSteps:
     def _emit(self, connection: int) -> Step:
         prefix = self._random.choice(("", "prefix é"))
         return programs.Emit(connection, self._random.randint(0, 3) < 3, prefix, "content")
+
+    def _payload(self, connection: int) -> Step:
+        return programs.Payload(connection, self._random.choice(self._payloads))
 
     def _savepoint(self, connection: int) -> Step:
         return programs.Savepoint(connection)
