@@ -40,7 +40,9 @@ _LAYOUTS: Final = {_protocols.CLASSES[layout.name]: layout for layout in _protoc
 ROLES: Final[Mapping[type[Message], str]] = {kind: str(layout.role) for kind, layout in _LAYOUTS.items()}
 """The role of each message class."""
 
-OPTIONS: Final[Mapping[type[Message], str | None]] = {kind: layout.option for kind, layout in _LAYOUTS.items()}
+OPTIONS: Final[Mapping[type[Message], str | None]] = {
+    kind: layout.option for kind, layout in _LAYOUTS.items()
+}
 """The option under which servers send the messages of each class; None for messages that need no option."""
 
 _NAMES: Final[Mapping[type[Message], Mapping[str, str]]] = {
