@@ -1,7 +1,7 @@
 """Scenarios, workloads, checks, stand-in servers and faults work for versions that are added by YAML only.
 
 The versions are those of `tests.codegen.derived.six`. Synthetic streams have neutral values in the new
-fields, and none of the new messages.
+fields. They have the new messages where a program copies rows or emits payloads.
 """
 
 from __future__ import annotations
@@ -358,5 +358,28 @@ def test_the_rules_hold_for_the_version_once_it_is_released(tmp_path: Path) -> N
             assert list(check(rule.legal, rule.options)) == [], rule.name
             assert [one.rule for one in check(rule.illegal, rule.options)] == [rule.name]
         show_rules(Console(file=StringIO()), json=True)
+        """,
+    )
+
+
+def test_copied_rows_are_one_message_if_the_version_has_one(derived: Path) -> None:
+    run_python(
+        derived,
+        """
+        from pgoutput import messages as m
+        from pgoutput.synth import Scenario
+
+        counters = m.Counters(lsn=0, counters=())
+        for version, kinds in ((OLD, ["Insert", "Insert"]), (NEW, ["InsertBatch", "Counters"])):
+            db = Scenario(proto_version=version)
+            table = db.table("public.t", id="int8 key", v="text")
+            with db.transaction() as tx:
+                tx.copy(table, [{"id": 1, "v": "a"}, {"id": 2}])
+                tx.payload(counters)
+            sent = list(db.messages())
+            found = [type(one).__name__ for one in sent]
+            assert found == ["Begin", "Relation", *kinds, "Commit"], found
+            rows = list(db.history())[-1].tables["public.t"]
+            assert [tuple(row.values()) for row in rows] == [("1", "a"), ("2", None)]
         """,
     )

@@ -120,6 +120,20 @@ def test_each_message_of_a_transaction() -> None:
     assert commit.commit_lsn < commit.end_lsn == db.end_lsn
 
 
+def test_copied_rows_are_one_insert_each_with_one_lsn() -> None:
+    """A refused row undoes all rows of its command."""
+    db = Scenario(proto_version=4)
+    table = db.table("public.t", id="int8 key", v="text")
+    with db.transaction() as tx:
+        tx.copy(table, [{"id": number, "v": f"row {number}"} for number in range(3)])
+        with pytest.raises(ScenarioError, match="has a row with id=1 already"):
+            tx.copy(table, [{"id": 3}, {"id": 1}])
+    sent = [one for one in db.stream() if isinstance(one, XLogData) and one.data[:1] == b"I"]
+    assert names(db).count("Insert") == len(sent) == 3
+    assert len({one.wal_start for one in sent}) == 1
+    assert [row["id"] for row in last(db).tables["public.t"]] == ["0", "1", "2"]
+
+
 def test_transaction_bytes_are_exact() -> None:
     db = Scenario(seed=5)
     t = db.table("public.t", id="int8 key", v="text")

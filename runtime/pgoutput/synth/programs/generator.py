@@ -106,8 +106,6 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True):
     """Relative frequencies of the operations inside random transactions: numbers from 0 up."""
 
     insert: int = 8
-    copy: int = 2
-    """Insert several rows with one command."""
     update: int = 6
     delete: int = 3
     end: int = 5
@@ -117,6 +115,8 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True):
     emit: int = 1
     """Emit a logical message."""
     savepoint: int = 2
+    copy: int = 2
+    """Insert several rows with one command."""
     payload: int = 2
     """Emit another message of the role `payload`, if there are any."""
 
