@@ -9,14 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pgoutput.errors import ReplicationError
-from pgoutput.messages import XLogData
+from pgoutput.messages import Streaming, XLogData
 from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.standin.recorded.recording import open_stream
 from pgoutput.stream import StreamDecoder, Transaction, Transactions
 from pgoutput.stream.check import Checker
+from pgoutput.synth.workload import PROFILES, Workload, all_messages, write_recording
 from tests.truth import CAPTURES
 
 PAIRS = [
@@ -93,6 +94,38 @@ def test_a_transcoded_stream_has_the_transactions_that_a_server_sends(recorded: 
     checker = Checker(options.proto_version, streaming=options.streaming, two_phase=options.two_phase)
     violations = filter(None, map(checker.feed, sent))
     assert not [one.text for one in violations]
+
+
+@pytest.mark.parametrize("two_phase", [False, True])
+@pytest.mark.parametrize(("proto_version", "streaming"), [(1, "off"), (2, "on"), (4, "on"), (4, "parallel")])
+def test_a_made_recording_is_served_as_a_legal_stream(
+    proto_version: int, streaming: Streaming, two_phase: bool, made: Path
+) -> None:
+    """Relations may be described in a prepared transaction that is sent later than changes after it."""
+    options = PluginOptions(
+        proto_version=proto_version,
+        streaming=streaming,
+        two_phase=two_phase,
+        publication_names=("synth",),
+        messages=True,
+    )
+    sent = [one.data for one in served(RecordedSource(made), options)]
+    checker = Checker(proto_version, streaming=streaming, two_phase=two_phase)
+    assert not [one.text for one in filter(None, map(checker.feed, sent))]
+    full = replace(options, proto_version=4, streaming="parallel", two_phase=True)
+    whole = read(full, [one.data for one in served(RecordedSource(made), full)])
+    # Empty transactions are sent only if they are prepared or streamed.
+    changed = [sorted(one.xid for one in found if one.changes) for found in (whole, read(options, sent))]
+    assert changed[0] == changed[1]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of a workload with all kinds of messages."""
+    folder = tmp_path_factory.mktemp("made") / "made"
+    profile = asdict(PROFILES["everything"])
+    write_recording(Workload(**profile, **all_messages(18, 4), transactions=150), folder)
+    return folder
 
 
 def test_values_of_most_built_in_types_are_sent_in_binary_format() -> None:

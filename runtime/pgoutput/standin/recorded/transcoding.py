@@ -62,6 +62,11 @@ class _Transcoder:
         self._later_fields = _later_fields(options.proto_version) if is_older else {}
         self._keeps_empty = int(recorded.server_version.partition(".")[0]) < FIRST_WITHOUT_EMPTY
         self._relations: dict[int, messages.Relation] = {}
+        """The latest Relation message of each relation in the recording, without xid, by OID."""
+        self._types: dict[int, messages.Type] = {}
+        """The latest Type message of each type in the recording, without xid, by OID."""
+        self._described: dict[int, messages.Relation] = {}
+        """The Relation message by which the client knows each relation, without xid, by OID."""
         self._tracker = TransactionTracker(self._new, lenient=True)
 
     def _new(self, xid: int, message: Message | None) -> _Transaction:
@@ -74,6 +79,7 @@ class _Transcoder:
             if session != current:
                 decoder, current = self._recorded.decoder(), session
                 self._tracker.reconnect()
+                self._described.clear()
             for sent_lsn, message in self._transcode(lsn, decoder.decode(data)):
                 yield session, sent_lsn, self._encode(message)
 
@@ -83,7 +89,9 @@ class _Transcoder:
         event = self._tracker.feed(message)
         kind, transaction = event.kind, event.transaction
         if isinstance(message, messages.Relation):
-            self._relations[message.oid] = message
+            self._relations[message.oid] = _outside_block(message)
+        elif isinstance(message, messages.Type):
+            self._types[message.oid] = _outside_block(message)
         if kind == "emitted":
             if self._options.messages:
                 yield lsn, message if self._keeps_blocks else _outside_block(message)
@@ -95,7 +103,7 @@ class _Transcoder:
             transaction.openers.append((lsn, message))
         elif transaction is None:
             if kind == "described" or self._keeps_blocks or kind != "ignored":
-                yield lsn, message
+                yield from self._send(lsn, message)
         elif kind in ("changed", "described"):
             yield from self._change(lsn, message, transaction, in_block=in_block)
         elif kind == "block_closed":
@@ -120,10 +128,37 @@ class _Transcoder:
         if self._converts_values:
             message = self._convert_values(message)
         is_prepared = ROLES[type(transaction.opener)] == "begin_prepare" if transaction.opener else False
+        descriptions = self._descriptions(message)
         if (in_block and not self._keeps_blocks) or (is_prepared and not self._options.two_phase):
-            transaction.held.append((lsn, message))
+            transaction.held += [*((0, one) for one in descriptions), (lsn, message)]
             return
         yield from self._open(transaction)
+        xid = meaning_of(message, "subxid")
+        for one in descriptions:
+            if isinstance(one, messages.Type) or self._described.get(one.oid) != one:
+                yield from self._send(0, msgspec.structs.replace(one, xid=xid))
+        yield from self._send(lsn, message)
+
+    def _descriptions(self, message: Message) -> list[Any]:
+        """Return the Type and Relation messages that a change needs, but for relations that the client knows.
+
+        A message that describes a relation may be part of a transaction that is sent later than this change.
+        """
+        if ROLES[type(message)] not in CHANGES:
+            return []
+        oid = meaning_of(message, "relation")
+        oids = meaning_of(message, "relations") or () if oid is None else (oid,)
+        found: list[Any] = []
+        for relation in [self._relations[oid] for oid in oids if oid in self._relations]:
+            if self._described.get(relation.oid) != relation:
+                types = (self._types.get(column.type_oid) for column in relation.columns)
+                found += [*(one for one in types if one is not None), relation]
+        return found
+
+    def _send(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
+        """Yield a message, and remember the relation that it describes."""
+        if isinstance(message, messages.Relation):
+            self._described[message.oid] = _outside_block(message)
         yield lsn, message
 
     def _open(self, transaction: _Transaction) -> Iterator[tuple[int, Message]]:
@@ -149,7 +184,11 @@ class _Transcoder:
         xid = transaction.xid
         ends: list[Message] = [message]
         if role == "rollback_prepared" and not self._options.two_phase:
-            ends = [messages.StreamAbort(xid=xid, subxid=xid)]
+            ends = [
+                messages.StreamAbort(
+                    xid=xid, subxid=xid, abort_lsn=end.lsn or end.end_lsn, abort_time=end.time
+                )
+            ]
         elif role == "commit_prepared" and not self._options.two_phase and transaction.is_sent:
             ends = [
                 messages.StreamCommit(xid=xid, commit_lsn=end.lsn, end_lsn=end.end_lsn, commit_time=end.time)
@@ -186,7 +225,7 @@ class _Transcoder:
         if transaction.origin is not None:
             yield first, transaction.origin
         for lsn, message in transaction.held:
-            yield lsn, _outside_block(message)
+            yield from self._send(lsn, _outside_block(message))
         transaction.held, transaction.is_sent = [], True
 
     def _encode(self, message: Any) -> bytes:
@@ -270,11 +309,10 @@ _IN_BLOCKS: Final = {
 """Name of the field that only messages in stream blocks have, by message class."""
 
 
-def _outside_block(message: Any) -> Message:
+def _outside_block(message: Any) -> Any:
     """Return a message of a stream block as it is sent outside of stream blocks."""
     name = _IN_BLOCKS.get(type(message))
-    outside: Message = message if name is None else msgspec.structs.replace(message, **{name: None})
-    return outside
+    return message if name is None else msgspec.structs.replace(message, **{name: None})
 
 
 def _is_change_of(message: Message, subxid: int) -> bool:
