@@ -247,7 +247,7 @@ def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_p
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     send(folder, m.Insert(relation_oid=1, new=("1", "v")), m.Insert(relation_oid=2, new=("1", "v")))
-    lacks = {"oid": 2, "namespace": "public", "name": "b", "lsn": 5, "reason": "added to p at 0/5"}
+    lacks = {"oid": 2, "namespace": "public", "name": "b", "lsn": 5, "lost": "added to p at 0/5"}
     (segment,) = folder.iterdir()
     rewrite(segment, incomplete=[lacks])
     said = "public.b is incomplete: added to p at 0/5"
@@ -266,7 +266,7 @@ def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_p
     again = replicate("--segments", folder, "--target", target)
     assert again.stderr.splitlines() == [said, "Nothing new was recorded since the last run."]
     (difference,) = replica_tables(target)[2].may_differ
-    assert (difference.lsn, difference.reason) == (100, lacks["reason"])
+    assert (difference.lsn, difference.reason) == (100, lacks["lost"])
 
 
 @pytest.mark.spark
