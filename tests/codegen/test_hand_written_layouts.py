@@ -39,6 +39,7 @@ ALLOWED = {
     "synth/text_format.py": "rounds a number to the precision of float4",
     "values": "text and binary format of values",
     # The offset comes from pgoutput._offsets.
+    "recorder/upgrade.py": "WAL records",
     "recording/packs.py": "records of ZIP files",
     "vectors/illegal.py": "damages values at the places that pgoutput._walk returns",
     "standin/replication/source_reader.py": "reads 8 bytes at the offset of the end LSN; CopyData",

@@ -330,6 +330,7 @@ def test_only_current_versions_of_a_history_are_compared(lab: Lab, tmp_path: Pat
         replica.replicate()
         lab.run("ALTER TABLE t ALTER COLUMN id TYPE bigint", "INSERT INTO t VALUES (5000000000, 'x')")
         assert replica.unequal() == []
+        replica.replicate()  # the recorder has copied the rows of the retyped table
         replica.delta("t").update({"a": "'z'"}, predicate="a = 'c'")
         assert [one.different_rows for one in replica.unequal()] == [1]
 
