@@ -192,12 +192,18 @@ def by_psycopg(text: str, type_oid: int) -> Any:
         return text
 
 
+CHANGED_IN_19 = {catalog.BY_NAME["oid8"].oid, catalog.BY_NAME["pg_lsn"].oid}
+"""Types that psycopg does not know, or whose text form differs between PostgreSQL 18 and 19."""
+
+
 @pytest.mark.parametrize("name", sorted({*PAIRS, *PAIRS.values()}))
 def test_values_of_the_captures_are_those_of_psycopg(name: str) -> None:
     texts = columns_of(PAIRS.get(name, name))
     types, compared = set(), 0
     for key, (oid, _, cells) in columns_of(name).items():
         if key in NOT_SENT | UNKNOWN_TYPES and name in PAIRS:
+            continue
+        if oid in CHANGED_IN_19 and name.startswith("pg19"):
             continue
         for cell, text in zip(cells, texts[key][2], strict=True):
             if isinstance(text, str) and not is_array_with_exceptions(text, oid):
