@@ -99,7 +99,7 @@ def from_row(row: Mapping[str, Any]) -> Message:
         if field.name in rescued:
             values[field.name] = _from_rescued(name, field, rescued[field.name])
         elif (value := row.get(field.name)) is not None:
-            values[field.name] = _FROM_COLUMN[field.kind](field, value)
+            values[field.name] = _from_column(name, field, value)
     message: Message = _build(name, values)
     return message
 
@@ -112,6 +112,14 @@ def _build(name: str, values: Mapping[str, Any]) -> Any:
         required = (one.name for one in msgspec.structs.fields(message_class) if one.required)
         missing = next(one for one in required if one not in values)
     raise EncodeError(f"{name}.{missing} is NULL: a value is required", message=name, field=missing)
+
+
+def _from_column(name: str, field: Field, value: Any) -> Any:
+    try:
+        return _FROM_COLUMN[field.kind](field, value)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        text = f"{name}.{field.name} is {value!r}: see pgoutput.schemas for the form of each column"
+        raise EncodeError(text, message=name, field=field.name) from None
 
 
 def _from_rescued(name: str, field: Field, text: str) -> Any:

@@ -50,6 +50,8 @@ DAMAGED = [
     b"",
     encode_for(RELATION, 4)[:-1],
     encode_for(m.Insert(relation_oid=1, new=("4",)), 4),
+    encode_for(RELATION, 4),
+    encode_for(m.Insert(relation_oid=1, new=("5",)), 4),
 ]
 
 
@@ -147,7 +149,7 @@ def test_columns_are_added_to_those_of_the_dataframe(session: SparkSession) -> N
     flat = decoded.select("offset", functions.inline("changes"))
     assert [(row["offset"], row["operation"], dict(row["after"])) for row in rows(flat)] == [
         (1, "Insert", {"id": "1"}),
-        (7, "Insert", {"id": "4"}),
+        (9, "Insert", {"id": "5"}),
     ]
 
 
@@ -157,10 +159,11 @@ def test_permissive_keeps_invalid_messages_with_their_errors(session: SparkSessi
     assert [row["message"] and row["message"]["type"] for row in got] == [
         "Relation",
         "Insert",
-        *[None] * 5,
+        *[None] * 6,
+        "Relation",
         "Insert",
     ]
-    assert [row["changes"] is not None for row in got] == [row in (1, 7) for row in range(8)]
+    assert [row["changes"] is not None for row in got] == [row in (1, 9) for row in range(10)]
     assert [row["_corrupt_record"] for row in got] == [
         None,
         None,
@@ -169,6 +172,8 @@ def test_permissive_keeps_invalid_messages_with_their_errors(session: SparkSessi
         "Insert: no Relation message has come for the OID 2",
         "no bytes: a message has at least its tag",
         "Relation.columns[0].type_modifier at byte 25: 4 bytes of Int32 are expected, 3 are left",
+        "Insert: the last Relation message of the OID 1 is invalid",
+        None,
         None,
     ]
 
@@ -179,14 +184,14 @@ def test_the_name_of_the_corrupt_record_column_is_a_setting(session: SparkSessio
         decoded = decode(kafka(session, DAMAGED), "value", proto_version=1, order_by="offset")
     finally:
         session.conf.unset("spark.sql.columnNameOfCorruptRecord")
-    assert decoded.where("wrong IS NOT NULL").count() == 4
+    assert decoded.where("wrong IS NOT NULL").count() == 5
 
 
 def test_dropmalformed_drops_only_invalid_messages(session: SparkSession) -> None:
     df = kafka(session, DAMAGED)
     decoded = decode(df, "value", proto_version=1, order_by="offset", mode="DropMalformed")
     assert decoded.columns == [*df.columns, "message", "changes"]
-    assert [row["offset"] for row in rows(decoded)] == [0, 1, 3, 7]
+    assert [row["offset"] for row in rows(decoded)] == [0, 1, 3, 8, 9]
 
 
 def test_failfast_reports_sort_key_message_field_and_byte(session: SparkSession) -> None:

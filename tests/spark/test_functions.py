@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,27 @@ def test_each_message_becomes_a_struct_and_the_same_bytes_again(session: SparkSe
     back = decoded.select("n", to_pgoutput("m", proto_version=2).alias("value")).sort("n").collect()
     assert [row["value"] for row in back] == [*(sample.data for sample in samples), *[None] * 5]
     decoded.unpersist()
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ("7L AS xid", "the structs have no field type: give to_pgoutput the argument message"),
+        ("'Insert' AS type, 7L AS relation_oid", "Insert.new is NULL: a value is required"),
+        (
+            "'Insert' AS type, 7L AS relation_oid, array(struct('x' AS kind, '1' AS text)) AS new",
+            "Insert.new is [{'kind': 'x', 'text': '1'}]: see pgoutput.schemas",
+        ),
+        (
+            "'Relation' AS type, 7L AS oid, '' AS namespace, 't' AS name, 'q' AS replica_identity",
+            "Relation.replica_identity is 'q': see pgoutput.schemas",
+        ),
+    ],
+)
+def test_structs_that_are_no_messages_are_refused(session: SparkSession, fields: str, error: str) -> None:
+    df = session.range(1).selectExpr(f"struct({fields}) AS m")
+    with pytest.raises(PythonException, match=re.escape(f"EncodeError: {error}")):
+        df.select(to_pgoutput("m", proto_version=1)).collect()
 
 
 def test_messages_of_one_class_have_its_fields(session: SparkSession) -> None:

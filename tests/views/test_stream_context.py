@@ -206,8 +206,22 @@ def test_messages_have_an_xid_only_inside_stream_blocks() -> None:
     assert [getattr(placed.message, "xid", None) for placed in decode(rows)] == [None, 7, 8, None, 9, None]
 
 
+def test_changes_after_an_invalid_relation_message_are_invalid() -> None:
+    """Their columns are unknown: the number of columns says nothing about names."""
+    whole = stream(RELATION, insert("1"), RELATION, insert("2"), RELATION, insert("3"))
+    for cut in range(5, len(whole[2][1])):
+        rows = [*whole[:2], (whole[2][0], whole[2][1][:cut]), *whole[3:]]
+        damaged, after = errors(rows)[2:4]
+        assert damaged is not None
+        assert damaged.startswith("Relation")
+        assert after == "Insert: the last Relation message of the OID 1 is invalid"
+        assert [error is None for error in errors(rows)] == [True, True, False, False, True, True]
+        assert context_of(rows[:4]).latest_relations() == []
+        assert context_of(rows).latest_relations() == [RELATION]
+
+
 def test_damaged_messages_have_no_effect() -> None:
-    """As in StreamDecoder, invalid Relation messages do not change the schema of later messages."""
+    """As in StreamDecoder, but for changes of a relation whose Relation message is invalid."""
     rows = stream(
         RELATION,
         m.StreamStart(xid=7, first_stream_segment=True),
@@ -217,7 +231,7 @@ def test_damaged_messages_have_no_effect() -> None:
         insert("1"),
     )
     assert errors(rows)[5] == "Insert: new has 1 columns, but public.t has 2"
-    rows[4] = (rows[4][0], rows[4][1][:-1])
+    rows[4] = (rows[4][0], b"Rx")
     assert [error is None for error in errors(rows)] == [True, True, True, True, False, True]
     rows[1] = (rows[1][0], b"S")
     found = errors(rows)

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pgoutput._index import MessageIndex, index_messages, message_columns, scatter, tag_mask
 from pgoutput._message_rows import TYPE, from_row
 from pgoutput._roles import ROLES
-from pgoutput.errors import DecodeError, StreamError
+from pgoutput.errors import DecodeError, EncodeError, StreamError
 from pgoutput.schemas import arrow as schemas
 from pgoutput.stream import StreamDecoder, encode_for
 
@@ -167,6 +167,10 @@ def _encoder(proto_version: int, message: str | None) -> Any:
     _check_name(message)
 
     def encode(structs: pa.Array) -> pa.Array:
+        if message is None and structs.type.get_field_index(TYPE) < 0:
+            raise EncodeError(
+                "the structs have no field type: give to_pgoutput the argument message", field=TYPE
+            )
         rows = structs.to_pylist()
         if message is not None:
             rows = [None if row is None else {**row, TYPE: message} for row in rows]

@@ -131,7 +131,7 @@ def _decode_rows(
     result = add_decoded(rows.drop_columns(rows.schema.names[-1:]), keys, decoded, mode, names)
     ends = [list(key) for key in sorted_keys if None not in key]
     last = max([*ends, *([] if known.last is None else [known.last])], default=None)
-    relations = [schema.relation for schema in stream_context.schemas]
+    relations = stream_context.latest_relations()
     state.update((msgspec.msgpack.encode(_Stream(last, _stored(decoder, relations, context))),))
     for begin in range(0, len(result), _ROWS):
         yield pd.DataFrame({"data": [_pack(result.slice(begin, _ROWS))]})
@@ -170,13 +170,12 @@ def _stored(
 
     Args:
         decoder: The decoder, which has decoded `context`.
-        relations: The relations in `context`, in order, with base types in place of domains: a later Type
+        relations: The relations at the end of `context`, with base types in place of domains: a later Type
             message does not change them.
         context: The messages, in order.
     """
-    latest = {relation.oid: relation for relation in relations}
     types = [msgspec.structs.replace(message, xid=None) for message in decoder.types.values()]
-    stored = [encode_for(message, decoder.proto_version) for message in (*types, *latest.values())]
+    stored = [encode_for(message, decoder.proto_version) for message in (*types, *relations)]
     if decoder.in_stream:
         stored.append(next(data for _, data in reversed(context) if data[:1] in _OPENS_BLOCK))
     return stored

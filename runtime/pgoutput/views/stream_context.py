@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -28,7 +29,7 @@ from pgoutput._index import (
     tag_mask,
 )
 from pgoutput.errors import DecodeError, StreamError
-from pgoutput.messages import Relation
+from pgoutput.messages import Relation, ReplicaIdentity
 from pgoutput.stream import StreamDecoder
 from pgoutput.views.change_cells import Changes, used_schemas
 from pgoutput.views.committed_changes import IS_CHANGE, split_changes
@@ -55,14 +56,17 @@ class StreamContext:
     between the two ranks.
 
     Attributes:
-        relations: The Relation messages that begin a schema version, without xids.
+        relations: The Relation messages that begin a schema version, without xids. An invalid one begins a
+            schema version without columns.
         schemas: The schema that each message of `relations` describes.
+        invalid: For each message of `relations`, whether it is invalid; one more item is False.
         versions: Finds the index in `relations` and `schemas` for a relation OID and rank.
 
     Args:
         keys: Sort keys of the messages with the ranks 1, 3, 5 and so on, ascending.
         borders: Ranks where stream blocks begin and end, alternately.
         relations: Rank, Relation message and schema of each schema version.
+        invalid: Ranks of invalid Relation messages.
     """
 
     def __init__(
@@ -70,12 +74,15 @@ class StreamContext:
         keys: Sequence[Key],
         borders: Sequence[int],
         relations: Sequence[tuple[int, Relation, RelationSchema]],
+        invalid: Iterable[int],
     ) -> None:
         self.relations: list[Relation] = [relation for _, relation, _ in relations]
         self.schemas: list[RelationSchema] = [schema for _, _, schema in relations]
         self.versions: SchemaVersions = SchemaVersions(
             [relation.oid for relation in self.relations], [rank for rank, _, _ in relations]
         )
+        wrong = set(invalid)
+        self.invalid: Mask = np.array([*(rank in wrong for rank, _, _ in relations), False])
         self._keys = keys
         self._borders = np.array(borders, np.int64)
 
@@ -96,6 +103,12 @@ class StreamContext:
     def _packed(self) -> npt.NDArray[np.bytes_]:
         return _packed(np.array(self._keys, np.int64))
 
+    def latest_relations(self) -> list[Relation]:
+        """Return the relations at the end of the stream, with base types in place of domains."""
+        versions = zip(self.schemas, self.invalid.tolist(), strict=False)
+        latest = {schema.relation.oid: (schema.relation, invalid) for schema, invalid in versions}
+        return [relation for relation, invalid in latest.values() if not invalid]
+
     def in_stream(self, ranks: Numbers) -> Mask:
         """Return for each rank whether it is inside a stream block: after Stream Start, up to Stream Stop."""
         inside: Mask = np.searchsorted(self._borders, ranks) % 2 == 1
@@ -115,7 +128,8 @@ def _packed(rows: Numbers) -> npt.NDArray[np.bytes_]:
 def build_stream_context(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) -> StreamContext:
     """Return the `StreamContext` of a stream: its stream blocks and schema versions.
 
-    Messages that cannot be decoded have no effect, as in `StreamDecoder`.
+    Messages that cannot be decoded have no effect, as in `StreamDecoder`, but with one difference: after an
+    invalid Relation message, the changes of its relation are invalid until the next Relation message.
 
     Args:
         rows: Sort key and bytes of each message whose first byte is in `CONTEXT_TAGS`, in any order.
@@ -129,6 +143,7 @@ def build_stream_context(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecod
     keys: list[Key] = []
     borders: list[int] = []
     relations: list[tuple[int, Relation, RelationSchema]] = []
+    invalid: list[int] = []
     latest: dict[int, tuple[Relation, Relation]] = {}
     for number, (key, data) in enumerate(ordered):
         if number and ordered[number - 1][0] == key:
@@ -137,11 +152,14 @@ def build_stream_context(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecod
                 f"have the key {format_key(key)}; LSNs are not enough, since many messages share one"
             )
         before = decoder.in_stream
+        rank = 2 * len(keys) + 1
         try:
             message = decoder.decode(data)
         except DecodeError:
-            continue
-        rank = 2 * len(keys) + 1
+            if (oid := _relation_oid(data, decoder)) is None:
+                continue
+            message = msgspec.structs.replace(_WITHOUT_COLUMNS, oid=oid)
+            invalid.append(rank)
         if decoder.in_stream is not before:
             borders.append(rank)
             keys.append(key)
@@ -153,7 +171,22 @@ def build_stream_context(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecod
                 latest[relation.oid] = description
                 relations.append((rank, relation, schema))
                 keys.append(key)
-    return StreamContext(keys, borders, relations)
+    return StreamContext(keys, borders, relations, invalid)
+
+
+_WITHOUT_COLUMNS: Final = Relation(
+    oid=0, namespace="", name="", replica_identity=ReplicaIdentity.NOTHING, columns=()
+)
+
+
+def _relation_oid(data: bytes, decoder: StreamDecoder) -> int | None:
+    """Return the OID in an invalid Relation message; None for other messages, or if the OID is cut off."""
+    if _roles.tags("relation").intersection(data[:1]):
+        with suppress(DecodeError):
+            for piece in decoder.walk(data):
+                if piece.path in _roles.tags_by_field("oid"):
+                    return int(piece.value)
+    return None
 
 
 class UnorderedBatch(msgspec.Struct, frozen=True):
@@ -211,15 +244,19 @@ class UnorderedDecoder:
         schemas, versions = self._context.schemas, self._context.versions
         rows, oids = split_changes(index, rows)
         numbers = versions.find(oids, ranks[rows])
+        invalid = self._context.invalid[numbers]
         same_key = versions.begins_at(oids, ranks[rows])
         widths = np.array([*(len(schema.names) for schema in schemas), 0], np.int64)
-        wrong = same_key | (numbers < 0) | misfits(index, rows, widths[numbers])
+        wrong = same_key | invalid | (numbers < 0) | misfits(index, rows, widths[numbers])
         errors: dict[int, DecodeError] = {}
         for change in np.flatnonzero(wrong).tolist():
             row, number = int(rows[change]), int(numbers[change])
             (message,) = index.messages([row])
             if same_key[change]:
                 text = f"a Relation message has the same key {format_key(key_at(keys, row))}"
+                error = StreamError.at(message, text)
+            elif invalid[change]:
+                text = f"the last Relation message of the OID {int(oids[change])} is invalid"
                 error = StreamError.at(message, text)
             else:
                 relation = None if number < 0 else schemas[number].relation
