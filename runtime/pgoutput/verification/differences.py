@@ -169,19 +169,21 @@ def _find_keys(
         identity: Indices of the columns of the replica identity.
     """
     keys: set[tuple[str | None, ...]] = set()
-    surplus: Counter[int] = Counter()
-    """How many rows more than the source the replica has, by hash of the key."""
+    surplus: set[int] = set()
+    """Hashes of the keys of rows that the source lacks, or has fewer times."""
     for number, rows in unequal.items():
         here = {one[0] for one, times in rows.items() if times > 0}
         if here:
             keys.update(values for _, _, values in source.rows(number, here, identity))
-        for (hashed, _), times in rows.items():
-            surplus[hashed] += max(0, -times)
-    for _, _, values, _ in replica.rows(+surplus) if +surplus else ():
+        surplus |= {one[0] for one, times in rows.items() if times < 0}
+    found: Counter[int] = Counter()
+    """Number of rows in the replica, by hash of the key."""
+    for hashed, _, values, _ in replica.rows(surplus) if surplus else ():
+        found[hashed] += 1
         keys.add(tuple(values[at] for at in identity))
     texts = {tuple(value for value in key if value is not None and is_utf8(value)) for key in keys}
     # The Delete of a key removes only one of two rows.
-    if max(surplus.values(), default=0) > 1 or any(len(key) < len(identity) for key in texts):
+    if max(found.values(), default=0) > 1 or any(len(key) < len(identity) for key in texts):
         return None
     return frozenset(texts)
 
