@@ -486,6 +486,85 @@ assert found[0] == found[1] and len(found[0]) == 2, found
     )
 
 
+def test_a_chunk_that_ends_inside_a_message_loses_and_doubles_no_row(pure_five: Path) -> None:
+    """A query that is killed between two chunks of a message continues behind its last applied row."""
+    run_here(
+        pure_five,
+        RECORDINGS
+        + """
+from deltalake import DeltaTable
+from pgoutput.recording import locate
+from pgoutput.replica import apply_changes, as_of, replica_tables
+from pgoutput.replica.data_files import DataFiles
+from pgoutput.replica.delta_log import version_before
+
+
+class Killed(BaseException):
+    pass
+
+
+def kill_at(number, commit=DataFiles.commit):
+    '''Kill the query when it begins the commit with this number, from 0.'''
+    numbers = iter(range(number))
+
+    def counted(*arguments):
+        if next(numbers, None) is None:
+            raise Killed
+        commit(*arguments)
+
+    DataFiles.commit = counted
+
+
+rows = tuple((str(number), "x") for number in range(5))
+stream = [
+    Begin(final_lsn=90, commit_time=5, xid=6),
+    RELATION,
+    OTHER,
+    Truncate(options=TruncateOption(0), relation_oids=(2, 1)),
+    Commit(commit_lsn=90, end_lsn=98, commit_time=5, flush_lsn=1),
+    Begin(final_lsn=100, commit_time=5, xid=7),
+    InsertBatch(relation_oid=1, new_rows=rows),
+    Insert(relation_oid=1, new=("5", "y")),
+    Commit(commit_lsn=100, end_lsn=108, commit_time=5, flush_lsn=1),
+    Begin(final_lsn=200, commit_time=6, xid=8),
+    InsertBatch(relation_oid=1, new_rows=tuple((f"1{id}", text) for id, text in rows)),
+    Commit(commit_lsn=200, end_lsn=208, commit_time=6, flush_lsn=1),
+]
+with tempfile.TemporaryDirectory() as folder:
+    recording = recorded(folder, "made", stream)
+    changes = rows_of(
+        recording,
+        lambda s, t: views.ChangesView(s, t, lambda one: one.relation.oid == 1),
+        views.plan_changes(recording, recording.numbers),
+    )
+    sequences = [tuple(one["sequence"].values()) for one in changes]
+    assert sequences == sorted(set(sequences)), sequences
+    assert [row for *_, row in sequences] == [1, *range(5), 0, *range(5)], sequences
+    batch = pa.RecordBatch.from_pylist(changes, views.CHANGES)
+    for killed in range(1, 6):
+        target = f"{folder}/{killed}"
+        kill_at(killed)
+        try:
+            list(apply_changes([batch], target, "query", 0, max_rows=2))
+        except Killed:
+            pass
+        else:
+            raise AssertionError(killed)
+        place = replica_tables(target)[1].place
+        applied = version_before(locate(place), DeltaTable(place).version()).applied
+        missing = as_of._store_missing(recording, {1: applied}, 300, f"{target}.missing")
+        left = [tuple(one["sequence"].values()) for part in missing.sorted(1) for one in part.to_pylist()]
+        assert left == [one for one in sequences if one > applied], (applied, left)
+        assert pa.table(DeltaTable(place).scan()).num_rows + len(left) == 11, (killed, applied, left)
+        kill_at(100)
+        (result,) = apply_changes([batch], target, "query", 0, max_rows=2)
+        assert not result.error and not result.unmatched, result
+        found = pa.table(DeltaTable(place).scan())["id"].to_pylist()
+        assert sorted(found) == [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14], found
+""",
+    )
+
+
 @pytest.mark.slow
 def test_spark_replicates_each_new_row(pure_five: Path) -> None:
     run_here(

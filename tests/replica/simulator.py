@@ -133,7 +133,7 @@ class SimulatedServer:
                 "commit_time": self.lsn,
                 "xid": 0 if self._is_snapshot else self.lsn,
                 "position": self.position,
-                "sequence": {"commit_lsn": self.lsn, "position": self.position},
+                "sequence": {"commit_lsn": self.lsn, "position": self.position, "row": 0},
                 "key_columns": list(self.key),
                 "columns": json.dumps(columns),
                 "before": None if before is None else list(before.items()),

@@ -400,7 +400,7 @@ def test_pruned_changes_are_not_taken_for_missing_ones(
     begins, file = recording.beginning.lsn, str(tmp_path / "changes")
     with pytest.raises(RecordingError, match="was pruned"):
         as_of._store_missing(recording, {1: NOTHING}, begins + 1, file)
-    as_of._store_missing(recording, {1: Applied(begins, 0)}, begins + 1, file)
+    as_of._store_missing(recording, {1: Applied(begins, 0, 0)}, begins + 1, file)
     with pytest.raises(RecordingError, match="was pruned"):
         list(copied_rows._later_transactions(recording, begins - 1))
     assert list(copied_rows._later_transactions(recording, begins))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import cache
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,11 @@ def test_rows_are_the_committed_changes(recorded: Recorded, name: str, cut: int)
     assert [without(row, "position", "sequence") for row in found] == [one.row for one in expected]
     sent = recordings.stored(folder)
     assert [sent[row["position"]] for row in found] == [one.data for one in expected]
-    for row in found:
-        assert row["sequence"] == {"commit_lsn": row["commit_lsn"], "position": row["position"]}
+    assert [tuple(row["sequence"].values()) for row in found] == [
+        (row["commit_lsn"], row["position"], number)
+        for _, of_message in groupby(found, itemgetter("position"))
+        for number, row in enumerate(of_message)
+    ]
     assert len(found) > 200
 
 

@@ -186,9 +186,9 @@ def _claimed(recording: Recording, target: Location, owner: Owner) -> Applied:
         segments.append(checkpoint.applied.segment)
     segment, beginning = max(segments, default=0), recording.beginning
     if segment < beginning.segment:
-        return Applied(beginning.lsn, -1)
+        return Applied(beginning.lsn, -1, -1)
     (found,) = recording.metadata([segment])
-    return Applied(found.end_lsn, found.next_position - 1)
+    return Applied(found.end_lsn, found.next_position, -1)
 
 
 def _store_missing(
@@ -197,21 +197,20 @@ def _store_missing(
     """Write the changes of relations that precede an LSN, and follow the given change of each relation."""
 
     def is_missing(oid: int, batch: pa.RecordBatch) -> pa.BooleanArray:
-        lsns, positions, applied = batch["commit_lsn"], batch["position"], missing[oid]
-        is_later = pc.or_(
-            pc.greater(lsns, applied.commit_lsn),
-            pc.and_(pc.equal(lsns, applied.commit_lsn), pc.greater(positions, applied.position)),
-        )
-        return pc.and_(is_later, pc.less(lsns, lsn))
+        is_later, is_equal = pa.scalar(False), pa.scalar(True)
+        for numbers, number in zip(batch["sequence"].flatten(), missing[oid], strict=True):
+            is_later = pc.or_(is_later, pc.and_(is_equal, pc.greater(numbers, number)))
+            is_equal = pc.and_(is_equal, pc.equal(numbers, number))
+        return pc.and_(is_later, pc.less(batch["commit_lsn"], lsn))
 
-    first = min(missing.values(), default=Applied(lsn, 0))
+    first = min(missing.values(), default=Applied(lsn, 0, 0))
     numbers = []
     for number in reversed(recording.numbers):
         (one,) = recording.metadata([number])
         if one.end_lsn < first.commit_lsn:
             break  # as do all earlier segments
         # In segments of a snapshot, the LSN of all commits is `end_lsn`.
-        if (one.end_lsn, one.next_position - 1) > first and one.start_lsn < lsn:
+        if (one.end_lsn, one.next_position) > first and one.start_lsn < lsn:
             numbers.append(number)
     else:
         recording.check_begins_before(max(first.commit_lsn, 0))

@@ -18,18 +18,20 @@ from pgoutput.replica.chunks import Chunk
 LOG_FOLDER: Final = "_delta_log"
 """Name of the folder with the log of a Delta table."""
 
-_LSN: Final = "pgoutput.commit_lsn"
-_POSITION: Final = "pgoutput.position"
+_KEYS: Final = ("pgoutput.commit_lsn", "pgoutput.position", "pgoutput.row")
+"""Keys in the metadata of a commit, with the numbers of the last change that it applies."""
 
 
 class Applied(NamedTuple):
-    """The last change that was applied to a Delta table; changes sort by these two numbers."""
+    """The last change that was applied to a Delta table; changes sort by these numbers."""
 
     commit_lsn: int
     position: int
+    row: int
+    """Index of the change, from 0, among the changes of its message."""
 
 
-NOTHING: Final = Applied(-1, -1)
+NOTHING: Final = Applied(-1, -1, -1)
 """The value for a Delta table without changes."""
 
 
@@ -48,12 +50,12 @@ def changes_metadata(chunk: Chunk) -> dict[str, str]:
 
 def last_change(chunk: Chunk) -> Applied:
     """Return the last change of a chunk."""
-    return Applied(*(chunk.changes[name][-1].as_py() for name in ("commit_lsn", "position")))
+    return Applied(**chunk.changes["sequence"][-1].as_py())
 
 
 def applied_metadata(last: Applied) -> dict[str, str]:
     """Return the metadata of the commit that applies all changes up to the last one."""
-    return {_LSN: str(last.commit_lsn), _POSITION: str(last.position)}
+    return {key: str(number) for key, number in zip(_KEYS, last, strict=True)}
 
 
 def version_before(table: Location, newest: int, lsn: int = 1 << 64) -> Version:
@@ -70,10 +72,10 @@ def version_before(table: Location, newest: int, lsn: int = 1 << 64) -> Version:
     number = newest
     applied: Applied | None = None
     for commit in _commits(table, newest):
-        if int(commit.metadata.get(_LSN, -1)) >= lsn:
+        if int(commit.metadata.get(_KEYS[0], -1)) >= lsn:
             number, applied = commit.version - 1, None
-        elif applied is None and _POSITION in commit.metadata:
-            applied = Applied(int(commit.metadata[_LSN]), int(commit.metadata[_POSITION]))
+        elif applied is None and _KEYS[-1] in commit.metadata:
+            applied = Applied(*(int(commit.metadata[key]) for key in _KEYS))
         elif applied is None and commit.txn:
             break  # made by a pgoutput that did not store the position
         elif applied is None and commit.version == 0:

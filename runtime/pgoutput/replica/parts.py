@@ -34,7 +34,7 @@ from pgoutput.replica.data_files import (
     PendingFiles,
     small_files,
 )
-from pgoutput.replica.delta_log import Applied, applied_metadata, last_change
+from pgoutput.replica.delta_log import NOTHING, Applied, applied_metadata, last_change
 from pgoutput.replica.registry import RECORDING, find_table
 from pgoutput.replica.rows import ChunkWriter
 from pgoutput.replica.schema import TableLayout, changed_properties, read_layout
@@ -69,7 +69,7 @@ class Part(msgspec.Struct, frozen=True):
     """Names of the columns of the relation's replica identity."""
     changes: dict[str, int] = {}
     """Number of changes, by operation such as "Insert"."""
-    last: Applied = Applied(-1, -1)
+    last: Applied = NOTHING
     """The last change of the part."""
     added: tuple[DataFile, ...] = ()
     """New data files."""

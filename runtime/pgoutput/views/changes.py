@@ -34,6 +34,7 @@ _SEQUENCE: Final = pa.struct(
     [
         pa.field("commit_lsn", pa.int64(), nullable=False),
         pa.field("position", pa.int64(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
     ]
 )
 
@@ -58,7 +59,7 @@ COMMON_COLUMNS: Final = (
 - `xid`: Xid of the top-level transaction; 0 for the snapshot.
 - `position`: Position of the message.
 - `sequence`: Sort key. Sorts changes by commit LSN, and the changes of a transaction in the order in which
-  they were made. All rows of one message have the same sort key.
+  they were made. `sequence.row` is the index of the row, from 0, among the rows of its message.
 - `key_columns`: Column names of the replica identity; all columns for REPLICA IDENTITY FULL.
 """
 
@@ -126,7 +127,8 @@ def _alteration_rows(committed: CommittedBatch, incomplete: Mapping[int, str]) -
     """Return the alterations among committed changes as rows of `CHANGES`."""
     found = committed.alterations
     positions, commit = (np.array([getattr(one, name) for one in found]) for name in ("position", "commit"))
-    columns = commit_columns(committed._replace(positions=positions, commit=commit), snapshot=False)
+    alone = committed._replace(positions=positions, ordinals=np.zeros_like(positions), commit=commit)
+    columns = commit_columns(alone, snapshot=False)
     values = [alteration_values(one.alteration) for one in found]
     for name in values[0]:
         columns[name] = pa.array([one[name] for one in values], CHANGES.field(name).type)
@@ -175,6 +177,7 @@ def commit_columns(committed: CommittedBatch, *, snapshot: bool) -> dict[str, pa
     out_of_range = (commits.times < first) | (commits.times >= end)
     times = np.where(out_of_range, 0, commits.times) + EPOCH_UNIX_MICROSECONDS
     lsns, positions = pa.array(commits.lsns[commit]), pa.array(committed.positions)
+    sequence = [lsns, positions, pa.array(committed.ordinals)]
     columns = {
         "commit_lsn": lsns,
         "commit_time": pa.array(
@@ -182,7 +185,7 @@ def commit_columns(committed: CommittedBatch, *, snapshot: bool) -> dict[str, pa
         ),
         "xid": pa.array(commits.xids[commit]),
         "position": positions,
-        "sequence": pa.StructArray.from_arrays([lsns, positions], fields=list(_SEQUENCE)),
+        "sequence": pa.StructArray.from_arrays(sequence, fields=list(_SEQUENCE)),
     }
     if snapshot:
         columns["operation"] = _operations(committed.changes, _COPIED_OPERATIONS)

@@ -23,6 +23,7 @@ from pgoutput._index import (
     SchemaTracker,
     index_messages,
     misfits,
+    ordinals,
     tag_mask,
 )
 from pgoutput.errors import DecodeError, StreamError
@@ -50,6 +51,8 @@ class CommittedBatch(NamedTuple):
     changes: Changes
     positions: Numbers
     """Position of each change's message."""
+    ordinals: Numbers
+    """Index of each change, from 0, among the changes of its message."""
     commits: CommitColumns
     """The commits that the changes belong to, and possibly other commits."""
     commit: Numbers
@@ -97,14 +100,15 @@ class CommittedChangesReader:
         known = self._tracker.advance(index)
         rows = np.flatnonzero(IS_CHANGE[index.tags] & commits.wanted[commit] & (numbers >= 0))
         rows, oids = split_changes(index, self._commits.not_rolled_back(index, rows, commits, commit))
+        of_message = ordinals(rows)
         versions = known.versions.find(oids, rows + 1)
         unknown = rows[versions < 0], oids[versions < 0]
         wanted = np.array([*(schema is not None for schema in known.values), False], np.bool_)[versions]
         if not wanted.all():
-            rows, versions = rows[wanted], versions[wanted]
+            rows, versions, of_message = rows[wanted], versions[wanted], of_message[wanted]
         changes = Changes(index, rows, *used_schemas(known.values, versions))
         altered = self._alterations(index, numbers, commits, commit)
-        committed = CommittedBatch(changes, numbers[rows], commits, commit[rows], altered)
+        committed = CommittedBatch(changes, numbers[rows], of_message, commits, commit[rows], altered)
         if errors := list(_first_errors(committed, *unknown)):
             row, error = min(errors, key=itemgetter(0))
             raise self._segment.error_at(positions[row].as_py(), error)
