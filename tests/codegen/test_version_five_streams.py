@@ -383,3 +383,37 @@ def test_copied_rows_are_one_message_if_the_version_has_one(derived: Path) -> No
             assert [tuple(row.values()) for row in rows] == [("1", "a"), ("2", None)]
         """,
     )
+
+
+def test_faults_damage_the_rows_of_a_list(derived: Path) -> None:
+    run_python(
+        derived,
+        """
+        from pgoutput import messages as m
+        from pgoutput.stream.check import check
+        from pgoutput.synth import Scenario
+        from pgoutput.testing import FAULTS, Stream
+        from pgoutput.versions import CODECS
+
+        db = Scenario(proto_version=NEW)
+        table = db.table("public.t", id="int8 key", v="text")
+        with db.transaction() as tx:
+            tx.copy(table, [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+        stream = Stream.of(db)
+        (position,) = (one.position for one in stream.places if isinstance(one.message, m.InsertBatch))
+        damaged = {}
+        for fault in FAULTS:
+            messages = fault.apply(stream, position) if fault.unit == "message" else None
+            if messages is not None:
+                assert not fault.certain or list(check(messages, stream.options)), fault.name
+                damaged[fault.name] = messages
+        rows = {
+            "cell-more": (("1", "a", None), ("2", "b")),
+            "cell-less": (("1",), ("2", "b")),
+            "binary": ((b"\\0", "a"), ("2", "b")),
+        }
+        for name, expected in rows.items():
+            found = CODECS[NEW].decode(damaged[name][position]).new_rows
+            assert found == expected, (name, found)
+        """,
+    )

@@ -27,23 +27,25 @@ def _unknown_relation(place: Place) -> Fields | None:
 
 
 def _tuple(place: Place) -> tuple[str, TupleData] | None:
-    """Return (field name, cells) of a message's key, old or else new tuple; None for none or a list."""
-    found = next(iter(tuples(place.message)), None)
-    return found if found is not None and found[0] in type(place.message).__struct_fields__ else None
+    """Return (name, cells) of a message's key, old or else first new tuple; None if it has no tuple."""
+    return next(iter(tuples(place.message)), None)
 
 
 def _old(place: Place) -> tuple[str, TupleData] | None:
     found = _tuple(place)
     new = field_name(type(place.message), "new")
-    return None if found is None or found[0] == new else found
+    return None if found is None or found[0].partition("[")[0] == new else found
 
 
 def _changed(
-    found: tuple[str, TupleData] | None, change: Callable[[TupleData], TupleData | None]
+    place: Place, found: tuple[str, TupleData] | None, change: Callable[[TupleData], TupleData | None]
 ) -> Fields | None:
     """Return the field of a tuple with changed cells; None if there is no tuple or `change` returns None."""
     cells = None if found is None else change(found[1])
-    return None if found is None or cells is None else {found[0]: cells}
+    if found is None or cells is None:
+        return None
+    field, is_listed, _ = found[0].partition("[")
+    return {field: (cells, *getattr(place.message, field)[1:]) if is_listed else cells}
 
 
 def _replaced(cells: TupleData, index: int, cell: Cell) -> TupleData:
@@ -52,17 +54,17 @@ def _replaced(cells: TupleData, index: int, cell: Cell) -> TupleData:
 
 @field_fault("cell-more", "A tuple has an extra cell.")
 def _extra_cell(place: Place) -> Fields | None:
-    return _changed(_tuple(place), lambda cells: (*cells, None))
+    return _changed(place, _tuple(place), lambda cells: (*cells, None))
 
 
 @field_fault("cell-less", "A tuple lacks its last cell.")
 def _missing_cell(place: Place) -> Fields | None:
-    return _changed(_tuple(place), lambda cells: cells[:-1] if cells else None)
+    return _changed(place, _tuple(place), lambda cells: cells[:-1] if cells else None)
 
 
 @field_fault("old-unchanged", "A cell of an old or key tuple is unchanged.")
 def _unchanged_old(place: Place) -> Fields | None:
-    return _changed(_old(place), lambda cells: _replaced(cells, 0, UNCHANGED) if cells else None)
+    return _changed(place, _old(place), lambda cells: _replaced(cells, 0, UNCHANGED) if cells else None)
 
 
 def _old_of_unpartitioned(stream: Stream, position: int, name: str) -> TupleData | None:
@@ -115,13 +117,13 @@ def _missing_old(stream: Stream, position: int) -> Messages | None:
 
 @fault("binary", "A cell is binary without the option binary.")
 def _binary(stream: Stream, position: int) -> Messages | None:
-    if stream.options.binary is not False or (found := _tuple(stream.places[position])) is None:
-        return None
-    field, cells = found
-    index = next((i for i, cell in enumerate(cells) if isinstance(cell, str)), None)
-    if index is None:
-        return None
-    return stream.with_fields(position, **{field: _replaced(cells, index, b"\0")})
+    def with_binary(cells: TupleData) -> TupleData | None:
+        index = next((i for i, cell in enumerate(cells) if isinstance(cell, str)), None)
+        return None if index is None else _replaced(cells, index, b"\0")
+
+    place = stream.places[position]
+    fields = None if stream.options.binary is not False else _changed(place, _tuple(place), with_binary)
+    return None if fields is None else stream.with_fields(position, **fields)
 
 
 @field_fault("truncate-nothing", "A Truncate has no relation.")
