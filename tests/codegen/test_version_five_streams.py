@@ -417,3 +417,99 @@ def test_faults_damage_the_rows_of_a_list(derived: Path) -> None:
             assert found == expected, (name, found)
         """,
     )
+
+
+def test_clients_of_older_versions_get_rows_one_by_one(derived: Path, tmp_path: Path) -> None:
+    """They get no payload that their version lacks. Values of lists of rows are sent in both formats."""
+    run_python(
+        derived,
+        f"""
+        from itertools import product
+        from pathlib import Path
+
+        from pgoutput import messages as m
+        from pgoutput.messages import XLogData
+        from pgoutput.standin import PluginOptions, RecordedSource
+        from pgoutput.stream import StreamDecoder
+        from pgoutput.stream.check import CheckOptions, check
+        from pgoutput.synth import Scenario
+        from pgoutput.synth.export import write_recording
+
+        folder = Path({str(tmp_path)!r})
+        counters = m.Counters(lsn=0, counters=())
+        for binary in (False, True):
+            db = Scenario(
+                proto_version=NEW, logical_decoding_work_mem=300, streaming="on", messages=True, binary=binary
+            )
+            table = db.table("public.t", id="int8 key", v="text")
+            for first, count in ((0, 2), (10, 60)):
+                with db.transaction() as tx:
+                    tx.copy(table, [dict(id=first + number, v="long" * 10) for number in range(count)])
+                    tx.payload(counters)
+            write_recording(db, folder / str(binary))
+        formats = (False, True)
+        for recorded, binary, version, streaming in product(formats, formats, (OLD, NEW), ("off", "on")):
+            options = PluginOptions(
+                proto_version=version,
+                publication_names=("synth",),
+                streaming=streaming,
+                binary=binary,
+                messages=True,
+            )
+            source = RecordedSource(folder / str(recorded))
+            sent = [one.data for one in source.start(options, 0) if isinstance(one, XLogData)]
+            checked = CheckOptions(proto_version=version, streaming=streaming, binary=binary, messages=True)
+            assert list(check(sent, checked)) == [], (recorded, options)
+            decoder = StreamDecoder(version, streaming=streaming)
+            rows, kinds = [], set()
+            for message in map(decoder.decode, sent):
+                kinds.add(type(message))
+                if isinstance(message, m.InsertBatch):
+                    rows += message.new_rows
+                elif isinstance(message, m.Insert):
+                    rows.append(message.new)
+            ids = [*range(2), *range(10, 70)]
+            expected = [one.to_bytes(8, "big") if binary else str(one) for one in ids]
+            assert [row[0] for row in rows] == expected, (rows, options)
+            batched = {{m.InsertBatch, m.Counters}} & kinds
+            assert len(batched) == (2 if version == NEW else 0), kinds
+        """,
+    )
+
+
+def test_decode_and_inspect_show_each_row_and_each_payload(derived: Path, tmp_path: Path) -> None:
+    run_python(
+        derived,
+        f"""
+        from typer.testing import CliRunner
+
+        from pgoutput import messages as m
+        from pgoutput.cli.app import app
+        from pgoutput.synth import Scenario
+        from pgoutput.synth.export import write_capture_file
+
+        db = Scenario(proto_version=NEW)
+        table = db.table("public.t", id="int8 key", v="text")
+        with db.transaction() as tx:
+            tx.copy(table, [dict(id=1, v="a"), dict(id=2)])
+            tx.payload(m.Counters(lsn=0, counters=(m.CounterState(namespace="n", name="c", last_value=5),)))
+        path = {str(tmp_path / "made.jsonl")!r}
+        write_capture_file(db, path)
+        shown = []
+        for command in (["decode", "--table"], ["inspect"]):
+            result = CliRunner(env=dict(COLUMNS="200")).invoke(app, [*command, path])
+            assert result.exit_code == 0, result.output
+            shown.append([" ".join(line.split()) for line in result.output.splitlines()])
+        table, pieces = shown
+        assert "4 InsertBatch public.t new_rows[0]: id='1' v='a' new_rows[1]: id='2' v=NULL" in table, table
+        (counters,) = (line for line in table if " Counters " in line)
+        assert counters.endswith("counters=[{{'namespace': 'n', 'name': 'c', 'last_value': 5}}]"), counters
+        for piece in (
+            "00001e 00 00 00 02 new_rows.count 2 Int32 Number of rows.",
+            "000033 00 00 00 01 new_rows[1][0].length 1 Int32 Length of the value.",
+            "000038 6e new_rows[1][1] NULL Byte1('n') The value is NULL.",
+            "000028 00 00 00 00 00 00 00 05 counters[0].last_value 5 Int64 The last value of the counter.",
+        ):
+            assert piece in pieces, (piece, pieces)
+        """,
+    )

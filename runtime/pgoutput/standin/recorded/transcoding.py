@@ -7,15 +7,15 @@ of logical messages, so logical messages of rolled-back subtransactions are sent
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
 from pgoutput import messages
-from pgoutput._layout import Field, sides
+from pgoutput._build import builder, fitted
 from pgoutput._offsets import layout_of
-from pgoutput._roles import CHANGES, ROLES, ROW_FIELDS, classes, field_name, meaning_of, read_end
+from pgoutput._roles import CHANGES, OPTIONS, ROLES, ROW_FIELDS, classes, field_name, meaning_of, read_end
 from pgoutput._servers import FIRST_WITHOUT_EMPTY
 from pgoutput.messages import Message, TupleData
 from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
@@ -58,8 +58,8 @@ class _Transcoder:
         self._options = options
         self._keeps_blocks = options.streaming != "off"
         self._converts_values = options.binary != recorded.options.binary
-        is_older = options.proto_version < recorded.options.proto_version
-        self._later_fields = _later_fields(options.proto_version) if is_older else {}
+        self._refitted = _different(recorded.options.proto_version, options.proto_version)
+        """The message classes that have other fields in the requested protocol version."""
         self._keeps_empty = int(recorded.server_version.partition(".")[0]) < FIRST_WITHOUT_EMPTY
         self._relations: dict[int, messages.Relation] = {}
         """The latest Relation message of each relation in the recording, without xid, by OID."""
@@ -93,7 +93,7 @@ class _Transcoder:
         elif isinstance(message, messages.Type):
             self._types[message.oid] = _outside_block(message)
         if kind == "emitted":
-            if self._options.messages:
+            if self._is_requested(message):
                 yield lsn, message if self._keeps_blocks else _outside_block(message)
         elif kind in ("began", "block_opened"):
             assert transaction is not None
@@ -105,7 +105,8 @@ class _Transcoder:
             if kind == "described" or self._keeps_blocks or kind != "ignored":
                 yield from self._send(lsn, message)
         elif kind in ("changed", "described"):
-            yield from self._change(lsn, message, transaction, in_block=in_block)
+            for one in self._known_changes(message):
+                yield from self._change(lsn, one, transaction, in_block=in_block)
         elif kind == "block_closed":
             if self._keeps_blocks and not transaction.openers:
                 yield lsn, message
@@ -122,7 +123,7 @@ class _Transcoder:
     ) -> Iterator[tuple[int, Message]]:
         if transaction.is_excluded:
             return
-        if ROLES[type(message)] == "payload" and not self._options.messages:
+        if ROLES[type(message)] == "payload" and not self._is_requested(message):
             transaction.is_reduced = True
             return
         if self._converts_values:
@@ -135,9 +136,23 @@ class _Transcoder:
         yield from self._open(transaction)
         xid = meaning_of(message, "subxid")
         for one in descriptions:
-            if isinstance(one, messages.Type) or self._described.get(one.oid) != one:
-                yield from self._send(0, msgspec.structs.replace(one, xid=xid))
+            yield from self._send(0, msgspec.structs.replace(one, xid=xid))
         yield from self._send(lsn, message)
+
+    def _is_requested(self, message: Message) -> bool:
+        """Return whether the client's protocol version has a payload, and the client requested its option."""
+        option = OPTIONS[type(message)]
+        is_known = layout_of(type(message), self._options.proto_version) is not None
+        return is_known and (option is None or bool(getattr(self._options, option)))
+
+    def _known_changes(self, message: Message) -> list[Message]:
+        """Return a message, or one Insert for each of its rows if the client's protocol version lacks it."""
+        version = self._options.proto_version
+        if ROLES[type(message)] != "insert" or layout_of(type(message), version) is not None:
+            return [message]
+        insert, rows = builder("insert", version), meaning_of(message, "new")
+        values = {name: meaning_of(message, name) for name in ("subxid", "relation")}
+        return [insert(**values, new=row) for row in rows]
 
     def _descriptions(self, message: Message) -> list[Any]:
         """Return the Type and Relation messages that a change needs, but for relations that the client knows.
@@ -210,7 +225,7 @@ class _Transcoder:
         elif not transaction.is_sent:
             return
         for one in ends:
-            yield lsn, one
+            yield lsn, fitted(one, self._options.proto_version)
 
     def _is_reassembled(self, role: str) -> bool:
         """Return whether a transaction without changes is sent where a message of this role ends it."""
@@ -221,7 +236,7 @@ class _Transcoder:
     def _reassemble(self, transaction: _Transaction, opener: Message) -> Iterator[tuple[int, Message]]:
         """Yield the beginning and the changes of a transaction that was held."""
         first = next((lsn for lsn, _ in transaction.held if lsn), 0)
-        yield 0 if transaction.origin is not None else first, opener
+        yield 0 if transaction.origin is not None else first, fitted(opener, self._options.proto_version)
         if transaction.origin is not None:
             yield first, transaction.origin
         for lsn, message in transaction.held:
@@ -232,17 +247,18 @@ class _Transcoder:
         """Encode a message for the requested options."""
         if isinstance(message, messages.StreamAbort) and self._options.streaming != "parallel":
             message = msgspec.structs.replace(message, abort_lsn=None, abort_time=None)
-        if later := self._later_fields.get(type(message)):
-            message = later.removed_from(message)
+        if type(message) in self._refitted:
+            message = fitted(message, self._options.proto_version)
         return encode_for(message, self._options.proto_version)
 
     def _convert_values(self, message: Any) -> Message:
         """Convert the values of a change to the requested format. Later Relation messages do not matter."""
-        for name, _ in ROW_FIELDS[type(message)]:
-            cells = getattr(message, name)
-            if cells is not None:
+        for name, is_list in ROW_FIELDS[type(message)]:
+            value = getattr(message, name)
+            if value is not None:
                 relation = self._relations[meaning_of(message, "relation")]
-                message = msgspec.structs.replace(message, **{name: self._convert(cells, relation)})
+                rows = tuple(self._convert(cells, relation) for cells in (value if is_list else (value,)))
+                message = msgspec.structs.replace(message, **{name: rows if is_list else rows[0]})
         converted: Message = message
         return converted
 
@@ -253,40 +269,10 @@ class _Transcoder:
         return tuple(convert(cell, column.type_oid) for cell, column in columns)
 
 
-class _LaterFields(msgspec.Struct, frozen=True):
-    """The fields of a message class, or of a struct class, that a protocol version does not have."""
-
-    names: tuple[str, ...]
-    lists: Mapping[str, _LaterFields]
-    """The same for the elements of lists of structs, by name of the field that holds the list."""
-
-    def removed_from(self, value: Any) -> Any:
-        """Return a message or struct with None in these fields."""
-        changed: dict[str, Any] = {name: None for name in self.names if getattr(value, name) is not None}
-        for name, elements in self.lists.items():
-            changed[name] = tuple(map(elements.removed_from, getattr(value, name)))
-        return msgspec.structs.replace(value, **changed) if changed else value
-
-
-def _later_fields(proto_version: int) -> Mapping[type[Message], _LaterFields]:
-    """Return the fields that a protocol version lacks, by message class, without classes that lack none."""
-    layouts = {kind: layout_of(kind, proto_version) for kind in ROLES}
-    found = {kind: _fields_not_in(layout.fields, kind) for kind, layout in layouts.items() if layout}
-    return {kind: later for kind, later in found.items() if later.names or later.lists}
-
-
-def _fields_not_in(fields: tuple[Field, ...], kind: type[msgspec.Struct]) -> _LaterFields:
-    """Return the fields of a message or struct class that are not among the fields of a layout."""
-    known = {one.name: one for one in sides(fields)}
-    lists = {
-        name: _fields_not_in(field.fields, getattr(messages, field.type))
-        for name, field in known.items()
-        if field.element == "struct"
-    }
-    return _LaterFields(
-        names=tuple(name for name in kind.__struct_fields__ if name not in known),
-        lists={name: later for name, later in lists.items() if later.names or later.lists},
-    )
+def _different(one: int, other: int) -> set[type[Message]]:
+    """Return the message classes that do not have the same fields in two protocol versions."""
+    layouts = {kind: (layout_of(kind, one), layout_of(kind, other)) for kind in ROLES}
+    return {kind for kind, (old, new) in layouts.items() if old and new and old.fields != new.fields}
 
 
 def _to_text(cell: Any, type_oid: int) -> Any:
