@@ -7,15 +7,25 @@ Documentation (`doc`) is not part of a wire form.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from codegen.model import PROTOCOLS, Spec
+from codegen.model import PROTOCOLS, Entry, Gate, Spec
 from codegen.resolve import Field, MessageView, View, resolve
+from codegen.rules.common import walk
 
 WireForm = Mapping[str, Mapping[str, str]]
-"""Description of each field's wire type, by message name and field name. Fields are in wire order."""
+"""Description of each field's wire type, by message name and field name. Fields are in wire order.
+
+The form of a released version also describes what is not on the wire: `.role` has the role of a message,
+`.means.xid` the meaning of its field xid, and the entry `options` has the values of stream options.
+"""
+
+OPTIONS = "options"
+"""The entry of stream options and cells in the form of a released version. No message has this name."""
+
+_ATTRIBUTES = ("role", "server", "option", "sender")
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -31,6 +41,46 @@ class Change(msgspec.Struct, frozen=True):
 def wire_form(view: View) -> WireForm:
     """Return the wire form of one version: a description of each field, by message name and field name."""
     return {message.name: dict(_message_form(message)) for message in view.messages}
+
+
+def _released_form(spec: Spec, protocol: str, version: int | None) -> WireForm:
+    view = resolve(spec, spec.protocols[protocol], version)
+    form = {
+        message.name: dict(_message_form(message)) | dict(_attributes(spec, protocol, message))
+        for message in view.messages
+    }
+    if version is None:
+        return form
+    values = {
+        f"{option}.{name}": f"server {value.server}"
+        for option, record in spec.options.items()
+        for name, value in record.values.items()
+        if version in Gate.parse(value.versions)
+    }
+    cells = {
+        f"{name}.{cell}": f"server {one.server or 'any'}, option {one.option or 'none'}"
+        for name, record in spec.tuples.items()
+        for cell, one in record.cells.items()
+        if any(name in (entry.type, entry.list_of) for entry in _sent(spec, protocol, version))
+    }
+    return form | {OPTIONS: values | cells}
+
+
+def _sent(spec: Spec, protocol: str, version: int) -> Iterator[Entry]:
+    for message in spec.protocols[protocol].messages.values():
+        if version in Gate.parse(message.versions):
+            yield from (entry for _, entry in walk(message.fields, ()))
+
+
+def _attributes(spec: Spec, protocol: str, message: MessageView) -> Iterator[tuple[str, str]]:
+    """Return what a message says besides its bytes, and what its fields mean."""
+    written = spec.protocols[protocol].messages[message.name]
+    for attribute in _ATTRIBUTES:
+        yield f".{attribute}", str(getattr(written, attribute)).lower()
+    yield ".any_version", str(message.any_version).lower()
+    for field in message.fields:
+        for one in field.fields if field.kind == "choice" else (field,):
+            yield f".means.{one.name}", one.means or "none"
 
 
 def _message_form(message: MessageView) -> Iterator[tuple[str, str]]:
@@ -87,8 +137,10 @@ def _changes(old: WireForm, new: WireForm) -> Iterator[Change]:
     for name, fields in new.items():
         if name in old:
             yield from _message_changes(name, old[name], fields)
-        elif name not in names.values():
-            inside = ", ".join(f for f in fields if f != "tag" and "[]" not in f) or "no fields"
+        elif name not in names.values() and name != OPTIONS:
+            inside = (
+                ", ".join(f for f in fields if f != "tag" and f[0] != "." and "[]" not in f) or "no fields"
+            )
             yield Change("released-message-added", f"{name} is new: {fields['tag']}, then {inside}", name)
 
 
@@ -97,6 +149,15 @@ def _new_name(form: Mapping[str, str], old: WireForm, new: WireForm) -> str | No
 
 
 def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
+    if name == OPTIONS:
+        yield from _option_changes(old, new)
+        return
+    for key, text in old.items():
+        if key.startswith(".") and new.get(key, text) != text:
+            _, *means, last = key.split(".")
+            where = f"`{means[0]}` of {name}.{last}" if means else f"`{last}` of {name}"
+            yield Change("released-meaning-changed", f"{where} was {text}, is {new[key]}", name, key)
+    old, new = ({key: text for key, text in form.items() if key[0] != "."} for form in (old, new))
     if renamed := _renamed_field(old, new):
         before, after = renamed
         yield Change("released-field-renamed", f"{name}.{before} is now called {after}", name, after)
@@ -118,6 +179,15 @@ def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) 
         yield Change("released-field-moved", text, name, moved)
 
 
+def _option_changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
+    """Return the changed values of stream options. Server versions may add an option, but no value to one."""
+    options = {key.partition(".")[0] for key in old}
+    for key in sorted({*old, *(key for key in new if key.partition(".")[0] in options)}):
+        before, after = old.get(key, "not allowed"), new.get(key, "not allowed")
+        if before != after:
+            yield Change("released-option-changed", f"`{key}` was {before}, is {after}", OPTIONS, key)
+
+
 def _renamed_field(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the old and the new name of a field if nothing else has changed."""
     if [*old.values()] != [*new.values()]:
@@ -132,18 +202,22 @@ def _renamed_field(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str,
 def released(spec: Spec) -> dict[str, WireForm]:
     """Return the wire forms by label: `v4` and so on for released versions, `replication` for envelopes."""
     unreleased = {f"v{number}" for number, version in spec.versions.items() if not version.released}
-    return {label: form for label, form in _forms(spec).items() if label not in unreleased}
+    return {label: form for label, form in _forms(spec, _released_form).items() if label not in unreleased}
 
 
-def _forms(spec: Spec) -> dict[str, WireForm]:
-    versioned, unversioned = (spec.protocols[name] for name in PROTOCOLS)
-    forms = {f"v{number}": wire_form(resolve(spec, versioned, number)) for number in spec.versions}
-    return forms | {unversioned.name: wire_form(resolve(spec, unversioned, None))}
+def _forms(spec: Spec, form: Callable[[Spec, str, int | None], WireForm]) -> dict[str, WireForm]:
+    versioned, unversioned = PROTOCOLS
+    forms = {f"v{number}": form(spec, versioned, number) for number in spec.versions}
+    return forms | {unversioned: form(spec, unversioned, None)}
+
+
+def _resolved_form(spec: Spec, protocol: str, version: int | None) -> WireForm:
+    return wire_form(resolve(spec, spec.protocols[protocol], version))
 
 
 def compare(old: Spec, new: Spec) -> list[str]:
     """Return a text for each change from `old` to `new`."""
-    before, after = _forms(old), _forms(new)
+    before, after = (_forms(spec, _resolved_form) for spec in (old, new))
     words = [f"{label} is gone" for label in before if label not in after]
     previous: WireForm = {}
     for label, form in after.items():

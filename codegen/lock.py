@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from codegen.evolution import Change, WireForm, changes, released
-from codegen.model import PROTOCOLS, Entry, Spec
+from codegen.evolution import OPTIONS, Change, WireForm, changes, released
+from codegen.model import EVERY_VERSION, PROTOCOLS, Entry, Gate, Spec
 from codegen.rules.common import entries, field_lists, walk
 from codegen.yamlfile import Place, SpecError, unknown
 
@@ -24,6 +24,8 @@ _REMEDIES = {
     "released-message-removed": "restore it; to drop it from version {new} on, write `versions: {gate}`",
     "released-message-renamed": "restore the name",
     "released-message-added": "write `versions: {new}+`",
+    "released-meaning-changed": "restore it; a later version can have another message or field instead",
+    "released-option-changed": "restore its `versions`, `server` and `option`",
     "released-tag-changed": "restore the tag",
     "released-field-removed": "restore it; to drop it from version {new} on, write `versions: {gate}`",
     "released-field-renamed": "restore the name",
@@ -60,7 +62,16 @@ def check(locked: Mapping[str, WireForm], spec: Spec) -> None:
 
 def _place(spec: Spec, change: Change, found: Iterable[Change]) -> Place:
     """Return the place of a changed field, or of its type if the type has changed."""
+    if change.message == OPTIONS:
+        option, _, value = change.field.partition(".")
+        section, below = ("tuples", "cells") if option in spec.tuples else ("options", "values")
+        return (section, option, below, value)
     message = ("messages", change.message)
+    if change.rule == "released-meaning-changed":
+        _, *means, last = change.field.split(".")
+        if means:
+            return (*_entry(spec, (*message, "fields"), last)[0], "means")
+        return (*message, last)
     if change.field in ("", "tag"):
         return (*message, "tag") if change.field else message
     place, entry = _entry(spec, (*message, "fields"), change.field)
@@ -68,11 +79,29 @@ def _place(spec: Spec, change: Change, found: Iterable[Change]) -> Place:
     for section in ("scalars", "enums", "flags", "tuples"):
         if name in getattr(spec, section) and change.rule == "released-field-changed":
             changed = {_entry(spec, ("messages", one.message, "fields"), one.field)[0] for one in found}
-            users = [where for where, other, _ in entries(spec) if name in (other.type, other.list_of)]
+            users = [
+                where
+                for where, other, _ in entries(spec)
+                if name in (other.type, other.list_of) and _released(spec, where, other)
+            ]
             same = all(where in changed for where in users)
             if same and (len(users) > 1 or section != "scalars"):
                 return (section, name)
     return place
+
+
+def _released(spec: Spec, place: Place, entry: Entry) -> bool:
+    """Return whether a released version has the field at `place`."""
+    gates = [Gate.parse(entry.versions or EVERY_VERSION)]
+    if place[0] == "messages":
+        owner = next(
+            one.messages[str(place[1])] for one in spec.protocols.values() if place[1] in one.messages
+        )
+        gates.append(Gate.parse(owner.versions))
+    return any(
+        version.released and all(number in gate for gate in gates)
+        for number, version in spec.versions.items()
+    )
 
 
 def _entry(spec: Spec, place: Place, path: str) -> tuple[Place, Entry | None]:

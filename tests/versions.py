@@ -27,7 +27,7 @@ UNKNOWN: Final = NEWEST + 1
 KNOWN: Final = ", ".join(map(str, CODECS))
 """The versions, as error texts list them."""
 RELEASED: Final = tuple(version for version in CODECS if version <= LATEST_RELEASED)
-PLAIN: Final = CODECS[OLDEST]
+PLAIN: Final[Any] = CODECS[OLDEST]
 """A codec for messages outside stream blocks, which all versions encode in the same way."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from codegen.model import Entry, Spec
@@ -249,13 +250,18 @@ def structs(spec: Spec) -> Iterator[Problem]:
 def columns(spec: Spec) -> Iterator[Problem]:
     """Check that fields of a protocol with equal names have equal types: tables have one column for them."""
     for protocol in spec.protocols.values():
-        seen: dict[str, tuple[str, str]] = {}
+        found: dict[str, list[tuple[Place, str, str]]] = {}
         for name, message in protocol.messages.items():
             for place, entry in walk(message.fields, ("messages", name, "fields")):
-                if entry.name is None or entry.literal is not None:
-                    continue
-                what = entry.type or f"list of {entry.list_of}"
-                other, where = seen.setdefault(entry.name, (what, name))
-                if other != what:
-                    text = f"is {what} here and {other} in {where}: one name, one type"
-                    yield place, f"{name}.{entry.name}: {text}"
+                if entry.name is not None and entry.literal is None:
+                    what = entry.type or f"list of {entry.list_of}"
+                    found.setdefault(entry.name, []).append((place, name, what))
+        for field, uses in found.items():
+            # The field with the rarest type is wrong; of two, the second.
+            counts = Counter(what for _, _, what in uses)
+            usual = max(counts, key=lambda what: counts[what])
+            where = next(name for _, name, what in uses if what == usual)
+            for place, name, what in uses:
+                if what != usual:
+                    text = f"is {what} here and {usual} in {where}: one name, one type"
+                    yield place, f"{name}.{field}: {text}"
