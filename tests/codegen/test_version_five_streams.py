@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.codegen.derived import generate, run_python, six
+from tests.codegen.derived import five, generate, run_python, six
 from tests.codegen.spec_copy import SpecCopy
 
 
@@ -511,5 +511,31 @@ def test_decode_and_inspect_show_each_row_and_each_payload(derived: Path, tmp_pa
             "000028 00 00 00 00 00 00 00 05 counters[0].last_value 5 Int64 The last value of the counter.",
         ):
             assert piece in pieces, (piece, pieces)
+        """,
+    )
+
+
+def test_vectors_have_the_messages_of_a_version_once_it_is_released(tmp_path: Path) -> None:
+    run_python(
+        generate(tmp_path, five, release),
+        """
+        from pgoutput.jsonlines import to_json
+        from pgoutput.stream import StreamDecoder
+        from pgoutput.vectors.illegal import illegal_vectors
+        from pgoutput.vectors.legal import message_vectors
+
+        legal = list(message_vectors())
+        for vector in legal:
+            decoder = StreamDecoder(vector.version, streaming=vector.options.streaming, two_phase=True)
+            assert [to_json(decoder.decode(bytes.fromhex(one))) for one in vector.messages] == vector.expected
+        names = {one.id for one in (*legal, *illegal_vectors())}
+        for name in (
+            "v5/off/InsertBatch/new_rows=text-64k",
+            "v5/on/block/InsertBatch/usual",
+            "v5/off/Counters/counters=none",
+            "v5/off/bad/InsertBatch/usual/new_rows.count=00000002",
+            "v4/off/bad/InsertBatch/version",
+        ):
+            assert name in names, name
         """,
     )

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from pgoutput import _protocols, envelope
 from pgoutput._layout import Field, Message, sides
+from pgoutput._roles import classes
 from pgoutput._walk import Piece, walk
 from pgoutput.errors import DecodeError
 from pgoutput.jsonlines import to_json
@@ -148,6 +149,7 @@ def _misplaced() -> Iterator[Vector]:
     for context, sample in samples():
         if sample.name == "usual":
             usual.setdefault(sample.layout.name, []).append((context, sample))
+    insert = classes("insert")[0].__name__
     for context in contexts():
         if context.streaming == "off":
             yield from _vector(context, "empty", _Fault("", "truncated", b""), Options(), ())
@@ -172,7 +174,7 @@ def _misplaced() -> Iterator[Vector]:
             for i, (data, (place, sample)) in enumerate(forms.items()):
                 before = sample.before if place.in_stream == context.in_stream else ()
                 if context.in_stream and not before:
-                    before = next(one.before[:1] for other, one in usual["Insert"] if other == context)
+                    before = next(one.before[:1] for other, one in usual[insert] if other == context)
                 yield from _vector(
                     context, f"{name}/{kind}{i or ''}", _Fault("", kind, data), options, before
                 )

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from pgoutput import _protocols, envelope
+from pgoutput._build import fitted
 from pgoutput._layout import Field, Message, Protocol
-from pgoutput._roles import CHANGES, meaning_of, tuples
+from pgoutput._roles import CHANGES, ROW_FIELDS, meaning_of, tuples
 from pgoutput._walk import applies
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import (
@@ -179,7 +180,9 @@ def _messages(layout: Message, context: Context, *, every: bool) -> Iterator[tup
                 if not every:
                     break
     if layout.role == "insert" and every and context.streaming == "off":
-        yield "new=text-64k", kind(**usual | {"new": ("1", _LONG_TEXT)})
+        ((name, is_list),) = ROW_FIELDS[kind]
+        row = ("1", _LONG_TEXT)
+        yield f"{name}=text-64k", kind(**usual | {name: (row,) if is_list else row})
 
 
 def _first(field: Field) -> Any:
@@ -203,7 +206,7 @@ def _before(protocol: Protocol, layout: Message, context: Context, message: AnyM
         sent.append(next(_messages(opening, context, every=False))[1])
     oid = meaning_of(message, "relation")
     oids = [oid] if oid is not None else list(meaning_of(message, "relations") or ())
-    return sent + [_relation(one, xid, message) for one in oids]
+    return sent + [fitted(_relation(one, xid, message), context.version) for one in oids]
 
 
 def _relation(oid: int, xid: int | None, message: AnyMessage) -> Relation:
