@@ -539,3 +539,26 @@ def test_vectors_have_the_messages_of_a_version_once_it_is_released(tmp_path: Pa
             assert name in names, name
         """,
     )
+
+
+def test_synth_sends_lists_of_rows_to_clients_of_the_version(derived: Path, tmp_path: Path) -> None:
+    run_python(
+        derived,
+        f"""
+        from typer.testing import CliRunner
+
+        import pgoutput.cli.synthesis
+        from pgoutput import messages as m
+        from pgoutput.capturefile import CaptureFile
+        from pgoutput.cli.app import app
+
+        for version in (OLD, NEW):
+            path = {str(tmp_path)!r} + f"/{{version}}.jsonl"
+            options = ["--out", path, "--transactions", "200", "--proto", str(version)]
+            result = CliRunner().invoke(app, ["synth", *options])
+            assert result.exit_code == 0, result.output
+            with CaptureFile(path) as capture:
+                found = [one.message for one in capture.messages() if isinstance(one.message, m.InsertBatch)]
+            assert (len(found) > 10) == (version == NEW), (version, len(found))
+        """,
+    )
