@@ -76,7 +76,7 @@ SLIPS = [
     Slip("no any_version", {"two_phase": (("    any_version: true\n", ""),)}),
     Slip("no option: two_phase", {"Prepare": (("    option: two_phase\n", ""),)}),
     Slip("option: messages -> streaming", {"LogicalMessage": (("option: messages", "option: streaming"),)}),
-    Slip("sender", {"PrimaryKeepalive": (("    tag: k\n", "    tag: k\n    sender: client\n"),)}, "replication.yaml"),
+    Slip("sender", {"PrimaryKeepalive": (("sender: server", "sender: client"),)}, "replication.yaml"),
     Slip("no sender", {"StandbyStatusUpdate": (("    sender: client\n", ""),)}, "replication.yaml"),
     Slip("tag <-> tag", {"Insert": (("tag: I\n", "tag: U\n"),), "Update": (("tag: U\n", "tag: I\n"),)}),
     Slip("tag of K <-> O", {"Delete": (('tag: "K"', 'tag: "@"'), ('tag: "O"', 'tag: "K"'), ('tag: "@"', 'tag: "O"'))}),
