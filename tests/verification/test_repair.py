@@ -173,20 +173,17 @@ def test_keys_that_do_not_identify_rows_are_not_used(replica: Replica) -> None:
     assert replica.verify("public.t")[0].keys is None
 
 
-def test_a_row_that_the_replica_has_twice_is_repaired(lab: Lab, tmp_path: Path) -> None:
+def test_a_row_that_the_replica_has_twice_is_repaired(replica: Replica) -> None:
     """One of the two rows is equal to the row of the source."""
-    lab.run(
+    replica.lab.run(
         "CREATE TABLE t (id int PRIMARY KEY, a text)",
         "INSERT INTO t SELECT i, 'a' FROM generate_series(1, 9) i",
     )
-    with lab.recording(snapshot=True) as recording:
-        recording.wait(Connected)
-        replica = Replica(lab, tmp_path / "lake")
-        replica.replicate()
-        rows = replica.delta("t").to_pyarrow_table(filters=[("id", "=", 7)])
-        write_deltalake(replica.delta("t").table_uri, rows, mode="append")
-        verdict = compare(replica, "public.t")
-        assert (verdict.different_rows, verdict.keys) == (1, None)
-        repair(replica, verdict)
-        replica.replicate()
-        assert replica.unequal() == []
+    replica.replicate()
+    rows = replica.delta("t").to_pyarrow_table(filters=[("id", "=", 7)])
+    write_deltalake(replica.delta("t").table_uri, rows, mode="append")
+    verdict = compare(replica, "public.t")
+    assert (verdict.different_rows, verdict.keys) == (1, None)
+    repair(replica, verdict)
+    replica.replicate()
+    assert replica.unequal() == []

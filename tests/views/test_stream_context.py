@@ -220,6 +220,14 @@ def test_changes_after_an_invalid_relation_message_are_invalid() -> None:
         assert context_of(rows).latest_relations() == [RELATION]
 
 
+def test_a_repeated_invalid_relation_message_concerns_no_other_relation() -> None:
+    other = replace(RELATION, oid=2)
+    rows = stream(RELATION, RELATION, RELATION, other, replace(insert("1"), relation_oid=2), insert("1"))
+    for number in (1, 2):
+        rows[number] = rows[number][0], rows[number][1][:-1]
+    assert [error is None for error in errors(rows)] == [True, False, False, True, True, False]
+
+
 def test_damaged_messages_have_no_effect() -> None:
     """As in StreamDecoder, but for changes of a relation whose Relation message is invalid."""
     rows = stream(

@@ -65,24 +65,21 @@ class StreamContext:
     Args:
         keys: Sort keys of the messages with the ranks 1, 3, 5 and so on, ascending.
         borders: Ranks where stream blocks begin and end, alternately.
-        relations: Rank, Relation message and schema of each schema version.
-        invalid: Ranks of invalid Relation messages.
+        relations: Rank, Relation message and schema of each schema version, and whether the message is invalid.
     """
 
     def __init__(
         self,
         keys: Sequence[Key],
         borders: Sequence[int],
-        relations: Sequence[tuple[int, Relation, RelationSchema]],
-        invalid: Iterable[int],
+        relations: Sequence[tuple[int, Relation, RelationSchema, bool]],
     ) -> None:
-        self.relations: list[Relation] = [relation for _, relation, _ in relations]
-        self.schemas: list[RelationSchema] = [schema for _, _, schema in relations]
+        self.relations: list[Relation] = [relation for _, relation, _, _ in relations]
+        self.schemas: list[RelationSchema] = [schema for _, _, schema, _ in relations]
         self.versions: SchemaVersions = SchemaVersions(
-            [relation.oid for relation in self.relations], [rank for rank, _, _ in relations]
+            [relation.oid for relation in self.relations], [rank for rank, _, _, _ in relations]
         )
-        wrong = set(invalid)
-        self.invalid: Mask = np.array([*(rank in wrong for rank, _, _ in relations), False])
+        self.invalid: Mask = np.array([*(invalid for _, _, _, invalid in relations), False])
         self._keys = keys
         self._borders = np.array(borders, np.int64)
 
@@ -142,36 +139,34 @@ def build_stream_context(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecod
     ordered = sorted({(key, data) for key, data in rows if None not in key})
     keys: list[Key] = []
     borders: list[int] = []
-    relations: list[tuple[int, Relation, RelationSchema]] = []
-    invalid: list[int] = []
-    latest: dict[int, tuple[Relation, Relation]] = {}
+    relations: list[tuple[int, Relation, RelationSchema, bool]] = []
+    latest: dict[int, tuple[Relation, Relation, bool]] = {}
     for number, (key, data) in enumerate(ordered):
         if number and ordered[number - 1][0] == key:
             raise ValueError(
                 f"the order is ambiguous: two messages, {ordered[number - 1][1][:1]!r} and {data[:1]!r}, "
                 f"have the key {format_key(key)}; LSNs are not enough, since many messages share one"
             )
-        before = decoder.in_stream
-        rank = 2 * len(keys) + 1
+        before, invalid = decoder.in_stream, False
         try:
             message = decoder.decode(data)
         except DecodeError:
             if (oid := _relation_oid(data, decoder)) is None:
                 continue
-            message = msgspec.structs.replace(_WITHOUT_COLUMNS, oid=oid)
-            invalid.append(rank)
+            message, invalid = msgspec.structs.replace(_WITHOUT_COLUMNS, oid=oid), True
+        rank = 2 * len(keys) + 1
         if decoder.in_stream is not before:
             borders.append(rank)
             keys.append(key)
         elif isinstance(message, Relation):
             relation = msgspec.structs.replace(message, xid=None)
             schema = relation_schema(relation, decoder.types)
-            description = relation, schema.relation
+            description = relation, schema.relation, invalid
             if latest.get(relation.oid) != description:
                 latest[relation.oid] = description
-                relations.append((rank, relation, schema))
+                relations.append((rank, relation, schema, invalid))
                 keys.append(key)
-    return StreamContext(keys, borders, relations, invalid)
+    return StreamContext(keys, borders, relations)
 
 
 _WITHOUT_COLUMNS: Final = Relation(
