@@ -16,7 +16,6 @@ from pgoutput.messages import Message, PrimaryKeepalive, XLogData
 from pgoutput.stream import encode_for
 from pgoutput.synth.options import StreamOptions
 from pgoutput.synth.output_plugin import OutputPlugin
-from pgoutput.synth.table_definition import Cells
 from pgoutput.synth.wal import (
     AnyWalRecord,
     Idle,
@@ -26,6 +25,8 @@ from pgoutput.synth.wal import (
     RowChange,
     TransactionEnd,
     TruncateRecord,
+    cells_size,
+    payload_size,
 )
 
 BufferedRecord: TypeAlias = RowChange | MultiInsert | TruncateRecord | PayloadRecord | Invalidation
@@ -326,11 +327,7 @@ class ReorderBuffer:
 def _record_bytes(record: BufferedRecord) -> int:
     """Return the approximate memory use of a record, in bytes (ReorderBufferChangeSize)."""
     if isinstance(record, MultiInsert):
-        return _CHANGE_BYTES + sum(map(_cells_bytes, record.rows))
+        return _CHANGE_BYTES + sum(map(cells_size, record.rows))
     if isinstance(record, RowChange):
-        return _CHANGE_BYTES + _cells_bytes(record.old) + _cells_bytes(record.new)
-    return _CHANGE_BYTES + (record.size if isinstance(record, PayloadRecord) else 0)
-
-
-def _cells_bytes(cells: Cells | None) -> int:
-    return sum(len(text) for text in cells or () if text is not None)
+        return _CHANGE_BYTES + cells_size(record.old) + cells_size(record.new)
+    return _CHANGE_BYTES + (payload_size(record.message) if isinstance(record, PayloadRecord) else 0)

@@ -19,9 +19,9 @@ from pgoutput.synth.reorder_buffer import ReorderBuffer
 from pgoutput.synth.table_definition import TableDefinition
 from pgoutput.synth.tables import ScenarioTable
 from pgoutput.synth.text_format import to_text
-from pgoutput.synth.transaction import Transaction, logical_message, payload_size
+from pgoutput.synth.transaction import Transaction, logical_message
 from pgoutput.synth.transaction_manager import TransactionManager
-from pgoutput.synth.wal import AnyWalRecord, Idle, PayloadRecord, ReplicationOrigin
+from pgoutput.synth.wal import AnyWalRecord, Idle, PayloadRecord, ReplicationOrigin, payload_size
 from pgoutput.versions import LATEST_RELEASED
 
 _MAX_WAIT_SECONDS: Final = 31_536_000.0
@@ -251,8 +251,7 @@ class Scenario:
             ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
         """
         message = logical_message(0, prefix, content)
-        size = payload_size(message)
-        self.wal.write(PayloadRecord, size, xid=0, top=0, message=message, size=size)
+        self.wal.write(PayloadRecord, payload_size(message), xid=0, top=0, message=message)
 
     def wait(self, seconds: float = 1.0) -> None:
         """Let time pass without changes. A walsender that has sent everything then sends a keepalive.

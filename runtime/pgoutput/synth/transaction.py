@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-import msgspec
-
 from pgoutput._roles import has_role, is_transactional
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import LogicalMessage, Message, MessageFlag, TruncateOption
@@ -25,6 +23,8 @@ from pgoutput.synth.wal import (
     RowChange,
     TransactionEnd,
     TruncateRecord,
+    cells_size,
+    payload_size,
 )
 from pgoutput.wire import is_utf8
 
@@ -121,7 +121,7 @@ class TransactionScope(ABC):
         for leaf, new in inserted.items():
             self._log(
                 MultiInsert,
-                sum(map(_text_size, new)),
+                sum(map(cells_size, new)),
                 definition=leaf.definition,
                 root=leaf.root and leaf.root.definition,
                 rows=tuple(new),
@@ -274,8 +274,7 @@ class TransactionScope(ABC):
         self._open()
         if not has_role(message, "payload") or not is_transactional(message):
             raise ScenarioError(f"{type(message).__name__} is not a payload of a transaction")
-        size = payload_size(message)
-        self._log(PayloadRecord, size, message=message, size=size)
+        self._log(PayloadRecord, payload_size(message), message=message)
 
     def savepoint(self) -> Savepoint:
         """Create a savepoint (SAVEPOINT).
@@ -345,7 +344,7 @@ class TransactionScope(ABC):
     ) -> None:
         self._log(
             RowChange,
-            _text_size(old or ()) + _text_size(new or ()),
+            cells_size(old) + cells_size(new),
             definition=leaf.definition,
             root=leaf.root and leaf.root.definition,
             old=old,
@@ -353,7 +352,7 @@ class TransactionScope(ABC):
             assigned=assigned,
         )
 
-    def _log(self, kind: Any, size: int, /, **fields: Any) -> None:
+    def _log(self, kind: Any, size: int, **fields: Any) -> None:
         self._manager.wal.write(kind, size, xid=self.xid, top=self._top.xid, origin=self._origin, **fields)
 
     def _log_end(self, kind: str, **fields: Any) -> TransactionEnd:
@@ -445,10 +444,6 @@ class Transaction(TransactionScope):
         self._access.release()
 
 
-def _text_size(cells: Cells) -> int:
-    return sum(len(text) for text in cells if text is not None)
-
-
 def logical_message(flags: int, prefix: str, content: bytes | str) -> LogicalMessage:
     """Return a logical message, after checking prefix and content.
 
@@ -459,9 +454,3 @@ def logical_message(flags: int, prefix: str, content: bytes | str) -> LogicalMes
         raise ScenarioError("a logical message needs UTF-8 prefix and text, and no zero byte in the prefix")
     raw = content.encode() if isinstance(content, str) else bytes(content)
     return LogicalMessage(flags=MessageFlag(flags), lsn=0, prefix=prefix, content=raw)
-
-
-def payload_size(message: Message) -> int:
-    """Return the size of a payload's text and bytes in the WAL, in bytes."""
-    values = msgspec.structs.astuple(message)
-    return sum(len(value) for value in values if isinstance(value, str | bytes))

@@ -23,6 +23,17 @@ _RECORD_HEADER_BYTES: Final = 64
 _R = TypeVar("_R", bound="WalRecord")
 
 
+def cells_size(cells: Cells | None) -> int:
+    """Return the size of the texts of a row, in bytes; 0 for None."""
+    return sum(len(text) for text in cells or () if text is not None)
+
+
+def payload_size(message: Message) -> int:
+    """Return the size of a payload's text and bytes in the WAL, in bytes."""
+    values = msgspec.structs.astuple(message)
+    return sum(len(value) for value in values if isinstance(value, str | bytes))
+
+
 class ReplicationOrigin(msgspec.Struct, frozen=True):
     """Replication origin of a transaction (pg_replication_origin_session_setup)."""
 
@@ -90,8 +101,6 @@ class PayloadRecord(WalRecord, frozen=True, eq=False):
 
     message: Message
     """The message, of the role `payload`; the record has its LSN and xids."""
-    size: int
-    """Size of the record's data, in bytes."""
 
 
 class Invalidation(WalRecord, frozen=True, eq=False):
