@@ -45,10 +45,8 @@ def wire_form(view: View) -> WireForm:
 
 def _released_form(spec: Spec, protocol: str, version: int | None) -> WireForm:
     view = resolve(spec, spec.protocols[protocol], version)
-    form = {
-        message.name: dict(_message_form(message)) | dict(_attributes(spec, protocol, message))
-        for message in view.messages
-    }
+    wire = wire_form(view)
+    form = {one.name: {**wire[one.name], **dict(_attributes(spec, protocol, one))} for one in view.messages}
     if version is None:
         return form
     values = {
@@ -135,12 +133,13 @@ def _changes(old: WireForm, new: WireForm) -> Iterator[Change]:
         else:
             yield Change("released-message-renamed", f"{name} is now called {other}", other)
     for name, fields in new.items():
-        if name in old:
+        if name == OPTIONS:
+            yield from _option_changes(old.get(name, fields), fields)
+        elif name in old:
             yield from _message_changes(name, old[name], fields)
-        elif name not in names.values() and name != OPTIONS:
-            inside = (
-                ", ".join(f for f in fields if f != "tag" and f[0] != "." and "[]" not in f) or "no fields"
-            )
+        elif name not in names.values():
+            inside = ", ".join(f for f in fields if f[0] != "." and f != "tag" and "[]" not in f)
+            inside = inside or "no fields"
             yield Change("released-message-added", f"{name} is new: {fields['tag']}, then {inside}", name)
 
 
@@ -149,9 +148,6 @@ def _new_name(form: Mapping[str, str], old: WireForm, new: WireForm) -> str | No
 
 
 def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
-    if name == OPTIONS:
-        yield from _option_changes(old, new)
-        return
     for key, text in old.items():
         if key.startswith(".") and new.get(key, text) != text:
             _, *means, last = key.split(".")
