@@ -65,7 +65,7 @@ class StreamContext:
     Args:
         keys: Sort keys of the messages with the ranks 1, 3, 5 and so on, ascending.
         borders: Ranks where stream blocks begin and end, alternately.
-        relations: Rank, Relation message and schema of each schema version, and whether the message is invalid.
+        relations: Rank, Relation message and schema of each schema version, and whether it is invalid.
     """
 
     def __init__(
