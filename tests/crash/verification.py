@@ -23,6 +23,9 @@ CHANGED_ROWS: Final = 100
 def change_rows(target: Path, random: Random) -> dict[str, set[str]]:
     """Change or delete random rows of quiet tables of a replica.
 
+    If the replica replaces the rows of a table meanwhile, because the recorder has copied the table anew,
+    only the rows that are changed afterwards count.
+
     Returns:
         The ids of the changed rows, by qualified name of the table; empty if a table is not complete yet.
     """
@@ -31,24 +34,33 @@ def change_rows(target: Path, random: Random) -> dict[str, set[str]]:
         return {}
     ids = [(name, number) for name in QUIET for number in _ids(places[name])]
     changed: dict[str, set[str]] = {}
+    versions: dict[str, int] = {}
     for name, number in random.sample(ids, min(CHANGED_ROWS, len(ids))):
         value = None if random.random() < 0.4 else random.choice(["'changed'", "''"])
-        while not _change_row(places[name], f"id = {number}", value):
+        while (version := _change_row(places[name], f"id = {number}", value)) is None:
             pass
+        if version != versions.get(name, version - 1) + 1:
+            del changed[f"public.{name}"]
+        versions[name] = version
         changed.setdefault(f"public.{name}", set()).add(str(number))
     return changed
 
 
-def _change_row(place: str, condition: str, value: str | None) -> bool:
-    """Set the column `big` of a row, or delete the row; return False after a conflict with another commit."""
+def _change_row(place: str, condition: str, value: str | None) -> int | None:
+    """Set the column `big` of a row, or delete the row.
+
+    Returns:
+        The version of the table that has the change; None after a conflict with another commit.
+    """
+    table = DeltaTable(place)
     try:
         if value is None:
-            DeltaTable(place).delete(condition)
+            table.delete(condition)
         else:
-            DeltaTable(place).update({"big": value}, predicate=condition)
+            table.update({"big": value}, predicate=condition)
     except CommitFailedError:
-        return False
-    return True
+        return None
+    return table.version()
 
 
 def _ids(place: str) -> list[int]:
