@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from codegen import evolution, files, kaitai, lock
+from codegen import evolution, files, kaitai, lock, rules
 from codegen.load import load
 from codegen.model import Spec
 from codegen.render import RenderError, render
@@ -63,6 +63,7 @@ def _generate(
         lock.check(locked, loaded)
         if not release:
             lock.check_locked(locked, loaded)
+    rules.check_used(loaded)
     rendered = render(loaded)
     text = None if loaded.plain else lock.lock_text(loaded)
     if not check:

@@ -143,7 +143,8 @@ def _wrong_type(place: Place, value: Any, wanted: str, got: str) -> str:
         ranges = f'"{value}+" for {value} and later, or "{value}" for {value} only'
         return f"{name} takes a range, as text: quote it, {ranges}"
     kinds = [_KINDS[one] for one in wanted.split(" | ") if one != "null"]
-    quote = f': quote it, "{value}"' if "str" in wanted and isinstance(value, int) else ""
+    quoted = str(value).lower() if isinstance(value, bool) else value
+    quote = f': quote it, "{quoted}"' if "str" in wanted and isinstance(value, int) else ""
     return f"{name} takes {' or '.join(kinds)}, not {_KINDS[got]}{quote}"
 
 

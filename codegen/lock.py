@@ -69,6 +69,9 @@ def _place(spec: Spec, change: Change, found: Iterable[Change]) -> Place:
     message = ("messages", change.message)
     if change.rule == "released-meaning-changed":
         _, *means, last = change.field.split(".")
+        if last == "any_version":
+            written = next(one.messages for one in spec.protocols.values() if change.message in one.messages)
+            return ("options", str(written[change.message].option), last)
         if means:
             return (*_entry(spec, (*message, "fields"), last)[0], "means")
         return (*message, last)

@@ -34,7 +34,6 @@ RULES: tuple[Rule, ...] = (
     fields.choices,
     fields.structs,
     fields.columns,
-    vocabulary.used,
     roles.roles,
     roles.meanings,
     roles.tuple_tags,
@@ -59,7 +58,6 @@ PLAIN_RULES: tuple[Rule, ...] = (
     fields.types,
     plain.conditions,
     fields.order,
-    vocabulary.used,
 )
 """Rules of a spec without versions."""
 
@@ -71,5 +69,21 @@ def check(spec: Spec) -> None:
         SpecError: The spec violates a rule.
     """
     for rule in PLAIN_RULES if spec.plain else RULES:
-        for place, text in rule(spec):
-            raise spec.error(place, text)
+        _raise_first(rule, spec)
+
+
+def check_used(spec: Spec) -> None:
+    """Check that the spec defines nothing that it does not use.
+
+    Call this after the comparison with the lock: if the type of a released field has changed, its old type
+    may be unused, and the error must name the field.
+
+    Raises:
+        SpecError: No field has a type that the spec defines.
+    """
+    _raise_first(vocabulary.used, spec)
+
+
+def _raise_first(rule: Rule, spec: Spec) -> None:
+    for place, text in rule(spec):
+        raise spec.error(place, text)

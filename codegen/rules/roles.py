@@ -19,6 +19,7 @@ from codegen.roles import (
     Sort,
 )
 from codegen.rules.common import Problem, label, walk
+from codegen.yamlfile import Place
 
 
 def roles(spec: Spec) -> Iterator[Problem]:
@@ -213,8 +214,10 @@ def _in_blocks(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
     if message.role not in IN_BLOCKS or context is None:
         return
     covered: set[int] = set()
+    at: Place = ("messages", name, "fields")
     for place, entry in walk(message.fields, ("messages", name, "fields")):
         if entry.means == "subxid":
+            at = place
             if entry.when != "in_stream":
                 text = f"the role `{message.role}` has `subxid` only inside stream blocks"
                 yield place, f"{name}.{entry.name}: {text}: write `when: in_stream`"
@@ -225,5 +228,5 @@ def _in_blocks(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
         if inside and version not in covered:
             text = f"version {version} has no field with `means: subxid` and `when: in_stream`"
             reason = "changes that are rolled back would stay: add the field, or widen its `versions`"
-            yield ("messages", name, "fields"), f"{name}: {text}; {reason}"
+            yield at, f"{name}: {text}; {reason}"
             return

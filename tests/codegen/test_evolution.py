@@ -123,6 +123,8 @@ VIOLATIONS = [
     Violation("released-field-changed", "  ReplicaIdentity:", "value: f", "value: F", "Relation.replica_identity was", at="  ReplicaIdentity:"),
     Violation("released-field-changed", "  ColumnFlag:", "value: 1", "value: 2", "Relation.columns[].flags was", at="  ColumnFlag:"),
     Violation("released-field-changed", "  xid:", "wire: uint32", "wire: uint64", "Begin.xid was"),
+    Violation("released-field-changed", "  Relation:", "type: uint16", "type: uint32", "Relation.columns.count was Int16"),
+    Violation("released-meaning-changed", "  two_phase:", "    any_version: true\n", "", "`any_version` of BeginPrepare was true, is false", at="  two_phase:", first=3),
 ]  # fmt: skip
 
 
