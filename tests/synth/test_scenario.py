@@ -745,3 +745,15 @@ def test_tables_of_another_scenario_are_refused() -> None:
         for table in ("public.t", elsewhere):
             with pytest.raises(ScenarioError, match="is not a table of this scenario"):
                 tx.insert(table, id=1)  # type: ignore[arg-type]
+
+
+def test_a_key_is_unique_after_its_column_was_renamed_and_named_back() -> None:
+    db = Scenario()
+    t = db.table("public.t", id="int4 key")
+    with db.transaction() as tx:
+        tx.insert(t, id=1)
+        tx.alter(t, rename={"id": "x"})
+        tx.insert(t, x=5)
+        tx.alter(t, rename={"x": "id"})
+        with pytest.raises(ScenarioError, match="has a row with id=5 already"):
+            tx.insert(t, id=5)

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from pgoutput.synth.heap_access import CommitEffects
 from pgoutput.synth.table_definition import Cells, TableDefinition, cell
 from pgoutput.synth.tables import ScenarioTable
-from pgoutput.synth.transaction_manager import CommitEffects
 
 TableRow: TypeAlias = dict[str, str | None]
 """A row: values in text format by column name; None is NULL."""

@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import msgspec
+
 from pgoutput.errors import ScenarioError
-from pgoutput.synth.table_definition import Cells, Column, cell
+from pgoutput.synth.table_definition import Cells, Column, TableDefinition, cell
 from pgoutput.synth.tables import Row, ScenarioTable, key_values
 from pgoutput.synth.text_format import to_text
-from pgoutput.synth.transaction_manager import CommitEffects
 from pgoutput.synth.wal import TransactionEnd
 
-Undo: TypeAlias = Callable[[], None]
-"""Function that reverts one change of a row, table or key reservation."""
+Undo: TypeAlias = Callable[[], object]
+"""Function that reverts one change of a row or table."""
+
+
+class CommitEffects(msgspec.Struct, frozen=True):
+    """The rows and table definitions that one commit changed."""
+
+    record: TransactionEnd
+    """WAL record of the commit."""
+    rows: list[tuple[ScenarioTable, int, Cells | None]]
+    """Changed rows as (table, row number, committed cells); the cells are None for a deleted row."""
+    definitions: dict[ScenarioTable, TableDefinition]
+    """For each table that the transaction used: the definition of the table at the commit."""
 
 
 class HeapAccess:
@@ -31,37 +43,25 @@ class HeapAccess:
         self._rows: dict[Row, ScenarioTable] = {}
         self._transaction = transaction
 
-    def lock_row_exclusive(self, table: ScenarioTable) -> None:
-        """Lock a table in ROW EXCLUSIVE mode for the transaction.
-
-        Raises:
-            ScenarioError: Another open transaction has truncated or altered the table.
-        """
-        if table.access_exclusive_holder not in (None, self._transaction):
-            raise ScenarioError(
-                f"{table.definition.full_name}: locked by another open transaction that truncated or altered "
-                "it; a server would wait"
-            )
-        table.row_exclusive_holders.add(self._transaction)
-        self.tables.add(table)
-
-    def lock_access_exclusive(self, *tables: ScenarioTable) -> None:
-        """Lock tables in ACCESS EXCLUSIVE mode until the transaction ends.
+    def lock(self, *tables: ScenarioTable, exclusive: bool = False) -> None:
+        """Lock tables until the transaction ends, in ROW EXCLUSIVE or ACCESS EXCLUSIVE mode.
 
         Unlike on a server, rolling back a savepoint does not release the lock.
 
         Raises:
-            ScenarioError: Another open transaction has changed, truncated or altered one of the tables.
+            ScenarioError: Another open transaction has locked one of the tables in a conflicting mode.
         """
         for table in tables:
-            self.lock_row_exclusive(table)
-            if table.row_exclusive_holders != {self._transaction}:
-                raise ScenarioError(
-                    f"{table.definition.full_name}: locked by another open transaction that changed it; a "
-                    "server would wait"
-                )
+            for holder, locks_out in table.locks.items():
+                if holder is not self._transaction and (exclusive or locks_out):
+                    did = "truncated or altered" if locks_out else "changed"
+                    raise ScenarioError(
+                        f"{table.definition.full_name}: locked by another open transaction that {did} it; a "
+                        "server would wait"
+                    )
         for table in tables:
-            table.access_exclusive_holder = self._transaction
+            table.locks[self._transaction] = exclusive or table.locks.get(self._transaction, False)
+            self.tables.add(table)
 
     def find_row(self, table: ScenarioTable, where: Mapping[str, Any]) -> tuple[ScenarioTable, Row, Cells]:
         """Return the row with the column values `where`, as (table or partition, row, cells of the row).
@@ -72,102 +72,66 @@ class HeapAccess:
             ScenarioError: `where` is empty, no row matches, rows with different cells match, or another open
                 transaction has changed the row.
         """
+        name = table.definition.full_name
         if not where:
-            raise ScenarioError(
-                f"{table.definition.full_name}: identify the row by its key columns or with `where`"
-            )
-        matches: list[tuple[ScenarioTable, Row, Cells]] = []
-        for leaf in table.leaves():
-            self.lock_row_exclusive(leaf)
-            conditions = {
-                leaf.definition.column(name): text for name, text in leaf.definition.to_texts(where).items()
-            }
-            matches.extend((leaf, row, visible) for row, visible in self._matching_rows(leaf, conditions))
+            raise ScenarioError(f"{name}: identify the row by its key columns or with `where`")
+        matches = [(leaf, row, cells) for leaf in table.leaves() for row, cells in self._find(leaf, where)]
         if not matches:
-            raise ScenarioError(f"{table.definition.full_name} has no row with {dict(where)}")
-        if any(visible != matches[0][2] for _, _, visible in matches):
-            raise ScenarioError(
-                f"{table.definition.full_name} has {len(matches)} different rows with {dict(where)}; "
-                "expected one"
-            )
-        leaf, row, visible = matches[0]
+            raise ScenarioError(f"{name} has no row with {dict(where)}")
+        leaf, row, cells = matches[0]
+        if any(others != cells for _, _, others in matches):
+            raise ScenarioError(f"{name} has {len(matches)} different rows with {dict(where)}; expected one")
         if row.writer not in (None, self._transaction):
             raise ScenarioError(
                 f"{leaf.definition.full_name}: the row with {dict(where)} is locked by another open "
                 "transaction; a server would wait"
             )
-        return leaf, row, visible
+        return leaf, row, cells
 
-    def _matching_rows(
-        self, leaf: ScenarioTable, conditions: Mapping[Column, str | None]
-    ) -> Iterator[tuple[Row, Cells]]:
-        key = next(
-            (key for key in leaf.definition.unique_keys if all(column in conditions for column in key)), None
-        )
-        if key is None:
-            rows = list(leaf.rows.values())
-        else:
-            rows = leaf.find_rows(key, tuple(conditions[column] for column in key))
-        for row in rows:
+    def _find(self, leaf: ScenarioTable, where: Mapping[str, Any]) -> Iterator[tuple[Row, Cells]]:
+        self.lock(leaf)
+        definition = leaf.definition
+        values = {definition.column(name): text for name, text in definition.to_texts(where).items()}
+        key = next((key for key in definition.unique_keys if values.keys() >= set(key)), None)
+        found = leaf.find_rows(key, tuple(map(values.get, key))) if key else list(leaf.rows.values())
+        for row in found:
             visible = row.visible_to(self._transaction)
-            if visible is not None and all(
-                cell(visible, column) == text for column, text in conditions.items()
-            ):
+            if visible is not None and all(cell(visible, column) == text for column, text in values.items()):
                 yield row, visible
 
-    def reserve_keys(self, leaf: ScenarioTable, cells: Cells, itself: Row | None = None) -> Undo:
-        """Reserve the key values of a new row, so that no other open transaction can write the same key.
+    def check_keys(self, leaf: ScenarioTable, cells: Cells, itself: Row | None = None) -> None:
+        """Check that a row can be written without a conflict with the keys of other rows.
 
         Args:
             leaf: The table or partition that will store the row.
             cells: The cells of the new row.
             itself: The row that is updated, which may keep its key values; None for an insert.
 
-        Returns:
-            A function that releases the keys that this call has reserved.
-
         Raises:
             ScenarioError: A key column is NULL, another row has the key, or an open transaction has changed a
-                row with the key.
+                row that has or had the key.
         """
-        keys = []
         for key in leaf.definition.unique_keys:
             values = key_values(cells, key)
             shown = ", ".join(f"{column.name}={value}" for column, value in zip(key, values, strict=True))
             if None in values:
                 raise ScenarioError(f"{leaf.definition.full_name}: NULL in the key ({shown})")
-            others = {row.writer for row in leaf.find_rows(key, values)} | {
-                leaf.key_reservations.get((key, values))
-            }
-            if others - {None, self._transaction}:
-                raise ScenarioError(
-                    f"{leaf.definition.full_name}: a row with {shown} was changed by another open "
-                    "transaction; a server would wait"
-                )
-            visible = (
-                row.visible_to(self._transaction) for row in leaf.find_rows(key, values) if row is not itself
-            )
-            if any(cells is not None and key_values(cells, key) == values for cells in visible):
-                raise ScenarioError(f"{leaf.definition.full_name} has a row with {shown} already")
-            keys.append((key, values))
-        # A set difference with `key_reservations` would visit every reservation.
-        new = {key for key in keys if key not in leaf.key_reservations}
-        leaf.key_reservations |= dict.fromkeys(keys, self._transaction)
-        return lambda: leaf.release_keys(new)
+            for row in leaf.find_rows(key, values):
+                if row.writer not in (None, self._transaction):
+                    raise ScenarioError(
+                        f"{leaf.definition.full_name}: a row with {shown} was changed by another open "
+                        "transaction; a server would wait"
+                    )
+                visible = row.visible_to(self._transaction)
+                if row is not itself and visible is not None and key_values(visible, key) == values:
+                    raise ScenarioError(f"{leaf.definition.full_name} has a row with {shown} already")
 
-    def insert_row(self, leaf: ScenarioTable, cells: Cells) -> Undo:
-        """Insert a row and return the function that undoes the insert."""
-        row = leaf.add_row(cells, self._transaction)
+    def write_row(self, leaf: ScenarioTable, row: Row | None, cells: Cells | None) -> Undo:
+        """Replace a row, insert it if `row` is None, or delete it if `cells` is None; return the undo."""
+        row = leaf.add_row() if row is None else row
+        leaf.write_row(row, cells, self._transaction)
         self._rows[row] = leaf
-        return lambda: _restore_row(leaf, row, None, self._transaction)
-
-    def replace_row(self, leaf: ScenarioTable, row: Row, cells: Cells | None) -> Undo:
-        """Replace or (if `cells` is None) delete a row; return the function that undoes the change."""
-        before, writer = row.current, row.writer
-        row.current, row.writer = cells, self._transaction
-        leaf.index_row(row)
-        self._rows[row] = leaf
-        return lambda: _restore_row(leaf, row, before, writer)
+        return row.undo_write
 
     def truncate(self, leaf: ScenarioTable, part: object) -> list[Undo]:
         """Delete all visible rows of a table, and return functions that undo the truncation.
@@ -177,7 +141,7 @@ class HeapAccess:
             part: The transaction or savepoint that truncates the table.
         """
         before, leaf.truncated_in = leaf.truncated_in, part
-        undo_rows = [self.replace_row(leaf, row, None) for row in self._visible_rows(leaf)]
+        undo_rows = [self.write_row(leaf, row, None) for row, _ in self._visible_rows(leaf)]
         return [*undo_rows, lambda: setattr(leaf, "truncated_in", before)]
 
     def rewrite_columns(self, table: ScenarioTable, columns: Sequence[Column]) -> list[Undo]:
@@ -186,49 +150,36 @@ class HeapAccess:
         Raises:
             ScenarioError: The new type cannot represent a value. All rows are unchanged.
         """
-        rows = [(row, _convert_cells(row.current, columns)) for row in self._visible_rows(table)]
-        return [self.replace_row(table, row, cells) for row, cells in rows]
+        converted = [(row, _convert_cells(cells, columns)) for row, cells in self._visible_rows(table)]
+        return [self.write_row(table, row, cells) for row, cells in converted]
 
     def commit(self, record: TransactionEnd) -> CommitEffects:
         """Commit the row changes and table definitions of the transaction, and return the effects."""
         rows = []
         for row, table in self._rows.items():
             if row.writer is self._transaction:  # rows of a rolled-back savepoint may have another writer
-                row.committed = row.current
+                row.versions, row.writer = row.versions[-1:], None
                 rows.append((table, row.number, row.committed))
-        definitions = {}
         for table in self.tables:
-            table.committed_definition = definitions[table] = table.definition
-        return CommitEffects(record, rows, definitions)
+            table.committed_definition = table.definition
+        return CommitEffects(record, rows, {table: table.definition for table in self.tables})
 
     def release(self) -> None:
-        """Release the rows, key reservations and table locks of the transaction, which ends."""
+        """Release the table locks of the transaction, which has ended, and remove deleted rows."""
         for row, table in self._rows.items():
-            if row.writer is self._transaction:
-                row.writer = None
-                if row.committed is None:
-                    del table.rows[row.number]
+            if row.versions == [None]:
+                table.rows.pop(row.number, None)
         for table in self.tables:
-            table.row_exclusive_holders.discard(self._transaction)
-            table.key_reservations = {
-                key: holder
-                for key, holder in table.key_reservations.items()
-                if holder is not self._transaction
-            }
-            if table.access_exclusive_holder is self._transaction:
-                table.access_exclusive_holder = table.truncated_in = None
+            if table.locks.pop(self._transaction):
+                table.truncated_in = None
 
-    def _visible_rows(self, leaf: ScenarioTable) -> list[Row]:
-        return [row for row in leaf.rows.values() if row.visible_to(self._transaction) is not None]
+    def _visible_rows(self, leaf: ScenarioTable) -> list[tuple[Row, Cells]]:
+        seen = ((row, row.visible_to(self._transaction)) for row in leaf.rows.values())
+        return [(row, cells) for row, cells in seen if cells is not None]
 
 
-def _restore_row(leaf: ScenarioTable, row: Row, cells: Cells | None, writer: object) -> None:
-    row.current, row.writer = cells, writer
-    leaf.index_row(row)
-
-
-def _convert_cells(cells: Cells | None, columns: Sequence[Column]) -> Cells:
-    values = list(cells or ())
+def _convert_cells(cells: Cells, columns: Sequence[Column]) -> Cells:
+    values = list(cells)
     for column in columns:
         if column.number < len(values):
             values[column.number] = to_text(values[column.number], column.type)

@@ -11,7 +11,7 @@ from pgoutput._servers import MAJOR_VERSIONS, default_server, newest_version, se
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import AnyMessage, PrimaryKeepalive, Streaming, XLogData
 from pgoutput.stream import StreamDecoder
-from pgoutput.synth.column_types import split_qualified_name
+from pgoutput.synth.column_types import TypeRegistry, split_qualified_name
 from pgoutput.synth.ddl import add_generated_columns, build_columns, with_publication, with_replica_identity
 from pgoutput.synth.expected_rows import CommittedState, TableRow, committed_rows, history
 from pgoutput.synth.options import StreamOptions, require_server
@@ -19,9 +19,15 @@ from pgoutput.synth.reorder_buffer import ReorderBuffer
 from pgoutput.synth.table_definition import TableDefinition
 from pgoutput.synth.tables import ScenarioTable
 from pgoutput.synth.text_format import to_text
-from pgoutput.synth.transaction import Transaction, logical_message
-from pgoutput.synth.transaction_manager import TransactionManager
-from pgoutput.synth.wal import AnyWalRecord, Idle, PayloadRecord, ReplicationOrigin, payload_size
+from pgoutput.synth.transaction import Database, Transaction, logical_message
+from pgoutput.synth.wal import (
+    AnyWalRecord,
+    Idle,
+    PayloadRecord,
+    ReplicationOrigin,
+    WriteAheadLog,
+    payload_size,
+)
 from pgoutput.versions import LATEST_RELEASED
 
 _MAX_WAIT_SECONDS: Final = 31_536_000.0
@@ -124,8 +130,9 @@ class Scenario:
         self.publish_via_partition_root = publish_via_partition_root
         self.logical_decoding_work_mem = logical_decoding_work_mem
         self.tables: dict[str, ScenarioTable] = {}
-        self._manager: TransactionManager = TransactionManager(seed)
-        self.wal, self._types = self._manager.wal, self._manager.types
+        self.wal: WriteAheadLog = WriteAheadLog(seed)
+        self._types = TypeRegistry(self.wal.next_oid)
+        self._database = Database(self.wal, self._types)
 
     @property
     def end_lsn(self) -> int:
@@ -205,7 +212,7 @@ class Scenario:
         definition = with_publication(definition, column_list, where)
         if partitions or partition_by is not None:
             return self._create_partitioned(definition, partition_by, partitions or {})
-        return self._register(ScenarioTable(definition))
+        return self._register(ScenarioTable(definition, self._database))
 
     def enum(self, name: str) -> None:
         """Create an enum type (CREATE TYPE … AS ENUM), for columns of the type `name` or `name[]`."""
@@ -224,9 +231,8 @@ class Scenario:
             origin: Name of the replication origin, or None for a local transaction.
             origin_lsn: LSN of the transaction's commit on the origin.
         """
-        return Transaction(
-            self._manager, None, None if origin is None else ReplicationOrigin(origin, origin_lsn)
-        )
+        replicated = None if origin is None else ReplicationOrigin(origin, origin_lsn)
+        return Transaction(self._database, None, replicated)
 
     def commit_prepared(self, gid: str) -> None:
         """Commit a prepared transaction (COMMIT PREPARED).
@@ -234,7 +240,7 @@ class Scenario:
         Raises:
             ScenarioError: No transaction is prepared under this gid.
         """
-        self._manager.take_prepared(gid).finish_prepared("commit_prepared")
+        self._finish_prepared(gid, "commit_prepared")
 
     def rollback_prepared(self, gid: str) -> None:
         """Roll back a prepared transaction (ROLLBACK PREPARED).
@@ -242,7 +248,12 @@ class Scenario:
         Raises:
             ScenarioError: No transaction is prepared under this gid.
         """
-        self._manager.take_prepared(gid).finish_prepared("rollback_prepared")
+        self._finish_prepared(gid, "rollback_prepared")
+
+    def _finish_prepared(self, gid: str, kind: str) -> None:
+        if gid not in self._database.prepared:
+            raise ScenarioError(f"prepared transaction with identifier {gid!r} does not exist")
+        self._database.prepared.pop(gid).finish_prepared(kind)
 
     def message(self, prefix: str, content: bytes | str) -> None:
         """Emit a non-transactional logical message (pg_logical_emit_message).
@@ -270,7 +281,7 @@ class Scenario:
     def take_records(self) -> list[AnyWalRecord]:
         """Return the WAL records so far, and forget these records and the history of the tables."""
         records, self.wal.records = self.wal.records, []
-        self._manager.commits.clear()
+        self._database.commits.clear()
         return records
 
     # Streams
@@ -327,7 +338,7 @@ class Scenario:
 
     def history(self) -> Iterator[CommittedState]:
         """Yield the expected rows of all tables after each commit, in commit order."""
-        return history(self.tables.values(), self._manager.commits)
+        return history(self.tables.values(), self._database.commits)
 
     # Tables
 
@@ -337,7 +348,6 @@ class Scenario:
         return self.wal.next_oid()
 
     def _register(self, table: ScenarioTable) -> ScenarioTable:
-        table.owner = self._manager
         self.tables[table.definition.full_name] = table
         return table
 
@@ -350,10 +360,10 @@ class Scenario:
             raise ScenarioError("partition_by needs partitions, with the values of each partition")
         if definition.where is not None or definition.column_list is not None:
             raise ScenarioError("where and column_list are not supported for partitioned tables")
-        root, column = self._register(ScenarioTable(definition)), definition.column(by)
+        root, column = self._register(ScenarioTable(definition, self._database)), definition.column(by)
         for name, values in partitions.items():
             full = f"{definition.namespace}.{name}"
             part = msgspec.structs.replace(definition, oid=self._next_table_oid(full), name=name)
-            leaf = self._register(ScenarioTable(part, root))
+            leaf = self._register(ScenarioTable(part, self._database, root))
             root.attach_partition(column, leaf, [to_text(value, column.type) for value in values])
         return root

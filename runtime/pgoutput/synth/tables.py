@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 import msgspec
 
 from pgoutput.errors import ScenarioError
 from pgoutput.synth.table_definition import Cells, Column, TableDefinition, cell
 
+Key: TypeAlias = tuple[Column, ...]
+"""Columns of a unique key."""
+
 
 class Row(msgspec.Struct, eq=False):
-    """A row of a table: committed cells, and the cells that the open transaction `writer` has written."""
+    """A row of a table, with the versions that the open transaction `writer` has written."""
 
     number: int
     """Row number: key of the row in `ScenarioTable.rows`."""
-    committed: Cells | None
-    """Committed cells; None if no insert of the row is committed, or a committed change deleted the row."""
-    current: Cells | None
-    """Newest cells, uncommitted if `writer` is not None; None if the row is deleted."""
+    versions: list[Cells | None]
+    """The committed cells, then the cells after each change that is not committed. None: the row does not
+    exist."""
     writer: object = None
     """The open transaction that changed the row, or None."""
 
+    @property
+    def committed(self) -> Cells | None:
+        """The committed cells; None if the row does not exist for other transactions than `writer`."""
+        return self.versions[0]
+
     def visible_to(self, transaction: object) -> Cells | None:
         """Return the row's cells as a transaction sees them; None if the row is not visible."""
-        return self.current if self.writer is transaction else self.committed
+        return self.versions[-1 if self.writer is transaction else 0]
+
+    def has_key(self, key: Key, values: Cells) -> bool:
+        """Return whether any version has these values in the columns of a key."""
+        return any(
+            cells is not None and key_values(cells, key) == values for cells in reversed(self.versions)
+        )
+
+    def undo_write(self) -> None:
+        """Remove the newest version."""
+        self.versions.pop()
+        if len(self.versions) == 1:
+            self.writer = None
 
 
 class ScenarioTable:
@@ -38,30 +58,25 @@ class ScenarioTable:
         partitions: The partitions, by name without schema. A table with partitions stores no rows itself.
     """
 
-    def __init__(self, definition: TableDefinition, root: ScenarioTable | None = None) -> None:
+    def __init__(
+        self, definition: TableDefinition, owner: object = None, root: ScenarioTable | None = None
+    ) -> None:
         self.definition: TableDefinition = definition
         self.committed_definition: TableDefinition = definition
         self.initial_definition: TableDefinition = definition
+        self.owner = owner
+        """The database of the scenario that the table belongs to."""
         self.root = root
         self.partitions: dict[str, ScenarioTable] = {}
         self.partition_by: Column | None = None
-        self.owner: object = None
-        """Transaction manager of the scenario that the table belongs to."""
         self.rows: dict[int, Row] = {}
         """Rows by row number, in insertion order."""
-        self.row_exclusive_holders: set[object] = set()
-        """Open transactions that hold a ROW EXCLUSIVE lock on the table."""
-        self.access_exclusive_holder: object = None
-        """Open transaction that locks out all others because it truncated or altered the table, or None."""
+        self.locks: dict[object, bool] = {}
+        """Open transactions that use the table, and whether each locks out all others (ACCESS EXCLUSIVE)."""
         self.truncated_in: object = None
         """Open transaction or savepoint that has truncated the table (rd_newRelfilelocatorSubid), or None."""
-        self.key_reservations: dict[tuple[tuple[Column, ...], Cells], object] = {}
-        """Open transaction that has written a key, by (key columns, key values).
-
-        A reservation is kept even if the transaction changes the key of the row again.
-        """
         self._partition_by_value: dict[str | None, ScenarioTable] = {}
-        self._by_key: dict[tuple[Column, ...], dict[Cells, list[Row]]] = {}
+        self._by_key: dict[tuple[int, ...], dict[Cells, list[Row]]] = {}
         self._next_row_number = 0
 
     def __repr__(self) -> str:
@@ -77,9 +92,8 @@ class ScenarioTable:
         Raises:
             ScenarioError: No partition accepts the row.
         """
-        if not self.partitions:
+        if self.partition_by is None:
             return self
-        assert self.partition_by is not None
         value = cell(cells, self.partition_by)
         leaf = self._partition_by_value.get(value)
         if leaf is None:
@@ -95,45 +109,38 @@ class ScenarioTable:
         self.partitions[leaf.definition.name] = leaf
         self._partition_by_value |= dict.fromkeys(values, leaf)
 
-    def add_row(self, cells: Cells, writer: object) -> Row:
-        """Add a row that the open transaction `writer` inserts, and return the row."""
-        row = self.rows[self._next_row_number] = Row(self._next_row_number, None, cells, writer)
+    def add_row(self) -> Row:
+        """Add a row that does not exist yet for any transaction, and return the row."""
+        row = self.rows[self._next_row_number] = Row(self._next_row_number, [None])
         self._next_row_number += 1
-        self.index_row(row)
         return row
 
-    def release_keys(self, keys: Iterable[tuple[tuple[Column, ...], Cells]]) -> None:
-        """Remove keys from `key_reservations`, so that other transactions can write the keys."""
-        for key in keys:
-            self.key_reservations.pop(key, None)
-
-    def index_row(self, row: Row) -> None:
-        """Add a row to the key indexes, under its current key values."""
-        if row.current is not None:
+    def write_row(self, row: Row, cells: Cells | None, writer: object) -> None:
+        """Add a version that the open transaction `writer` writes; None deletes the row."""
+        row.versions.append(cells)
+        row.writer = writer
+        if cells is not None:
             for key in self.definition.unique_keys:
-                rows = self._key_index(key).setdefault(key_values(row.current, key), [])
+                rows = self._key_index(key).setdefault(key_values(cells, key), [])
                 if row not in rows:
                     rows.append(row)
 
-    def find_rows(self, key: tuple[Column, ...], values: Cells) -> list[Row]:
-        """Return the rows whose current or committed cells have the values `values` in the columns `key`."""
+    def find_rows(self, key: Key, values: Cells) -> list[Row]:
+        """Return the rows of which any version has the values `values` in the columns `key`."""
         rows = self._key_index(key).get(values, [])
-        rows[:] = [row for row in rows if any(key_values(state, key) == values for state in _versions(row))]
+        rows[:] = [row for row in rows if row.has_key(key, values)]
         return list(rows)
 
-    def _key_index(self, key: tuple[Column, ...]) -> dict[Cells, list[Row]]:
-        if key not in self._by_key:
-            made = self._by_key[key] = {}
+    def _key_index(self, key: Key) -> dict[Cells, list[Row]]:
+        numbers = tuple(column.number for column in key)
+        if numbers not in self._by_key:
+            made = self._by_key[numbers] = {}
             for row in self.rows.values():
-                for values in {key_values(state, key) for state in _versions(row)}:
+                for values in {key_values(cells, key) for cells in row.versions if cells is not None}:
                     made.setdefault(values, []).append(row)
-        return self._by_key[key]
+        return self._by_key[numbers]
 
 
-def _versions(row: Row) -> Iterator[Cells]:
-    return (state for state in (row.current, row.committed) if state is not None)
-
-
-def key_values(cells: Cells, key: tuple[Column, ...]) -> Cells:
+def key_values(cells: Cells, key: Key) -> Cells:
     """Return the values of a row in the columns of a key."""
     return tuple(cell(cells, column) for column in key)

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+import msgspec
+
 from pgoutput._roles import has_role, is_transactional
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import LogicalMessage, Message, MessageFlag, TruncateOption
+from pgoutput.synth.column_types import TypeRegistry
 from pgoutput.synth.ddl import alter_definition
-from pgoutput.synth.heap_access import HeapAccess, Undo
+from pgoutput.synth.heap_access import CommitEffects, HeapAccess, Undo
 from pgoutput.synth.table_definition import Cells
 from pgoutput.synth.tables import Row, ScenarioTable
-from pgoutput.synth.transaction_manager import TransactionManager
 from pgoutput.synth.wal import (
     Invalidation,
     MultiInsert,
@@ -23,6 +25,7 @@ from pgoutput.synth.wal import (
     RowChange,
     TransactionEnd,
     TruncateRecord,
+    WriteAheadLog,
     cells_size,
     payload_size,
 )
@@ -32,6 +35,17 @@ _MAX_GID_BYTES: Final = 199
 """Maximum length of a gid in bytes (GIDSIZE less the terminating zero byte)."""
 
 
+class Database(msgspec.Struct, frozen=True, eq=False):
+    """What the transactions of a scenario share."""
+
+    wal: WriteAheadLog
+    types: TypeRegistry
+    commits: list[CommitEffects] = []
+    """The effects of each commit, in commit order."""
+    prepared: dict[str, Transaction] = {}
+    """The prepared transactions by gid."""
+
+
 class TransactionScope(ABC):
     """Base class of `Transaction` and `Savepoint`, with the operations that both support.
 
@@ -39,12 +53,9 @@ class TransactionScope(ABC):
     """
 
     def __init__(
-        self,
-        manager: TransactionManager,
-        parent: TransactionScope | None,
-        origin: ReplicationOrigin | None,
+        self, database: Database, parent: TransactionScope | None, origin: ReplicationOrigin | None
     ) -> None:
-        self._manager = manager
+        self._database = database
         self._parent = parent
         self._origin = origin
         self._top: TransactionScope = self if parent is None else parent._top
@@ -74,7 +85,7 @@ class TransactionScope(ABC):
         if not self._assigned_xid:
             if self._parent is not None:
                 assert self._parent.xid  # a parent gets its xid first (AssignTransactionId)
-            self._assigned_xid = self._manager.wal.next_xid()
+            self._assigned_xid = self._database.wal.next_xid()
         return self._assigned_xid
 
     def insert(
@@ -113,7 +124,7 @@ class TransactionScope(ABC):
         try:
             for values in rows:
                 leaf, cells = self._new_row(table, values)
-                self._undo.append(self._access.insert_row(leaf, cells))
+                self._undo.append(self._access.write_row(leaf, None, cells))
                 inserted.setdefault(leaf, []).append(cells)
         except ScenarioError:
             self._undo_from(first)
@@ -150,13 +161,13 @@ class TransactionScope(ABC):
         new = leaf.definition.fill_row(old, given)
         target = table.partition_for(new) if table.partitions else leaf
         leaf.definition.check_replica_identity("update")
-        self._access.lock_row_exclusive(target)
-        self._undo.append(self._access.reserve_keys(target, new, row))
+        self._access.lock(target)
+        self._access.check_keys(target, new, row)
         if target is not leaf:
             self._delete(leaf, row, old)
             self._insert(target, new)
             return
-        self._undo.append(self._access.replace_row(leaf, row, new))
+        self._undo.append(self._access.write_row(leaf, row, new))
         self._write_row(leaf, old, new, frozenset(leaf.definition.column(name).number for name in given))
 
     def delete(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
@@ -193,7 +204,7 @@ class TransactionScope(ABC):
             raise ScenarioError("truncate needs at least one table")
         leaves = [leaf for table in tables for leaf in table.leaves()]
         named = dict.fromkeys(one for table in tables for one in (table, *table.leaves()))
-        self._access.lock_access_exclusive(*leaves)
+        self._access.lock(*leaves, exclusive=True)
         # A table with new files is truncated in place; only its indexes are rebuilt (heap_truncate_one_rel).
         emptied = [leaf for leaf in leaves if leaf.truncated_in is not self or leaf.definition.unique_keys]
         if emptied:
@@ -238,11 +249,11 @@ class TransactionScope(ABC):
             raise ScenarioError(
                 f"{table.definition.full_name}: cannot alter a partitioned table or a partition"
             )
-        before, types = table.definition, self._manager.types
+        before, types = table.definition, self._database.types
         after = alter_definition(
             before, types, add or {}, drop, rename or {}, retype or {}, name, replica_identity
         )
-        self._access.lock_access_exclusive(table)
+        self._access.lock(table, exclusive=True)
         if after == before:
             return
         retyped = [column for column in after.columns if column.name in (retype or ())]
@@ -286,7 +297,7 @@ class TransactionScope(ABC):
             ScenarioError: Another savepoint directly inside this transaction or savepoint is open.
         """
         self._open()
-        self._open_savepoint = Savepoint(self._manager, self, self._origin)
+        self._open_savepoint = Savepoint(self._database, self, self._origin)
         return self._open_savepoint
 
     def rollback(self) -> None:
@@ -312,7 +323,7 @@ class TransactionScope(ABC):
         if self._open_savepoint is not None and not self._open_savepoint.ended:
             raise ScenarioError("a savepoint is open; use it, or release it or roll it back first")
         for table in tables:
-            if getattr(table, "owner", None) is not self._manager:
+            if getattr(table, "owner", None) is not self._database:
                 raise ScenarioError(
                     f"{table!r} is not a table of this scenario; pass a result of its method `table`"
                 )
@@ -322,21 +333,21 @@ class TransactionScope(ABC):
             self._undo.pop()()
 
     def _new_row(self, table: ScenarioTable, values: Mapping[str, Any]) -> tuple[ScenarioTable, Cells]:
-        """Return the table or partition for a new row, and the row's cells; reserve the row's keys."""
+        """Return the table or partition for a new row, and the row's cells, after checking its keys."""
         cells = table.definition.fill_row((), table.definition.to_texts(values))
         leaf = table.partition_for(cells)
-        self._access.lock_row_exclusive(leaf)
-        self._undo.append(self._access.reserve_keys(leaf, cells))
+        self._access.lock(leaf)
+        self._access.check_keys(leaf, cells)
         return leaf, cells
 
     # WAL records
 
     def _insert(self, leaf: ScenarioTable, cells: Cells) -> None:
-        self._undo.append(self._access.insert_row(leaf, cells))
+        self._undo.append(self._access.write_row(leaf, None, cells))
         self._write_row(leaf, None, cells, frozenset())
 
     def _delete(self, leaf: ScenarioTable, row: Row, old: Cells) -> None:
-        self._undo.append(self._access.replace_row(leaf, row, None))
+        self._undo.append(self._access.write_row(leaf, row, None))
         self._write_row(leaf, old, None, frozenset())
 
     def _write_row(
@@ -353,10 +364,10 @@ class TransactionScope(ABC):
         )
 
     def _log(self, kind: Any, size: int, **fields: Any) -> None:
-        self._manager.wal.write(kind, size, xid=self.xid, top=self._top.xid, origin=self._origin, **fields)
+        self._database.wal.write(kind, size, xid=self.xid, top=self._top.xid, origin=self._origin, **fields)
 
     def _log_end(self, kind: str, **fields: Any) -> TransactionEnd:
-        return self._manager.wal.write(
+        return self._database.wal.write(
             TransactionEnd,
             32,
             xid=self._assigned_xid,
@@ -401,7 +412,7 @@ class Transaction(TransactionScope):
         """Commit the transaction (COMMIT)."""
         self._open()
         if self._assigned_xid:
-            self._manager.commits.append(self._access.commit(self._log_end("commit")))
+            self._database.commits.append(self._access.commit(self._log_end("commit")))
         self._close()
 
     def prepare(self, gid: str) -> None:
@@ -415,8 +426,10 @@ class Transaction(TransactionScope):
         self._open()
         if not gid or "\0" in gid or not is_utf8(gid) or len(gid.encode()) > _MAX_GID_BYTES:
             raise ScenarioError(f"a gid must have 1 to {_MAX_GID_BYTES} bytes of UTF-8 without zero bytes")
+        if gid in self._database.prepared:
+            raise ScenarioError(f"transaction identifier {gid!r} is already in use")
         assert self.xid  # assigned even if the transaction is empty (PrepareTransaction)
-        self._manager.add_prepared(gid, self)
+        self._database.prepared[gid] = self
         self.prepared = self._log_end("prepare", gid=gid)
         self.ended = True
 
@@ -431,7 +444,7 @@ class Transaction(TransactionScope):
             kind, gid=prepare.gid, prepare_time=prepare.time, prepare_end_lsn=prepare.end_lsn
         )
         if kind == "commit_prepared":
-            self._manager.commits.append(self._access.commit(record))
+            self._database.commits.append(self._access.commit(record))
         else:
             self._undo_from(0)
         self._close()
