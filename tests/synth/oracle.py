@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from pgoutput import envelope
 from pgoutput.messages import Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.synth import StreamOptions, programs
+from pgoutput.synth import StreamOptions
 from pgoutput.synth.programs import LABELS, Program, Step, TableDefinition, Values
 from pgoutput.wire import parse_lsn
 from tests.server import Server
@@ -143,61 +143,63 @@ class _Run:
     def do(self, step: Step) -> None:
         connection = self._slots[step.connection]
         match step:
-            case programs.Begin(slot, origin, lsn):
+            case Step(slot, "db.transaction", options=options):
+                origin = options.get("origin")
                 self._set_origin(slot, origin)
                 connection.execute("BEGIN")
                 if origin is not None:
-                    self._set_origin_lsn(connection, lsn)
+                    self._set_origin_lsn(connection, options["origin_lsn"])
                 self._depth[slot] = 0
-            case programs.End(_, commit):
-                with self._stopped_walsender():
-                    connection.execute("COMMIT" if commit else "ROLLBACK")
-            case programs.Savepoint(slot):
-                self._depth[slot] += 1
-                connection.execute(f"SAVEPOINT s{self._depth[slot]}")
-            case programs.EndSavepoint(slot, release):
+            case Step(slot, "release" | "rollback") if self._depth[slot]:
                 point = f"SAVEPOINT s{self._depth[slot]}"
-                if not release:
+                if step.method == "rollback":
                     connection.execute(f"ROLLBACK TO {point}")
                 connection.execute(f"RELEASE {point}")
                 self._depth[slot] -= 1
-            case programs.Prepare(slot, gid):
+            case Step(_, "commit" | "rollback"):
+                with self._stopped_walsender():
+                    connection.execute(step.method)
+            case Step(slot, "savepoint"):
+                self._depth[slot] += 1
+                connection.execute(f"SAVEPOINT s{self._depth[slot]}")
+            case Step(slot, "prepare", arguments=(gid,)):
                 self._prepared_origin[gid] = self._origins.get(slot)
                 connection.execute(f"PREPARE TRANSACTION '{self._name} {gid}'")
-            case programs.EndPrepared(slot, gid, commit):
+            case Step(slot, "db.commit_prepared" | "db.rollback_prepared", arguments=(gid,)):
                 self._set_origin(slot, self._prepared_origin[gid])
                 if self._prepared_origin[gid] is not None:
                     self._set_origin_lsn(connection, 16)
-                verb = "COMMIT" if commit else "ROLLBACK"
+                verb = step.method.removeprefix("db.").replace("_", " ")
                 with self._stopped_walsender():
-                    connection.execute(f"{verb} PREPARED '{self._name} {gid}'")
-            case programs.Insert(_, table, values):
+                    connection.execute(f"{verb} '{self._name} {gid}'")
+            case Step(_, "insert", (table,), (values,)):
                 columns, texts = ", ".join(values), ", ".join(map(_literal, values.values()))
                 self._one(
                     connection, f"INSERT INTO {self._table(connection, table)} ({columns}) VALUES ({texts})"
                 )
-            case programs.Copy(_, table, rows):
+            case Step(_, "copy", (table,), (rows,)):
                 columns = ", ".join(rows[0])
                 command = f"COPY {self._table(connection, table)} ({columns}) FROM STDIN"
                 with connection.cursor() as cursor, cursor.copy(command) as copy:
                     for values in rows:
                         copy.write_row(tuple(values.values()))
-            case programs.Update(_, table, where, values):
+            case Step(_, "update", (table,), (where,), values):
                 assigned = ", ".join(f"{name} = {_literal(text)}" for name, text in values.items())
                 row = self._row(connection, table, where)
                 self._one(connection, f"UPDATE {self._table(connection, table)} SET {assigned} {row}")
-            case programs.Delete(_, table, where):
+            case Step(_, "delete", (table,), (where,)):
                 self._one(
                     connection,
                     f"DELETE FROM {self._table(connection, table)} {self._row(connection, table, where)}",
                 )
-            case programs.Truncate(_, tables, cascade, restart):
+            case Step(_, "truncate", tables, options=options):
                 named = ", ".join(self._table(connection, table) for table in tables)
-                identity = "RESTART IDENTITY" if restart else ""
-                connection.execute(f"TRUNCATE {named} {identity} {'CASCADE' if cascade else ''}")
-            case programs.Alter(_, table, changes):
+                identity = "RESTART IDENTITY" if "restart_identity" in options else ""
+                connection.execute(f"TRUNCATE {named} {identity} {'CASCADE' if 'cascade' in options else ''}")
+            case Step(_, "alter", (table,), options=changes):
                 self._alter(connection, table, changes)
-            case programs.Emit(_, transactional, prefix, content):
+            case Step(_, "message" | "db.message", arguments=(prefix, content)):
+                transactional = step.method == "message"
                 one = connection if transactional else self._control
                 one.execute("SELECT pg_logical_emit_message(%s, %s, %s)", [transactional, prefix, content])
         self._wait()

@@ -8,14 +8,15 @@ import pytest
 
 from pgoutput import messages
 from pgoutput.messages import XLogData
-from pgoutput.synth import Scenario, programs
-from pgoutput.synth.programs import Program, TableDefinition, run_program
+from pgoutput.synth import Scenario
+from pgoutput.synth.programs import Program, Step, TableDefinition, run_program
 from tests.synth.compare import MODES, compare, running_oracle
 from tests.synth.normalize import normalize
 from tests.synth.oracle import FLUSH, Oracle
 
 PROGRAMS = 50
 """Number of random sequences of operations that are compared in each mode; `make oracle` runs 1,000."""
+BEGIN, COMMIT = Step(0, "db.transaction"), Step(0, "commit")
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +36,11 @@ def test_random_programs_give_the_same_stream_as_a_server(oracle: Oracle, mode: 
 
 
 def test_the_comparison_detects_a_difference(oracle: Oracle) -> None:
-    insert = programs.Insert(0, "s.t", {"id": "1"})
+    insert = Step(0, "insert", ("s.t",), ({"id": "1"},))
     table = TableDefinition(name="s.t", columns={"id": "int4 key"})
-    program = Program((), {}, (table,), (programs.Begin(0), insert, programs.End(0, True)))
+    program = Program((), {}, (table,), (BEGIN, insert, COMMIT))
     other = Scenario(proto_version=1)
-    run_program(other, Program((), {}, (table,), (programs.Begin(0), programs.End(0, True))))
+    run_program(other, Program((), {}, (table,), (BEGIN, COMMIT)))
     sent = normalize(
         oracle.play(program, other.options, False), other.options, namespace=oracle.schema, ignored=FLUSH
     )
@@ -54,13 +55,13 @@ def test_only_large_transactions_are_streamed(oracle: Oracle) -> None:
     """The scenario and the server stream transactions larger than logical_decoding_work_mem = 64 kB."""
     large = "x" * 100_000
     steps = [
-        *(programs.Begin(0), programs.Insert(0, "s.t", {"id": "1", "v": "small"}), programs.End(0, True)),
-        *(programs.Begin(0), programs.Insert(0, "s.t", {"id": "2", "v": large})),
-        *(programs.Update(0, "s.t", {"id": "1"}, {"v": "still small"}), programs.End(0, True)),
+        *(BEGIN, Step(0, "insert", ("s.t",), ({"id": "1", "v": "small"},)), COMMIT),
+        *(BEGIN, Step(0, "insert", ("s.t",), ({"id": "2", "v": large},))),
+        *(Step(0, "update", ("s.t",), ({"id": "1"},), {"v": "still small"}), COMMIT),
         *(
-            programs.Begin(0),
-            programs.Insert(0, "s.t", {"id": "3", "v": "small again"}),
-            programs.End(0, True),
+            BEGIN,
+            Step(0, "insert", ("s.t",), ({"id": "3", "v": "small again"},)),
+            COMMIT,
         ),
     ]
     table = TableDefinition(name="s.t", columns={"id": "int4 key", "v": "text"})

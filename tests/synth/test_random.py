@@ -15,7 +15,7 @@ from pgoutput.messages import XLogData
 from pgoutput.stream import Tables
 from pgoutput.stream.check import Checker, CheckOptions, check
 from pgoutput.synth import Scenario
-from pgoutput.synth.programs import Alter, Program, Truncate
+from pgoutput.synth.programs import Program
 from pgoutput.testing import FAULTS, Stream
 from tests.synth.random_scenarios import OPTION_SETS, random_scenario
 from tests.synth.text_reader import TextReader
@@ -75,7 +75,7 @@ def test_streams_of_each_server_violate_no_rule_and_lead_to_the_expected_rows(se
             tags = b"".join(data[:1] for data in stream.messages)
             empty += len(re.findall(b"BO?C", tags))
             assert server >= 11 or b"T" not in tags
-            if not any(isinstance(step, Alter | Truncate) for step in program.steps):
+            if not any(step.method in ("alter", "truncate") for step in program.steps):
                 tables, names = Tables(), complete_tables(db, program)
                 for done in TextReader(options).transactions(sent(db)):
                     tables.apply(done)
@@ -110,7 +110,7 @@ def without_alter_table() -> Iterator[tuple[Scenario, Program]]:
     """Yield random scenarios without ALTER TABLE, whose effect on existing rows a stream does not show."""
     for seed in range(1_000):
         db, program = random_scenario(seed)
-        if not any(isinstance(step, Alter) for step in program.steps):
+        if not any(step.method == "alter" for step in program.steps):
             yield db, program
 
 

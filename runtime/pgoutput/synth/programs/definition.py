@@ -9,11 +9,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pgoutput.messages import Message
-from pgoutput.synth import transaction as transactions
 from pgoutput.synth.scenario import Scenario
 from pgoutput.synth.tables import ScenarioTable
-from pgoutput.synth.transaction import Transaction, TransactionScope
+from pgoutput.synth.transaction import TransactionScope
 
 Values: TypeAlias = dict[str, str | None]
 """Column values in text format, by column name; None is NULL."""
@@ -23,149 +21,30 @@ class TableDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """Definition of a table in a program: the arguments of `Scenario.table`."""
 
     name: str
-    """Name of the table with its schema."""
     columns: dict[str, str]
-    """Column types by column name, with the suffix " key" for columns of the primary key."""
     replica_identity: str | tuple[str, ...] = "default"
-    """Replica identity: default, full, nothing, or the columns of a unique index."""
     published: bool = True
-    """Whether the publication contains the table."""
     column_list: tuple[str, ...] | None = None
-    """Names of the published columns, or None for all columns."""
     where: tuple[str, str, str] | None = None
-    """Row filter as column, operator and value, or None to publish all rows."""
     partition_by: str | None = None
-    """Name of the partition key column, or None if the table is not partitioned."""
     partitions: dict[str, tuple[str, ...]] | None = None
-    """Values of the partition key by name of the partition, or None if the table is not partitioned."""
     generated: dict[str, str] | None = None
-    """Stored generated columns: for each one, the column whose value it has; None for no such columns."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A step of a program: one database operation on one connection."""
+    """A database operation on one connection, as a method call: `Step(0, "insert", ("s.t",), (values,))`."""
 
     connection: int
-    """Number of the connection that executes the step."""
-
-
-class Begin(Step, frozen=True):
-    """Step that executes BEGIN, with an optional replication origin."""
-
-    origin: str | None = None
-    """Name of the replication origin, or None."""
-    origin_lsn: int = 0
-    """LSN of the transaction's commit on the origin node; 0 without a replication origin."""
-
-
-class End(Step, frozen=True):
-    """Step that executes COMMIT or ROLLBACK."""
-
-    commit: bool
-    """True for COMMIT, False for ROLLBACK."""
-
-
-class Savepoint(Step, frozen=True):
-    """Step that executes SAVEPOINT and so begins a subtransaction."""
-
-
-class EndSavepoint(Step, frozen=True):
-    """Step that executes RELEASE SAVEPOINT, or ROLLBACK TO SAVEPOINT and then RELEASE SAVEPOINT."""
-
-    release: bool
-    """True to keep the changes of the subtransaction, False to roll back to the savepoint."""
-
-
-class Prepare(Step, frozen=True):
-    """Step that executes PREPARE TRANSACTION."""
-
-    gid: str
-    """Global transaction identifier."""
-
-
-class EndPrepared(Step, frozen=True):
-    """Step that commits or rolls back a prepared transaction, on the connection that prepared it."""
-
-    gid: str
-    """Global transaction identifier."""
-    commit: bool
-    """True for COMMIT PREPARED, False for ROLLBACK PREPARED."""
-
-
-class Insert(Step, frozen=True):
-    """Step that inserts one row (INSERT)."""
-
-    table: str
-    """Name of the table, as in `TableDefinition.name`."""
-    values: Values
-    """Values of the row, by column name."""
-
-
-class Copy(Step, frozen=True):
-    """Step that inserts several rows together (COPY)."""
-
-    table: str
-    """Name of the table, as in `TableDefinition.name`."""
-    rows: tuple[Values, ...]
-    """Values of each row, by column name; all rows have values of the same columns."""
-
-
-class Update(Step, frozen=True):
-    """Step that updates one row (UPDATE)."""
-
-    table: str
-    """Name of the table, as in `TableDefinition.name`."""
-    where: Values
-    """Key values that identify the row, by column name."""
-    values: Values
-    """New values of the changed columns, by column name."""
-
-
-class Delete(Step, frozen=True):
-    """Step that deletes one row (DELETE)."""
-
-    table: str
-    """Name of the table, as in `TableDefinition.name`."""
-    where: Values
-    """Key values that identify the row, by column name."""
-
-
-class Truncate(Step, frozen=True):
-    """Step that executes TRUNCATE for one or more tables."""
-
-    tables: tuple[str, ...]
-    """Names of the tables, as in `TableDefinition.name`."""
-    cascade: bool
-    """Whether the option CASCADE is given."""
-    restart_identity: bool
-    """Whether the option RESTART IDENTITY is given."""
-
-
-class Alter(Step, frozen=True):
-    """Step that executes ALTER TABLE for one table."""
-
-    table: str
-    """Name of the table, as in `TableDefinition.name`."""
-    changes: dict[str, Any]
-    """Keyword arguments of `pgoutput.synth.TransactionScope.alter`."""
-
-
-class Emit(Step, frozen=True):
-    """Step that writes a logical message (pg_logical_emit_message)."""
-
-    transactional: bool
-    """Whether the logical message is part of the transaction."""
-    prefix: str
-    """Prefix of the logical message."""
-    content: str
-    """Content of the logical message."""
-
-
-class Payload(Step, frozen=True):
-    """Step that emits a message of the role `payload`. Servers have no statement for it."""
-
-    message: Message
-    """The message."""
+    """Number of the connection that executes the operation."""
+    method: str
+    """Method of the innermost `TransactionScope` of the connection, such as `insert`. With the prefix `db.`:
+    method of the scenario, `db.transaction`, `db.commit_prepared`, `db.rollback_prepared` or `db.message`."""
+    tables: tuple[str, ...] = ()
+    """Names of the tables that are the first arguments, as in `TableDefinition.name`."""
+    arguments: tuple[Any, ...] = ()
+    """The other positional arguments, such as `Values`."""
+    options: dict[str, Any] = {}
+    """The keyword arguments."""
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -176,9 +55,7 @@ class Program(msgspec.Struct, frozen=True):
     domains: dict[str, str]
     """Base types of the domains, by name of the domain."""
     tables: tuple[TableDefinition, ...]
-    """Definitions of the tables."""
     steps: tuple[Step, ...]
-    """Database operations in the order of their execution."""
 
 
 class ProgramRunner:
@@ -221,57 +98,26 @@ class ProgramRunner:
         Raises:
             ScenarioError: The scenario rejects the step and is unchanged.
         """
+        connection, scopes = step.connection, self.open.get(step.connection, [])
+        target: Any = self.scenario if step.method.startswith("db.") else scopes[-1]
+        tables = (self.tables[name] for name in step.tables)
+        result = getattr(target, step.method.removeprefix("db."))(*tables, *step.arguments, **step.options)
         match step:
-            case Begin(connection, origin, lsn):
-                self.open[connection] = [self.scenario.transaction(origin=origin, origin_lsn=lsn)]
-            case End(connection, commit):
-                transaction = self._transaction(connection)
-                transaction.commit() if commit else transaction.rollback()
-                del self.open[connection]
-            case Savepoint(connection):
-                self.open[connection].append(self.open[connection][-1].savepoint())
-            case EndSavepoint(connection, release):
-                point = self.open[connection].pop()
-                assert isinstance(point, transactions.Savepoint)
-                point.release() if release else point.rollback()
-            case Prepare(connection, gid):
-                self._transaction(connection).prepare(gid)
+            case Step(method="db.transaction" | "savepoint"):
+                self.open[connection] = [*scopes, result]
+            case Step(method="db.commit_prepared" | "db.rollback_prepared", arguments=(gid,)):
+                del self.prepared[gid]
+            case Step(method="prepare", arguments=(gid,)):
                 self.prepared[gid] = connection
                 del self.open[connection]
-            case EndPrepared(_, gid, commit):
-                end = self.scenario.commit_prepared if commit else self.scenario.rollback_prepared
-                end(gid)
-                del self.prepared[gid]
-            case Insert(connection, table, values):
-                self.open[connection][-1].insert(self.tables[table], values)
-            case Copy(connection, table, rows):
-                self.open[connection][-1].copy(self.tables[table], rows)
-            case Update(connection, table, where, values):
-                self.open[connection][-1].update(self.tables[table], where, **values)
-            case Delete(connection, table, where):
-                self.open[connection][-1].delete(self.tables[table], where)
-            case Truncate(connection, tables, cascade, restart):
-                named = [self.tables[table] for table in tables]
-                self.open[connection][-1].truncate(*named, cascade=cascade, restart_identity=restart)
-            case Alter(connection, table, changes):
-                self.open[connection][-1].alter(self.tables[table], **changes)
+            case Step(method="commit" | "release" | "rollback"):
+                scopes.pop()
+                if not scopes:
+                    del self.open[connection]
+            case Step(method="alter", tables=(table,), options=changes):
                 declared = self._declared[table]
                 declared |= changes.get("add", {}) | changes.get("retype", {})
-                for old, new in changes.get("rename", {}).items():
-                    declared[new] = declared[old]
-            case Emit(connection, True, prefix, content):
-                self.open[connection][-1].message(prefix, content)
-            case Emit(_, False, prefix, content):
-                self.scenario.message(prefix, content)
-            case Payload(connection, message):
-                self.open[connection][-1].payload(message)
-            case _:
-                raise TypeError(f"{step!r} is not a step of a program")
-
-    def _transaction(self, connection: int) -> Transaction:
-        transaction = self.open[connection][0]
-        assert isinstance(transaction, Transaction)
-        return transaction
+                declared |= {new: declared[old] for old, new in changes.get("rename", {}).items()}
 
 
 def run_program(scenario: Scenario, program: Program) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -10,7 +10,6 @@ import msgspec
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Message, ReplicaIdentity
-from pgoutput.synth.programs import definition as programs
 from pgoutput.synth.programs.definition import Program, ProgramRunner, Step, TableDefinition, Values
 from pgoutput.synth.scenario import FIRST_WITH_GENERATED_COLUMNS, FIRST_WITH_ROW_FILTERS, Scenario
 from pgoutput.synth.table_definition import Column
@@ -72,6 +71,8 @@ _MAX_TABLES: Final = 3
 _MAX_COLUMNS: Final = 4
 """Maximum number of random non-key columns of a table."""
 _MAX_COPIED_ROWS: Final = 3
+_MAX_ROWS: Final = 400
+"""Number of rows of a table at which steps delete rows instead of inserting rows."""
 _MAX_STEPS: Final = 60
 """Maximum number of random steps of a program, not counting the final steps that end open transactions."""
 
@@ -87,7 +88,14 @@ def generate_program(random: Random, scenario: Scenario, payloads: Sequence[Mess
         scenario: An empty scenario.
         payloads: Messages of the role `payload` for steps that emit one.
     """
-    program = define_program(tuple(_tables(random, scenario)))
+    kinds = [
+        kind for kind in _TABLE_KINDS for _ in range(kind.weight) if scenario.server >= kind.first_server
+    ]
+    tables: list[TableDefinition] = []
+    while len(tables) < _MAX_TABLES and not (tables and random.randint(0, _MAX_TABLES) == 0):
+        name = f"{SCHEMA}.t{len(tables)}"
+        tables.append(random.choice(kinds).define(random, name, _random_columns(random)))
+    program = _program(tables)
     steps = RandomSteps(random, ProgramRunner(scenario, program), payloads=payloads)
     for number in range(_MAX_STEPS):
         if number and random.randint(0, _MAX_STEPS) == 0:
@@ -97,9 +105,20 @@ def generate_program(random: Random, scenario: Scenario, payloads: Sequence[Mess
     return msgspec.structs.replace(program, steps=tuple(steps.done))
 
 
-def define_program(tables: tuple[TableDefinition, ...]) -> Program:
-    """Return a program without steps, whose tables may use the types `ENUM` and `DOMAIN`."""
-    return Program((ENUM,), {DOMAIN: "int4"}, tables, ())
+def program_of_all_kinds(random: Random, server: int) -> Program:
+    """Return a program without steps, with a table of each kind and columns of all types in `_VALUES`."""
+    types = list(_VALUES)
+    kinds = [kind for kind in _TABLE_KINDS if server >= kind.first_server]
+    return _program(
+        kind.define(
+            random, f"varied.{kind.name}", {f"c{i}": one for i, one in enumerate(types[number :: len(kinds)])}
+        )
+        for number, kind in enumerate(kinds)
+    )
+
+
+def _program(tables: Iterable[TableDefinition]) -> Program:
+    return Program((ENUM,), {DOMAIN: "int4"}, tuple(tables), ())
 
 
 class Operations(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,10 +192,10 @@ class RandomSteps:
         """Run the steps that end all open and prepared transactions."""
         for connection in tuple(self.runner.open):
             while len(self.runner.open[connection]) > 1:
-                self._run(programs.EndSavepoint(connection, True))
-            self._run(programs.End(connection, self._random.randint(0, 3) < 3))
-        for gid, connection in tuple(self.runner.prepared.items()):
-            self._run(programs.EndPrepared(connection, gid, self._random.randint(0, 3) < 3))
+                self._run(Step(connection, "release"))
+            self._run(self._end(connection, prepares=False))
+        for gid in tuple(self.runner.prepared):
+            self._run(self._end_prepared(gid))
 
     def _run(self, step: Step) -> Step | None:
         try:
@@ -194,40 +213,46 @@ class RandomSteps:
             return step
         idle = [gid for gid, connection in runner.prepared.items() if connection not in runner.open]
         if idle and random.randint(0, 1):
-            gid = random.choice(idle)
-            return programs.EndPrepared(runner.prepared[gid], gid, random.randint(0, 2) < 2)
+            return self._end_prepared(random.choice(idle))
         if random.randint(0, 9) == 9:
-            return programs.Emit(connection, False, "outside", "now")
+            return Step(connection, "db.message", (), ("outside", "now"))
         if self._origins and random.randint(0, 5) == 5:
-            return programs.Begin(connection, f"node_{connection}", random.randint(1, 1 << 40))
-        return programs.Begin(connection)
+            origin = {"origin": f"node_{connection}", "origin_lsn": random.randint(1, 1 << 40)}
+            return Step(connection, "db.transaction", options=origin)
+        return Step(connection, "db.transaction")
+
+    def _end_prepared(self, gid: str) -> Step:
+        method = "db.commit_prepared" if self._random.randint(0, 3) < 3 else "db.rollback_prepared"
+        return Step(self.runner.prepared[gid], method, (), (gid,))
 
     # Operations inside a transaction
 
     def _insert(self, connection: int) -> Step:
         name, table = self._table()
-        return programs.Insert(connection, name, self._values(name, _given_columns(table)))
+        if sum(len(leaf.rows) for leaf in table.leaves()) > _MAX_ROWS:
+            return self._delete(connection)
+        return Step(connection, "insert", (name,), (self._values(name, _given_columns(table)),))
 
     def _copy(self, connection: int) -> Step:
         name, table = self._table()
         columns = _given_columns(table)
-        rows = (self._values(name, columns) for _ in range(self._random.randint(1, _MAX_COPIED_ROWS)))
-        return programs.Copy(connection, name, tuple(rows))
+        rows = tuple(self._values(name, columns) for _ in range(self._random.randint(1, _MAX_COPIED_ROWS)))
+        return Step(connection, "copy", (name,), (rows,))
 
     def _update(self, connection: int) -> Step:
         name, table = self._table()
         where, columns = self._where(connection, table), _given_columns(table)
         chosen = [column for column in columns if self._random.randint(0, 2) == 2]
-        return programs.Update(connection, name, where, self._values(name, chosen or columns[-1:]))
+        return Step(connection, "update", (name,), (where,), self._values(name, chosen or columns[-1:]))
 
     def _delete(self, connection: int) -> Step:
         name, table = self._table()
-        return programs.Delete(connection, name, self._where(connection, table))
+        return Step(connection, "delete", (name,), (self._where(connection, table),))
 
     def _truncate(self, connection: int) -> Step:
         names = {self._table()[0] for _ in range(self._random.randint(1, 2))}
-        cascade, restart = (bool(self._random.randint(0, 1)) for _ in range(2))
-        return programs.Truncate(connection, tuple(sorted(names)), cascade, restart)
+        options = {name: True for name in ("cascade", "restart_identity") if self._random.randint(0, 1)}
+        return Step(connection, "truncate", tuple(sorted(names)), options=options)
 
     def _alter(self, connection: int) -> Step:
         name, table = self._table()
@@ -248,24 +273,26 @@ class RandomSteps:
                 "name": {"name": f"t{self._number}x"},
             }
             changes = possible[self._random.choice(self._alterations)]
-        return programs.Alter(connection, name, changes)
+        return Step(connection, "alter", (name,), options=changes)
 
     def _emit(self, connection: int) -> Step:
         prefix = self._random.choice(("", "prefix é"))
-        return programs.Emit(connection, self._random.randint(0, 3) < 3, prefix, "content")
+        method = "message" if self._random.randint(0, 3) < 3 else "db.message"
+        return Step(connection, method, (), (prefix, "content"))
 
     def _payload(self, connection: int) -> Step:
-        return programs.Payload(connection, self._random.choice(self._payloads))
+        return Step(connection, "payload", (), (self._random.choice(self._payloads),))
 
     def _savepoint(self, connection: int) -> Step:
-        return programs.Savepoint(connection)
+        return Step(connection, "savepoint")
 
-    def _end(self, connection: int) -> Step:
+    def _end(self, connection: int, *, prepares: bool = True) -> Step:
+        """Return a step that ends the innermost savepoint or the transaction, and may prepare it."""
         if len(self.runner.open[connection]) > 1:
-            return programs.EndSavepoint(connection, self._random.randint(0, 1) == 0)
-        if self._random.randint(0, 3) == 3:
-            return programs.Prepare(connection, f"gid {self._number}")
-        return programs.End(connection, self._random.randint(0, 3) < 3)
+            return Step(connection, "release" if self._random.randint(0, 1) == 0 else "rollback")
+        if prepares and self._random.randint(0, 3) == 3:
+            return Step(connection, "prepare", (), (f"gid {self._number}",))
+        return Step(connection, "commit" if self._random.randint(0, 3) < 3 else "rollback")
 
     # Tables and values
 
@@ -311,92 +338,66 @@ _KEY_VALUES: Final = {"text": "key {}", "uuid": "00000000-0000-0000-0000-{:012}"
 """Formats of key values, by declared type; others are numbers."""
 
 
-def _tables(random: Random, scenario: Scenario) -> Iterator[TableDefinition]:
-    kinds = [kind for kind in _TABLE_KINDS if scenario.server >= _FIRST_SERVERS.get(kind, 0)]
-    for number in range(_MAX_TABLES):
-        if number and random.randint(0, _MAX_TABLES) == 0:
-            return
-        name = f"{SCHEMA}.t{number}"
-        yield random.choice(kinds)(random, name)
-
-
-def _columns(random: Random) -> dict[str, str]:
+def _random_columns(random: Random) -> dict[str, str]:
     columns: dict[str, str] = {}
     while len(columns) < _MAX_COLUMNS and random.randint(0, _MAX_COLUMNS):
         columns[f"c{len(columns)}"] = random.choice(tuple(_VALUES))
     return columns
 
 
-def _keyed(random: Random, name: str) -> TableDefinition:
-    key = {"id": random.choice(_KEYS)}
-    if random.randint(0, 3) == 3:
-        key["part"] = "int2 key"
-    columns = key | _columns(random) if random.randint(0, 3) < 3 else _columns(random) | key
-    identity = random.choice(("default", "default", "full", "nothing"))
-    return TableDefinition(name=name, columns=columns, replica_identity=identity)
+class _TableKind(msgspec.Struct, frozen=True):
+    """A kind of table: possible types of its first columns, and possible options of `Scenario.table`."""
+
+    name: str
+    columns: Mapping[str, Sequence[str]]
+    options: Mapping[str, Sequence[Any]] = {}
+    weight: int = 1
+    """Relative frequency of the kind."""
+    first_server: int = 0
+    """First major version of PostgreSQL that can publish such tables."""
+
+    def define(self, random: Random, name: str, others: dict[str, str]) -> TableDefinition:
+        """Return a random table of the kind, which also has the columns `others`."""
+        columns = {column: random.choice(types) for column, types in self.columns.items()} | others
+        options = {option: random.choice(values) for option, values in self.options.items()}
+        if "hidden" in columns:
+            options["column_list"] = tuple(column for column in columns if column != "hidden")
+        if "partition_by" in options:
+            local = name.partition(".")[2]
+            options["partitions"] = {f"{local}_eu": ("eu",), f"{local}_us": ("us", "ca")}
+        return TableDefinition(name=name, columns=columns, **options)
 
 
-def _keyless(random: Random, name: str) -> TableDefinition:
-    columns = {"id": "int4"} | _columns(random)
-    return TableDefinition(
-        name=name, columns=columns, replica_identity=random.choice(("full", "full", "default"))
-    )
-
-
-def _indexed(random: Random, name: str) -> TableDefinition:
-    columns = {"id": "int8 key", "u": "text", "v": "int4"} | _columns(random)
-    return TableDefinition(name=name, columns=columns, replica_identity=random.choice((("u",), ("u", "v"))))
-
-
-def _filtered(random: Random, name: str) -> TableDefinition:
-    columns = {"id": "int4 key"} | _columns(random)
-    where = ("id", random.choice(("=", "<>", "<", "<=", ">", ">=")), random.choice(("0", "1", "3")))
-    return TableDefinition(
-        name=name, columns=columns, where=where, replica_identity=random.choice(("default", "full"))
-    )
-
-
-def _with_column_list(random: Random, name: str) -> TableDefinition:
-    columns = {"id": "int4 key", "hidden": "text"} | _columns(random)
-    return TableDefinition(name=name, columns=columns, column_list=tuple(c for c in columns if c != "hidden"))
-
-
-def _unpublished(random: Random, name: str) -> TableDefinition:
-    return TableDefinition(name=name, columns={"id": "int4 key"} | _columns(random), published=False)
-
-
-def _partitioned(random: Random, name: str) -> TableDefinition:
-    local = name.partition(".")[2]
-    return TableDefinition(
-        name=name,
-        columns={"id": "int4 key", "region": "text key"} | _columns(random),
-        replica_identity=random.choice(("default", "full")),
-        partition_by="region",
-        partitions={f"{local}_eu": ("eu",), f"{local}_us": ("us", "ca")},
-    )
-
-
-def _with_generated_column(random: Random, name: str) -> TableDefinition:
-    return TableDefinition(
-        name=name, columns={"id": "int4 key"} | _columns(random), generated={random.choice(("g", "z")): "id"}
-    )
-
-
+_IDENTITIES: Final = ("default", "default", "full", "nothing")
+_FILTERS: Final = [
+    ("id", operator, value) for operator in ("=", "<>", "<", "<=", ">", ">=") for value in "013"
+]
 _TABLE_KINDS: Final = (
-    _keyed,
-    _keyed,
-    _keyed,
-    _keyless,
-    _indexed,
-    _filtered,
-    _with_column_list,
-    _unpublished,
-    _partitioned,
-    _with_generated_column,
+    _TableKind("keyed", {"id": _KEYS}, {"replica_identity": _IDENTITIES}, weight=2),
+    _TableKind("lines", {"id": _KEYS, "part": ("int2 key",)}, {"replica_identity": _IDENTITIES}),
+    _TableKind("keyless", {"id": ("int4",)}, {"replica_identity": ("full", "full", "default")}),
+    _TableKind(
+        "indexed",
+        {"id": ("int8 key",), "u": ("text",), "v": ("int4",)},
+        {"replica_identity": (("u",), ("u", "v"))},
+    ),
+    _TableKind("unpublished", {"id": ("int4 key",)}, {"published": (False,)}),
+    _TableKind(
+        "partitioned",
+        {"id": ("int4 key",), "region": ("text key",)},
+        {"partition_by": ("region",), "replica_identity": ("default", "full")},
+    ),
+    _TableKind(
+        "generated",
+        {"id": ("int4 key",)},
+        {"generated": ({"g": "id"}, {"z": "id"})},
+        first_server=FIRST_WITH_GENERATED_COLUMNS,
+    ),
+    _TableKind(
+        "filtered",
+        {"id": ("int4 key",)},
+        {"where": _FILTERS, "replica_identity": ("default", "full")},
+        first_server=FIRST_WITH_ROW_FILTERS,
+    ),
+    _TableKind("listed", {"id": ("int4 key",), "hidden": ("text",)}, first_server=FIRST_WITH_ROW_FILTERS),
 )
-_FIRST_SERVERS: Final = {
-    _filtered: FIRST_WITH_ROW_FILTERS,
-    _with_column_list: FIRST_WITH_ROW_FILTERS,
-    _with_generated_column: FIRST_WITH_GENERATED_COLUMNS,
-}
-"""First major version of PostgreSQL that can publish a kind of table, by function; others: all versions."""

@@ -8,7 +8,7 @@ their rows. At the end of a window no transaction of the scenario is open or pre
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -18,64 +18,15 @@ from pgoutput._servers import first_server
 from pgoutput.messages import XLogData
 from pgoutput.stream import StreamDecoder, Transactions, encode_for
 from pgoutput.synth.expected_rows import published_rows
-from pgoutput.synth.programs import (
-    DOMAIN,
-    ENUM,
-    End,
-    Prepare,
-    ProgramRunner,
-    RandomSteps,
-    TableDefinition,
-    define_program,
-)
-from pgoutput.synth.scenario import (
-    FIRST_TO_PUBLISH_GENERATED,
-    FIRST_WITH_GENERATED_COLUMNS,
-    FIRST_WITH_ROW_FILTERS,
-    Scenario,
-)
+from pgoutput.synth.programs import ProgramRunner, RandomSteps, program_of_all_kinds
+from pgoutput.synth.scenario import FIRST_TO_PUBLISH_GENERATED, Scenario
 from pgoutput.synth.wal import WriteAheadLog
 from pgoutput.synth.workload.definition import Workload
 
 _WORK_MEM: Final = 1_000
 """logical_decoding_work_mem of the scenario, in bytes: some transactions are streamed, others are not."""
-_SCHEMA: Final = "varied"
 _KEYS: Final = 200
 """Number of distinct values of each key column."""
-
-_FULL: Final[dict[str, Any]] = {"replica_identity": "full"}
-_NOTHING: Final[dict[str, Any]] = {"replica_identity": "nothing"}
-_BY_INDEX: Final[dict[str, Any]] = {"replica_identity": ("u", "v")}
-_LISTED: Final[dict[str, Any]] = {"column_list": ("id", "since")}
-_FILTERED: Final[dict[str, Any]] = {"where": ("id", "<", str(_KEYS // 2))}
-_GENERATED: Final[dict[str, Any]] = {"generated": {"item": "id"}}
-_PARTITIONED: Final[dict[str, Any]] = {
-    "partition_by": "region",
-    "partitions": {"sales_eu": ("eu",), "sales_us": ("us", "ca")},
-}
-_TABLES: Final[tuple[tuple[int, TableDefinition], ...]] = tuple(
-    (first, TableDefinition(name=f"{_SCHEMA}.{name}", columns=columns, **others))
-    for first, name, columns, others in (
-        (0, "customers", {"id": "int8 key", "name": "text", "mood": ENUM, "moods": f"{ENUM}[]"}, {}),
-        (0, "orders", {"id": "uuid key", "line": "int2 key", "at": "timestamptz", "details": "jsonb"}, {}),
-        (0, "files", {"id": "text key", "scan": "bytea", "size": "numeric(12,2)"}, {}),
-        (0, "accounts", {"id": "int8 key", "u": "text", "v": "int4", "rating": DOMAIN}, _BY_INDEX),
-        (0, "prices", {"id": "int4 key", "price": "numeric(12,2)", "rating": DOMAIN}, _FULL),
-        (0, "audit", {"id": "int4", "what": "text", "mood": ENUM, "host": "inet"}, _FULL),
-        (0, "events", {"id": "int4 key", "kind": "varchar(8)", "day": "date", "tags": "text[]"}, _NOTHING),
-        (0, "sales", {"id": "int4 key", "region": "text key", "amount": "numeric"}, _PARTITIONED),
-        (0, "private", {"id": "int4 key", "note": "text"}, {"published": False}),
-        (FIRST_WITH_GENERATED_COLUMNS, "items", {"id": "int4 key", "price": "float4"}, _GENERATED),
-        (
-            FIRST_WITH_ROW_FILTERS,
-            "members",
-            {"id": "text key", "since": "timestamp", "code": "text"},
-            _LISTED,
-        ),
-        (FIRST_WITH_ROW_FILTERS, "readings", {"id": "int4 key", "value": "float8"}, _FILTERED | _FULL),
-    )
-)
-"""Tables of all kinds, each with the first major version of PostgreSQL that can publish it."""
 
 _ALTERATIONS: Final = ("add", "drop", "retype")
 """Kinds of ALTER TABLE after which the stream still determines the rows of the tables."""
@@ -105,12 +56,13 @@ class VariedTransactions:
             logical_decoding_work_mem=_WORK_MEM,
             seed=workload.seed,
         )
-        program = define_program(tuple(table for first, table in _TABLES if server >= first))
+        random = Random(str(workload.seed))
+        program = program_of_all_kinds(random, server)
         operations = workload.operations
         if server < first_server("truncate"):  # the stream would not show that the rows are gone
             operations = msgspec.structs.replace(operations, truncate=0)
         self._steps = RandomSteps(
-            Random(str(workload.seed)),
+            random,
             ProgramRunner(self._scenario, program),
             operations,
             keys=_KEYS,
@@ -131,7 +83,9 @@ class VariedTransactions:
     def run(self, count: int) -> list[XLogData]:
         """Run random steps until `count` transactions have ended, and return their messages."""
         while count:
-            count -= isinstance(self._steps.run(), End | Prepare)
+            before = len(self._steps.runner.open)
+            self._steps.run()
+            count -= len(self._steps.runner.open) < before
         return self._sent()
 
     def end_transactions(self) -> list[XLogData]:
