@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from pgoutput.replica import ReplicaTable, TableResult, replica_tables, replicate
+from pgoutput.replica import Dropped, ReplicaTable, TableResult, replica_tables, replicate
 from tests.recorder.lab import Lab
 from tests.replica.tables import row_texts
 
@@ -23,13 +23,14 @@ class Replica:
     def __init__(self, lab: Lab, target: Path, *, history: bool = False) -> None:
         self.lab, self.target, self.history = lab, target, history
 
-    def follow(self) -> list[str]:
+    def follow(self, dropped: Dropped = "keep") -> list[str]:
         """Apply the changes that were recorded since the last call; return the names of the tables."""
         results: list[TableResult] = []
         replicate(
             self.lab.folder,
             self.target,
             history=self.history,
+            dropped=dropped,
             report=lambda batch, applied: results.extend(applied),
         )
         assert not [one.error for one in results if one.error]

@@ -8,6 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pgoutput.spark import local_session
+from tests.recorder.conftest import lab, server
+
+__all__ = ["lab", "server", "session"]
 
 
 @pytest.fixture(scope="module")

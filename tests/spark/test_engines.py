@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pgoutput import replica
 from pgoutput.spark import PgoutputDataSource, local_session
 from pgoutput.spark import replicate as start_query
+from tests.recorder.lab import Lab
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables
 from tests.replica.test_replicate import copy_segments, versions
@@ -30,11 +34,26 @@ def session() -> Iterator[SparkSession]:
     session.stop()
 
 
-def with_spark(session: SparkSession, folder: Path, target: Path) -> None:
+def with_spark(session: SparkSession, folder: Path, target: Path, **options: Any) -> None:
     changes = (
         session.readStream.format("pgoutput").option("path", str(folder)).option("view", "batches").load()
     )
-    start_query(changes, target, trigger={"availableNow": True}).awaitTermination()
+    start_query(changes, target, trigger={"availableNow": True}, **options).awaitTermination()
+
+
+def test_a_dropped_table_is_put_aside(session: SparkSession, lab: Lab, tmp_path: Path) -> None:
+    folders = lab.folder, tmp_path / "lake"
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR ALL TABLES")
+    lab.record()
+    lab.run("INSERT INTO t VALUES (1)", "DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY)")
+    lab.record()
+    lab.run("INSERT INTO t VALUES (2)")
+    lab.record()
+    with_spark(session, *folders, recording=lab.folder, dropped="archive")
+    names = sorted(path.name for path in folders[1].glob("[!_]*"))
+    assert re.fullmatch(r"public\.t public\.t@\d+-\d{4}-\d\d-\d\d", " ".join(names))
+    rows = [DeltaTable(str(folders[1] / name)).to_pyarrow_table()["id"].to_pylist() for name in names]
+    assert rows == [[2], [1]]
 
 
 @pytest.mark.parametrize("spark_first", [False, True])

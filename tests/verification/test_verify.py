@@ -63,6 +63,22 @@ SAMPLED_SINCE = {"xid8": 13, "pg_snapshot": 13, "jsonpath": 12, "numeric": 14, "
 """First major version whose server accepts and returns all samples of a type."""
 
 
+def test_a_table_that_is_not_published_any_more_is_not_equal(replica: Replica) -> None:
+    """A dropped table is no table of the source; the replica has marked it."""
+    lab = replica.lab
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
+    lab.run("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)")
+    replica.replicate()
+    assert replica.unequal() == []
+    lab.run("ALTER TABLE t SET UNLOGGED", "DROP TABLE u")
+    (left, gone) = replica.unequal()
+    assert (left.table, gone.table) == ("public.t", "public.u")
+    assert "do not have it any more" in left.error
+    while replica.table("u").dropped is None:
+        replica.replicate()
+    assert [one.table for one in replica.unequal()] == ["public.t"]
+
+
 def test_values_of_all_types_are_equal(replica: Replica) -> None:
     """Also arrays, ranges, domains, enums, composites, generated columns and values that Arrow lacks."""
     lab = replica.lab

@@ -16,6 +16,7 @@ from pgoutput.recorder import (
     Stopped,
     Stored,
     TableComplete,
+    TableDropped,
     TableIncomplete,
     TableNotCopied,
 )
@@ -64,7 +65,7 @@ class RecorderMetrics:
                 metrics.add("pgoutput_recorder_errors_total", 1, "connection")
             case TableNotCopied():
                 metrics.add("pgoutput_recorder_errors_total", 1, "copy")
-            case TableIncomplete() | TableComplete():
+            case TableIncomplete() | TableComplete() | TableDropped():
                 self._incomplete.discard(event.table)
                 if isinstance(event, TableIncomplete):
                     self._incomplete.add(event.table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -41,6 +41,13 @@ def replicate(
         bool,
         typer.Option("--strict", help="Refuse a recording that lacks rows of a table, with exit code 2."),
     ] = False,
+    dropped: Annotated[
+        Literal["keep", "archive", "drop"],
+        typer.Option(
+            help="What happens to the table of a relation that was dropped on the server: it is marked, its "
+            "folder is also renamed, or it is removed."
+        ),
+    ] = "keep",
     spark: Annotated[
         bool,
         typer.Option("--spark", help="Start Spark on this machine, which applies tables in parallel."),
@@ -86,6 +93,7 @@ def replicate(
         follow=follow,
         history=history,
         strict=strict,
+        dropped=dropped,
         checkpoint=checkpoint,
         output=output,
         tables=table or (),

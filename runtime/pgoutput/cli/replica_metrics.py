@@ -47,9 +47,11 @@ class ReplicaMetrics:
         if result.changes:
             metrics.set("pgoutput_replica_table_applied_timestamp_seconds", time.time(), table)
         (self._failed.add if result.error else self._failed.discard)(result.oid)
-        if result.may_differ or result.oid in self._may_differ:  # rows that were copied again make it equal
+        if (
+            result.may_differ or result.dropped or result.oid in self._may_differ
+        ):  # rows that were copied again make it equal
             known = replica_table(self._target, result.oid)
-            is_different = known is not None and bool(known.may_differ)
+            is_different = known is not None and bool(known.may_differ) and known.dropped is None
             (self._may_differ.add if is_different else self._may_differ.discard)(result.oid)
         self._count_tables()
 
@@ -61,7 +63,7 @@ class ReplicaMetrics:
         """
         tables = replica_tables(self._target).values()
         self._failed = {one.oid for one in tables if one.error}
-        self._may_differ = {one.oid for one in tables if one.may_differ}
+        self._may_differ = {one.oid for one in tables if one.may_differ and one.dropped is None}
         self._count_tables()
 
     def show_progress(self, applied_segment: int) -> None:

@@ -30,6 +30,7 @@ from pgoutput.errors import RecordingError
 from pgoutput.recording import IncompleteTable, Recording, locate
 from pgoutput.replica import (
     Applied,
+    Dropped,
     Maintenance,
     Progress,
     ReplicaTable,
@@ -106,6 +107,8 @@ class Output:
             since = format_lsn(applied.may_differ[0].lsn)
             reasons = "; ".join(one.reason for one in applied.may_differ)
             self.warn(f"{relation} may differ from its source since LSN {since}: {reasons}")
+        if applied.dropped:
+            self.warn(f"{relation} was dropped on the server: {applied.dropped}")
         if applied.error and applied.oid not in self.failed:
             self.failed.add(applied.oid)
             self.warn(f"{relation} failed, and the next run retries it: {applied.error}")
@@ -148,6 +151,7 @@ class Run:
         follow: Whether to wait for new segments after the last segment, instead of ending.
         history: Whether to keep all versions of rows (SCD type 2).
         strict: Whether to refuse a recording with incomplete tables.
+        dropped: What happens to the tables of relations that were dropped on the server.
         checkpoint: Folder or URI of the checkpoint; None for a folder in the target.
         output: Prints warnings and micro-batches; None for text.
         metrics: Definitions of the metrics to serve.
@@ -168,6 +172,7 @@ class Run:
         follow: bool,
         history: bool,
         strict: bool,
+        dropped: Dropped = "keep",
         checkpoint: str | None = None,
         output: Output | None = None,
         metrics: Iterable[Metric] = REPLICA,
@@ -178,6 +183,7 @@ class Run:
         self.target = target
         self.follow = follow
         self.history = history
+        self.dropped: Dropped = dropped
         self.checkpoint = checkpoint
         self.is_counted: bool = True
         self.output = output or Output()
@@ -353,6 +359,7 @@ def apply_directly(run: Run, stop: Event) -> None:
             run.target,
             history=run.history,
             follow=run.follow,
+            dropped=run.dropped,
             checkpoint=run.checkpoint,
             stop=stop,
             report=run.report,

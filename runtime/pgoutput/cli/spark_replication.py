@@ -68,6 +68,7 @@ def _run_query(session: SparkSession, run: Run, stop: Event) -> None:
         changes,
         run.target,
         history=run.history,
+        dropped=run.dropped,
         checkpoint=run.checkpoint,
         trigger=trigger,
         report=report,

@@ -57,6 +57,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Errors of the failed tables, by name."""
     may_differ: tuple[str, ...]
     """Names of the tables that may differ from their source."""
+    dropped: tuple[str, ...]
+    """Names of the tables whose relations were dropped on the server."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -134,6 +136,7 @@ def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus
     seconds = None if times[0] is None or times[1] is None else (times[1] - times[0]).total_seconds()
     tables = replica_tables(target).values()
     names = {one.oid: f"{one.namespace}.{one.name}" for one in tables}
+    current = [one for one in tables if one.dropped is None]
     return ReplicaStatus(
         target=target,
         segment=segment,
@@ -142,7 +145,8 @@ def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus
         lag_seconds=None if seconds is None else max(0.0, seconds),
         tables=len(tables),
         failed={names[one.oid]: one.error for one in tables if one.error},
-        may_differ=tuple(names[one.oid] for one in tables if one.may_differ),
+        may_differ=tuple(names[one.oid] for one in current if one.may_differ),
+        dropped=tuple(names[one.oid] for one in tables if one.dropped is not None),
     )
 
 
@@ -167,6 +171,8 @@ def _lines(status: Status, *, is_asked: bool) -> Iterator[tuple[str, str]]:
             yield "failed", f"{name}: {error}"
         if replica.may_differ:
             yield "may differ", ", ".join(replica.may_differ)
+        if replica.dropped:
+            yield "dropped", ", ".join(replica.dropped)
 
 
 def _slot_lines(name: str, slot: SlotStatus | None) -> Iterator[tuple[str, str]]:

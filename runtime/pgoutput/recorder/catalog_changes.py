@@ -37,7 +37,7 @@ from pgoutput.recorder.storage_changes import (
     altered_storages,
     unlogged_storages,
 )
-from pgoutput.recording import IncompleteTable, PublicationChange
+from pgoutput.recording import DroppedTable, IncompleteTable, PublicationChange
 from pgoutput.wire import format_lsn
 
 _PUBLISHED_OPERATIONS: Final = "pubinsert", "pubupdate", "pubdelete", "pubtruncate"
@@ -68,6 +68,8 @@ class CatalogChanges(msgspec.Struct, frozen=True):
     """Publications that were altered, with texts that describe the changes."""
     incomplete: tuple[IncompleteTable, ...]
     """Tables that became incomplete between the two readings of the catalogs."""
+    dropped: tuple[DroppedTable, ...] = ()
+    """Tables that were dropped between the two readings of the catalogs."""
 
 
 def check_publication_oids(before: Catalog, after: Catalog) -> None:
@@ -113,10 +115,9 @@ def compare_catalogs(
                 table,
                 f"published since after {format_lsn(before.lsn)}: earlier rows are missing",
             )
-    unpublished = [oid for oid in before.tables if oid not in after.tables]
-    for oid in _existing_relations(connection, unpublished):
-        table = before.tables[oid]
-        incomplete[oid] = table, f"not published any more since after {format_lsn(before.lsn)}"
+    gone = {oid: table for oid, table in before.tables.items() if oid not in after.tables}
+    for oid in _existing_relations(connection, [*gone]):
+        incomplete[oid] = gone.pop(oid), f"not published any more since after {format_lsn(before.lsn)}"
     lasting = _lasting_reasons(before)
     for oid, text in _lasting_reasons(after).items():
         if text != lasting.get(oid):
@@ -133,6 +134,16 @@ def compare_catalogs(
         tuple(
             incomplete_table(table, after, reason, lsn=lsn, altered=oid in altered)
             for oid, (table, reason) in incomplete.items()
+        ),
+        tuple(
+            DroppedTable(
+                oid=oid,
+                namespace=_sent_namespace(table),
+                name=table.name,
+                after_lsn=before.lsn,
+                time=time,
+            )
+            for oid, table in gone.items()
         ),
     )
 
@@ -184,13 +195,18 @@ def incomplete_table(
     """
     return IncompleteTable(
         oid=table.oid,
-        namespace="" if table.namespace == "pg_catalog" else table.namespace,
+        namespace=_sent_namespace(table),
         name=table.name,
         lsn=catalog.lsn if lsn is None else lsn,
         lost=lost,
         lasting=_lasting_reasons(catalog).get(table.oid, ""),
         altered=altered,
     )
+
+
+def _sent_namespace(table: CatalogTable) -> str:
+    """Return the namespace of a table as in Relation messages."""
+    return "" if table.namespace == "pg_catalog" else table.namespace
 
 
 def _lasting_reasons(catalog: Catalog) -> dict[int, str]:

@@ -160,6 +160,15 @@ class TableComplete(Event, frozen=True, kw_only=True):
     """The copied rows contain the transactions that committed before this LSN."""
 
 
+class TableDropped(Event, frozen=True, kw_only=True):
+    """A table was dropped on the server. Reported when noticed."""
+
+    table: str
+    """Name of the table, with its schema."""
+    after_lsn: str
+    """End of the server's WAL when the recorder last found the table in the catalogs."""
+
+
 class RowsComplete(Event, frozen=True, kw_only=True):
     """The rows of a table with requested keys were copied and stored while the recorder ran."""
 

@@ -22,6 +22,7 @@ from pgoutput.recording import (
     SNAPSHOT,
     STATE_FILE,
     Directory,
+    DroppedTable,
     IncompleteTable,
     Location,
     Metadata,
@@ -85,6 +86,8 @@ class State(msgspec.Struct, kw_only=True):
     """Incomplete tables of the recording."""
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that are not yet in the metadata of a segment."""
+    dropped: tuple[DroppedTable, ...] = ()
+    """Dropped tables that are not yet in the metadata of a segment."""
 
 
 class Folder:
@@ -246,10 +249,14 @@ class Folder:
             RecordingError: The folder was moved or removed.
             OSError: A file cannot be written.
         """
-        if changes.publications or changes.incomplete:
+        if changes.publications or changes.incomplete or changes.dropped:
+            gone = {one.oid for one in changes.dropped}
             self.update(
-                incomplete=lambda state: _merged(state.incomplete, changes.incomplete),
+                incomplete=lambda state: tuple(
+                    one for one in _merged(state.incomplete, changes.incomplete) if one.oid not in gone
+                ),
                 publication_changes=lambda state: (*state.publication_changes, *changes.publications),
+                dropped=lambda state: (*state.dropped, *changes.dropped),
             )
         self.save_catalog(catalog)
 

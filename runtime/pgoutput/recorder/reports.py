@@ -19,13 +19,15 @@ from pgoutput.recorder.events import (
     PublicationAltered,
     Stopped,
     Stored,
+    TableDropped,
     TableIncomplete,
 )
+from pgoutput.recorder.folder import State
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.session import Session
 from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recorder.slots import Slot
-from pgoutput.recording import IncompleteTable, Location, Metadata
+from pgoutput.recording import DroppedTable, IncompleteTable, Location, Metadata
 from pgoutput.wire import format_lsn, parse_lsn, to_datetime
 
 _PROGRESS_SECONDS: Final = 1.0
@@ -52,7 +54,7 @@ class Reporter:
         self._earlier_messages = 0
         """Number of messages received in the sessions before the current session."""
         self._acknowledged_lsn: int | None = None
-        self._has_reported_incomplete = False
+        self._has_reported_known = False
 
     def report(self, event: Event) -> None:
         """Log an event, and pass it to `on_event`."""
@@ -60,17 +62,19 @@ class Reporter:
         if self._on_event is not None:
             self._on_event(event)
 
-    def report_known_incomplete(self, tables: Iterable[IncompleteTable], catalog: Catalog) -> None:
-        """Report the incomplete tables of a recording at the first call; later calls do nothing."""
-        if not self._has_reported_incomplete:
-            self._has_reported_incomplete = True
-            self._report_incomplete(tables, catalog)
+    def report_known(self, state: State, catalog: Catalog) -> None:
+        """Report the incomplete and dropped tables of a recording; later calls do nothing."""
+        if not self._has_reported_known:
+            self._has_reported_known = True
+            self._report_incomplete(state.incomplete, catalog)
+            self._report_dropped(state.dropped)
 
     def report_changes(self, changes: CatalogChanges, catalog: Catalog) -> None:
-        """Report publications that were altered, and tables that became incomplete."""
+        """Report publications that were altered, and tables that became incomplete or were dropped."""
         for change in changes.publications:
             self.report(PublicationAltered(publication=change.publication, changes=change.changes))
         self._report_incomplete(changes.incomplete, catalog)
+        self._report_dropped(changes.dropped)
 
     def _report_incomplete(self, tables: Iterable[IncompleteTable], catalog: Catalog) -> None:
         for one in tables:
@@ -82,6 +86,11 @@ class Reporter:
                 command = ["pgoutput", "snapshot", "--recording", self._folder, "--table", name]
                 advice = f"to copy its rows, run {shlex.join(command)}"
             self.report(TableIncomplete(table=name, lsn=lsn, reason=one.reason, advice=advice))
+
+    def _report_dropped(self, tables: Iterable[DroppedTable]) -> None:
+        for one in tables:
+            name = qualified_name(one.namespace, one.name)
+            self.report(TableDropped(table=name, after_lsn=format_lsn(one.after_lsn)))
 
     def session_begins(self, start: PreparedSession) -> None:
         """Report that the server has begun to stream, and begin to count the messages of the session."""

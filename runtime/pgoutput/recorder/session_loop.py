@@ -29,7 +29,14 @@ from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recorder.slots import start_command
 from pgoutput.recorder.snapshot_requests import SnapshotRequests
 from pgoutput.recorder.table_snapshots import TableSnapshots
-from pgoutput.recording import IncompleteTable, Metadata, PublicationChange, Remarks, SchemaVersion
+from pgoutput.recording import (
+    DroppedTable,
+    IncompleteTable,
+    Metadata,
+    PublicationChange,
+    Remarks,
+    SchemaVersion,
+)
 from pgoutput.wire import format_lsn
 
 _CATALOG_SECONDS: Final = 5.0
@@ -60,8 +67,16 @@ class SessionLoop:
         self._start = start
         self._settings = settings
         self._reporter = reporter
-        self._announced: list[PublicationChange] = []
-        """Changes of publications that are already in the metadata of a segment of this session."""
+        self._announced: set[PublicationChange | DroppedTable] = set()
+        """What is already in the metadata of a segment of this session."""
+        state = folder.state
+        assert state is not None
+        self._published: set[int] = {
+            *start.catalog.tables,
+            *(one.oid for one in state.dropped),
+            *(one.oid for one in state.incomplete),
+        }
+        """OIDs of tables that are published, or were published and are not any more."""
         self._watch = CatalogWatch(
             connection.pinned_dsn, settings.slot, settings.publications, start.catalog, start.timelines
         )
@@ -73,11 +88,10 @@ class SessionLoop:
             reporter.report,
         )
         self._requests = SnapshotRequests(folder.directory, folder.search_seconds)
-        assert folder.state is not None
         self._packing: AbstractContextManager[Packer | PackerThread] = (
             nullcontext(Packer(folder.directory, settings.segment_seconds))
             if folder.is_local
-            else PackerThread(folder.directory, settings.segment_seconds, folder.state.first_segments)
+            else PackerThread(folder.directory, settings.segment_seconds, state.first_segments)
         )
         self._altered: dict[int, int] = {}
         """LSN of the last reading of the catalogs that has found a table's columns altered, by OID."""
@@ -101,7 +115,7 @@ class SessionLoop:
             OSError: A file cannot be written.
         """
         assert self._folder.state is not None
-        self._reporter.report_known_incomplete(self._folder.state.incomplete, self._start.catalog)
+        self._reporter.report_known(self._folder.state, self._start.catalog)
         with self._watch, self._snapshots, self._packing as self._packer:
             session = self._begin()
             on_stream()
@@ -145,11 +159,12 @@ class SessionLoop:
         )
 
     def _has_unannounced_changes(self) -> bool:
-        """Return whether the last segment lacks incomplete tables, changes of publications, or an upgrade."""
+        """Return whether the last segment lacks what the state of the recording has."""
         state, last = self._folder.state, self._folder.last_segment()
         assert state is not None
         return last is not None and bool(
             state.publication_changes
+            or state.dropped
             or last.incomplete != state.incomplete
             or last.source.upgrades != state.upgrades
         )
@@ -159,18 +174,19 @@ class SessionLoop:
 
     def _save_stored(self, path: Path, metadata: Metadata) -> None:
         """Save that a segment is stored in the state of the recording, report it, and pack small segments."""
-        announced = metadata.publication_changes
+        announced, dropped = metadata.publication_changes, metadata.dropped
         self._folder.update(
             last_segment=metadata.number,
             publication_changes=lambda state: tuple(
                 one for one in state.publication_changes if one not in announced
             ),
+            dropped=lambda state: tuple(one for one in state.dropped if one not in dropped),
         )
         self._reporter.report_stored(self._folder.location / path.name, metadata)
         self._packer.add(metadata.number)
 
     def _remarks(self, versions: Sequence[SchemaVersion]) -> Remarks:
-        """Return incomplete tables and changes of publications for the metadata of a segment.
+        """Return incomplete and dropped tables, and changes of publications, for a segment's metadata.
 
         If the catalogs as last read lack a relation of the segment, or one of its columns, the catalogs are
         read again first: the metadata must name each incomplete table that the segment has changes of.
@@ -186,8 +202,9 @@ class SessionLoop:
         state = self._folder.state
         assert state is not None
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
-        self._announced.extend(changes)
-        return Remarks(_without(state.incomplete, self._storing), changes)
+        dropped = tuple(one for one in state.dropped if one not in self._announced)
+        self._announced.update(changes, dropped)
+        return Remarks(_without(state.incomplete, self._storing), changes, dropped)
 
     def _request_snapshots(self, names: Sequence[str]) -> None:
         """Have tables copied that a user asks for, and incomplete tables as the settings say.
@@ -270,7 +287,7 @@ class SessionLoop:
         """
         catalog = self._folder.catalog
         assert catalog is not None
-        known = catalog.tables.keys() | {oid for one in catalog.tables.values() for oid in one.storages}
+        known = self._published | {oid for one in catalog.tables.values() for oid in one.storages}
         gone = [_column_names(one) for one in versions if one.relation["oid"] not in known]
         reason = (
             f"a partition with changes was created and dropped or detached before {format_lsn(catalog.lsn)}"
@@ -291,11 +308,12 @@ class SessionLoop:
         for catalog, changes in updates:
             before = self._folder.catalog
             assert before is not None
+            self._published |= catalog.tables.keys()
             for oid, table in catalog.tables.items():
                 if oid in before.tables and before.tables[oid].columns != table.columns:
                     self._altered[oid] = catalog.lsn
             self._report_changes(catalog, changes)
-        return any(changes.publications or changes.incomplete for _, changes in updates)
+        return any(one.publications or one.incomplete or one.dropped for _, one in updates)
 
     def _report_changes(self, catalog: Catalog, changes: CatalogChanges) -> None:
         """Save and report changes of the catalogs."""

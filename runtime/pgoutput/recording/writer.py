@@ -20,6 +20,7 @@ from pgoutput.recording.resent_commits import ResentCommitCheck
 from pgoutput.recording.segment_file import SegmentFile, message_batch, segment_name
 from pgoutput.recording.segment_format import (
     MESSAGE_SCHEMA,
+    DroppedTable,
     IncompleteTable,
     Metadata,
     PreparedTransaction,
@@ -72,12 +73,14 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remarks(msgspec.Struct, frozen=True):
-    """Observations of the recorder for a segment's metadata: incomplete tables and publication changes."""
+    """Observations of the recorder for a segment's metadata."""
 
     incomplete: tuple[IncompleteTable, ...] = ()
     """All tables that are incomplete when the segment ends."""
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that the recorder noticed since the preceding segment."""
+    dropped: tuple[DroppedTable, ...] = ()
+    """Tables of which the recorder noticed since the preceding segment that they were dropped."""
 
 
 class SegmentWriter:
@@ -241,6 +244,7 @@ class SegmentWriter:
             prepared=tuple(state.prepared.values()),
             incomplete=remarks.incomplete,
             publication_changes=remarks.publication_changes,
+            dropped=remarks.dropped,
         )
         self._number += 1
         self._run(lambda: self._end(lambda: self._finish(file, metadata)))

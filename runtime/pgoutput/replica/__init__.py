@@ -20,6 +20,7 @@ How the package is divided:
 - `applied`: the event of an applied micro-batch, logged with the logger `pgoutput.replica`.
 - `ownership`, `registry`, `failed_tables`: files of the target that name its owner, the folder of each
   relation's table, and the failed tables.
+- `remarks`, `folders`: mark incomplete and dropped tables, and put dropped tables aside.
 - `selection`: the tables that a target follows, if it does not follow all tables of the recording.
 - `registration`: registers a query in the recording, which is then not pruned before it was read.
 - `tables`, `retry`: list the tables of a target, and retry the failed tables.
@@ -42,6 +43,7 @@ from pgoutput.replica.failed_tables import FailedTable, MissedBatch, read_failed
 from pgoutput.replica.maintenance import Maintenance, maintain_tables
 from pgoutput.replica.ownership import Owner, check_owner, claim_target, read_owner
 from pgoutput.replica.registration import Registration
+from pgoutput.replica.remarks import Dropped, apply_remarks
 from pgoutput.replica.replication import SEGMENTS_PER_BATCH, Progress, Report, replicate
 from pgoutput.replica.retry import retry_tables
 from pgoutput.replica.schema import Difference
@@ -52,6 +54,7 @@ __all__ = [
     "SEGMENTS_PER_BATCH",
     "Applied",
     "Difference",
+    "Dropped",
     "FailedTable",
     "Maintenance",
     "MissedBatch",
@@ -66,6 +69,7 @@ __all__ = [
     "Verified",
     "applied_offset",
     "apply_changes",
+    "apply_remarks",
     "check_owner",
     "claim_target",
     "existing_tables",

@@ -65,6 +65,9 @@ class TableResult(msgspec.Struct, frozen=True):
     """Number of changes that contradict the rows of the table: an update or delete found no row, or an insert
     found one. Then the table lacks changes that the server did not send."""
 
+    dropped: str = ""
+    """What has happened to the table because its relation was dropped on the server; empty if it was not."""
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing happened: the relation has no Delta table, and was only altered."""

@@ -14,16 +14,19 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
+from pgoutput.recording import DroppedTable, Location
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.cleaning import RETENTION
-from pgoutput.replica.small_files import read_file, write_file
+from pgoutput.replica.folders import move_folder, remove_folder
+from pgoutput.replica.small_files import read_file, remove_file, write_file
+from pgoutput.wire import to_datetime
 
 OID: Final = "pgoutput.relation_oid"
 """Key of a Delta table property; the value is the OID of the relation."""
@@ -35,6 +38,8 @@ RECORDING: Final = "pgoutput.recording"
 """Key of a Delta table property; the value is the recording's UUID, or empty without a recording."""
 MAY_DIFFER: Final = "pgoutput.may_differ"
 """Key of a Delta table property; the value is a JSON array of the reasons why the table may differ."""
+DROPPED: Final = "pgoutput.dropped"
+"""Key of a Delta table property; the value is when the relation was dropped, a `DroppedTable` as JSON."""
 
 _FOLDER: Final = "_relations"
 
@@ -105,6 +110,63 @@ def registered_oids(target: Location) -> set[int]:
     return {int(name) for name in (target / _FOLDER).names() if name.isdecimal()}
 
 
+def decode_dropped(table: DeltaTable) -> DroppedTable | None:
+    """Return when the relation of a Delta table was dropped on the server; None if it was not.
+
+    Raises:
+        ValueError: The table property `pgoutput.dropped` is not JSON of a `DroppedTable`.
+    """
+    text = table.metadata().configuration.get(DROPPED)
+    return msgspec.json.decode(text, type=DroppedTable) if text else None
+
+
+def archive_table(target: Location, dropped: DroppedTable) -> str:
+    """Give the folder of a dropped relation's Delta table a name with the OID and the date of the drop.
+
+    After a kill, call the function again. In an object store the table is copied, and readers of the old
+    folder find a part of its files until the old folder is removed.
+
+    Returns:
+        Name of the folder.
+
+    Raises:
+        ReplicaError: The table cannot be read or moved.
+    """
+    old = folder_name(dropped.namespace, dropped.name)
+    name = f"{old}@{dropped.oid}-{to_datetime(dropped.time).date().isoformat()}"
+    if (found := find_table(target, dropped.oid)) is not None and found[0].path != (target / name).path:
+        move_table(target, dropped.oid, found[0], name)
+    left = _open(target / old)
+    if left is not None and _relation_oid(left) == dropped.oid:  # a kill has interrupted the removal
+        remove_folder(target / old)
+    return name
+
+
+def move_table(target: Location, oid: int, place: Location, name: str) -> None:
+    """Move the Delta table of a relation to the folder `name` of the target.
+
+    Raises:
+        ReplicaError: The table cannot be moved.
+    """
+    move_folder(place, target / name)
+    register_table(target, oid, name)
+    if not place.is_local:
+        remove_folder(place)
+
+
+def remove_table(target: Location, oid: int) -> None:
+    """Remove the Delta table of a relation, and the relation from the registry; after a kill, call it again.
+
+    Raises:
+        ReplicaError: The table cannot be read or removed.
+    """
+    entry = target / _FOLDER / str(oid)
+    folder = target / (read_file(entry) or "-")
+    if (folder / "_delta_log").names() and (found := find_table(target, oid)) is not None:
+        remove_folder(found[0])
+    remove_file(entry)
+
+
 def _open(place: Location) -> DeltaTable | None:
     """Return the Delta table at a path or URI, or None if no Delta table is there."""
     try:
@@ -124,6 +186,8 @@ def _create(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -
         RECORDING: recording,
         **RETENTION,
     }
+    if (other := _open(target / name)) is not None and (dropped := decode_dropped(other)) is not None:
+        archive_table(target, dropped)
     for folder in (name, f"{name}@{chunk.oid}"):
         table = _create_at(target / folder, schema, properties)
         if _relation_oid(table) == chunk.oid:

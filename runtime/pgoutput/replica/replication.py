@@ -27,6 +27,7 @@ from pgoutput.replica.chunks import Chunk, split_changes
 from pgoutput.replica.failed_tables import FailedTable, MissedBatch, read_failed_tables, record_failure
 from pgoutput.replica.ownership import Owner, check_owner, claim_target
 from pgoutput.replica.registration import Registration
+from pgoutput.replica.remarks import Dropped, apply_remarks
 from pgoutput.replica.selection import Selection
 from pgoutput.replica.sorted_changes import SortedChanges
 from pgoutput.views import ChangesView, RelationSchema, plan_changes, read
@@ -72,6 +73,7 @@ def replicate(
     *,
     history: bool = False,
     follow: bool = False,
+    dropped: Dropped = "keep",
     checkpoint: PathOrUri | None = None,
     stop: threading.Event | None = None,
     report: Report | None = None,
@@ -95,6 +97,9 @@ def replicate(
         history: Whether to keep all versions of rows (SCD type 2). `__START_AT` and `__END_AT` contain the
             LSN, position and time of the changes that begin and end a version.
         follow: Whether to wait for new segments after the last segment, instead of returning.
+        dropped: What happens to the table of a relation that was dropped on the server: "keep" marks it,
+            "archive" also renames its folder, "drop" removes it. If a new relation gets the name, the table
+            of the dropped one is archived.
         checkpoint: Location of the query's checkpoint; a folder in the target if None.
         stop: If another thread or a signal handler sets this event, the function returns after the commit to
             a Delta table that is in progress.
@@ -107,7 +112,9 @@ def replicate(
         ReplicaError: The target contains something other than a replica, target or checkpoint belong to
             another recording or query, or a file of the target cannot be read or written.
     """
-    query = _Query(recording, target, history, checkpoint, stop or threading.Event(), report, progress)
+    query = _Query(
+        recording, target, history, dropped, checkpoint, stop or threading.Event(), report, progress
+    )
     query.run(follow=follow)
 
 
@@ -123,6 +130,7 @@ class _Query:
         recording: PathOrUri,
         target: PathOrUri,
         history: bool,
+        dropped: Dropped,
         checkpoint: PathOrUri | None,
         stop: threading.Event,
         report: Report | None,
@@ -131,6 +139,7 @@ class _Query:
         self._recording = Recording(recording, may_be_empty=True)
         self._target: Location = locate(target)
         self._output = "history" if history else "tables"
+        self._dropped: Dropped = dropped
         check_owner(target, self._output, self._recording.identity)
         location = self._target / CHECKPOINT_FOLDER if checkpoint is None else locate(checkpoint)
         self._checkpoint = Checkpoint(location)
@@ -226,6 +235,7 @@ class _Query:
             if one.error:
                 missed = MissedBatch(batch, numbers[0], numbers[-1])
                 record_failure(self._target, FailedTable(one.oid, one.namespace, one.name, one.error), missed)
+        results += apply_remarks(recording, self._target, numbers, self._dropped)
         log_batch(batch, results)
         if self._report is not None:
             self._report(batch, results)

@@ -5,9 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location, PathOrUri, Verified, locate
+from pgoutput.recording import DroppedTable, Location, PathOrUri, Verified, locate
 from pgoutput.replica.failed_tables import FailedTable, read_failed_tables
-from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE, RECORDING, find_table, registered_oids
+from pgoutput.replica.registry import (
+    MAY_DIFFER,
+    NAME,
+    NAMESPACE,
+    RECORDING,
+    decode_dropped,
+    find_table,
+    registered_oids,
+)
 from pgoutput.replica.schema import Difference, decode_differences
 from pgoutput.replica.verified import VERIFIED, decode_verified
 
@@ -27,6 +35,8 @@ class ReplicaTable(msgspec.Struct, frozen=True):
     """UUID of the recording; empty if the changes do not come from a recording."""
     may_differ: tuple[Difference, ...]
     """Reasons why the table may differ from its source; empty if no reason is known."""
+    dropped: DroppedTable | None
+    """When the relation was dropped on the server; None if it was not."""
     error: str
     """Why the table has failed or cannot be read; empty if neither is the case."""
     verified_through: Verified | None
@@ -64,6 +74,7 @@ def _read_table(target: Location, oid: int, failed: FailedTable | None) -> Repli
     place = ""
     may_differ: tuple[Difference, ...] = ()
     verified: Verified | None = None
+    dropped: DroppedTable | None = None
     properties: dict[str, str] = {} if failed is None else {NAMESPACE: failed.namespace, NAME: failed.name}
     try:
         if (found := find_table(target, oid)) is not None:
@@ -71,6 +82,7 @@ def _read_table(target: Location, oid: int, failed: FailedTable | None) -> Repli
             place = location.place
             properties |= table.metadata().configuration
             may_differ = decode_differences(properties.get(MAY_DIFFER))
+            dropped = decode_dropped(table)
             verified = decode_verified(properties.get(VERIFIED))
     except (ReplicaError, ValueError) as failure:
         error = error or str(failure)
@@ -83,6 +95,7 @@ def _read_table(target: Location, oid: int, failed: FailedTable | None) -> Repli
         place,
         properties.get(RECORDING, ""),
         may_differ,
+        dropped,
         error,
         verified,
     )

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import PathOrUri, Recording, locate
 from pgoutput.replica import (
+    Dropped,
     MissedBatch,
     Owner,
     Registration,
@@ -34,6 +35,7 @@ def replicate(
     target: PathOrUri,
     *,
     history: bool = False,
+    dropped: Dropped = "keep",
     checkpoint: PathOrUri | None = None,
     trigger: Mapping[str, Any] | None = None,
     report: Report | None = None,
@@ -54,13 +56,15 @@ def replicate(
             query may write to it.
         history: Whether to keep all versions of rows (SCD type 2). `__START_AT` and `__END_AT` contain the
             LSN, position and time of the changes that begin and end a version.
+        dropped: What happens to the table of a relation that was dropped on the server, as in
+            `pgoutput.replica.replicate`. Needs `recording`.
         checkpoint: Location of the query's checkpoint; a folder in the target if None.
         trigger: Arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
         report: Called after each micro-batch with the number of the micro-batch, and one result for each
             table that has changes in the micro-batch.
         recording: The recording that the changes come from, so that `pgoutput prune` keeps the segments that
             the query needs: the query registers in it. None if the recording is not pruned, and the target
-            follows all tables.
+            follows all tables; then tables that become incomplete without a change are not marked.
 
     Raises:
         ValueError: `changes` is not a streaming DataFrame of one of these views.
@@ -70,9 +74,9 @@ def replicate(
     """
     location = _absolute(target)
     output = "history" if history else "tables"
-    write = TablesWriter(location, history=history, report=report)
-    view = BATCHES if "data" in changes.columns else CHANGES
     place = None if recording is None else _absolute(recording)
+    write = TablesWriter(location, history=history, report=report, recording=place, dropped=dropped)
+    view = BATCHES if "data" in changes.columns else CHANGES
     return _start(changes, view, location, output, checkpoint, trigger, write, place)
 
 

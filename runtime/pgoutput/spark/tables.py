@@ -25,8 +25,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import locate
-from pgoutput.replica import FailedTable, Report, TableResult, log_batch, read_failed_tables, record_failure
+from pgoutput.recording import Recording, locate
+from pgoutput.replica import (
+    Dropped,
+    FailedTable,
+    MissedBatch,
+    Report,
+    TableResult,
+    apply_remarks,
+    log_batch,
+    read_failed_tables,
+    record_failure,
+)
 from pgoutput.replica.batch import apply_repeatedly
 from pgoutput.replica.change_batches import pack_changes, split_by_key, split_by_relation, unpack_changes
 from pgoutput.replica.chunks import MAX_ROWS, Chunk, split_changes
@@ -72,12 +82,25 @@ class TablesWriter:
         target: The folder that holds the replica.
         history: Whether to keep all versions of rows (SCD type 2).
         report: Called after each micro-batch with its number, and one result for each changed table.
+        recording: Path or URI of the recording; None if what it says about tables is not applied.
+        dropped: What happens to the tables of relations that were dropped on the server.
     """
 
-    def __init__(self, target: str, *, history: bool, report: Report | None) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        history: bool,
+        report: Report | None,
+        recording: str | None = None,
+        dropped: Dropped = "keep",
+    ) -> None:
         self._target = target
         self._history = history
         self._report = report
+        self._place = recording
+        self._recording: Recording | None = None
+        self._dropped: Dropped = dropped
         self._parts: dict[int, int] = {}
         """Number of parts in the next micro-batch, by OID of each relation that has several."""
         self._pauses: dict[int, tuple[int, int]] = {}
@@ -98,14 +121,25 @@ class TablesWriter:
         failed = [result for result in results if result.error]
         if failed and not batch.owner.recording:  # the changes cannot be read again for a retry
             raise ReplicaError(failed[0].error)
-        missed = batch.as_missed(session) if failed else None
+        missed = batch.as_missed(session) if failed or self._place else None
         for one in failed:
             table = FailedTable(one.oid, one.namespace, one.name, one.error)
             record_failure(locate(self._target), table, missed)
         results = sorted(results, key=_oid)
+        if self._place and missed is not None:
+            results += self._apply_remarks(self._place, missed)
         log_batch(batch.number, results)
         if self._report is not None:
             self._report(batch.number, results)
+
+    def _apply_remarks(self, place: str, batch: MissedBatch) -> list[TableResult]:
+        numbers = range(batch.first_segment, batch.last_segment + 1)
+        if not numbers:
+            return []
+        if self._recording is None:
+            self._recording = Recording(place)
+        self._recording.refresh()  # Spark has found the segments by another listing
+        return [*apply_remarks(self._recording, locate(self._target), numbers, self._dropped)]
 
     def _find_divided(self, batch: Batch, errors: Container[int]) -> dict[int, TableVersion]:
         """Return the tables whose changes are to be divided, by relation OID."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ from pgoutput.recording import (
     locate,
     store_verified_table,
 )
-from pgoutput.replica import Owner, existing_tables, selected_tables
+from pgoutput.replica import Owner, existing_tables, replica_tables, selected_tables
 from pgoutput.replica.as_of import TablesAsOf
 from pgoutput.replica.ownership import read_owner
 from pgoutput.replica.verified import store_verified
@@ -160,6 +160,8 @@ def verify_tables(
                             altered.append(oid)
                             if not attempts_left:
                                 yield TableVerdict(oid, table.name, snapshot.lsn, 0, error=str(error))
+                if wanted is None and not tables:
+                    yield from _left_over(place, published, snapshot.lsn)
             if not altered:
                 break
             wanted = altered
@@ -199,6 +201,16 @@ def _select(
     if skipped := sorted({*tables} - {one.name for one in published}):
         raise ReplicaError(f"{target}: the target does not follow the table {', '.join(skipped)}")
     return [one for one in published if not tables or one.name in tables]
+
+
+def _left_over(target: Location, published: Iterable[PublishedTable], lsn: int) -> Iterator[TableVerdict]:
+    """Yield a verdict for each table that cannot be compared: not published, and not known as dropped."""
+    oids = {one.relation.oid for one in published}
+    for table in replica_tables(target.place).values():
+        if table.oid not in oids and table.dropped is None:
+            name = f"{table.namespace}.{table.name}"
+            text = "the publications do not have it any more, so its rows are those of an earlier time"
+            yield TableVerdict(table.oid, name, lsn, 0, error=text)
 
 
 def _await_recording(

@@ -16,6 +16,7 @@ from pgoutput.replica.schema.differences import (
     Difference,
     changed_properties,
     decode_differences,
+    store_difference,
     store_unmatched,
     update_properties,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "keeps_files",
     "make_layout",
     "read_layout",
+    "store_difference",
     "store_unmatched",
     "update_properties",
 ]

@@ -76,10 +76,18 @@ def store_unmatched(table: DeltaTable, unmatched: Sequence[int]) -> list[Differe
     Returns:
         The reason, unless the property contained it before.
     """
+    return store_difference(table, Difference(unmatched[0], _UNMATCHED)) if unmatched else []
+
+
+def store_difference(table: DeltaTable, new: Difference) -> list[Difference]:
+    """Store in a table property why the table may differ from its source.
+
+    Returns:
+        The reason, unless the property contained it before.
+    """
     known = decode_differences(table.metadata().configuration.get(MAY_DIFFER))
-    if not unmatched or any(one.reason == _UNMATCHED for one in known):
+    if any(one.reason == new.reason for one in known):
         return []
-    new = Difference(unmatched[0], _UNMATCHED)
     properties = {MAY_DIFFER: msgspec.json.encode([*known, new]).decode()}
     table.alter.set_table_properties(properties, raise_if_not_exists=False)
     table.update_incremental()

@@ -1,0 +1,52 @@
+"""Move and remove the folder of a Delta table, on any filesystem."""
+
+from __future__ import annotations
+
+from pyarrow import ArrowException, fs
+
+from pgoutput._text import one_line
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location
+
+_LOG = "/_delta_log/"
+
+
+def move_folder(place: Location, to: Location) -> None:
+    """Give the folder of a Delta table another name; in an object store, copy it, and leave the old folder.
+
+    The copy becomes readable as a Delta table with its last file. A call after a kill completes the copy.
+
+    Raises:
+        ReplicaError: The folder cannot be read or written, or the new one exists in the local filesystem.
+    """
+    try:
+        if place.is_local:
+            place.filesystem.move(place.path, to.path)
+            return
+        for file in _files(place):
+            place.filesystem.copy_file(file, to.path + file.removeprefix(place.path))
+    except (OSError, ArrowException) as error:
+        raise ReplicaError(f"{place}: cannot be renamed to {to}: {one_line(error)}") from error
+
+
+def remove_folder(place: Location) -> None:
+    """Remove the folder of a Delta table. Until its last file is removed, the table's properties can be read.
+
+    Raises:
+        ReplicaError: The folder cannot be read or removed.
+    """
+    try:
+        files = _files(place)
+        data = [file for file in files if _LOG not in file]
+        for file in [*data, *reversed(files[len(data) :])]:
+            place.filesystem.delete_file(file)
+        place.filesystem.delete_dir(place.path)  # in an object store, the empty objects that Arrow leaves
+    except (OSError, ArrowException) as error:
+        raise ReplicaError(f"{place}: cannot be removed: {one_line(error)}") from error
+
+
+def _files(place: Location) -> list[str]:
+    """Return the paths of a table's files: data files first, then the log, from the oldest commit on."""
+    selector = fs.FileSelector(place.path, recursive=True, allow_not_found=True)
+    files = [info.path for info in place.filesystem.get_file_info(selector) if info.is_file]
+    return sorted(files, key=lambda path: (_LOG in path, path))
