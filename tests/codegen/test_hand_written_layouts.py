@@ -36,7 +36,7 @@ ALLOWED = {
     "recorder/copy_format.py": "COPY's text and binary format",
     "standin/values.py": "text format of values",
     "synth/output_plugin.py": "binary format of arrays",
-    "synth/text_format.py": "rounds a number to the precision of float4",
+    "synth/text_format.py": "rounds times in binary format, and writes intervals",
     "values": "text and binary format of values",
     # The offset comes from pgoutput._offsets.
     "recorder/upgrade.py": "WAL records",

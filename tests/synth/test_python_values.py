@@ -54,12 +54,12 @@ VALUES: list[tuple[str, Any]] = [
 ]
 
 REFUSED: list[tuple[str, Any, str]] = [
-    ("date", datetime(2024, 1, 1), "expected a date"),
-    ("time", time(1, tzinfo=UTC), "without time zone"),
-    ("timetz", time(1), "with time zone"),
-    ("timestamp", datetime(2024, 1, 1, tzinfo=UTC), "without time zone"),
-    ("timestamptz", datetime(2024, 1, 1), "with time zone"),
-    ("interval", time(1), "expected a timedelta"),
+    ("date", datetime(2024, 1, 1), "for the type date"),
+    ("time", time(1, tzinfo=UTC), "for the type time"),
+    ("timetz", time(1), "for the type timetz"),
+    ("timestamp", datetime(2024, 1, 1, tzinfo=UTC), "for the type timestamp"),
+    ("timestamptz", datetime(2024, 1, 1), "for the type timestamptz"),
+    ("interval", b"", "for the type interval"),
     ("jsonb", {"a": float("nan")}, "not JSON compliant"),
     ("jsonb", ["\0"], "cannot contain U"),
     ("json", {"a": object()}, "not JSON serializable"),
