@@ -13,11 +13,7 @@ from pgoutput.synth.column_types import TypeRegistry
 from pgoutput.synth.table_definition import Column, RowFilter, TableDefinition
 from pgoutput.synth.text_format import to_text
 
-_IDENTITIES: Final = {
-    "default": ReplicaIdentity.DEFAULT,
-    "nothing": ReplicaIdentity.NOTHING,
-    "full": ReplicaIdentity.FULL,
-}
+_IDENTITIES: Final = ("default", "nothing", "full")
 
 
 def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int = 0) -> tuple[Column, ...]:
@@ -78,7 +74,7 @@ def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[st
                 f"replica_identity must be one of {', '.join(_IDENTITIES)}, or a list with the columns of a "
                 f"unique index, not {wanted!r}"
             )
-        return msgspec.structs.replace(definition, replica_identity=_IDENTITIES[wanted])
+        return msgspec.structs.replace(definition, replica_identity=ReplicaIdentity[wanted.upper()])
     index = frozenset(definition.column(name).name for name in wanted)
     if not index:
         raise ScenarioError("replica_identity: a unique index needs at least one column")

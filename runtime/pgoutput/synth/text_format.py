@@ -46,7 +46,7 @@ def to_text(value: Any, type_: ColumnType) -> str | None:
         return "{}" if 0 in _array_lengths(value) else _array(value, inner)
     builtin = element or catalog.BY_OID[type_.base_oid]
     try:
-        text = value if isinstance(value, str) else _python_text(value, builtin.name)
+        text = value if isinstance(value, str) else _python_text(value, catalog.FORMS[builtin.oid].name)
         if "\0" in text or not is_utf8(text):
             raise ValueError(f"{value!r} contains a zero byte or invalid UTF-8")
         if builtin.send in _UNCHECKED_SEND or builtin.name.startswith("reg"):

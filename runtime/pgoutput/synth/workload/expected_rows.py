@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pgoutput.recording import sync_path
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.messages import RemainingRows
-from pgoutput.synth.workload.plan import IntArray
 from pgoutput.synth.workload.tables import RowPool, WorkloadTable, make_pools, make_tables
+from pgoutput.synth.workload.values import IntArray
 
 _ROW_GROUP_ROWS: Final = 65_536
 """Number of buffered rows of one table at which the rows are written as a row group."""

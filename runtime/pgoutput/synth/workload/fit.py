@@ -21,7 +21,6 @@ from pgoutput.synth.workload.definition import (
     Mix,
     Profile,
     Range,
-    ReplicaIdentityName,
     TableShape,
 )
 from pgoutput.synth.workload.row_choice import DELETE, INSERT, UPDATE
@@ -37,7 +36,6 @@ _QUANTILES: Final = 9
 """Number of quantiles that describe the sizes of a column's values."""
 
 _KINDS: Final = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
-_IDENTITIES: Final[dict[str, ReplicaIdentityName]] = {"f": "full", "i": "index", "n": "nothing"}
 _TEXT_OID: Final = catalog.BY_NAME["text"].oid
 
 
@@ -64,13 +62,13 @@ class _Table(msgspec.Struct):
     def shape(self) -> TableShape:
         """Return the shape of the table."""
         relation = self.relation
-        full = relation.replica_identity.value == "f"
+        identity: Any = relation.replica_identity.name.lower()
         columns = tuple(
             ColumnShape(
                 name=column.name,
                 type_oid=column.type_oid if _is_builtin(column.type_oid) else _TEXT_OID,
                 type_modifier=column.type_modifier,
-                key=bool(column.flags & ColumnFlag.KEY) and not full,
+                key=bool(column.flags & ColumnFlag.KEY) and identity != "full",
                 nulls=self.nulls.get(column.name, 0) / max(self.cells, 1),
                 sizes=_quantiles(self.sizes.get(column.name, [0])),
             )
@@ -80,7 +78,7 @@ class _Table(msgspec.Struct):
             name=relation.name,
             namespace=relation.namespace or "pg_catalog",
             columns=columns,
-            replica_identity=_IDENTITIES.get(relation.replica_identity.value, "default"),
+            replica_identity=identity,
         )
         has_key = any(column.key for column in columns)
         if has_key and unique_column(shape) is None:  # the values of such a key would not be distinct

@@ -19,10 +19,11 @@ from pgoutput.columns import (
 )
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.plan import IntArray, Random, WalClock, Window, place_messages
+from pgoutput.synth.workload.plan import WalClock, Window, place_messages
 from pgoutput.synth.workload.row_choice import DELETE, INSERT, ChosenRows, choose_rows
 from pgoutput.synth.workload.stream_blocks import PlacedMessage, PlannedChanges, StreamBlockBuilder
 from pgoutput.synth.workload.tables import RowPool, WorkloadTable, draw_indices, make_pools
+from pgoutput.synth.workload.values import IntArray, Random
 
 _CHANGE_CLASSES: Final = 6
 """Number of change classes: inserts, updates and deletes, each inside and outside stream blocks. All changes

@@ -14,22 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput.messages import XLogData
 from pgoutput.synth.workload.definition import Workload
+from pgoutput.synth.workload.values import IntArray, Random
 from pgoutput.synth.workload.varied import VariedPiece, VariedTransactions
 from pgoutput.wire import from_datetime
-
-IntArray: TypeAlias = npt.NDArray[Any]
-"""NumPy array of integers or booleans."""
-Random: TypeAlias = np.random.Generator
-"""NumPy random generator."""
 
 WINDOW_BYTES: Final = 32 << 20
 """Approximate maximum size of the messages in a window of transactions, in bytes."""

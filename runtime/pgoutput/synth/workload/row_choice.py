@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from pgoutput.synth.workload.definition import Mix
-from pgoutput.synth.workload.plan import IntArray, Random
+from pgoutput.synth.workload.values import IntArray, Random
 
 INSERT: Final = 0
 UPDATE: Final = 1

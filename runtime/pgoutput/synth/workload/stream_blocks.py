@@ -12,8 +12,9 @@ from pgoutput._build import build, fitted
 from pgoutput.messages import Message
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.plan import Block, IntArray, PlacedPiece, Random, StreamedTransaction, WalClock
+from pgoutput.synth.workload.plan import Block, PlacedPiece, StreamedTransaction, WalClock
 from pgoutput.synth.workload.tables import WorkloadTable
+from pgoutput.synth.workload.values import IntArray, Random
 
 
 class PlacedMessage(msgspec.Struct, frozen=True):

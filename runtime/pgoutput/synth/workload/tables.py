@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any, Final
@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pgoutput import catalog
 from pgoutput._arrays import from_buffers
@@ -19,8 +18,14 @@ from pgoutput.catalog import BY_NAME
 from pgoutput.columns import Cells, Columns, encode_cells
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
 from pgoutput.synth.workload.definition import ColumnShape, Profile, TableShape, Workload
-from pgoutput.synth.workload.plan import IntArray, Random
-from pgoutput.synth.workload.values import draw_values
+from pgoutput.synth.workload.values import (
+    KEY_TYPES,
+    IntArray,
+    Random,
+    draw_values,
+    number_texts,
+    type_name,
+)
 from pgoutput.values import encode_binary
 
 _FIRST_OID: Final = 131_072
@@ -90,14 +95,6 @@ class WorkloadTable(msgspec.Struct, frozen=True):
     shape: TableShape
 
 
-_IDENTITIES: Final[Mapping[str, ReplicaIdentity]] = {
-    "default": ReplicaIdentity.DEFAULT,
-    "full": ReplicaIdentity.FULL,
-    "index": ReplicaIdentity.INDEX,
-    "nothing": ReplicaIdentity.NOTHING,
-}
-
-
 def make_tables(profile: Profile) -> list[WorkloadTable]:
     """Return the tables of a profile."""
     return [_table(number, shape) for number, shape in enumerate(table_shapes(profile))]
@@ -117,54 +114,20 @@ def _table(number: int, shape: TableShape) -> WorkloadTable:
         oid=_FIRST_OID + _OIDS_PER_TABLE * number,
         namespace=shape.namespace,
         name=shape.name,
-        replica_identity=_IDENTITIES[shape.replica_identity],
+        replica_identity=ReplicaIdentity[shape.replica_identity.upper()],
         columns=columns,
     )
     return WorkloadTable(relation, shape)
 
 
-# Key values
-
-
-def _key_times(start: str, unit: str, form: str) -> Callable[[pa.Array], pa.Array]:
-    def texts(numbers: pa.Array) -> pa.Array:
-        first = pa.scalar(start).cast(pa.timestamp(unit))
-        return pc.strftime(pc.add(first, numbers.cast(pa.duration(unit))), format=form)
-
-    return texts
-
-
-_KEY_TEXTS: Final[Mapping[str, Callable[[pa.Array], pa.Array]]] = {
-    **dict.fromkeys(("int8", "numeric", "int4", "oid", "int2"), lambda numbers: numbers.cast(pa.string())),
-    "uuid": lambda numbers: pc.binary_join_element_wise(
-        "00000000-0000-4000-8000-", pc.utf8_lpad(numbers.cast(pa.string()), 12, "0"), ""
-    ),
-    **dict.fromkeys(
-        ("text", "varchar", "name"), lambda numbers: pc.utf8_lpad(numbers.cast(pa.string()), 8, "0")
-    ),
-    "timestamptz": _key_times("2024-01-01", "s", "%Y-%m-%d %H:%M:%S+00"),
-    "timestamp": _key_times("2024-01-01", "s", "%Y-%m-%d %H:%M:%S"),
-    "date": lambda numbers: numbers.cast(pa.int32()).cast(pa.date32()).cast(pa.string()),
-    "bytea": lambda numbers: pc.binary_join_element_wise(
-        "\\x", pc.utf8_lpad(numbers.cast(pa.string()), 16, "0"), ""
-    ),
-}
-"""Functions by type name that return distinct values for distinct numbers, the most suitable types first."""
-
-_INTEGER_BYTES: Final = {"int8": 8, "int4": 4, "oid": 4, "int2": 2}
+_INTEGER_BYTES: Final = {"int8": 8, "int4": 4, "oid": 4}
 """Size in binary format of the types of integer keys, in bytes."""
-
-
-def _type_name(column: ColumnShape) -> str:
-    type_ = catalog.BY_OID.get(column.type_oid)
-    return "text" if type_ is None else type_.name
 
 
 def unique_column(shape: TableShape) -> int | None:
     """Return the index of a key column with a distinct value in each row; None if there is none."""
-    ranks = {name: rank for rank, name in enumerate(_KEY_TEXTS)}
-    possible = [i for i, column in enumerate(shape.columns) if column.key and _type_name(column) in ranks]
-    return min(possible, key=lambda i: ranks[_type_name(shape.columns[i])], default=None)
+    possible = [i for i, one in enumerate(shape.columns) if one.key and type_name(one) in KEY_TYPES]
+    return min(possible, key=lambda i: KEY_TYPES.index(type_name(shape.columns[i])), default=None)
 
 
 class RowPool(msgspec.Struct, frozen=True):
@@ -225,14 +188,14 @@ class RowPool(msgspec.Struct, frozen=True):
 
     def _unique_texts(self, numbers: IntArray) -> pa.StringArray:
         assert self.unique is not None
-        return _KEY_TEXTS[_type_name(self.shape.columns[self.unique])](pa.array(numbers))
+        return number_texts(type_name(self.shape.columns[self.unique]), pa.array(numbers))
 
     def _unique_cells(self, numbers: IntArray) -> pa.Array:
         assert self.unique is not None
         if not self.binary:
             return self._unique_texts(numbers)
         column = self.shape.columns[self.unique]
-        size = _INTEGER_BYTES.get(_type_name(column))
+        size = _INTEGER_BYTES.get(type_name(column))
         if size is None:
             return _to_binary(self._unique_texts(numbers), column.type_oid)
         offsets = np.arange(len(numbers) + 1, dtype=np.int32) * size
@@ -272,7 +235,7 @@ def _draw_kind(column: ColumnShape, seed: int, number: int) -> pa.StringArray:
     """Return the values that all columns of one type, size and fraction of NULLs have."""
     affordable = int(_POOL_BYTES * len(column.sizes) / max(sum(column.sizes), 1))
     count = max(_MIN_POOL_ROWS, min(_POOL_VALUES, affordable))
-    return pa.array(draw_values(np.random.default_rng([seed, 1, number]), count, column), pa.string())
+    return draw_values(np.random.default_rng([seed, 1, number]), count, column)
 
 
 def _make_pool(shape: TableShape, values: list[pa.StringArray], binary: bool) -> RowPool:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgoutput import catalog
 from pgoutput._type_modifiers import numeric_precision
 from pgoutput.synth.workload.definition import ColumnShape
+from pgoutput.values import from_arrow
 
+IntArray: TypeAlias = npt.NDArray[Any]
+"""NumPy array of integers or booleans."""
 Random: TypeAlias = np.random.Generator
 """NumPy random generator."""
 Draw: TypeAlias = Callable[[Random, int, ColumnShape], Sequence[str]]
@@ -23,21 +27,78 @@ _WORDS: Final = (
     "order", "customer", "shipped", "delayed", "returned", "invoice", "paid", "open", "note", "call", "again",
 )  # fmt: skip
 
-_START: Final = datetime(2024, 1, 1, tzinfo=UTC)
-"""Earliest date and timestamp value."""
+_START_DAY: Final = 19_723
+"""2024-01-01 in days since 1970, the earliest date."""
+_DAY: Final = 86_400_000
+"""A day in milliseconds."""
 
 
-def draw_values(random: Random, count: int, column: ColumnShape) -> list[str | None]:
-    """Return random values of a column in text format, None for NULL."""
+# Numbers as values
+
+
+def _timestamps(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    """Return a function that makes timestamps from milliseconds after 2024-01-01."""
+    return lambda numbers: pc.multiply(pc.add(numbers, _START_DAY * _DAY), 1_000).cast(kind)
+
+
+def _padded_number(prefix: str, width: int) -> Callable[[pa.Array], pa.Array]:
+    return lambda numbers: pc.binary_join_element_wise(
+        prefix, pc.utf8_lpad(numbers.cast(pa.string()), width, "0"), ""
+    )
+
+
+_FROM_NUMBERS: Final[Mapping[str, tuple[int, Callable[[pa.Array], pa.Array]]]] = {
+    "int8": (100_000, lambda numbers: numbers),
+    "int4": (100_000, lambda numbers: numbers),
+    "oid": (100_000, lambda numbers: numbers),
+    "int2": (10_000, lambda numbers: numbers),
+    "timestamptz": (366 * _DAY, _timestamps(pa.timestamp("us", "UTC"))),
+    "timestamp": (366 * _DAY, _timestamps(pa.timestamp("us"))),
+    "date": (3_660, lambda numbers: pc.add(numbers, _START_DAY).cast(pa.int32()).cast(pa.date32())),
+    **dict.fromkeys(("float4", "float8"), (1 << 20, lambda numbers: pc.divide(numbers.cast("double"), 8))),
+}
+"""By type name: limit of random numbers from 0, and function that makes values from numbers."""
+
+_KEY_TEXTS: Final[Mapping[str, Callable[[pa.Array], pa.Array]]] = {
+    "numeric": lambda numbers: numbers.cast(pa.string()),
+    "uuid": _padded_number("00000000-0000-4000-8000-", 12),
+    **dict.fromkeys(("text", "varchar", "name"), _padded_number("", 8)),
+    "bytea": _padded_number("\\x", 16),
+}
+"""Functions by type name that return texts of numbers, for types that are not in `_FROM_NUMBERS`."""
+
+KEY_TYPES: Final = ("int8", "int4", "oid", *_KEY_TEXTS, "timestamptz", "timestamp", "date")
+"""Names of types with distinct values for distinct numbers, the most suitable types of keys first."""
+
+
+def number_texts(type_name: str, numbers: pa.Array) -> pa.StringArray:
+    """Return a value in text format for each number, distinct values if the type is in `KEY_TYPES`."""
+    if type_name in _KEY_TEXTS:
+        return _KEY_TEXTS[type_name](numbers)
+    return from_arrow(_FROM_NUMBERS[type_name][1](numbers), catalog.BY_NAME[type_name].oid)
+
+
+def type_name(column: ColumnShape) -> str:
+    """Return the name of a column's type; text for types that are not built in."""
     type_ = catalog.BY_OID.get(column.type_oid)
-    draw = _DRAW.get(type_.name if type_ else "text") or _constants(column.type_oid)
-    values: list[str | None] = list(draw(random, count, column))
-    for i in np.flatnonzero(random.random(count) < column.nulls).tolist():
-        values[i] = None
-    return values
+    return "text" if type_ is None else type_.name
 
 
-def draw_sizes(random: Random, count: int, column: ColumnShape) -> npt.NDArray[Any]:
+# Random values
+
+
+def draw_values(random: Random, count: int, column: ColumnShape) -> pa.StringArray:
+    """Return random values of a column in text format."""
+    name = type_name(column)
+    if name in _FROM_NUMBERS:
+        values = number_texts(name, pa.array(random.integers(0, _FROM_NUMBERS[name][0], size=count)))
+    else:
+        constant = _choose("{}" if column.type_oid in catalog.BY_ARRAY_OID else "empty")
+        values = pa.array(_DRAW.get(name, constant)(random, count, column), pa.string())
+    return pc.if_else(random.random(count) < column.nulls, pa.scalar(None, pa.string()), values)
+
+
+def _sizes(random: Random, count: int, column: ColumnShape) -> IntArray:
     """Return random sizes of values of a column, in bytes."""
     bounds = column.sizes
     drawn = np.interp(random.random(count) * (len(bounds) - 1), np.arange(len(bounds)), bounds)
@@ -45,7 +106,7 @@ def draw_sizes(random: Random, count: int, column: ColumnShape) -> npt.NDArray[A
 
 
 def _texts(random: Random, count: int, column: ColumnShape) -> list[str]:
-    sizes = draw_sizes(random, count, column)
+    sizes = _sizes(random, count, column)
     longest = int(sizes.max(initial=0))
     words = " ".join(_WORDS[i] for i in random.integers(0, len(_WORDS), size=longest // 4 + 4_096).tolist())
     starts = random.integers(0, max(1, len(words) - longest), size=count).tolist()
@@ -58,7 +119,7 @@ def _padded(random: Random, count: int, column: ColumnShape) -> list[str]:
 
 
 def _bytes(random: Random, count: int, column: ColumnShape) -> list[str]:
-    sizes = [max(0, size - 2) // 2 for size in draw_sizes(random, count, column).tolist()]
+    sizes = [max(0, size - 2) // 2 for size in _sizes(random, count, column).tolist()]
     return ["\\x" + random.bytes(size).hex() for size in sizes]
 
 
@@ -68,39 +129,13 @@ def _json(random: Random, count: int, column: ColumnShape) -> list[str]:
 
 def _numerics(random: Random, count: int, column: ColumnShape) -> list[str]:
     precision, scale = numeric_precision(column.type_modifier) or (9, 2)
-    digits = min(precision, 9)
-    numbers = random.integers(0, 10**digits, size=count).tolist()
+    numbers = random.integers(0, 10 ** min(precision, 9), size=count).tolist()
     return [f"{number / 10**scale:.{max(scale, 0)}f}" for number in numbers]
-
-
-def _numbers(low: int, high: int) -> Draw:
-    return lambda random, count, _: list(map(str, random.integers(low, high, size=count).tolist()))
-
-
-def _times(form: str, suffix: str = "") -> Draw:
-    def draw(random: Random, count: int, column: ColumnShape) -> list[str]:
-        times = (
-            _START + timedelta(milliseconds=ms)
-            for ms in random.integers(0, 366 * 86_400_000, size=count).tolist()
-        )
-        return [f"{time:{form}}.{time.microsecond:06}".rstrip("0").rstrip(".") + suffix for time in times]
-
-    return draw
-
-
-def _dates(random: Random, count: int, column: ColumnShape) -> list[str]:
-    return [
-        f"{_START + timedelta(days=day):%Y-%m-%d}" for day in random.integers(0, 3_660, size=count).tolist()
-    ]
 
 
 def _uuids(random: Random, count: int, column: ColumnShape) -> list[str]:
     raw = random.bytes(16 * count)
     return [str(UUID(bytes=raw[i : i + 16], version=4)) for i in range(0, len(raw), 16)]
-
-
-def _ratios(random: Random, count: int, column: ColumnShape) -> list[str]:
-    return [repr(one / 1_024).removesuffix(".0") for one in random.integers(1, 1 << 20, size=count).tolist()]
 
 
 def _choose(*values: str) -> Draw:
@@ -113,17 +148,10 @@ _DRAW: Final[Mapping[str, Draw]] = {
     "bpchar": _padded,
     "bytea": _bytes,
     "numeric": _numerics,
-    "int2": _numbers(-1_000, 10_000),
-    **dict.fromkeys(("int4", "int8"), _numbers(-1_000, 100_000)),
-    "oid": _numbers(1, 100_000),
-    **dict.fromkeys(("float4", "float8"), _ratios),
     "bool": _choose("f", "t"),
     "uuid": _uuids,
-    "date": _dates,
-    "time": _times("%H:%M:%S"),
-    "timestamp": _times("%Y-%m-%d %H:%M:%S"),
-    "timestamptz": _times("%Y-%m-%d %H:%M:%S", "+00"),
-    "timetz": _times("%H:%M:%S", "+00"),
+    "time": _choose("00:00:00", "08:15:30", "23:59:59.999999"),
+    "timetz": _choose("00:00:00+00", "23:59:59.5+01"),
     "interval": _choose("00:00:01", "1 day", "1 year 2 mons", "3 days 04:05:06"),
     "inet": _choose("192.168.0.1", "10.0.0.0/8", "::1"),
     "cidr": _choose("10.0.0.0/8", "192.168.0.0/16"),
@@ -133,9 +161,4 @@ _DRAW: Final[Mapping[str, Draw]] = {
     "varbit": _choose("1", "01", "101"),
     "point": _choose("(0,0)", "(1,2.5)"),
 }
-"""Functions that draw values, by type name."""
-
-
-def _constants(type_oid: int) -> Draw:
-    """Return the function for a type without random values: NULL-free constants that the type accepts."""
-    return _choose("{}") if type_oid in catalog.BY_ARRAY_OID else _choose("empty")
+"""Functions that draw values of types that are not in `_FROM_NUMBERS`, by type name."""
