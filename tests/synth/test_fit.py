@@ -6,16 +6,20 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from pgoutput.capturefile import CaptureFile
+from pgoutput.catalog import TYPES, BuiltinType
 from pgoutput.errors import RecordingError
 from pgoutput.messages import Insert, Relation, ReplicaIdentity, XLogData
 from pgoutput.recording import RecordingReader
 from pgoutput.stream import StreamDecoder, Transaction, Transactions
 from pgoutput.stream.check import CheckOptions, check
 from pgoutput.synth import Scenario, write_capture_file
-from pgoutput.synth.workload import Workload, fit_profile, write_recording
+from pgoutput.synth.workload import ColumnShape, Workload, fit_profile, write_recording
+from pgoutput.synth.workload.values import draw_values
+from pgoutput.values import decode_binary, encode_binary
 from tests.codec import corpus
 from tests.conftest import Run
 from tests.synth.test_workload import assert_expected_rows
@@ -113,3 +117,14 @@ def test_the_command_makes_a_stream_like_a_recording(run: Run, tmp_path: Path) -
     assert SECRET.encode().hex().encode() not in made.read_bytes()
     both = run("synth", "--like", str(made), "--profile", "oltp", "-o", str(tmp_path / "x"))
     assert (both.code, "--profile" in both.err) == (2, True)
+
+
+@pytest.mark.parametrize("type_", TYPES, ids=lambda type_: type_.name)
+def test_drawn_values_are_values_of_their_type(type_: BuiltinType) -> None:
+    for oid in filter(None, (type_.oid, type_.array_oid)):
+        values = draw_values(np.random.default_rng(1), 40, ColumnShape(name="v", type_oid=oid)).to_pylist()
+        assert len(values) == 40
+        if type_.name == "money":  # its binary form has no currency
+            continue
+        for text in filter(None, values):
+            assert decode_binary(encode_binary(text, oid), oid) == text

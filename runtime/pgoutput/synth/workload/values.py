@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -14,13 +15,13 @@ import pyarrow.compute as pc
 from pgoutput import catalog
 from pgoutput._type_modifiers import numeric_precision
 from pgoutput.synth.workload.definition import ColumnShape
-from pgoutput.values import from_arrow
+from pgoutput.values import decode_binary, encode_binary, from_arrow
 
 IntArray: TypeAlias = npt.NDArray[Any]
 """NumPy array of integers or booleans."""
 Random: TypeAlias = np.random.Generator
 """NumPy random generator."""
-Draw: TypeAlias = Callable[[Random, int, ColumnShape], Sequence[str]]
+Draw: TypeAlias = Callable[[Random, int, ColumnShape], Sequence[str | None]]
 """Function that returns random values. Arguments: random generator, number of values, and the column."""
 
 _WORDS: Final = (
@@ -79,7 +80,9 @@ def number_texts(type_name: str, numbers: pa.Array) -> pa.StringArray:
 
 
 def type_name(column: ColumnShape) -> str:
-    """Return the name of a column's type; text for types that are not built in."""
+    """Return the name of a column's type: `array` for any array, text for types that are not built in."""
+    if column.type_oid in catalog.BY_ARRAY_OID:
+        return "array"
     type_ = catalog.BY_OID.get(column.type_oid)
     return "text" if type_ is None else type_.name
 
@@ -93,8 +96,8 @@ def draw_values(random: Random, count: int, column: ColumnShape) -> pa.StringArr
     if name in _FROM_NUMBERS:
         values = number_texts(name, pa.array(random.integers(0, _FROM_NUMBERS[name][0], size=count)))
     else:
-        constant = _choose("{}" if column.type_oid in catalog.BY_ARRAY_OID else "empty")
-        values = pa.array(_DRAW.get(name, constant)(random, count, column), pa.string())
+        draw = _DRAW.get(name) or _choose(*_examples(column.type_oid))
+        values = pa.array(draw(random, count, column), pa.string())
     return pc.if_else(random.random(count) < column.nulls, pa.scalar(None, pa.string()), values)
 
 
@@ -138,7 +141,7 @@ def _uuids(random: Random, count: int, column: ColumnShape) -> list[str]:
     return [str(UUID(bytes=raw[i : i + 16], version=4)) for i in range(0, len(raw), 16)]
 
 
-def _choose(*values: str) -> Draw:
+def _choose(*values: str | None) -> Draw:
     return lambda random, count, _: [values[i] for i in random.integers(0, len(values), size=count).tolist()]
 
 
@@ -150,15 +153,23 @@ _DRAW: Final[Mapping[str, Draw]] = {
     "numeric": _numerics,
     "bool": _choose("f", "t"),
     "uuid": _uuids,
-    "time": _choose("00:00:00", "08:15:30", "23:59:59.999999"),
-    "timetz": _choose("00:00:00+00", "23:59:59.5+01"),
-    "interval": _choose("00:00:01", "1 day", "1 year 2 mons", "3 days 04:05:06"),
-    "inet": _choose("192.168.0.1", "10.0.0.0/8", "::1"),
-    "cidr": _choose("10.0.0.0/8", "192.168.0.0/16"),
-    "macaddr": _choose("08:00:2b:01:02:03", "08:00:2b:01:02:04"),
     "money": _choose("$1.00", "$12.50"),
-    "bit": _choose("1", "0"),
-    "varbit": _choose("1", "01", "101"),
-    "point": _choose("(0,0)", "(1,2.5)"),
 }
-"""Functions that draw values of types that are not in `_FROM_NUMBERS`, by type name."""
+"""Functions that draw values of types that are not in `_FROM_NUMBERS`, by type name. Other types have those
+of the `_EXAMPLES` that they accept."""
+
+_EXAMPLES: Final = (
+    "1", "101", "a", "{}", "empty", "00:00:01", "23:59:59.5", "23:59:59.5+01", "1 year 2 mons", "(0,1)",
+    "(2,3),(0,1)", "[(0,1),(2,3)]", "((0,1),(2,3))", "{1,2,3}", "<(0,1),2>", "10.0.0.0/8", "192.168.0.1",
+    "08:00:2b:01:02:03", "08:00:2b:01:02:03:04:05", "10:20:10,14", "16/B374D848", "'a'", "\\x00ff",
+)  # fmt: skip
+
+
+def _examples(type_oid: int) -> list[str | None]:
+    """Return the examples that are values of a type, or [None] if there are none."""
+    found: list[str | None] = []
+    for text in _EXAMPLES:
+        with suppress(ValueError):
+            if decode_binary(encode_binary(text, type_oid), type_oid) == text:
+                found.append(text)
+    return found or [None]
