@@ -104,8 +104,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     large_changes: int = 10_000
     """Number of changes in a large transaction."""
     rolled_back: float = 0.1
-    """Fraction of large transactions and of their savepoints that are rolled back, from 0 to 1. Ignored if
-    `streaming` is `off`, because servers then do not send rolled-back changes."""
+    """Fraction of large transactions that are rolled back, from 0 to 1. Ignored if `streaming` is `off`,
+    because servers then do not send rolled-back changes."""
     replica_identity: ReplicaIdentityName = "default"
     """Replica identity of the tables of the transactions that are not varied."""
     varied: float = 0

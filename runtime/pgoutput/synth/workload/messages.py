@@ -19,7 +19,7 @@ from pgoutput.columns import (
 )
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.plan import WalClock, Window, place_messages
+from pgoutput.synth.workload.plan import VariedMessages, WalClock, Window, place_messages
 from pgoutput.synth.workload.row_choice import DELETE, INSERT, ChosenRows, choose_rows
 from pgoutput.synth.workload.stream_blocks import PlacedMessage, PlannedChanges, StreamBlockBuilder
 from pgoutput.synth.workload.tables import RowPool, WorkloadTable, draw_indices, make_pools
@@ -58,8 +58,12 @@ def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Wi
     clock = window.clock
     begins, pieces = place_messages(window)
     streams = StreamBlockBuilder(workload, tables, clock)
-    for piece in pieces:
-        streams.add(random, window.streamed[piece.streamed_index], piece)
+    for index, block, position in pieces:
+        streamed = window.streamed[index]
+        if block == len(streamed.changes):
+            streams.add_end(streamed, position)
+        else:
+            streams.add_block(random, streamed, block, index + 1, position)
     proto_version = workload.options.proto_version
     ordinary, relations = _ordinary_changes(random, window, begins, tables, proto_version)
     given = np.empty(0, np.int64)
@@ -68,7 +72,7 @@ def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Wi
     other_messages = [*relations, *streams.other_messages]
     version: dict[str, Any] = {"proto_version": proto_version}
     changes = PlannedChanges.concatenate([ordinary, *streams.changes])
-    committed = np.array(streams.committed)
+    committed = np.array([True, *(not one.aborted for one in window.streamed)])
     scopes = len(committed)
     rows = choose_rows(
         random, changes.tables * scopes + changes.scopes, workload.mix, window.relation_count, given
@@ -95,22 +99,23 @@ def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Wi
     order[np.concatenate(positions) - window.position] = np.arange(window.message_count)
     data = pa.concat_arrays(encoded).take(pa.array(order))
     lsns, times = _envelopes(window, clock, begins, commits, other_messages)
-    if window.varied:
-        lsns, times, data = _with_varied(window, lsns, times, data)
+    if window.varied is not None:
+        lsns, times, data = _with_varied(window.varied, window.position, lsns, times, data)
     return WindowMessages(window, pa.array(lsns), times, data, remaining_rows)
 
 
 def _with_varied(
-    window: Window, lsns: IntArray, times: IntArray, data: pa.BinaryArray
+    varied: VariedMessages, position: int, lsns: IntArray, times: IntArray, data: pa.BinaryArray
 ) -> tuple[IntArray, IntArray, pa.BinaryArray]:
-    """Insert the messages of varied transactions into LSNs, times and messages of a window."""
-    varied = [message for piece in window.varied for message in piece.messages]
-    places = [piece.position - window.position for piece in window.varied for _ in piece.messages]
-    order = np.insert(np.arange(len(data)), places, len(data) + np.arange(len(varied)))
-    all_lsns = np.concatenate([lsns, np.array([one.wal_start for one in varied], np.int64)])
-    all_times = np.concatenate([times, np.array([one.send_time for one in varied], np.int64)])
-    all_data = pa.concat_arrays([data, pa.array([one.data for one in varied], pa.binary())])
-    return all_lsns[order], all_times[order], all_data.take(pa.array(order))
+    """Insert varied transactions into LSNs, times and messages of a window that begins at a position."""
+    numbers = len(data) + np.arange(len(varied.data))
+    order = np.insert(np.arange(len(data)), varied.positions - position, numbers)
+    both = pa.concat_arrays([data, varied.data])
+    return (
+        np.concatenate([lsns, varied.lsns])[order],
+        np.concatenate([times, varied.times])[order],
+        both.take(pa.array(order)),
+    )
 
 
 def _ordinary_changes(

@@ -42,17 +42,19 @@ _GZIP_LEVEL: Final = 1
 def write_segments(workload: Workload, folder: Path, built: WindowMessages) -> bytes:
     """Write the segments of a window of transactions, and return empty bytes."""
     window, clock = built.window, built.window.clock
+    described = window.varied.described if window.varied else ()
     start = SessionStart(
         session=1,
         number=window.number * _SEGMENTS_PER_WINDOW + 1,
         position=window.first_position,
         lsn=clock.end_lsn(window.position - 1) if window.number else clock.lsn(0),
-        described=(*_encoded_relations(workload), *window.described) if window.number else (),
+        described=(*_encoded_relations(workload), *described) if window.number else (),
     )
     writer = SegmentWriter(folder, workload.source, start, segment_bytes=1 << 62)
-    for part in segment_rows(len(built.data)):
-        for first in range(part.start, part.stop, _BATCH_ROWS):
-            rows = slice(first, min(first + _BATCH_ROWS, part.stop))
+    cuts = [len(built.data) * i // _SEGMENTS_PER_WINDOW for i in range(_SEGMENTS_PER_WINDOW + 1)]
+    for start_row, stop_row in pairwise(cuts):
+        for first in range(start_row, stop_row, _BATCH_ROWS):
+            rows = slice(first, min(first + _BATCH_ROWS, stop_row))
             times = pa.array(built.times[rows] + _RECEIVE_TIME_OFFSET).cast(pa.timestamp("us", "UTC"))
             writer.write_batch(built.lsns[rows], times, built.data[rows])
         writer.rotate()
@@ -65,12 +67,6 @@ def _encoded_relations(workload: Workload) -> tuple[bytes, ...]:
     version = workload.options.proto_version
     relations = (table.relation for table in make_tables(workload))
     return tuple(encode_for(fitted(relation, version), version) for relation in relations)
-
-
-def segment_rows(messages: int) -> list[range]:
-    """Return the range of row numbers of each segment, for a window of `messages` messages."""
-    cuts = [messages * i // _SEGMENTS_PER_WINDOW for i in range(_SEGMENTS_PER_WINDOW + 1)]
-    return [range(start, stop) for start, stop in pairwise(cuts)]
 
 
 def copy_data(built: WindowMessages) -> pa.Buffer:

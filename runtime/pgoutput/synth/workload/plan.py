@@ -5,13 +5,12 @@ and rows change only in the window that inserts them. Therefore windows are inde
 can generate them in parallel.
 
 An ordinary transaction is sent as Begin, changes, Commit. A streamed transaction is sent in stream blocks
-between ordinary transactions, as are varied transactions. The last changes of a stream block may belong to a
-savepoint, which may be rolled back after the block.
+between ordinary transactions, as are varied transactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -23,7 +22,7 @@ import pyarrow as pa
 from pgoutput.messages import XLogData
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.values import IntArray, Random
-from pgoutput.synth.workload.varied import VariedPiece, VariedTransactions
+from pgoutput.synth.workload.varied import VariedTransactions
 from pgoutput.wire import from_datetime
 
 WINDOW_BYTES: Final = 32 << 20
@@ -34,10 +33,6 @@ WINDOW_MESSAGES: Final = 250_000
 
 _FIRST_XID: Final = 1_000
 _LAST_XID: Final = (1 << 32) - 1
-_XIDS_PER_TRANSACTION: Final = 8
-"""Number of xids reserved for a streamed transaction and its savepoints; a stream block has at most one
-savepoint."""
-
 _XIDS_PER_VARIED: Final = 64
 """Number of xids reserved for each transaction of a workload with varied transactions."""
 
@@ -64,11 +59,11 @@ class WalClock(msgspec.Struct, frozen=True):
     bytes_per_message: int
     """Distance between the LSNs of consecutive messages, in bytes."""
     varied_positions: list[int]
-    """Position of the message that follows each piece of varied transactions, in order."""
+    """Position of the message that follows each run of varied transactions, in order."""
     varied_bytes: list[int]
-    """Bytes of WAL of all varied transactions before the window, and after each piece."""
+    """Bytes of WAL of all varied transactions before the window, and after each run."""
     varied_times: list[int]
-    """Duration of all varied transactions in microseconds, before the window and after each piece."""
+    """Duration of all varied transactions in microseconds, before the window and after each run."""
 
     def lsn(self, position: Any) -> Any:
         """Return the start LSN of the WAL record for the message at `position`, which may be an array."""
@@ -84,53 +79,47 @@ class WalClock(msgspec.Struct, frozen=True):
 
     def _varied(self, totals: list[int], position: Any) -> Any:
         """Return the totals of the varied transactions before messages."""
-        pieces = np.searchsorted(self.varied_positions, position, side="right")
-        return np.array(totals)[pieces] if isinstance(position, np.ndarray) else totals[int(pieces)]
-
-
-class Block(msgspec.Struct, frozen=True):
-    """A stream block of a streamed transaction."""
-
-    next_transaction: int
-    """Index in `Window.xids` of the transaction before whose Begin the block is sent."""
-    changes: int
-    """Number of changes in the block, including the changes of its savepoint."""
-    sends_relations: bool
-    """Whether the block has Relation messages. If so, the block begins with one Relation message and one
-    change for each table of the transaction."""
-    savepoint_changes: int
-    """Number of changes at the end of the block that belong to its savepoint; 0 without savepoint."""
-    savepoint_xid: int | None
-    """Xid of the block's savepoint (its subtransaction), or None without savepoint."""
-    rolled_back: bool
-    """Whether the block's savepoint is rolled back right after the block."""
+        runs = np.searchsorted(self.varied_positions, position, side="right")
+        return np.array(totals)[runs] if isinstance(position, np.ndarray) else totals[int(runs)]
 
 
 class StreamedTransaction(msgspec.Struct, frozen=True):
-    """A transaction that is sent in stream blocks."""
+    """A transaction that is sent in stream blocks. The first block has the Relation messages."""
 
     xid: int
     tables: tuple[int, ...]
     """Numbers, from 0, of the tables that the transaction changes."""
-    blocks: tuple[Block, ...]
+    changes: tuple[int, ...]
+    """Number of changes of each stream block."""
+    next_transactions: tuple[int, ...]
+    """For each stream block, and for the message that ends the transaction: index in `Window.xids` of the
+    transaction before whose Begin it is sent."""
     aborted: bool
-    """Whether the whole transaction is rolled back."""
+    """Whether the transaction is rolled back."""
 
     @property
-    def ending_xids(self) -> list[int]:
-        """Xids in the messages that end the transaction.
+    def message_counts(self) -> list[int]:
+        """Number of messages of each stream block, and of the end of the transaction."""
+        first, *others = (2 + changes for changes in self.changes)
+        return [first + len(self.tables), *others, 1]
 
-        An aborted transaction ends with one Stream Abort for each savepoint that is not rolled back yet, and
-        one for the transaction. A committed transaction ends with one Stream Commit.
-        """
-        remaining = [
-            one.savepoint_xid for one in self.blocks if one.savepoint_xid is not None and not one.rolled_back
-        ]
-        return [*remaining, self.xid] if self.aborted else [self.xid]
 
-    def message_count(self, block: Block) -> int:
-        """Return the number of messages of a stream block, including the Stream Abort of its savepoint."""
-        return 2 + block.changes + len(self.tables) * block.sends_relations + block.rolled_back
+class VariedMessages(msgspec.Struct, frozen=True):
+    """The messages of the varied transactions in a window, as parallel arrays."""
+
+    positions: IntArray
+    """Position of the message before which each message is sent, not counting varied transactions."""
+    lsns: IntArray
+    times: IntArray
+    """LSN and send time of each envelope."""
+    data: pa.BinaryArray
+    """The encoded messages."""
+    before: int
+    """Number of messages of varied transactions before the window."""
+    described: tuple[bytes, ...]
+    """Encoded Type and Relation messages of varied transactions before the window."""
+    rows: dict[str, pa.Table]
+    """Rows of the tables of varied transactions, by name with schema; empty before the last window."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -151,31 +140,18 @@ class Window(msgspec.Struct, frozen=True):
     position: int
     """Position of the window's first message in the stream, not counting varied transactions."""
     clock: WalClock
-    varied: tuple[VariedPiece, ...] = ()
-    """The messages of varied transactions."""
-    varied_before: int = 0
-    """Number of messages of varied transactions before the window."""
-    described: tuple[bytes, ...] = ()
-    """Encoded Type and Relation messages of varied transactions before the window."""
-    varied_rows: Mapping[str, pa.Table] | None = None
-    """Rows of the tables of varied transactions, by name with schema; None before the last window."""
+    varied: VariedMessages | None = None
+    """The varied transactions; None if the workload has none."""
 
     @property
     def first_position(self) -> int:
         """Position of the window's first message in the stream."""
-        return self.position + self.varied_before
-
-    @property
-    def varied_count(self) -> int:
-        """Number of messages of varied transactions in the window."""
-        return sum(len(piece.messages) for piece in self.varied)
+        return self.position + (self.varied.before if self.varied else 0)
 
     @property
     def message_count(self) -> int:
         """Number of messages in the window, not counting varied transactions."""
-        streamed = sum(
-            sum(map(one.message_count, one.blocks)) + len(one.ending_xids) for one in self.streamed
-        )
+        streamed = sum(sum(one.message_counts) for one in self.streamed)
         return int(self.change_counts.sum()) + 2 * len(self.change_counts) + self.relation_count + streamed
 
 
@@ -186,7 +162,8 @@ def plan_windows(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> 
         workload: The workload.
         window_messages: Approximate number of messages per window; fewer if messages are large.
     """
-    window_transactions = _window_transactions(workload, window_messages)
+    bounded = min(window_messages, WINDOW_BYTES / workload.mean_message_bytes)
+    window_transactions = max(1, int(bounded / workload.mean_transaction_messages))
     position = 0
     clock = WalClock(64 + 8 * int(workload.mean_message_bytes / 8), [], [0], [0])
     weaver = _Weaver(VariedTransactions(workload)) if workload.varied else None
@@ -198,17 +175,6 @@ def plan_windows(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> 
             clock = window.clock
         yield window
         position += window.message_count
-
-
-def count_windows(workload: Workload, window_messages: int) -> int:
-    """Return the number of windows into which `plan_windows` splits a workload."""
-    return -(-workload.transactions // _window_transactions(workload, window_messages))
-
-
-def _window_transactions(workload: Workload, window_messages: int) -> int:
-    """Return the number of transactions of each window but the last."""
-    messages_per_window = min(window_messages, WINDOW_BYTES / workload.mean_message_bytes)
-    return max(1, int(messages_per_window / workload.mean_transaction_messages))
 
 
 class _Weaver:
@@ -229,35 +195,35 @@ class _Weaver:
         """
         described = self._transactions.described()
         begins, _ = place_messages(window)
-        clock = WalClock(
-            window.clock.bytes_per_message, [], window.clock.varied_bytes[-1:], window.clock.varied_times[-1:]
-        )
-        pieces = [
-            self._piece(clock, int(begins[place]), xid, partial(self._transactions.run, 1))
-            for place, xid in places
-        ]
-        pieces.append(self._piece(clock, int(begins[-1]), None, self._transactions.end_transactions))
-        before, self._messages = self._messages, self._messages + sum(len(one.messages) for one in pieces)
-        return msgspec.structs.replace(
-            window,
-            clock=clock,
-            varied=tuple(pieces),
-            varied_before=before,
+        last = window.clock
+        clock = WalClock(last.bytes_per_message, [], last.varied_bytes[-1:], last.varied_times[-1:])
+        run = partial(self._transactions.run, 1)
+        sent = [self._run(clock, int(begins[place]), xid, run) for place, xid in places]
+        sent.append(self._run(clock, int(begins[-1]), None, self._transactions.end_transactions))
+        messages = [message for run in sent for message in run]
+        varied = VariedMessages(
+            positions=np.repeat(np.array(clock.varied_positions, np.int64), list(map(len, sent))),
+            lsns=np.array([message.wal_start for message in messages], np.int64),
+            times=np.array([message.send_time for message in messages], np.int64),
+            data=pa.array([message.data for message in messages], pa.binary()),
+            before=self._messages,
             described=described,
-            varied_rows=self._transactions.rows() if is_last else None,
+            rows=self._transactions.rows() if is_last else {},
         )
+        self._messages += len(messages)
+        return msgspec.structs.replace(window, clock=clock, varied=varied)
 
-    def _piece(
+    def _run(
         self, clock: WalClock, position: int, xid: int | None, run: Callable[[], list[XLogData]]
-    ) -> VariedPiece:
+    ) -> list[XLogData]:
         """Run varied transactions before the message at `position`, and add their WAL to the clock."""
         wal, lsn, time = self._transactions.wal, clock.lsn(position), clock.time(position)
         wal.advance(lsn, time, xid)
-        piece = VariedPiece(position, run())
+        sent = run()
         clock.varied_positions.append(position)
         clock.varied_bytes.append(clock.varied_bytes[-1] + wal.end_lsn - lsn)
         clock.varied_times.append(clock.varied_times[-1] + wal.time - time)
-        return piece
+        return sent
 
 
 def _plan_window(
@@ -278,33 +244,28 @@ def _plan_window(
         sizes[0] = workload.table_count if workload.patterns else max(sizes[0], workload.table_count)
     is_large[-1] = False
     is_large &= ~is_varied
-    step = _XIDS_PER_VARIED if workload.varied else _XIDS_PER_TRANSACTION if workload.is_streamed else 1
+    step = _XIDS_PER_VARIED if workload.varied else 1
     xids = _FIRST_XID + (first + np.arange(count, dtype=np.int64)) * step % (_LAST_XID - _FIRST_XID)
-    streamed: list[StreamedTransaction] = []
-    if not workload.is_streamed:
-        sizes[is_large] = workload.large_changes
-        is_large[:] = False
+    sizes[is_large] = workload.large_changes
+    is_large &= workload.is_streamed
     ordinary = np.flatnonzero(~(is_large | is_varied))
-    if workload.is_streamed:
-        for place in np.flatnonzero(is_large):
-            next_transaction = int(np.searchsorted(ordinary, place))
-            streamed.append(
-                _plan_streamed(workload, random, int(xids[place]), next_transaction, len(ordinary) - 1)
-            )
-    varied = np.flatnonzero(is_varied)
-    places = list(zip(np.searchsorted(ordinary, varied).tolist(), xids[varied].tolist(), strict=True))
-    relation_count = 0 if number else workload.table_count
+    varied, last = np.flatnonzero(is_varied), len(ordinary) - 1
     window = Window(
         number=number,
         change_counts=sizes[ordinary],
         xids=xids[ordinary],
         patterns=patterns[ordinary] if workload.patterns else patterns,
-        streamed=tuple(streamed),
-        relation_count=relation_count,
+        streamed=tuple(
+            _plan_streamed(
+                workload, random, int(xids[i]), int(np.searchsorted(ordinary, i)), len(ordinary) - 1
+            )
+            for i in np.flatnonzero(is_large)
+        ),
+        relation_count=0 if number else workload.table_count,
         position=position,
         clock=clock,
     )
-    return window, places
+    return window, list(zip(np.searchsorted(ordinary, varied).tolist(), xids[varied].tolist(), strict=True))
 
 
 def _plan_streamed(
@@ -319,54 +280,37 @@ def _plan_streamed(
     tables = random.choice(
         workload.table_count, size=min(_MAX_STREAMED_TABLES, workload.table_count), replace=False
     )
-    next_transactions = np.minimum(
+    places = np.minimum(
         next_transaction + np.sort(random.integers(0, 4 * count, size=count)), last_transaction
+    ).tolist()
+    return StreamedTransaction(
+        xid,
+        tuple(tables.tolist()),
+        tuple((workload.large_changes + i) // count for i in range(count)),
+        (*places, places[-1]),
+        bool(random.random() < workload.rolled_back),
     )
-    blocks: list[Block] = []
-    remaining = workload.large_changes
-    sends_relations = True
-    for i, next_index in enumerate(next_transactions.tolist()):
-        changes = remaining // (count - i)
-        remaining -= changes
-        has_savepoint = random.random() < 0.5
-        savepoint_changes = int(random.integers(1, changes // 2)) if has_savepoint else 0
-        rolled_back = has_savepoint and bool(random.random() < workload.rolled_back)
-        savepoint_xid = xid + 1 + i if has_savepoint else None
-        blocks.append(
-            Block(next_index, changes, sends_relations, savepoint_changes, savepoint_xid, rolled_back)
-        )
-        sends_relations = rolled_back  # pgoutput_stream_abort resets the sent relations
-    aborted = bool(random.random() < workload.rolled_back)
-    return StreamedTransaction(xid, tuple(tables.tolist()), tuple(blocks), aborted)
 
 
-class PlacedPiece(msgspec.Struct, frozen=True):
-    """A stream block, or the messages that end a streamed transaction, with their position in the stream."""
+def place_messages(window: Window) -> tuple[IntArray, list[tuple[int, int, int]]]:
+    """Return the positions of a window's Begin messages, and of each stream block and end.
 
-    streamed_index: int
-    """Index of the streamed transaction in `Window.streamed`."""
-    block: Block | None
-    """The stream block; None for the messages that end the transaction."""
-    position: int
-    """Position in the stream of the first message of the block or of the transaction's end."""
-
-
-def place_messages(window: Window) -> tuple[IntArray, list[PlacedPiece]]:
-    """Return the positions of a window's Begin messages, and a `PlacedPiece` for each stream block or end."""
-    pieces: list[tuple[int, int, Block | None, int]] = []
-    for number, one in enumerate(window.streamed):
-        pieces += [(block.next_transaction, number, block, one.message_count(block)) for block in one.blocks]
-        pieces.append((one.blocks[-1].next_transaction, number, None, len(one.ending_xids)))
+    A stream block or end is given as index of its transaction in `Window.streamed`, number of the block in
+    the transaction (the number of blocks for the end), and position of its first message.
+    """
+    pieces = [
+        (place, number, block, length)
+        for number, one in enumerate(window.streamed)
+        for block, (place, length) in enumerate(zip(one.next_transactions, one.message_counts, strict=True))
+    ]
     pieces.sort(key=lambda piece: piece[0])  # stable: pieces of one transaction stay in order
     sizes = window.change_counts + 2
     sizes[0] += window.relation_count
     begins = window.position + np.concatenate(([0], np.cumsum(sizes)[:-1]))
     if not pieces:
         return begins, []
-    lengths = np.array([piece[3] for piece in pieces])
+    places, numbers, blocks, lengths = map(np.array, zip(*pieces, strict=True))
     before = np.concatenate(([0], np.cumsum(lengths)))
-    next_transactions = np.array([piece[0] for piece in pieces])
-    starts = begins[next_transactions] + before[:-1]
-    begins = begins + before[np.searchsorted(next_transactions, np.arange(len(begins)), side="right")]
-    placed = zip(pieces, starts.tolist(), strict=True)
-    return begins, [PlacedPiece(number, block, start) for (_, number, block, _), start in placed]
+    starts = begins[places] + before[:-1]
+    begins = begins + before[np.searchsorted(places, np.arange(len(begins)), side="right")]
+    return begins, list(zip(numbers.tolist(), blocks.tolist(), starts.tolist(), strict=True))

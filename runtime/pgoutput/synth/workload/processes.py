@@ -1,7 +1,7 @@
-"""Worker processes that generate a workload in windows of transactions.
+"""Worker processes that build and encode windows of transactions.
 
-Processes are used because threads would contend for the GIL. A worker writes its windows to a pipe and blocks
-while the pipe is full, so only a few windows are in memory.
+Processes are used because threads would contend for the GIL. The process that plans the windows sends each
+window to an idle worker process.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -21,11 +24,14 @@ import pyarrow as pa
 
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.messages import RemainingRows, WindowMessages, build_window
-from pgoutput.synth.workload.plan import count_windows, plan_windows
+from pgoutput.synth.workload.plan import Window
 from pgoutput.synth.workload.tables import make_tables
 
 PrepareWindow: TypeAlias = Callable[[WindowMessages], bytes | pa.Buffer]
 """Picklable function that encodes or writes a window of transactions; returns the bytes yet to be written."""
+
+_THREADS: Final = 2
+"""Number of windows that are built at a time without worker processes."""
 
 _KEEP_BYTES: Final = str(1 << 30)
 _ENVIRONMENT: Final = {
@@ -38,14 +44,14 @@ transactions, instead of returning the memory to the system."""
 
 
 class PreparedWindow(msgspec.Struct, frozen=True):
-    """A window of transactions after a `PrepareWindow` function has encoded or written its messages."""
+    """A window of transactions after encoding."""
 
     content: bytes | pa.Buffer
     """Bytes to write to the output file; empty if everything is written."""
     remaining_rows: list[RemainingRows]
     """Rows that the window's transactions inserted and did not delete, one item per table."""
-    varied_rows: Mapping[str, pa.Table] | None
-    """Rows of the tables of varied transactions, by name with schema; None before the last window."""
+    varied_rows: dict[str, pa.Table]
+    """Rows of the tables of varied transactions, by name with schema; empty before the last window."""
     transactions: int
     """Number of transactions that are not varied."""
     messages: int
@@ -53,90 +59,90 @@ class PreparedWindow(msgspec.Struct, frozen=True):
 
 
 class WindowTask(msgspec.Struct, frozen=True):
-    """Work of one process: generate every `step`th window of a workload's transactions, from `first` on."""
+    """What is done with each window of a workload's transactions."""
 
     workload: Workload
-    window_messages: int
-    """Approximate number of messages per window of transactions."""
     prepare: PrepareWindow
-    first: int = 0
-    step: int = 1
 
-    def run(self) -> Iterator[PreparedWindow]:
-        """Yield prepared windows of transactions. A thread prepares a window while the next is generated."""
-        tables = make_tables(self.workload)
-        with ThreadPoolExecutor(1) as pool:
-            pending: Future[PreparedWindow] | None = None
-            for window in plan_windows(self.workload, self.window_messages):
-                if window.number % self.step == self.first:
-                    built = build_window(self.workload, tables, window)
-                    if pending is not None:
-                        yield pending.result()
-                    pending = pool.submit(self._prepare, built)
-            if pending is not None:
-                yield pending.result()
-
-    def _prepare(self, built: WindowMessages) -> PreparedWindow:
-        window = built.window
-        transactions = len(window.change_counts) + len(window.streamed)
+    def run(self, window: Window) -> PreparedWindow:
+        """Build and prepare a window of transactions."""
+        built = build_window(self.workload, make_tables(self.workload), window)
         return PreparedWindow(
-            self.prepare(built), built.remaining_rows, window.varied_rows, transactions, len(built.data)
+            self.prepare(built),
+            built.remaining_rows,
+            window.varied.rows if window.varied else {},
+            len(window.change_counts) + len(window.streamed),
+            len(built.data),
         )
 
 
-@contextmanager
-def worker_processes(task: WindowTask, count: int) -> Iterator[Iterator[PreparedWindow]]:
-    """Start worker processes, yield an iterator over the prepared windows, and kill the processes on exit.
+def prepare_windows(task: WindowTask, windows: Iterable[Window], processes: int) -> Generator[PreparedWindow]:
+    """Yield the prepared windows of a workload's transactions in order.
 
     Args:
-        task: The work for the whole workload, which is split between the processes.
-        count: Number of processes.
+        task: What is done with each window.
+        windows: The windows.
+        processes: Number of worker processes; 0 for none.
 
     Raises:
         ChildProcessError: A worker process ended unexpectedly.
     """
+    with ThreadPoolExecutor(processes or _THREADS) as pool, _workers(task, processes) as run:
+        pending: deque[Future[PreparedWindow]] = deque()
+        for window in windows:
+            pending.append(pool.submit(run, window))
+            if len(pending) > (processes or _THREADS):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+@contextmanager
+def _workers(task: WindowTask, count: int) -> Iterator[Callable[[Window], PreparedWindow]]:
+    """Start worker processes, yield a function that prepares a window, and kill the processes on exit."""
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()"]
-    pipe = subprocess.PIPE
+    environment, pipe = os.environ | _ENVIRONMENT, subprocess.PIPE
     processes: list[subprocess.Popen[bytes]] = []
+    idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
     try:
-        for number in range(count):
-            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=os.environ | _ENVIRONMENT)
-            processes.append(process)
-            assert process.stdin is not None
-            with process.stdin:
-                pickle.dump(msgspec.structs.replace(task, first=number, step=count), process.stdin)
-        yield _receive_in_order(task, processes)
+        for _ in range(count):
+            processes.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment))
+            _send(task, processes[-1].stdin)
+            idle.put(processes[-1])
+        yield partial(_run_in_worker, idle) if processes else task.run
     finally:
         for process in processes:
-            with process:
+            with suppress(BrokenPipeError), process:
                 process.kill()
 
 
-def _receive_in_order(task: WindowTask, processes: list[subprocess.Popen[bytes]]) -> Iterator[PreparedWindow]:
-    for number in range(count_windows(task.workload, task.window_messages)):
-        pipe: Any = processes[number % len(processes)].stdout
-        try:
-            prepared = pickle.load(pipe)
-        except (EOFError, pickle.UnpicklingError):
-            raise ChildProcessError("a worker process of the workload ended unexpectedly") from None
-        if isinstance(prepared, BaseException):
-            raise prepared
-        yield prepared
+def _run_in_worker(idle: SimpleQueue[subprocess.Popen[bytes]], window: Window) -> PreparedWindow:
+    process = idle.get()
+    try:
+        _send(window, process.stdin)
+        prepared: PreparedWindow | Exception = pickle.load(process.stdout)  # type: ignore[arg-type]
+    except (EOFError, pickle.UnpicklingError, BrokenPipeError):
+        raise ChildProcessError("a worker process of the workload ended unexpectedly") from None
+    finally:
+        idle.put(process)
+    if isinstance(prepared, Exception):
+        raise prepared
+    return prepared
 
 
 def main() -> None:
-    """Read a pickled `WindowTask` from standard input, and write its prepared windows to standard output."""
+    """Read a pickled `WindowTask` and windows from standard input, and write each prepared window."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends its workers
     task: WindowTask = pickle.load(sys.stdin.buffer)
-    try:
-        for prepared in task.run():
-            _send(prepared)
-    except BrokenPipeError:  # the parent process stopped reading
-        os._exit(1)
-    except Exception as error:
-        _send(error)
+    while True:
+        window = pickle.load(sys.stdin.buffer)
+        try:
+            prepared: PreparedWindow | Exception = task.run(window)
+        except Exception as error:
+            prepared = error
+        _send(prepared, sys.stdout.buffer)
 
 
-def _send(prepared: PreparedWindow | Exception) -> None:
-    pickle.dump(prepared, sys.stdout.buffer, protocol=5)
-    sys.stdout.buffer.flush()
+def _send(value: Any, file: Any) -> None:
+    pickle.dump(value, file, protocol=5)
+    file.flush()

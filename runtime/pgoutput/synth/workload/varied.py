@@ -32,14 +32,6 @@ _ALTERATIONS: Final = ("add", "drop", "retype")
 """Kinds of ALTER TABLE after which the stream still determines the rows of the tables."""
 
 
-class VariedPiece(msgspec.Struct, frozen=True):
-    """Consecutive messages of varied transactions."""
-
-    position: int
-    """Position of the message before which the messages are sent, not counting varied transactions."""
-    messages: list[XLogData]
-
-
 class VariedTransactions:
     """Makes the varied transactions of a workload, in the order of the stream.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
@@ -13,8 +13,8 @@ from pgoutput.synth.atomic_output import new_folder, require_absent, staging_fol
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.expected_rows import ExpectedRowsWriter
 from pgoutput.synth.workload.outputs import capture_file_header, capture_file_lines, copy_data, write_segments
-from pgoutput.synth.workload.plan import WINDOW_MESSAGES
-from pgoutput.synth.workload.processes import PrepareWindow, WindowTask, worker_processes
+from pgoutput.synth.workload.plan import WINDOW_MESSAGES, plan_windows
+from pgoutput.synth.workload.processes import PrepareWindow, WindowTask, prepare_windows
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Callback that receives the numbers of transactions and messages written since its last call."""
@@ -71,9 +71,8 @@ def write_capture_file(
     Args:
         workload: The workload.
         path: A file that does not exist yet; compressed if the name ends in .gz.
-        progress: Callback that receives the numbers of transactions and messages written since its last
-            call, or None.
-        window_messages: Approximate number of messages that are generated and written at a time.
+        progress: As in `write_recording`.
+        window_messages: As in `write_recording`.
 
     Raises:
         RecordingError: The file or the folder exists, or another process is writing the file.
@@ -109,9 +108,8 @@ def write_copy_data(
     Args:
         workload: The workload.
         file: File to write to.
-        progress: Callback that receives the numbers of transactions and messages written since its last
-            call, or None.
-        window_messages: Approximate number of messages that are generated and written at a time.
+        progress: As in `write_recording`.
+        window_messages: As in `write_recording`.
 
     Raises:
         OSError: The file cannot be written.
@@ -127,15 +125,15 @@ def _write_windows(
     progress: Progress | None,
     window_messages: int,
 ) -> None:
-    task = WindowTask(workload, window_messages, prepare)
     message_count = workload.transactions * workload.mean_transaction_messages
-    is_single_process = message_count < _SINGLE_PROCESS_MESSAGES
-    with nullcontext(task.run()) if is_single_process else worker_processes(task, _PROCESSES) as prepared:
+    processes = _PROCESSES if message_count >= _SINGLE_PROCESS_MESSAGES else 0
+    windows = plan_windows(workload, window_messages)
+    with closing(prepare_windows(WindowTask(workload, prepare), windows, processes)) as prepared:
         for window in prepared:
             if file is not None:
                 file.write(window.content)
             if expected_rows is not None:
                 expected_rows.add(window.remaining_rows)
-                expected_rows.add_tables(window.varied_rows or {})
+                expected_rows.add_tables(window.varied_rows)
             if progress is not None:
                 progress(window.transactions, window.messages)
