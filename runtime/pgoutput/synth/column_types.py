@@ -14,24 +14,12 @@ from pgoutput.errors import ScenarioError
 from pgoutput.messages import Type
 
 _ALIASES: Final = {
-    "bigint": "int8",
-    "int": "int4",
-    "integer": "int4",
-    "smallint": "int2",
-    "boolean": "bool",
-    "real": "float4",
-    "float": "float8",
-    "double precision": "float8",
-    "decimal": "numeric",
-    "character varying": "varchar",
-    "character": "bpchar",
-    "char": "bpchar",
-    "bit varying": "varbit",
-    "timestamp with time zone": "timestamptz",
-    "timestamp without time zone": "timestamp",
-    "time with time zone": "timetz",
-    "time without time zone": "time",
-}
+    "bigint": "int8", "int": "int4", "integer": "int4", "smallint": "int2", "boolean": "bool",
+    "real": "float4", "float": "float8", "double precision": "float8", "decimal": "numeric",
+    "character varying": "varchar", "character": "bpchar", "char": "bpchar", "bit varying": "varbit",
+    "timestamp with time zone": "timestamptz", "timestamp without time zone": "timestamp",
+    "time with time zone": "timetz", "time without time zone": "time",
+}  # fmt: skip
 """pg_type names of built-in types, by alternative SQL name such as `bigint` (gram.y)."""
 
 _DECLARATION: Final = re.compile(r"\s*(.+?)(\s+key)?\s*", re.DOTALL)
@@ -64,23 +52,10 @@ class ColumnType(msgspec.Struct, frozen=True):
         return self.base_oid in catalog.BY_ARRAY_OID or catalog.FORMS[self.base_oid].name in _TOASTABLE
 
 
-_TOASTABLE: Final = frozenset(
-    (
-        "bit",
-        "bpchar",
-        "bytea",
-        "json",
-        "jsonb",
-        "numeric",
-        "path",
-        "polygon",
-        "text",
-        "tsvector",
-        "varbit",
-        "varchar",
-        "xml",
-    )
-)
+_TOASTABLE: Final = frozenset((
+    "bit", "bpchar", "bytea", "json", "jsonb", "numeric", "path", "polygon", "text", "tsvector", "varbit",
+    "varchar", "xml",
+))  # fmt: skip
 
 
 class TypeRegistry:
@@ -95,11 +70,7 @@ class TypeRegistry:
         self._user_types: dict[str, ColumnType] = {}
 
     def parse_declaration(self, text: str) -> tuple[ColumnType, bool]:
-        """Return the type in a column declaration, and whether the column is part of the primary key.
-
-        Args:
-            text: Column type as in CREATE TABLE, optionally followed by `key`: `int8 key`, `numeric(12,2)`,
-                `text[]`, `app.mood`.
+        """Return the type in a column declaration, and whether the declaration ends with `key`.
 
         Raises:
             ScenarioError: The declaration is empty, or the type does not exist.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -17,12 +17,7 @@ _IDENTITIES: Final = ("default", "nothing", "full")
 
 
 def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int = 0) -> tuple[Column, ...]:
-    """Return the columns of a new table, or of ALTER TABLE ADD COLUMN, from their declared types.
-
-    Args:
-        declared: Column types by column name. A type followed by `key` marks a primary key column.
-        types: The column types of the scenario.
-        first: Attribute index of the first returned column, counted from 0.
+    """Return the columns of a table or of ALTER TABLE ADD COLUMN; the first has the attribute index `first`.
 
     Raises:
         ScenarioError: A type does not exist.
@@ -38,32 +33,20 @@ def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int =
 
 
 def add_generated_columns(definition: TableDefinition, generated: Mapping[str, str]) -> TableDefinition:
-    """Return a copy of the table definition with stored generated columns after the other columns.
-
-    Args:
-        definition: The table definition.
-        generated: For each generated column, the column whose value it has.
+    """Return the table definition with stored generated columns, given as for `Scenario.table`.
 
     Raises:
         ScenarioError: A column whose value is wanted does not exist.
     """
-    sources = map(definition.column, generated.values())
-    added = tuple(
-        Column(number, name, source.type, source=source.number)
-        for number, (name, source) in enumerate(
-            zip(generated, sources, strict=True), start=definition.attribute_count
-        )
-    )
-    columns = (*definition.columns, *added)
-    return msgspec.structs.replace(definition, columns=columns, attribute_count=len(columns))
+    columns = list(definition.columns)
+    for name, from_ in generated.items():
+        source = definition.column(from_)
+        columns.append(Column(len(columns), name, source.type, source=source.number))
+    return msgspec.structs.replace(definition, columns=tuple(columns), attribute_count=len(columns))
 
 
 def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[str]) -> TableDefinition:
-    """Return a copy of the table definition with the replica identity `wanted`.
-
-    Args:
-        definition: The table definition.
-        wanted: `default`, `nothing` or `full`, or the columns of a unique index.
+    """Return the table definition with another replica identity, given as for `Scenario.table`.
 
     Raises:
         ScenarioError: The replica identity is unknown, a column does not exist, or the column list is empty.
@@ -84,12 +67,7 @@ def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[st
 def with_publication(
     definition: TableDefinition, column_list: Sequence[str] | None, where: tuple[str, str, Any] | None
 ) -> TableDefinition:
-    """Return a copy of the table definition with a publication's column list and row filter.
-
-    Args:
-        definition: The table definition.
-        column_list: Names of the published columns; None publishes all columns.
-        where: Row filter as (column, operator, value); None publishes all rows.
+    """Return the table definition with a column list and a row filter, given as for `Scenario.table`.
 
     Raises:
         ScenarioError: A column or operator does not exist, or row filters do not support the column's type.
@@ -120,37 +98,27 @@ def alter_definition(
     name: str | None,
     replica_identity: str | Sequence[str] | None,
 ) -> TableDefinition:
-    """Return the table definition after ALTER TABLE.
-
-    Args:
-        definition: The table definition before ALTER TABLE.
-        types: The column types of the scenario.
-        add: Types of the new columns by column name.
-        drop: Names of the columns to drop.
-        rename: New column names by old column name.
-        retype: New types by column name.
-        name: New table name without schema; None keeps the name.
-        replica_identity: New replica identity; None keeps the replica identity.
+    """Return the table definition after ALTER TABLE with the arguments of `TransactionScope.alter`.
 
     Raises:
         ScenarioError: The server would refuse the change, or `Scenario` does not support the change.
     """
+
+    def refuse(why: str, columns: Iterable[str] = ()) -> NoReturn:
+        raise ScenarioError(f"{definition.full_name}: {why}{', '.join(sorted(columns))}")
+
     dropped = {definition.column(old).name for old in drop}
     key_columns = definition.index_columns | {column.name for column in definition.columns if column.primary}
     sources = {column.source for column in definition.columns}
     if used := {name for name in dropped | retype.keys() if definition.column(name).number in sources}:
-        raise ScenarioError(
-            f"{definition.full_name}: a generated column depends on {', '.join(sorted(used))}"
-        )
+        refuse("a generated column depends on ", used)
     if used := dropped & key_columns:
-        raise ScenarioError(f"{definition.full_name}: cannot drop {', '.join(sorted(used))}: part of a key")
+        refuse("cannot drop part of a key: ", used)
     changed = dropped.union(rename, retype)
     if definition.column_list is not None and changed:
-        raise ScenarioError(
-            f"{definition.full_name}: cannot drop, rename or retype columns of a table with a column list"
-        )
+        refuse("cannot drop, rename or retype columns of a table with a column list")
     if definition.where is not None and definition.where.column.name in changed:
-        raise ScenarioError(f"{definition.full_name}: cannot drop, rename or retype the row filter's column")
+        refuse("cannot drop, rename or retype the row filter's column")
     kept = []
     for column in definition.columns:
         if column.name not in dropped:
@@ -162,10 +130,10 @@ def alter_definition(
         definition.column(named)
     added = build_columns(add, types, definition.attribute_count)
     if any(column.primary for column in added):
-        raise ScenarioError(f"{definition.full_name}: cannot add a column to the primary key")
+        refuse("cannot add a column to the primary key")
     columns = (*kept, *added)
     if len({column.name for column in columns}) < len(columns):
-        raise ScenarioError(f"{definition.full_name} would have two columns with the same name")
+        refuse("the table would have two columns with the same name")
     altered = msgspec.structs.replace(
         definition,
         name=name or definition.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -37,10 +37,7 @@ def committed_rows(table: ScenarioTable) -> list[TableRow]:
     return [
         row
         for leaf in table.leaves()
-        for row in _rows_by_column(
-            leaf.committed_definition,
-            {number: row.committed for number, row in leaf.rows.items() if row.committed is not None},
-        )
+        for row in _by_column(leaf.committed_definition, (row.committed for row in leaf.rows.values()))
     ]
 
 
@@ -64,15 +61,12 @@ def published_rows(table: ScenarioTable, columns: Collection[str]) -> list[Table
 def history(tables: Iterable[ScenarioTable], commits: Sequence[CommitEffects]) -> Iterator[CommittedState]:
     """Yield the expected rows of all tables after each commit, in commit order."""
     leaves = [table for table in tables if not table.partitions]
-    rows: dict[ScenarioTable, dict[int, Cells]] = {table: {} for table in leaves}
+    rows: dict[ScenarioTable, dict[int, Cells | None]] = {table: {} for table in leaves}
     definitions = {table: table.initial_definition for table in leaves}
     for commit in commits:
         definitions |= commit.definitions
         for table, number, cells in commit.rows:
-            if cells is None:
-                rows[table].pop(number, None)
-            else:
-                rows[table][number] = cells
+            rows[table][number] = cells
         record = commit.record
         yield CommittedState(
             record.top,
@@ -81,12 +75,17 @@ def history(tables: Iterable[ScenarioTable], commits: Sequence[CommitEffects]) -
             record.end_lsn,
             record.time,
             {
-                definitions[table].full_name: _rows_by_column(definitions[table], rows[table])
+                definitions[table].full_name: _by_column(
+                    definitions[table], (cells for _, cells in sorted(rows[table].items()))
+                )
                 for table in leaves
             },
         )
 
 
-def _rows_by_column(definition: TableDefinition, rows: Mapping[int, Cells]) -> list[TableRow]:
-    ordered = sorted(rows.items())
-    return [{column.name: cell(cells, column) for column in definition.columns} for _, cells in ordered]
+def _by_column(definition: TableDefinition, rows: Iterable[Cells | None]) -> list[TableRow]:
+    return [
+        {column.name: cell(cells, column) for column in definition.columns}
+        for cells in rows
+        if cells is not None
+    ]

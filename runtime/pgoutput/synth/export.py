@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import gzip
-import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import msgspec
 
-from pgoutput import envelope
+from pgoutput import envelope, recording
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import XLogData
-from pgoutput.synth.atomic_output import new_folder, require_absent, staging_folder
+from pgoutput.synth.atomic_output import new_output
 from pgoutput.synth.options import StreamOptions
-from pgoutput.synth.scenario import Scenario
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+
+if TYPE_CHECKING:
+    from pgoutput.synth.scenario import Scenario
 
 _NAME: Final = "synth"
 """Name of the database, slot and publication stated in capture files and recordings."""
@@ -38,19 +39,14 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
         OSError: The file cannot be written. No partial output is left.
     """
     stream_options, path = msgspec.structs.replace(scenario.options, **options), Path(path)
-    require_absent(path)
-    with staging_folder(path) as stage:
-        temporary = stage / path.name
-        with temporary.open("wb") as file:
-            # A gzip file without name and time depends on its content only.
-            compressed = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else None
-            with compressed or nullcontext(file) as lines:
-                lines.write(encode_header(_header(stream_options, scenario.server_version)))
-                for message in scenario.stream(**options):
-                    lines.write(encode_record("copydata", envelope.encode(message)))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
+    with new_output(path) as (temporary,), temporary.open("wb") as file:
+        # A gzip file without name and time depends on its content only.
+        compressed = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else None
+        with compressed or nullcontext(file) as lines:
+            lines.write(header_line(stream_options, scenario.server_version))
+            for message in scenario.stream(**options):
+                lines.write(encode_record("copydata", envelope.encode(message)))
+        file.flush()
 
 
 def write_recording(
@@ -71,21 +67,10 @@ def write_recording(
         ScenarioError: A value has no binary format.
         OSError: The folder cannot be written. No partial output is left.
     """
-    from pgoutput import recording  # imported here: requires numpy
-
     stream_options, folder = msgspec.structs.replace(scenario.options, **options), Path(folder)
-    source = recording.Source(
-        recording=str(uuid4()),
-        system_identifier="",
-        server_version=scenario.server_version,
-        database=_NAME,
-        slot=_NAME,
-        publications=(_NAME,),
-        proto_version=stream_options.proto_version,
-        options=stream_options.requested(),
-        slot_two_phase=stream_options.two_phase,
-    )
-    with new_folder(folder) as temporary:
+    source = make_source(stream_options, scenario.server_version, str(uuid4()))
+    with new_output(folder, folder=True) as (temporary,):
+        temporary.mkdir()
         start = recording.SessionStart(session=1, number=1, position=0, lsn=0)
         segment_bytes = segment_bytes or recording.SEGMENT_BYTES
         writer = recording.SegmentWriter(temporary, source, start, segment_bytes=segment_bytes)
@@ -96,11 +81,28 @@ def write_recording(
     return sorted(folder.iterdir())
 
 
-def _header(stream_options: StreamOptions, server_version: str) -> Header:
-    options = {"publication_names": f'"{_NAME}"'} | stream_options.requested()
-    return Header(
-        stream_options.proto_version,
-        options,
-        slot_two_phase=stream_options.two_phase,
+def header_line(options: StreamOptions, server_version: str) -> bytes:
+    """Return the header line of a capture file of a synthetic stream."""
+    return encode_header(
+        Header(
+            options.proto_version,
+            {"publication_names": f'"{_NAME}"'} | options.requested(),
+            slot_two_phase=options.two_phase,
+            server_version=server_version,
+        )
+    )
+
+
+def make_source(options: StreamOptions, server_version: str, recording_id: str) -> recording.Source:
+    """Return the `Source` in the metadata of a recording of a synthetic stream."""
+    return recording.Source(
+        recording=recording_id,
+        system_identifier="",
         server_version=server_version,
+        database=_NAME,
+        slot=_NAME,
+        publications=(_NAME,),
+        proto_version=options.proto_version,
+        options=options.requested(),
+        slot_two_phase=options.two_phase,
     )

@@ -6,7 +6,7 @@ Follows src/backend/replication/pgoutput/pgoutput.c, callback by callback.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -42,6 +42,8 @@ last_write false)."""
 
 class OutputPlugin:
     """The output plugin pgoutput of one connection: writes the messages for decoded changes.
+
+    The argument `streamed` of its methods says whether a change is part of a stream block.
 
     Args:
         options: Options of START_REPLICATION.
@@ -131,12 +133,7 @@ class OutputPlugin:
     # Changes
 
     def change(self, change: RowChange | MultiInsert, streamed: bool) -> None:
-        """Write the messages of a row change (pgoutput_change).
-
-        Args:
-            change: WAL record of the row change, or of several inserted rows.
-            streamed: Whether the change is part of a stream block.
-        """
+        """Write the messages of a row change or of several inserted rows (pgoutput_change)."""
         definition = change.definition
         if not definition.published:
             return
@@ -153,10 +150,6 @@ class OutputPlugin:
 
         With publish_via_partition_root the message lists partitioned tables but no partitions, otherwise
         partitions but no partitioned tables.
-
-        Args:
-            change: WAL record of the TRUNCATE.
-            streamed: Whether the change is part of a stream block.
         """
         xid = change.xid if streamed else None
         oids = []
@@ -174,10 +167,6 @@ class OutputPlugin:
 
         In a stream block a logical message has the xid of the top-level transaction, even if a subtransaction
         emitted the message.
-
-        Args:
-            record: WAL record of the payload.
-            streamed: Whether the message is part of a stream block.
         """
         message, options = record.message, self._options
         layout = layout_of(type(message), options.proto_version)
@@ -272,10 +261,7 @@ class OutputPlugin:
         return {"old" if full else "key": self._tuple(definition, cells)}
 
     def _tuple(
-        self,
-        definition: TableDefinition,
-        cells: Cells,
-        unchanged: set[Column] | frozenset[Column] = frozenset(),
+        self, definition: TableDefinition, cells: Cells, unchanged: Collection[Column] = ()
     ) -> TupleData:
         """Return the published cells of a row, UNCHANGED for `unchanged` columns (logicalrep_write_tuple)."""
         return tuple(

@@ -5,9 +5,8 @@ Follows src/backend/replication/logical/decode.c and reorderbuffer.c.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -90,19 +89,6 @@ class ReorderBuffer:
         self._txns: dict[int, _Txn] = {}
         self._output: list[XLogData | PrimaryKeepalive] = []
         self._time = 0
-        self._senders: Mapping[type[Any], Callable[..., None]] = {
-            RowChange: self._plugin.change,
-            MultiInsert: self._plugin.change,
-            TruncateRecord: self._plugin.truncate,
-            PayloadRecord: self._plugin.payload,
-        }
-        self._end_handlers: Mapping[str, Callable[[_Txn, TransactionEnd], None]] = {
-            "commit": self._commit,
-            "abort": self._abort,
-            "prepare": self._prepare,
-            "commit_prepared": self._commit_prepared,
-            "rollback_prepared": self._rollback_prepared,
-        }
 
     def decode(self, record: AnyWalRecord) -> list[XLogData | PrimaryKeepalive]:
         """Decode a WAL record and return the envelopes to send.
@@ -122,7 +108,7 @@ class ReorderBuffer:
         elif isinstance(record, TransactionEnd):
             txn = self._txns.get(record.top)
             if txn is not None:
-                self._end_handlers[record.kind](txn, record)
+                getattr(self, f"_{record.kind}")(txn, record)
         elif not self._is_filtered(record):
             if isinstance(record, MultiInsert) and not self._has_batches:
                 self._queue_rows(record)
@@ -162,9 +148,7 @@ class ReorderBuffer:
     def _queue(self, record: BufferedRecord, *, is_partial: bool = False) -> None:
         """Add a record to its transaction (ReorderBufferQueueChange).
 
-        Args:
-            record: The record.
-            is_partial: Whether the transaction cannot be streamed before its next record.
+        If `is_partial` is true, the transaction cannot be streamed before its next record.
         """
         txn = self._get_txn(record)
         txn.changes.append(record)
@@ -205,8 +189,12 @@ class ReorderBuffer:
         for change in txn.changes:
             if isinstance(change, Invalidation):
                 self._plugin.invalidate(change.oids)
+            elif isinstance(change, TruncateRecord):
+                self._plugin.truncate(change, streamed)
+            elif isinstance(change, PayloadRecord):
+                self._plugin.payload(change, streamed)
             else:
-                self._senders[type(change)](change, streamed)
+                self._plugin.change(change, streamed)
 
     def _discard_changes(self, txn: _Txn) -> None:
         """Discard a transaction's unsent changes and execute its invalidations (ReorderBufferTruncateTXN)."""

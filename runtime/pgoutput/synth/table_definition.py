@@ -19,7 +19,7 @@ from pgoutput.synth.text_format import to_text
 Cells: TypeAlias = tuple[str | None, ...]
 """Values of a row in text format, by attribute index. Columns added after the row was written are missing."""
 
-TOAST_THRESHOLD: Final = 2000
+_TOAST_THRESHOLD: Final = 2000
 """Size in bytes above which a value is TOASTed (TOAST_TUPLE_TARGET less the row header)."""
 
 
@@ -43,22 +43,13 @@ class Column(msgspec.Struct, frozen=True):
         """
         if text is None or not self.type.is_toastable:
             return False
-        size = (
-            (len(text) - 2) // 2
-            if catalog.FORMS.get(self.type.base_oid) is catalog.BY_NAME["bytea"]
-            else len(text.encode())
-        )
-        return size > TOAST_THRESHOLD
+        is_hex = catalog.FORMS.get(self.type.base_oid) is catalog.BY_NAME["bytea"]
+        return ((len(text) - 2) // 2 if is_hex else len(text.encode())) > _TOAST_THRESHOLD
 
 
-_OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "=": eq,
-    "<>": ne,
-    "<": lt,
-    "<=": le,
-    ">": gt,
-    ">=": ge,
-}
+_OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = dict(
+    zip(("=", "<>", "<", "<=", ">", ">="), (eq, ne, lt, le, gt, ge), strict=True)
+)
 _COMPARABLE: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("int2", "int4", "int8", "numeric"), lambda text: _numeric_sort_key(Decimal(text))),
     **dict.fromkeys(("text", "varchar"), str.encode),
@@ -138,13 +129,13 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def identity_columns(self) -> frozenset[int]:
         """Attribute indices of the replica identity; all columns for REPLICA IDENTITY FULL."""
-        if self.replica_identity == ReplicaIdentity.FULL:
-            return frozenset(column.number for column in self.columns)
-        if self.replica_identity == ReplicaIdentity.INDEX:
-            return frozenset(column.number for column in self.columns if column.name in self.index_columns)
-        if self.replica_identity == ReplicaIdentity.NOTHING:
-            return frozenset()
-        return frozenset(column.number for column in self.columns if column.primary)
+        chosen: Mapping[ReplicaIdentity, Callable[[Column], bool]] = {
+            ReplicaIdentity.DEFAULT: lambda column: column.primary,
+            ReplicaIdentity.INDEX: lambda column: column.name in self.index_columns,
+            ReplicaIdentity.FULL: lambda _: True,
+            ReplicaIdentity.NOTHING: lambda _: False,
+        }
+        return frozenset(column.number for column in filter(chosen[self.replica_identity], self.columns))
 
     @cached_property
     def unique_keys(self) -> tuple[tuple[Column, ...], ...]:

@@ -170,13 +170,7 @@ class WriteAheadLog:
         return self._oid
 
     def write(self, kind: type[_R], size: int, /, **fields: Any) -> _R:
-        """Append a new record to the log, and return the record.
-
-        Args:
-            kind: Class of the record.
-            size: Size of the record's data, in bytes.
-            fields: Fields of the record other than `lsn`, `end_lsn` and `time`.
-        """
+        """Append a record of a class, with data of `size` bytes and other fields, and return the record."""
         lsn, end_lsn = self.end_lsn, self.end_lsn + (_RECORD_HEADER_BYTES + size + 7) // 8 * 8
         self.time += self._random.randrange(20, 400)
         record = kind(lsn=lsn, end_lsn=end_lsn, time=self.time, **fields)

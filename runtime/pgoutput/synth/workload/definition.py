@@ -12,6 +12,7 @@ import msgspec
 from pgoutput._servers import default_server, newest_version, server_version
 from pgoutput.messages import Streaming
 from pgoutput.recording import Source
+from pgoutput.synth.export import make_source
 from pgoutput.synth.options import StreamOptions, require_server
 from pgoutput.synth.programs import Operations
 from pgoutput.versions import LATEST_RELEASED
@@ -212,6 +213,11 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
         return StreamOptions(**named)
 
     @property
+    def server_version(self) -> str:
+        """Version of PostgreSQL that the output states, such as 18.4."""
+        return server_version(self.server_major)
+
+    @property
     def is_streamed(self) -> bool:
         """Whether large transactions are sent in stream blocks."""
         return self.streaming != "off" and self.large > 0
@@ -229,17 +235,8 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
     @property
     def source(self) -> Source:
         """`Source` in the metadata of a recording of the workload: synthetic names, and stream options."""
-        return Source(
-            recording=str(uuid5(NAMESPACE_URL, f"pgoutput:{self!r}")),
-            system_identifier="",
-            server_version=server_version(self.server_major),
-            database="synth",
-            slot="synth",
-            publications=("synth",),
-            proto_version=self.options.proto_version,
-            options=self.options.requested(),
-            slot_two_phase=self.two_phase,
-        )
+        name = str(uuid5(NAMESPACE_URL, f"pgoutput:{self!r}"))
+        return make_source(self.options, self.server_version, name)
 
 
 def _require(condition: bool, text: str) -> None:

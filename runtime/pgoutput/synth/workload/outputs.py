@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 
 from pgoutput._arrays import data_buffer, from_buffers, value_bytes, value_offsets
 from pgoutput._build import fitted
-from pgoutput.capturefile import Header, encode_header, encode_record
+from pgoutput.capturefile import encode_record
 from pgoutput.columns import encode_copy_data, encode_xlog_data
 from pgoutput.recording import SegmentWriter, SessionStart
 from pgoutput.stream import encode_for
+from pgoutput.synth.export import header_line
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.messages import WindowMessages
 from pgoutput.synth.workload.tables import make_tables
@@ -76,15 +77,7 @@ def copy_data(built: WindowMessages) -> pa.Buffer:
 
 def capture_file_header(workload: Workload, compress: bool) -> bytes:
     """Return the header line of a workload's capture file, compressed if `compress` is true."""
-    options = {"publication_names": '"synth"'} | workload.source.options
-    header = encode_header(
-        Header(
-            workload.options.proto_version,
-            options,
-            slot_two_phase=workload.two_phase,
-            server_version=workload.source.server_version,
-        )
-    )
+    header = header_line(workload.options, workload.server_version)
     return _gzip_member(header) if compress else header
 
 

@@ -249,7 +249,7 @@ def _plan_window(
     sizes[is_large] = workload.large_changes
     is_large &= workload.is_streamed
     ordinary = np.flatnonzero(~(is_large | is_varied))
-    varied, last = np.flatnonzero(is_varied), len(ordinary) - 1
+    varied = np.flatnonzero(is_varied)
     window = Window(
         number=number,
         change_counts=sizes[ordinary],

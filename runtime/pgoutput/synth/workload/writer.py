@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from pgoutput.recording import sync_path
-from pgoutput.synth.atomic_output import new_folder, require_absent, staging_folder
+from pgoutput.synth.atomic_output import new_output
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.expected_rows import ExpectedRowsWriter
 from pgoutput.synth.workload.outputs import capture_file_header, capture_file_lines, copy_data, write_segments
@@ -49,13 +48,11 @@ def write_recording(
         OSError: The folder cannot be written. No partial output is left.
     """
     folder = Path(folder)
-    with (
-        new_folder(folder) as temporary,
-        ExpectedRowsWriter(workload, temporary / EXPECTED_ROWS) as expected_rows,
-    ):
-        prepare = partial(write_segments, workload, temporary)
-        _write_windows(workload, prepare, None, expected_rows, progress, window_messages)
-    sync_path(folder.parent)
+    with new_output(folder, folder=True) as (temporary,):
+        temporary.mkdir()
+        with ExpectedRowsWriter(workload, temporary / EXPECTED_ROWS) as expected_rows:
+            prepare = partial(write_segments, workload, temporary)
+            _write_windows(workload, prepare, None, expected_rows, progress, window_messages)
 
 
 def write_capture_file(
@@ -82,19 +79,15 @@ def write_capture_file(
     expected_folder = path.with_name(
         f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{EXPECTED_ROWS}"
     )
-    for one in (path, expected_folder):
-        require_absent(one)
-    with staging_folder(path) as stage:
-        temporary, temporary_folder = stage / path.name, stage / expected_folder.name
-        with temporary.open("wb") as file, ExpectedRowsWriter(workload, temporary_folder) as expected_rows:
-            compress = path.suffix == ".gz"
-            file.write(capture_file_header(workload, compress))
-            prepare = partial(capture_file_lines, compress)
-            _write_windows(workload, prepare, file, expected_rows, progress, window_messages)
-        sync_path(temporary)
-        temporary_folder.rename(expected_folder)
-        temporary.rename(path)
-    sync_path(path.parent)
+    with (
+        new_output(path, expected_folder) as (temporary, temporary_folder),
+        temporary.open("wb") as file,
+        ExpectedRowsWriter(workload, temporary_folder) as expected_rows,
+    ):
+        compress = path.suffix == ".gz"
+        file.write(capture_file_header(workload, compress))
+        prepare = partial(capture_file_lines, compress)
+        _write_windows(workload, prepare, file, expected_rows, progress, window_messages)
 
 
 def write_copy_data(
