@@ -9,6 +9,7 @@ import msgspec
 
 from pgoutput import _protocols
 from pgoutput.messages import Streaming
+from pgoutput.stream import StreamDecoder
 from pgoutput.versions import CODECS, LATEST_RELEASED, OPTIONS, SERVERS
 
 
@@ -57,6 +58,10 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
             for name, value in self._non_default().items()
             if OPTIONS[name][value].proto_version <= self.proto_version
         }
+
+    def decoder(self) -> StreamDecoder:
+        """Return a new decoder for streams with these options."""
+        return StreamDecoder(self.proto_version, streaming=self.streaming, two_phase=self.two_phase)
 
     def _non_default(self) -> dict[str, str]:
         return _non_default(msgspec.structs.asdict(self))

@@ -10,7 +10,6 @@ import msgspec
 from pgoutput._servers import MAJOR_VERSIONS, default_server, newest_version, server_version
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import AnyMessage, PrimaryKeepalive, Streaming, XLogData
-from pgoutput.stream import StreamDecoder
 from pgoutput.synth.column_types import TypeRegistry, split_qualified_name
 from pgoutput.synth.ddl import add_generated_columns, build_columns, with_publication, with_replica_identity
 from pgoutput.synth.expected_rows import CommittedState, TableRow, committed_rows, history
@@ -53,24 +52,18 @@ class Scenario:
 
     Attributes:
         options: Default options of `stream`.
-        server: Major version of the PostgreSQL server.
         tables: All tables and partitions, by name with schema. A later rename does not change this key.
         wal: The simulated write-ahead log.
-        publish_via_partition_root: Whether changes of partitions are published as changes of their root
-            table.
-        publish_generated_columns: Whether generated columns are published: `none` or `stored`.
-        logical_decoding_work_mem: Memory limit of unsent changes, in bytes.
 
     Args:
         server: Major version of the PostgreSQL server, such as 13: the scenario sends what this version
             sends. None for 18, or for the first that speaks `proto_version`.
         proto_version: Protocol version; None for the newest released version that the server speaks.
-        streaming: Whether large transactions are sent while in progress: `off`, `on` or `parallel`.
-        two_phase: Whether prepared transactions are sent at PREPARE TRANSACTION. A flag of the slot, which
-            servers follow in every protocol version.
-        binary: Whether values are sent in binary format.
-        messages: Whether logical messages are sent.
-        origin: `any` sends all changes; `none` skips changes replicated from another node.
+        streaming: As in `StreamOptions`.
+        two_phase: As in `StreamOptions`.
+        binary: As in `StreamOptions`.
+        messages: As in `StreamOptions`.
+        origin: As in `StreamOptions`.
         publish_via_partition_root: Whether changes of partitions are published as changes of their root
             table.
         publish_generated_columns: `stored` publishes the generated columns of tables without column list.
@@ -184,18 +177,17 @@ class Scenario:
         Raises:
             ScenarioError: The server would refuse the table.
         """
-        if self.server < FIRST_WITH_ROW_FILTERS and (column_list, where) != (None, None):
-            raise ScenarioError(
-                f"{name}: PostgreSQL {self.server} has no row filters and column lists, which need "
-                f"PostgreSQL {FIRST_WITH_ROW_FILTERS}"
-            )
+        filtered = (column_list, where) != (None, None)
         listed = set(generated or ()).intersection(column_list or ())
-        first = FIRST_TO_PUBLISH_GENERATED if listed else FIRST_WITH_GENERATED_COLUMNS
-        if generated and self.server < first:
-            what = "generated columns in column lists" if listed else "generated columns"
-            raise ScenarioError(
-                f"{name}: PostgreSQL {self.server} has no {what}, which need PostgreSQL {first}"
-            )
+        for wanted, what, first in (
+            (filtered, "row filters and column lists", FIRST_WITH_ROW_FILTERS),
+            (generated, "generated columns", FIRST_WITH_GENERATED_COLUMNS),
+            (listed, "generated columns in column lists", FIRST_TO_PUBLISH_GENERATED),
+        ):
+            if wanted and self.server < first:
+                raise ScenarioError(
+                    f"{name}: PostgreSQL {self.server} has no {what}, which need PostgreSQL {first}"
+                )
         namespace, local = split_qualified_name(name)
         built = build_columns({**(columns or {}), **named}, self._types)
         definition = TableDefinition(
@@ -225,10 +217,10 @@ class Scenario:
     # Transactions
 
     def transaction(self, *, origin: str | None = None, origin_lsn: int = 0) -> Transaction:
-        """Begin a transaction (BEGIN). Several transactions may be open at a time.
+        """Begin a transaction (BEGIN), with a replication origin unless `origin` is None.
 
         Args:
-            origin: Name of the replication origin, or None for a local transaction.
+            origin: Name of the replication origin.
             origin_lsn: LSN of the transaction's commit on the origin.
         """
         replicated = None if origin is None else ReplicationOrigin(origin, origin_lsn)
@@ -265,10 +257,7 @@ class Scenario:
         self.wal.write(PayloadRecord, payload_size(message), xid=0, top=0, message=message)
 
     def wait(self, seconds: float = 1.0) -> None:
-        """Let time pass without changes. A walsender that has sent everything then sends a keepalive.
-
-        Args:
-            seconds: Duration in seconds, at most one year.
+        """Let up to one year pass without changes. A walsender that has sent all then sends a keepalive.
 
         Raises:
             ScenarioError: The duration is negative or longer than a year.
@@ -310,22 +299,9 @@ class Scenario:
         return ReorderBuffer(options, work_mem, via_root, after_lsn, self.server)
 
     def messages(self, *, after_lsn: int = 0, **options: Any) -> Iterator[AnyMessage]:
-        """Yield the messages that a walsender would send for the scenario, decoded.
-
-        Args:
-            after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
-            options: Stream options (fields of `StreamOptions`) that override `Scenario.options`.
-
-        Raises:
-            ValueError: The protocol version or the server does not support an option.
-            ScenarioError: A value has no binary format.
-        """
+        """Yield the decoded messages of `stream`, with the same arguments and errors."""
         stream_options = msgspec.structs.replace(self.options, **options)
-        decoder = StreamDecoder(
-            stream_options.proto_version,
-            streaming=stream_options.streaming,
-            two_phase=stream_options.two_phase,
-        )
+        decoder = stream_options.decoder()
         for sent in self.stream(after_lsn=after_lsn, **options):
             if isinstance(sent, XLogData):
                 yield decoder.decode(sent.data)

@@ -91,12 +91,9 @@ class TransactionScope(ABC):
     def insert(
         self, table: ScenarioTable, values: Mapping[str, Any] | None = None, /, **columns: Any
     ) -> None:
-        """Insert a row.
+        """Insert a row, with values by column name in `values` and `columns`; missing columns are NULL.
 
-        Args:
-            table: The table. A row of a partitioned table is stored in the matching partition.
-            values: Values by column name; missing columns are NULL.
-            columns: More values, as keyword arguments named like the columns.
+        A row of a partitioned table is stored in the matching partition.
 
         Raises:
             ScenarioError: The server would refuse the row, or wait for another transaction.
@@ -110,10 +107,6 @@ class TransactionScope(ABC):
 
         The server sends the rows of a table or partition in one message if the protocol version has a message
         that inserts several rows. Otherwise it sends an Insert message for each row.
-
-        Args:
-            table: The table. Each row of a partitioned table is stored in the matching partition.
-            rows: Values of each row by column name; missing columns are NULL.
 
         Raises:
             ScenarioError: The server would refuse a row, or wait for another transaction. No row is inserted.
@@ -139,14 +132,12 @@ class TransactionScope(ABC):
             )
 
     def update(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Update one row.
+        """Update one row. The stream has UNCHANGED for a TOASTed value that keeps its value.
 
         Args:
             table: The table.
-            where: Column values that identify the row; None takes the values of the key columns from
-                `columns`.
-            columns: New values by column name. All other columns keep their values; the stream contains
-                UNCHANGED for such a value if it is TOASTed.
+            where: Column values that identify the row; None takes the key columns from `columns`.
+            columns: New values by column name.
 
         Raises:
             ScenarioError: No row matches, several different rows match, the server would refuse the update,
@@ -171,12 +162,7 @@ class TransactionScope(ABC):
         self._write_row(leaf, old, new, frozenset(leaf.definition.column(name).number for name in given))
 
     def delete(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Delete one row.
-
-        Args:
-            table: The table.
-            where: Column values that identify the row.
-            columns: More values that identify the row, as keyword arguments named like the columns.
+        """Delete the row that the values by column name in `where` and `columns` identify.
 
         Raises:
             ScenarioError: No row matches, several different rows match, the server would refuse the delete,
@@ -188,13 +174,9 @@ class TransactionScope(ABC):
         self._delete(leaf, row, old)
 
     def truncate(self, *tables: ScenarioTable, cascade: bool = False, restart_identity: bool = False) -> None:
-        """Truncate tables (TRUNCATE).
+        """Truncate tables (TRUNCATE), with the options CASCADE and RESTART IDENTITY in the message.
 
-        Args:
-            tables: All tables to truncate. A scenario has no foreign keys, so include the tables that
-                CASCADE would reach.
-            cascade: Whether the Truncate message has the CASCADE option.
-            restart_identity: Whether the Truncate message has the RESTART IDENTITY option.
+        A scenario has no foreign keys, so include the tables that CASCADE would reach.
 
         Raises:
             ScenarioError: No table is given, or another transaction uses one of the tables.
@@ -233,7 +215,7 @@ class TransactionScope(ABC):
         The stream does not contain ALTER TABLE, only a new Relation message before the table's next change.
 
         Args:
-            table: The table.
+            table: A table without partitions.
             add: Types of new columns by column name; existing rows get NULL.
             drop: Names of columns to drop.
             rename: New column names by old column name.
@@ -264,9 +246,7 @@ class TransactionScope(ABC):
         self._log(Invalidation, 300, oids=(after.oid,))
 
     def message(self, prefix: str, content: bytes | str) -> None:
-        """Emit a transactional logical message (pg_logical_emit_message).
-
-        `Scenario.message` emits a non-transactional logical message.
+        """Emit a transactional logical message (pg_logical_emit_message); see also `Scenario.message`.
 
         Raises:
             ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
@@ -288,10 +268,7 @@ class TransactionScope(ABC):
         self._log(PayloadRecord, payload_size(message), message=message)
 
     def savepoint(self) -> Savepoint:
-        """Create a savepoint (SAVEPOINT).
-
-        `release()` or the end of a `with` block releases the savepoint. `rollback()` rolls back to the
-        savepoint.
+        """Create a savepoint (SAVEPOINT), which `release()` or the end of a `with` block releases.
 
         Raises:
             ScenarioError: Another savepoint directly inside this transaction or savepoint is open.
@@ -386,10 +363,7 @@ class Savepoint(TransactionScope):
         self.release()
 
     def release(self) -> None:
-        """Release the savepoint (RELEASE SAVEPOINT).
-
-        The changes after the savepoint become part of the enclosing transaction or savepoint.
-        """
+        """Release the savepoint (RELEASE SAVEPOINT); its changes stay in the enclosing transaction."""
         self._open()
         parent = self._parent
         assert parent is not None
@@ -403,10 +377,7 @@ class Savepoint(TransactionScope):
 
 
 class Transaction(TransactionScope):
-    """A transaction of a scenario. The end of a `with` block commits; an exception rolls back.
-
-    Several transactions may be open at a time.
-    """
+    """A transaction of a scenario. Several transactions may be open at a time."""
 
     def commit(self) -> None:
         """Commit the transaction (COMMIT)."""
@@ -416,9 +387,7 @@ class Transaction(TransactionScope):
         self._close()
 
     def prepare(self, gid: str) -> None:
-        """Prepare the transaction (PREPARE TRANSACTION).
-
-        `Scenario.commit_prepared` or `Scenario.rollback_prepared` ends the prepared transaction.
+        """Prepare the transaction (PREPARE TRANSACTION); `Scenario.commit_prepared` can commit it.
 
         Raises:
             ScenarioError: The gid is in use or invalid.
@@ -434,11 +403,7 @@ class Transaction(TransactionScope):
         self.ended = True
 
     def finish_prepared(self, kind: str) -> None:
-        """Commit or roll back this prepared transaction; called by `Scenario`.
-
-        Args:
-            kind: `commit_prepared` or `rollback_prepared`.
-        """
+        """Commit or roll back this prepared transaction: `commit_prepared` or `rollback_prepared`."""
         prepare = self.prepared
         record = self._log_end(
             kind, gid=prepare.gid, prepare_time=prepare.time, prepare_end_lsn=prepare.end_lsn

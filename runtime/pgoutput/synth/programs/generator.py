@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -183,10 +184,10 @@ class RandomSteps:
         self._payloads = payloads
         self._number = 0
 
-    def run(self) -> Step | None:
-        """Run a random step. Return the step, or None if the scenario rejects it."""
+    def run(self) -> None:
+        """Run a random step, unless the scenario rejects it."""
         self._number += 1
-        return self._run(self._step())
+        self._run(self._step())
 
     def end_transactions(self) -> None:
         """Run the steps that end all open and prepared transactions."""
@@ -197,13 +198,10 @@ class RandomSteps:
         for gid in tuple(self.runner.prepared):
             self._run(self._end_prepared(gid))
 
-    def _run(self, step: Step) -> Step | None:
-        try:
+    def _run(self, step: Step) -> None:
+        with suppress(ScenarioError):
             self.runner.run_step(step)
-        except ScenarioError:
-            return None
-        self.done.append(step)
-        return step
+            self.done.append(step)
 
     def _step(self) -> Step:
         random, runner = self._random, self.runner

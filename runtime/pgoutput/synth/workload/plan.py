@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -197,7 +196,7 @@ class _Weaver:
         begins, _ = place_messages(window)
         last = window.clock
         clock = WalClock(last.bytes_per_message, [], last.varied_bytes[-1:], last.varied_times[-1:])
-        run = partial(self._transactions.run, 1)
+        run = self._transactions.run
         sent = [self._run(clock, int(begins[place]), xid, run) for place, xid in places]
         sent.append(self._run(clock, int(begins[-1]), None, self._transactions.end_transactions))
         messages = [message for run in sent for message in run]

@@ -1,8 +1,7 @@
-"""Varied transactions of a workload: random steps in a scenario, which sends all kinds and forms of messages.
+"""Varied transactions of a workload: random steps in a scenario, which sends all kinds of messages.
 
-The scenario decides how each form of message looks. Its transactions change tables of their own. The scenario
-runs through all windows of transactions, also those that another process generates, because its tables keep
-their rows. At the end of a window no transaction of the scenario is open or prepared.
+The scenario decides how each form of message looks. Its transactions change tables of their own. At the end
+of a window no transaction of the scenario is open or prepared.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import pyarrow as pa
 from pgoutput._build import fitted
 from pgoutput._servers import first_server
 from pgoutput.messages import XLogData
-from pgoutput.stream import StreamDecoder, Transactions, encode_for
+from pgoutput.stream import Transactions, encode_for
 from pgoutput.synth.expected_rows import published_rows
 from pgoutput.synth.programs import ProgramRunner, RandomSteps, program_of_all_kinds
 from pgoutput.synth.scenario import FIRST_TO_PUBLISH_GENERATED, Scenario
@@ -33,11 +32,7 @@ _ALTERATIONS: Final = ("add", "drop", "retype")
 
 
 class VariedTransactions:
-    """Makes the varied transactions of a workload, in the order of the stream.
-
-    Args:
-        workload: The workload.
-    """
+    """Makes the varied transactions of a workload, in the order of the stream."""
 
     def __init__(self, workload: Workload) -> None:
         server, options = workload.server_major, workload.options
@@ -63,21 +58,19 @@ class VariedTransactions:
         )
         self._buffer = self._scenario.reorder_buffer(options)
         self._version = options.proto_version
-        self._decoder = StreamDecoder(
-            options.proto_version, streaming=options.streaming, two_phase=options.two_phase
-        )
+        self._decoder = options.decoder()
         self._received = Transactions(self._decoder)
         self._columns: dict[int, list[str]] = {}
         """Names of the columns in the Relation message of each table's last committed change, by OID."""
         self.wal: WriteAheadLog = self._scenario.wal
         """The WAL of the varied transactions. Its LSN and time go on with the other transactions."""
 
-    def run(self, count: int) -> list[XLogData]:
-        """Run random steps until `count` transactions have ended, and return their messages."""
-        while count:
+    def run(self) -> list[XLogData]:
+        """Run random steps until a transaction has ended, and return the messages."""
+        before = 0
+        while len(self._steps.runner.open) >= before:
             before = len(self._steps.runner.open)
             self._steps.run()
-            count -= len(self._steps.runner.open) < before
         return self._sent()
 
     def end_transactions(self) -> list[XLogData]:
