@@ -104,9 +104,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     transactions are sent in stream blocks."""
     large_changes: int = 10_000
     """Number of changes in a large transaction."""
-    rolled_back: float = 0.1
-    """Fraction of large transactions that are rolled back, from 0 to 1. Ignored if `streaming` is `off`,
-    because servers then do not send rolled-back changes."""
     replica_identity: ReplicaIdentityName = "default"
     """Replica identity of the tables of the transactions that are not varied."""
     varied: float = 0
@@ -179,7 +176,7 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
             self.replica_identity != "nothing" or not mix.update + mix.delete,
             "a table with replica_identity nothing has no updates and deletes; set both to 0 in mix",
         )
-        for name in ("large", "rolled_back", "varied"):
+        for name in ("large", "varied"):
             share = getattr(self, name)
             _require(0 <= share <= 1, f"{name} must be between 0 and 1, not {share:g}")
         _require(

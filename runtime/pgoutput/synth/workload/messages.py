@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._build import fitted
+from pgoutput._build import build, fitted
 from pgoutput.columns import (
     encode_begins,
     encode_commits,
@@ -17,11 +18,11 @@ from pgoutput.columns import (
     encode_inserts,
     encode_updates,
 )
+from pgoutput.messages import Message
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.plan import VariedMessages, WalClock, Window, place_messages
+from pgoutput.synth.workload.plan import VariedMessages, Window
 from pgoutput.synth.workload.row_choice import DELETE, INSERT, ChosenRows, choose_rows
-from pgoutput.synth.workload.stream_blocks import PlacedMessage, PlannedChanges, StreamBlockBuilder
 from pgoutput.synth.workload.tables import RowPool, WorkloadTable, draw_indices, make_pools
 from pgoutput.synth.workload.values import IntArray, Random
 
@@ -55,53 +56,124 @@ class WindowMessages(msgspec.Struct, frozen=True):
 def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Window) -> WindowMessages:
     """Return the messages of a window of transactions, and the rows at the end of the window."""
     random = np.random.default_rng([workload.seed, 2, window.number])
-    clock = window.clock
-    begins, pieces = place_messages(window)
-    streams = StreamBlockBuilder(workload, tables, clock)
-    for index, block, position in pieces:
-        streamed = window.streamed[index]
-        if block == len(streamed.changes):
-            streams.add_end(streamed, position)
-        else:
-            streams.add_block(random, streamed, block, index + 1, position)
-    proto_version = workload.options.proto_version
-    ordinary, relations = _ordinary_changes(random, window, begins, tables, proto_version)
+    clock, proto_version = window.clock, workload.options.proto_version
+    version: dict[str, Any] = {"proto_version": proto_version}
+    changes = _place_changes(random, window, len(tables))
+    relation_count = int(window.relation_counts[0]) if not window.number else 0
     given = np.empty(0, np.int64)
     if workload.patterns:
-        given = _apply_patterns(workload, window, ordinary)
-    other_messages = [*relations, *streams.other_messages]
-    version: dict[str, Any] = {"proto_version": proto_version}
-    changes = PlannedChanges.concatenate([ordinary, *streams.changes])
-    committed = np.array([True, *(not one.aborted for one in window.streamed)])
-    scopes = len(committed)
-    rows = choose_rows(
-        random, changes.tables * scopes + changes.scopes, workload.mix, window.relation_count, given
-    )
+        given = _apply_patterns(workload, window, relation_count, changes)
+    rows = choose_rows(random, changes.tables, workload.mix, relation_count, given)
+    others = list(_other_messages(workload, tables, window, changes))
 
-    commits = begins + 1 + window.change_counts
-    commits[0] += window.relation_count
+    whole = window.block_counts == 0
+    begins, counts = window.begins[whole], window.message_counts[whole]
+    commits = begins + counts - 1
     encoded = [
-        encode_begins(clock.lsn(commits), clock.time(commits), window.xids, **version),
+        encode_begins(clock.lsn(commits), clock.time(commits), window.xids[whole], **version),
         encode_commits(clock.lsn(commits), clock.end_lsn(commits), clock.time(commits), **version),
-        pa.array([message.data for message in other_messages], pa.binary()),
+        pa.array([message.data for message in others], pa.binary()),
     ]
-    positions = [begins, commits, np.array([message.position for message in other_messages], np.int64)]
+    positions = [begins, commits, np.array([message.position for message in others], np.int64)]
     remaining_rows = []
     for number, (table, pool) in enumerate(zip(tables, make_pools(workload), strict=True)):
-        span = slice(*np.searchsorted(rows.groups, [number * scopes, (number + 1) * scopes]).tolist())
+        span = slice(*np.searchsorted(rows.tables, [number, number + 1]).tolist())
         table_changes = _TableChanges(pool, table, window, changes, rows, span, proto_version)
-        arrays, table_positions, remaining = table_changes.build(random, committed, scopes)
+        arrays, table_positions, remaining = table_changes.build(random)
         encoded += arrays
         positions.append(table_positions)
         remaining_rows.append(remaining)
 
-    order = np.empty(window.message_count, np.int64)
-    order[np.concatenate(positions) - window.position] = np.arange(window.message_count)
+    count = int(window.message_counts.sum())
+    order = np.empty(count, np.int64)
+    order[np.concatenate(positions) - window.position] = np.arange(count)
     data = pa.concat_arrays(encoded).take(pa.array(order))
-    lsns, times = _envelopes(window, clock, begins, commits, other_messages)
+    # The envelope of Begin has the LSN of the first change, and the envelope of Commit has the end LSN of the
+    # commit record (begin_cb_wrapper, commit_cb_wrapper).
+    all_positions = np.arange(window.position, window.position + count)
+    lsns, times = clock.lsn(all_positions), clock.time(all_positions)
+    lsns[begins - window.position] = clock.lsn(begins + 1 + (window.relation_counts[whole] > 0))
+    lsns[commits - window.position] = clock.end_lsn(commits)
+    for message in others:
+        lsns[message.position - window.position] = message.lsn
     if window.varied is not None:
         lsns, times, data = _with_varied(window.varied, window.position, lsns, times, data)
     return WindowMessages(window, pa.array(lsns), times, data, remaining_rows)
+
+
+class _PlacedChanges(msgspec.Struct, frozen=True):
+    """The row changes of a window as parallel arrays, in stream order."""
+
+    positions: IntArray
+    """Position in the stream of each change's message."""
+    tables: IntArray
+    """Number, from 0, of each change's table."""
+    xids: IntArray
+    """Xid in each change's message; 0 outside stream blocks."""
+    firsts: IntArray
+    """By transaction: index of its first change."""
+
+
+class _PlacedMessage(msgspec.Struct, frozen=True):
+    """An encoded message with its position in the stream."""
+
+    position: int
+    data: bytes
+    lsn: int
+    """`wal_start` of the XLogData envelope."""
+
+
+def _place_changes(random: Random, window: Window, table_count: int) -> _PlacedChanges:
+    """Return the changes of a window, with random tables.
+
+    A transaction with Relation messages changes only the tables of these messages; its first changes are one
+    of each of these tables.
+    """
+    sizes, relations, blocks = window.change_counts, window.relation_counts, window.block_counts
+    firsts, count = np.cumsum(sizes) - sizes, int(sizes.sum())
+    number = np.arange(count) - np.repeat(firsts, sizes)
+    block = number * np.repeat(blocks, sizes) // np.repeat(sizes, sizes)
+    before = np.minimum(number + 1, np.repeat(relations, sizes)) + 2 * block
+    tables = random.integers(0, table_count, size=count)
+    for i in np.flatnonzero(relations):
+        chosen = random.permutation(table_count)[: relations[i]] if blocks[i] else np.arange(table_count)
+        drawn = chosen[random.integers(0, len(chosen), size=sizes[i])]
+        drawn[: len(chosen)] = chosen
+        tables[firsts[i] : firsts[i] + sizes[i]] = drawn
+    xids = np.repeat(window.xids * (blocks > 0), sizes)
+    return _PlacedChanges(np.repeat(window.begins + 1, sizes) + number + before, tables, xids, firsts)
+
+
+def _other_messages(
+    workload: Workload, tables: Sequence[WorkloadTable], window: Window, changes: _PlacedChanges
+) -> Iterator[_PlacedMessage]:
+    """Yield the Relation messages, and the messages that begin or end stream blocks or their transactions."""
+    version, clock = workload.options.proto_version, window.clock
+
+    def place(position: int, lsn: int, message: Message) -> _PlacedMessage:
+        return _PlacedMessage(position, encode_for(fitted(message, version), version), lsn)
+
+    for i in np.flatnonzero(window.relation_counts).tolist():
+        blocks, xid, size = int(window.block_counts[i]), int(window.xids[i]), int(window.change_counts[i])
+        first = int(changes.firsts[i])
+        positions = changes.positions[first : first + size].tolist()
+        for k in range(int(window.relation_counts[i])):
+            relation = tables[changes.tables[first + k]].relation
+            relation = msgspec.structs.replace(relation, xid=xid if blocks else None)
+            yield place(positions[k] - 1, 0, relation)
+        cuts = [-(-block * size // blocks) for block in range(blocks + 1)] if blocks else []
+        for block, (start, stop) in enumerate(pairwise(cuts)):
+            opening = build("open_block", version, xid=xid, first_block=not block)
+            at = positions[start] - (1 if block else 2)
+            yield place(at, clock.lsn(positions[start]), opening)
+            yield place(
+                positions[stop - 1] + 1, clock.lsn(positions[stop - 1]), build("close_block", version)
+            )
+        if blocks:
+            end = positions[-1] + 2
+            lsn, end_lsn, time = clock.lsn(end), clock.end_lsn(end), clock.time(end)
+            commit = build("commit_streamed", version, xid=xid, lsn=lsn, end_lsn=end_lsn, time=time)
+            yield place(end, end_lsn, commit)
 
 
 def _with_varied(
@@ -118,56 +190,18 @@ def _with_varied(
     )
 
 
-def _ordinary_changes(
-    random: Random, window: Window, begins: IntArray, tables: Sequence[WorkloadTable], proto_version: int
-) -> tuple[PlannedChanges, list[PlacedMessage]]:
-    """Return the changes and the Relation messages of a window's transactions that are not streamed."""
-    sizes, first = window.change_counts, window.relation_count
-    count = int(sizes.sum())
-    positions = np.repeat(begins + 1 - (np.cumsum(sizes) - sizes), sizes) + np.arange(count)
-    positions[: sizes[0]] += np.minimum(np.arange(sizes[0]) + 1, first)
-    table_indices = random.integers(0, len(tables), size=count)
-    table_indices[:first] = np.arange(first)
-    relations = [
-        PlacedMessage(int(position) - 1, encode_for(fitted(table.relation, proto_version), proto_version), 0)
-        for position, table in zip(positions[:first], tables, strict=False)
-    ]
-    return PlannedChanges.uniform(positions, table_indices), relations
-
-
-def _apply_patterns(workload: Workload, window: Window, changes: PlannedChanges) -> IntArray:
-    """Set the tables of the changes of ordinary transactions, and return their kinds.
+def _apply_patterns(
+    workload: Workload, window: Window, relation_count: int, changes: _PlacedChanges
+) -> IntArray:
+    """Set the tables of the changes of transactions, and return their kinds.
 
     The first transaction of the workload has no pattern: it inserts a row into each table.
     """
     patterns = [np.array(pattern) for pattern in workload.patterns]
-    chosen = window.patterns[bool(window.relation_count) :].tolist()
+    chosen = window.patterns[relation_count > 0 :].tolist()
     coded = np.concatenate([np.empty(0, np.int64), *(patterns[number] for number in chosen)])
-    changes.tables[window.relation_count :] = coded // 3
-    return np.concatenate([np.zeros(window.relation_count, np.int64), coded % 3])
-
-
-def _envelopes(
-    window: Window,
-    clock: WalClock,
-    begins: IntArray,
-    commits: IntArray,
-    other_messages: Sequence[PlacedMessage],
-) -> tuple[IntArray, IntArray]:
-    """Return `wal_start` and send time of each XLogData envelope.
-
-    The envelope of Begin has the LSN of the first change, and the envelope of Commit has the end LSN of the
-    commit record (begin_cb_wrapper, commit_cb_wrapper).
-    """
-    positions = np.arange(window.position, window.position + window.message_count)
-    lsns = clock.lsn(positions)
-    first_changes = begins + 1
-    first_changes[0] += window.relation_count > 0
-    lsns[begins - window.position] = clock.lsn(first_changes)
-    lsns[commits - window.position] = clock.end_lsn(commits)
-    for message in other_messages:
-        lsns[message.position - window.position] = message.lsn
-    return lsns, clock.time(positions)
+    changes.tables[relation_count:] = coded // 3
+    return np.concatenate([np.zeros(relation_count, np.int64), coded % 3])
 
 
 class _TableChanges(msgspec.Struct, frozen=True):
@@ -176,15 +210,13 @@ class _TableChanges(msgspec.Struct, frozen=True):
     pool: RowPool
     table: WorkloadTable
     window: Window
-    changes: PlannedChanges
+    changes: _PlacedChanges
     rows: ChosenRows
     span: slice
     """Slice of the arrays in `rows` that contains the changes of the table."""
     proto_version: int
 
-    def build(
-        self, random: Random, committed: IntArray, scopes: int
-    ) -> tuple[list[pa.BinaryArray], IntArray, RemainingRows]:
+    def build(self, random: Random) -> tuple[list[pa.BinaryArray], IntArray, RemainingRows]:
         """Return the messages of the table's changes, the messages' positions, and the `RemainingRows`."""
         kinds, order = self.rows.kinds[self.span], self.rows.order[self.span]
         classes = _change_classes(kinds, self.changes.xids[order] != 0)
@@ -204,9 +236,8 @@ class _TableChanges(msgspec.Struct, frozen=True):
         xids = self.changes.xids[change_indices]
         encoded = list(self._encode(counts, keys, pool_indices, old_indices, xids))
         inserted = slice(first_row, first_row + len(inserts))
-        last_changes = self.rows.last_change[inserted]
-        kept = self.rows.is_live[inserted] & committed[self.rows.groups[last_changes] % scopes]
-        remaining = by_change[last_changes[kept] - self.span.start]
+        last_changes = self.rows.last_change[inserted][self.rows.is_live[inserted]]
+        remaining = by_change[last_changes - self.span.start]
         remaining_rows = RemainingRows(keys[remaining], pool_indices[remaining])
         return encoded, self.changes.positions[change_indices], remaining_rows
 

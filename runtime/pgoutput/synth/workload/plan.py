@@ -4,8 +4,8 @@ A workload is generated in windows of consecutive transactions. No transaction i
 and rows change only in the window that inserts them. Therefore windows are independent, and several processes
 can generate them in parallel.
 
-An ordinary transaction is sent as Begin, changes, Commit. A streamed transaction is sent in stream blocks
-between ordinary transactions, as are varied transactions.
+An ordinary transaction is sent as Begin, changes, Commit; a streamed one as stream blocks and Stream Commit.
+Varied transactions are sent between them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pgoutput.messages import XLogData
 from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.values import IntArray, Random
+from pgoutput.synth.workload.values import IntArray
 from pgoutput.synth.workload.varied import VariedTransactions
 from pgoutput.wire import from_datetime
 
@@ -37,7 +37,7 @@ _XIDS_PER_VARIED: Final = 64
 
 _MAX_BLOCKS: Final = 5
 """Maximum number of stream blocks of a transaction."""
-_MAX_STREAMED_TABLES: Final = 3
+_STREAMED_TABLES: Final = 3
 """Maximum number of tables that a streamed transaction changes."""
 
 _START_LSN: Final = 0x1500000
@@ -82,27 +82,6 @@ class WalClock(msgspec.Struct, frozen=True):
         return np.array(totals)[runs] if isinstance(position, np.ndarray) else totals[int(runs)]
 
 
-class StreamedTransaction(msgspec.Struct, frozen=True):
-    """A transaction that is sent in stream blocks. The first block has the Relation messages."""
-
-    xid: int
-    tables: tuple[int, ...]
-    """Numbers, from 0, of the tables that the transaction changes."""
-    changes: tuple[int, ...]
-    """Number of changes of each stream block."""
-    next_transactions: tuple[int, ...]
-    """For each stream block, and for the message that ends the transaction: index in `Window.xids` of the
-    transaction before whose Begin it is sent."""
-    aborted: bool
-    """Whether the transaction is rolled back."""
-
-    @property
-    def message_counts(self) -> list[int]:
-        """Number of messages of each stream block, and of the end of the transaction."""
-        first, *others = (2 + changes for changes in self.changes)
-        return [first + len(self.tables), *others, 1]
-
-
 class VariedMessages(msgspec.Struct, frozen=True):
     """The messages of the varied transactions in a window, as parallel arrays."""
 
@@ -122,20 +101,23 @@ class VariedMessages(msgspec.Struct, frozen=True):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A window of a workload: consecutive transactions that are generated together."""
+    """A window of a workload: consecutive transactions that are generated together.
+
+    Arrays have an element for each transaction that is not varied.
+    """
 
     number: int
     """Number of the window in the workload, from 0."""
-    change_counts: IntArray
-    """Number of changes of each transaction that is not streamed."""
     xids: IntArray
-    """Xid of each transaction that is not streamed."""
+    """Xid of each transaction."""
+    change_counts: IntArray
+    """Number of changes of each transaction."""
+    relation_counts: IntArray
+    """Number of Relation messages of each transaction; each is sent before one of its first changes."""
+    block_counts: IntArray
+    """Number of stream blocks of each transaction; 0 for a transaction that is not streamed."""
     patterns: IntArray
-    """Index in `Workload.patterns` of each transaction that is not streamed; empty without patterns."""
-    streamed: tuple[StreamedTransaction, ...]
-    """The streamed transactions of the window, in xid order."""
-    relation_count: int
-    """Number of Relation messages outside stream blocks: one per table in the first window, otherwise 0."""
+    """Index in `Workload.patterns` of each transaction; empty without patterns."""
     position: int
     """Position of the window's first message in the stream, not counting varied transactions."""
     clock: WalClock
@@ -148,10 +130,18 @@ class Window(msgspec.Struct, frozen=True):
         return self.position + (self.varied.before if self.varied else 0)
 
     @property
-    def message_count(self) -> int:
-        """Number of messages in the window, not counting varied transactions."""
-        streamed = sum(sum(one.message_counts) for one in self.streamed)
-        return int(self.change_counts.sum()) + 2 * len(self.change_counts) + self.relation_count + streamed
+    def message_counts(self) -> IntArray:
+        """Number of messages of each transaction."""
+        framing = np.where(self.block_counts, 2 * self.block_counts + 1, 2)
+        counts: IntArray = self.change_counts + self.relation_counts + framing
+        return counts
+
+    @property
+    def begins(self) -> IntArray:
+        """Position in the stream of each transaction's first message, not counting varied transactions."""
+        counts = self.message_counts
+        firsts: IntArray = self.position + np.cumsum(counts) - counts
+        return firsts
 
 
 def plan_windows(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> Iterator[Window]:
@@ -173,7 +163,7 @@ def plan_windows(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> 
             window = weaver.weave(window, places, first + count == workload.transactions)
             clock = window.clock
         yield window
-        position += window.message_count
+        position += int(window.message_counts.sum())
 
 
 class _Weaver:
@@ -193,8 +183,7 @@ class _Weaver:
             is_last: Whether the window is the last one of the workload.
         """
         described = self._transactions.described()
-        begins, _ = place_messages(window)
-        last = window.clock
+        begins, last = window.begins, window.clock
         clock = WalClock(last.bytes_per_message, [], last.varied_bytes[-1:], last.varied_times[-1:])
         run = self._transactions.run
         sent = [self._run(clock, int(begins[place]), xid, run) for place, xid in places]
@@ -243,73 +232,23 @@ def _plan_window(
         sizes[0] = workload.table_count if workload.patterns else max(sizes[0], workload.table_count)
     is_large[-1] = False
     is_large &= ~is_varied
+    sizes[is_large] = workload.large_changes
     step = _XIDS_PER_VARIED if workload.varied else 1
     xids = _FIRST_XID + (first + np.arange(count, dtype=np.int64)) * step % (_LAST_XID - _FIRST_XID)
-    sizes[is_large] = workload.large_changes
-    is_large &= workload.is_streamed
-    ordinary = np.flatnonzero(~(is_large | is_varied))
-    varied = np.flatnonzero(is_varied)
+    streamed = is_large & workload.is_streamed
+    blocks = random.integers(2, _MAX_BLOCKS, size=count, endpoint=True) * streamed
+    relations = min(_STREAMED_TABLES, workload.table_count) * streamed.astype(np.int64)
+    if not number:
+        relations[0] = workload.table_count
+    ordinary, varied = np.flatnonzero(~is_varied), np.flatnonzero(is_varied)
     window = Window(
         number=number,
-        change_counts=sizes[ordinary],
         xids=xids[ordinary],
+        change_counts=sizes[ordinary],
+        relation_counts=relations[ordinary],
+        block_counts=blocks[ordinary],
         patterns=patterns[ordinary] if workload.patterns else patterns,
-        streamed=tuple(
-            _plan_streamed(
-                workload, random, int(xids[i]), int(np.searchsorted(ordinary, i)), len(ordinary) - 1
-            )
-            for i in np.flatnonzero(is_large)
-        ),
-        relation_count=0 if number else workload.table_count,
         position=position,
         clock=clock,
     )
     return window, list(zip(np.searchsorted(ordinary, varied).tolist(), xids[varied].tolist(), strict=True))
-
-
-def _plan_streamed(
-    workload: Workload, random: Random, xid: int, next_transaction: int, last_transaction: int
-) -> StreamedTransaction:
-    """Return a streamed transaction with random stream blocks.
-
-    Each stream block is sent before the Begin of a transaction that is not streamed. The index of this
-    transaction in `Window.xids` is from `next_transaction` to `last_transaction`.
-    """
-    count = int(random.integers(2, _MAX_BLOCKS, endpoint=True))
-    tables = random.choice(
-        workload.table_count, size=min(_MAX_STREAMED_TABLES, workload.table_count), replace=False
-    )
-    places = np.minimum(
-        next_transaction + np.sort(random.integers(0, 4 * count, size=count)), last_transaction
-    ).tolist()
-    return StreamedTransaction(
-        xid,
-        tuple(tables.tolist()),
-        tuple((workload.large_changes + i) // count for i in range(count)),
-        (*places, places[-1]),
-        bool(random.random() < workload.rolled_back),
-    )
-
-
-def place_messages(window: Window) -> tuple[IntArray, list[tuple[int, int, int]]]:
-    """Return the positions of a window's Begin messages, and of each stream block and end.
-
-    A stream block or end is given as index of its transaction in `Window.streamed`, number of the block in
-    the transaction (the number of blocks for the end), and position of its first message.
-    """
-    pieces = [
-        (place, number, block, length)
-        for number, one in enumerate(window.streamed)
-        for block, (place, length) in enumerate(zip(one.next_transactions, one.message_counts, strict=True))
-    ]
-    pieces.sort(key=lambda piece: piece[0])  # stable: pieces of one transaction stay in order
-    sizes = window.change_counts + 2
-    sizes[0] += window.relation_count
-    begins = window.position + np.concatenate(([0], np.cumsum(sizes)[:-1]))
-    if not pieces:
-        return begins, []
-    places, numbers, blocks, lengths = map(np.array, zip(*pieces, strict=True))
-    before = np.concatenate(([0], np.cumsum(lengths)))
-    starts = begins[places] + before[:-1]
-    begins = begins + before[np.searchsorted(places, np.arange(len(begins)), side="right")]
-    return begins, list(zip(numbers.tolist(), blocks.tolist(), starts.tolist(), strict=True))

@@ -71,7 +71,7 @@ class WindowTask(msgspec.Struct, frozen=True):
             self.prepare(built),
             built.remaining_rows,
             window.varied.rows if window.varied else {},
-            len(window.change_counts) + len(window.streamed),
+            len(window.change_counts),
             len(built.data),
         )
 

@@ -1,9 +1,7 @@
 """Choose the row that each change of a workload affects.
 
 Rows are inserted, updated while they exist, and deleted oldest first. A whole window of transactions is
-computed at once with NumPy. The changes of a table form groups: one for each streamed transaction, one for
-each savepoint, and one for all transactions that are not streamed. A change affects only rows that its group
-has inserted. Therefore a rollback affects no rows of another group, and no transaction waits for a row lock.
+computed at once with NumPy.
 """
 
 from __future__ import annotations
@@ -22,23 +20,23 @@ DELETE: Final = 2
 
 
 class ChosenRows(msgspec.Struct, frozen=True):
-    """Kind and row of each change in a window of transactions, sorted by group and then in stream order."""
+    """Kind and row of each change in a window of transactions, sorted by table and then in stream order."""
 
     order: IntArray
-    """Index that each change had in stream order, before the changes were sorted by group."""
-    groups: IntArray
-    """Group number of each change. A change affects only rows that its group has inserted."""
+    """Index that each change had in stream order, before the changes were sorted by table."""
+    tables: IntArray
+    """Number of the table of each change."""
     kinds: IntArray
     """Kind of each change: INSERT, UPDATE or DELETE."""
     rows: IntArray
-    """Number of the row that each change affects. Rows are numbered by group, then in insertion order."""
+    """Number of the row that each change affects. Rows are numbered by table, then in insertion order."""
     last_change: IntArray
     """By row number: index in `kinds` of the insert or update that wrote the last values of the row."""
     is_live: IntArray
     """By row number: whether the row exists at the end of the window of transactions."""
 
     def previous_changes(self, span: slice) -> IntArray:
-        """Return the previous change of each change's row, for changes that are a whole number of groups.
+        """Return the previous change of each change's row, for the changes of a table.
 
         Args:
             span: The changes. The returned indices are relative to the first one.
@@ -54,25 +52,25 @@ class ChosenRows(msgspec.Struct, frozen=True):
         return previous
 
 
-def choose_rows(random: Random, groups: IntArray, mix: Mix, inserts: int, given: IntArray) -> ChosenRows:
+def choose_rows(random: Random, tables: IntArray, mix: Mix, inserts: int, given: IntArray) -> ChosenRows:
     """Choose the kind and the row of each change in a window of transactions.
 
     Args:
         random: Random generator.
-        groups: Group number of each change, in stream order.
-        mix: Relative frequencies of inserts, updates and deletes. A change whose group has no row to update
+        tables: Number of the table of each change, in stream order.
+        mix: Relative frequencies of inserts, updates and deletes. A change whose table has no row to update
             or delete becomes an insert.
         inserts: Number of changes, counted from the first change, that must be inserts.
         given: Kinds of the first changes that are not inserts for certain; the others are drawn. A kind that
             is not possible becomes an insert.
     """
-    kinds = _draw_kinds(random, len(groups), mix)
+    kinds = _draw_kinds(random, len(tables), mix)
     kinds[: len(given)] = given
     kinds[:inserts] = INSERT
-    order = np.argsort(groups, kind="stable")
-    groups, kinds = groups[order], kinds[order]
-    starts = np.flatnonzero(np.diff(groups, prepend=-1))
-    group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(groups)))
+    order = np.argsort(tables, kind="stable")
+    tables, kinds = tables[order], kinds[order]
+    starts = np.flatnonzero(np.diff(tables, prepend=-1))
+    group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(tables)))
 
     kinds[_excess_deletes(kinds, starts, group)] = INSERT
     deleted = _count_before(kinds == DELETE, starts, group)
@@ -94,7 +92,7 @@ def choose_rows(random: Random, groups: IntArray, mix: Mix, inserts: int, given:
     last[rows[new]] = new  # numpy keeps the last assignment per row
     live = np.ones(count, np.bool_)
     live[rows[kinds == DELETE]] = False
-    return ChosenRows(order, groups, kinds, rows, last, live)
+    return ChosenRows(order, tables, kinds, rows, last, live)
 
 
 def _draw_kinds(random: Random, count: int, mix: Mix) -> IntArray:
@@ -105,16 +103,16 @@ def _draw_kinds(random: Random, count: int, mix: Mix) -> IntArray:
 
 
 def _count_before(marks: IntArray, starts: IntArray, group: IntArray) -> IntArray:
-    """Return for each change the number of earlier changes in its group for which `marks` is true."""
+    """Return for each change the number of earlier changes of its table for which `marks` is true."""
     before: IntArray = np.cumsum(marks) - marks
     before -= before[starts][group]
     return before
 
 
 def _excess_deletes(kinds: IntArray, starts: IntArray, group: IntArray) -> IntArray:
-    """Return a boolean mask: True for a delete whose group has no row left to delete.
+    """Return a boolean mask: True for a delete whose table has no row left to delete.
 
-    Such a delete brings the running number of inserts minus deletes in a group to a new minimum below zero.
+    Such a delete brings the running number of inserts minus deletes of a table to a new minimum below zero.
     Without such deletes this number is never negative.
     """
     steps = (kinds == INSERT).astype(np.int64) - (kinds == DELETE)
