@@ -7,13 +7,11 @@ connection is empty, so Relation and Type messages of the omitted part are sent 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from pgoutput import messages
-from pgoutput._roles import ROLES, meaning_of, read_end
+from pgoutput._roles import ROLES, read_end
 from pgoutput.messages import Message, XLogData
+from pgoutput.standin.recorded.descriptions import Descriptions
 from pgoutput.standin.recorded.index import CHANGE_TAGS, StreamIndex
 from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 from pgoutput.stream import StreamDecoder, TrackedTransaction, TransactionTracker, encode_for
@@ -45,7 +43,7 @@ def resume(
         if data[0] in CHANGE_TAGS:
             if resumption.skipping:
                 continue
-            if resumption.unsent_relations:
+            if resumption.descriptions.unsent:
                 for description in resumption.missing_descriptions(data):
                     yield XLogData(wal_start=0, wal_end=0, send_time=0, data=description)
         elif not resumption.is_sent(data, position):
@@ -64,18 +62,17 @@ class _Resumption:
     """Decides which messages of a recorded stream are sent on one connection.
 
     Attributes:
-        unsent_relations: Relation messages that were left out on this connection and not sent since, by OID.
+        descriptions: The Type and Relation messages of the recording, and those that the client lacks.
     """
 
     def __init__(self, stream: RecordedStream, index: StreamIndex, after_lsn: int) -> None:
-        self.unsent_relations: dict[int, messages.Relation] = {}
+        self.descriptions = Descriptions()
         self._stream = stream
         self._index = index
         self._after_lsn = after_lsn
         self._ended_lsn = 0
         self._position = 0
         self._decoder: StreamDecoder = stream.decoder()
-        self._types: dict[int, messages.Type] = {}
         self._tracker = TransactionTracker(self._new, lenient=True)
 
     def _new(self, xid: int, message: Message | None) -> _Transaction:
@@ -99,8 +96,9 @@ class _Resumption:
         message = self._decoder.decode(data)
         event = self._tracker.feed(message)
         kind, transaction = event.kind, event.transaction
-        if kind == "described":
-            self._describe(message)
+        self.descriptions.read(message)
+        if not self.skipping:
+            self.descriptions.sent(message)
         role, end = ROLES[type(message)], read_end(message)
         if end.end_lsn is not None and kind != "began":
             self._ended_lsn = max(self._ended_lsn, end.end_lsn)
@@ -118,24 +116,6 @@ class _Resumption:
 
     def missing_descriptions(self, data: bytes) -> Iterator[bytes]:
         """Yield the encoded Type and Relation messages that must be sent before the change message `data`."""
-        message = self._decoder.decode(data)
-        oids = meaning_of(message, "relations") or (meaning_of(message, "relation"),)
-        for oid in oids:
-            relation = self.unsent_relations.pop(oid, None)
-            if relation is None:
-                continue
-            type_oids = dict.fromkeys(column.type_oid for column in relation.columns)
-            types = (self._types[oid] for oid in type_oids if oid in self._types)
-            xid = meaning_of(message, "subxid")
-            for description in (*types, relation):
-                yield encode_for(
-                    msgspec.structs.replace(description, xid=xid), self._stream.options.proto_version
-                )
-
-    def _describe(self, message: Any) -> None:
-        if ROLES[type(message)] == "type":
-            self._types[message.oid] = message
-        elif self.skipping:
-            self.unsent_relations[message.oid] = message
-        else:
-            self.unsent_relations.pop(message.oid, None)
+        for description in self.descriptions.missing(self._decoder.decode(data)):
+            self.descriptions.sent(description)
+            yield encode_for(description, self._stream.options.proto_version)

@@ -8,16 +8,17 @@ of logical messages, so logical messages of rolled-back subtransactions are sent
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from pgoutput import messages
 from pgoutput._build import builder, fitted
 from pgoutput._offsets import layout_of
-from pgoutput._roles import CHANGES, OPTIONS, ROLES, ROW_FIELDS, classes, field_name, meaning_of, read_end
+from pgoutput._roles import CHANGES, OPTIONS, ROLES, ROW_FIELDS, meaning_of, read_end
 from pgoutput._servers import FIRST_WITHOUT_EMPTY
 from pgoutput.messages import Message, TupleData
+from pgoutput.standin.recorded.descriptions import Descriptions, outside_block
 from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 from pgoutput.standin.source import PluginOptions
 from pgoutput.stream import TrackedTransaction, TransactionTracker, encode_for
@@ -61,12 +62,7 @@ class _Transcoder:
         self._refitted = _different(recorded.options.proto_version, options.proto_version)
         """The message classes that have other fields in the requested protocol version."""
         self._keeps_empty = int(recorded.server_version.partition(".")[0]) < FIRST_WITHOUT_EMPTY
-        self._relations: dict[int, messages.Relation] = {}
-        """The latest Relation message of each relation in the recording, without xid, by OID."""
-        self._types: dict[int, messages.Type] = {}
-        """The latest Type message of each type in the recording, without xid, by OID."""
-        self._described: dict[int, messages.Relation] = {}
-        """The Relation message by which the client knows each relation, without xid, by OID."""
+        self._descriptions = Descriptions()
         self._tracker = TransactionTracker(self._new, lenient=True)
 
     def _new(self, xid: int, message: Message | None) -> _Transaction:
@@ -79,7 +75,7 @@ class _Transcoder:
             if session != current:
                 decoder, current = self._recorded.decoder(), session
                 self._tracker.reconnect()
-                self._described.clear()
+                self._descriptions.forget_sent()
             for sent_lsn, message in self._transcode(lsn, decoder.decode(data)):
                 yield session, sent_lsn, self._encode(message)
 
@@ -88,13 +84,10 @@ class _Transcoder:
         in_block = self._tracker.in_block
         event = self._tracker.feed(message)
         kind, transaction = event.kind, event.transaction
-        if isinstance(message, messages.Relation):
-            self._relations[message.oid] = _outside_block(message)
-        elif isinstance(message, messages.Type):
-            self._types[message.oid] = _outside_block(message)
+        self._descriptions.read(message)
         if kind == "emitted":
             if self._is_requested(message):
-                yield lsn, message if self._keeps_blocks else _outside_block(message)
+                yield lsn, message if self._keeps_blocks else outside_block(message)
         elif kind in ("began", "block_opened"):
             assert transaction is not None
             transaction.openers = [(lsn, message)]
@@ -129,14 +122,13 @@ class _Transcoder:
         if self._converts_values:
             message = self._convert_values(message)
         is_prepared = ROLES[type(transaction.opener)] == "begin_prepare" if transaction.opener else False
-        descriptions = self._descriptions(message)
+        descriptions = self._descriptions.missing(message)
         if (in_block and not self._keeps_blocks) or (is_prepared and not self._options.two_phase):
             transaction.held += [*((0, one) for one in descriptions), (lsn, message)]
             return
         yield from self._open(transaction)
-        xid = meaning_of(message, "subxid")
         for one in descriptions:
-            yield from self._send(0, msgspec.structs.replace(one, xid=xid))
+            yield from self._send(0, one)
         yield from self._send(lsn, message)
 
     def _is_requested(self, message: Message) -> bool:
@@ -154,26 +146,9 @@ class _Transcoder:
         values = {name: meaning_of(message, name) for name in ("subxid", "relation")}
         return [insert(**values, new=row) for row in rows]
 
-    def _descriptions(self, message: Message) -> list[Any]:
-        """Return the Type and Relation messages that a change needs, but for relations that the client knows.
-
-        A message that describes a relation may be part of a transaction that is sent later than this change.
-        """
-        if ROLES[type(message)] not in CHANGES:
-            return []
-        oid = meaning_of(message, "relation")
-        oids = meaning_of(message, "relations") or () if oid is None else (oid,)
-        found: list[Any] = []
-        for relation in [self._relations[oid] for oid in oids if oid in self._relations]:
-            if self._described.get(relation.oid) != relation:
-                types = (self._types.get(column.type_oid) for column in relation.columns)
-                found += [*(one for one in types if one is not None), relation]
-        return found
-
     def _send(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
         """Yield a message, and remember the relation that it describes."""
-        if isinstance(message, messages.Relation):
-            self._described[message.oid] = _outside_block(message)
+        self._descriptions.sent(message)
         yield lsn, message
 
     def _open(self, transaction: _Transaction) -> Iterator[tuple[int, Message]]:
@@ -240,7 +215,7 @@ class _Transcoder:
         if transaction.origin is not None:
             yield first, transaction.origin
         for lsn, message in transaction.held:
-            yield from self._send(lsn, _outside_block(message))
+            yield from self._send(lsn, outside_block(message))
         transaction.held, transaction.is_sent = [], True
 
     def _encode(self, message: Any) -> bytes:
@@ -256,7 +231,7 @@ class _Transcoder:
         for name, is_list in ROW_FIELDS[type(message)]:
             value = getattr(message, name)
             if value is not None:
-                relation = self._relations[meaning_of(message, "relation")]
+                relation = self._descriptions.relations[meaning_of(message, "relation")]
                 rows = tuple(self._convert(cells, relation) for cells in (value if is_list else (value,)))
                 message = msgspec.structs.replace(message, **{name: rows if is_list else rows[0]})
         converted: Message = message
@@ -286,19 +261,6 @@ def _to_binary(cell: Any, type_oid: int) -> Any:
         return encode_binary(cell, type_oid)
     except ValueError:
         return cell
-
-
-_IN_BLOCKS: Final = {
-    kind: field_name(kind, "subxid") or field_name(kind, "xid")
-    for kind in classes(*CHANGES, "relation", "type", "payload")
-}
-"""Name of the field that only messages in stream blocks have, by message class."""
-
-
-def _outside_block(message: Any) -> Any:
-    """Return a message of a stream block as it is sent outside of stream blocks."""
-    name = _IN_BLOCKS.get(type(message))
-    return message if name is None else msgspec.structs.replace(message, **{name: None})
 
 
 def _is_change_of(message: Message, subxid: int) -> bool:

@@ -1,0 +1,78 @@
+"""Track which Type and Relation messages of a recorded stream a client lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from pgoutput._roles import CHANGES, ROLES, classes, field_name, meaning_of
+from pgoutput.messages import Message, Relation, Type
+
+_IN_BLOCKS: Final = {
+    kind: field_name(kind, "subxid") or field_name(kind, "xid")
+    for kind in classes(*CHANGES, "relation", "type", "payload")
+}
+"""Name of the field that only messages in stream blocks have, by message class."""
+
+
+def outside_block(message: Any) -> Any:
+    """Return a message of a stream block as it is sent outside of stream blocks."""
+    name = _IN_BLOCKS.get(type(message))
+    return message if name is None else msgspec.structs.replace(message, **{name: None})
+
+
+class Descriptions:
+    """The latest Type and Relation messages of a recorded stream, and those that a client lacks.
+
+    Attributes:
+        relations: The latest Relation message of each relation in the recording, without xid, by OID.
+        unsent: Those of `relations` that the client does not have, by OID.
+    """
+
+    def __init__(self) -> None:
+        self.relations: dict[int, Relation] = {}
+        self.unsent: dict[int, Relation] = {}
+        self._sent: dict[int, Relation] = {}
+        self._types: dict[int, Type] = {}
+
+    def read(self, message: Message) -> None:
+        """Take note of a message of the recording; only Type and Relation messages matter."""
+        if isinstance(message, Type):
+            self._types[message.oid] = outside_block(message)
+        elif isinstance(message, Relation):
+            self.relations[message.oid] = outside_block(message)
+            self._compare(message.oid)
+
+    def sent(self, message: Message) -> None:
+        """Take note that the client has received a message; only Relation messages matter."""
+        if isinstance(message, Relation):
+            self._sent[message.oid] = outside_block(message)
+            self._compare(message.oid)
+
+    def forget_sent(self) -> None:
+        """Forget what the client has received."""
+        self._sent.clear()
+        self.unsent = dict(self.relations)
+
+    def missing(self, change: Message) -> Iterator[Message]:
+        """Yield the Type and Relation messages that the client needs before a change, with its subxid.
+
+        A recorded message that describes a relation may be part of a transaction that is sent later than the
+        change, or that is not sent.
+        """
+        if not self.unsent or ROLES[type(change)] not in CHANGES:
+            return
+        for oid in meaning_of(change, "relations") or (meaning_of(change, "relation"),):
+            if (relation := self.unsent.get(oid)) is not None:
+                types = (self._types.get(column.type_oid) for column in relation.columns)
+                for one in (*filter(None, types), relation):
+                    yield msgspec.structs.replace(one, xid=meaning_of(change, "subxid"))
+
+    def _compare(self, oid: int) -> None:
+        relation = self.relations.get(oid)
+        if relation is None or self._sent.get(oid) == relation:
+            self.unsent.pop(oid, None)
+        else:
+            self.unsent[oid] = relation
