@@ -1,13 +1,13 @@
 """Compare pairs of successive messages in the captures of real servers and in the streams of workloads.
 
 `python -m tests.synth.pairs` prints, for each group of captures with equal options, the pairs that only the
-server sends and the pairs that only the workload sends.
+server sends and the number of pairs that only the workload sends, by the C function that permits them.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
@@ -25,6 +25,31 @@ from tests.synth.workloads import check_options, sent
 
 Pair: TypeAlias = tuple[str, str]
 """The kinds of two successive messages, such as ("Begin", "Update with key")."""
+
+OPENERS: Final = {"Begin", "BeginPrepare", "StreamStart"}
+CHANGES: Final = {
+    *("Insert", "Update", "Update with key", "Update with old tuple"),
+    *("Delete with key", "Delete with old tuple", "Truncate"),
+}
+RESOLVED: Final = {"CommitPrepared", "RollbackPrepared", "StreamCommit", "StreamPrepare", "StreamAbort"}
+"""Messages that end a transaction outside of any block."""
+
+PERMITTED: Final[dict[str, tuple[set[str], set[str]]]] = {
+    "send_repl_origin": (OPENERS, {"Origin"}),
+    "maybe_send_schema": (OPENERS | CHANGES | {"Origin", "LogicalMessage", "Relation"}, {"Type", "Relation"}),
+    "send_relation_and_attrs": ({"Type"}, {"Type", "Relation"}),
+    "pgoutput_change": ({"Relation"}, CHANGES),
+    "ReorderBufferProcessTXN": (
+        OPENERS | CHANGES | {"Origin", "LogicalMessage"},
+        CHANGES | {"LogicalMessage", "Commit", "Prepare", "StreamStop"},
+    ),
+    "LogicalDecodingProcessRecord": (
+        RESOLVED | {"Commit", "Prepare", "StreamStop", "LogicalMessage"},
+        RESOLVED | OPENERS | {"LogicalMessage"},
+    ),
+}
+"""Kinds of messages that may precede and follow each other, by the C function of the server that sends the
+second one."""
 
 TRANSACTIONS: Final = 400
 """Number of transactions of each workload."""
@@ -84,6 +109,11 @@ def _messages(group: Group, seed: int) -> list[AnyMessage]:
     return [decoder.decode(message.data) for message in messages]
 
 
+def permitting(pair: Pair) -> list[str]:
+    """Return the server's C functions that permit a pair."""
+    return [name for name, (firsts, seconds) in PERMITTED.items() if pair[0] in firsts and pair[1] in seconds]
+
+
 def pairs(messages: Iterable[Any]) -> set[Pair]:
     """Return the pairs of kinds of successive messages."""
     return set(pairwise(map(_kind, messages)))
@@ -101,8 +131,11 @@ def main() -> None:
     for group, real in captured().items():
         ours = made(group)
         print(f"{group}: {len(real)} pairs captured, {len(ours)} made")
-        for who, only in (("only the server", real - ours), ("only the workload", ours - real)):
-            print(f"  {who}: {', '.join(' + '.join(pair) for pair in sorted(only)) or 'none'}")
+        print(f"  only the server: {', '.join(' + '.join(pair) for pair in sorted(real - ours)) or 'none'}")
+        only = Counter(" or ".join(permitting(pair)) or f"NOT PERMITTED {pair}" for pair in ours - real)
+        print(
+            f"  only the workload: {', '.join(f'{count} by {name}' for name, count in sorted(only.items()))}"
+        )
 
 
 if __name__ == "__main__":
