@@ -89,6 +89,12 @@ def blueprint(role: str, proto_version: int, *, batch: bool = False) -> Blueprin
     raise LookupError(f"protocol version {proto_version} has no message with the role {role}{rows}")
 
 
+def neutral_messages(role: str, proto_version: int) -> list[Message]:
+    """Return a message of each class that has a role in a protocol version, with neutral values."""
+    layouts = {kind: layout_of(kind, proto_version) for kind in classes(role)}
+    return [kind(**_neutral_values(layout.fields)) for kind, layout in layouts.items() if layout is not None]
+
+
 @cache
 def has_batches(proto_version: int) -> bool:
     """Return whether a protocol version has a message that inserts several rows."""

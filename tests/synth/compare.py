@@ -2,6 +2,10 @@
 
 `python -m tests.synth.compare` runs 1,000 programs in each mode, on PostgreSQL 18. `--server 15` uses a
 server of another major version, from the folder in the environment variable PGOUTPUT_SERVERS.
+
+One difference is known: a server before 18 repeats a Relation message after a rolled-back ALTER TABLE that
+has rewritten a table with an index and rows. The rewrite updates the statistics in pg_class in place
+(index_update_stats), which other sessions see at once; PostgreSQL 18 does so only with autovacuum.
 """
 
 from __future__ import annotations

@@ -104,8 +104,10 @@ def test_streams_like_a_capture_are_legal_and_lead_to_the_expected_rows(name: st
 
 
 def test_a_stream_without_row_changes_has_no_profile() -> None:
-    with pytest.raises(RecordingError, match="the stream has 0 transactions that only change rows"):
+    with pytest.raises(RecordingError, match=r"of 0 transactions 0 only change rows, .* record more"):
         fit_profile([])
+    with pytest.raises(TypeError, match=r"not a path; pass RecordingReader\(path\).transactions\(\)"):
+        fit_profile("made")  # type: ignore[arg-type]
 
 
 def test_the_command_makes_a_stream_like_a_recording(run: Run, tmp_path: Path) -> None:
@@ -115,6 +117,9 @@ def test_the_command_makes_a_stream_like_a_recording(run: Run, tmp_path: Path) -
     assert run("check", str(made)).code == 0
     assert b"customers".hex().encode() in made.read_bytes()
     assert SECRET.encode().hex().encode() not in made.read_bytes()
+    (tmp_path / "empty.jsonl").write_text('{"proto_version": 4}\n', encoding="utf-8")
+    empty = run("synth", "--like", str(tmp_path / "empty.jsonl"), "-o", str(tmp_path / "x"))
+    assert (empty.code, "empty.jsonl: of 0 transactions" in empty.err) == (2, True), empty
     both = run("synth", "--like", str(made), "--profile", "oltp", "-o", str(tmp_path / "x"))
     assert (both.code, "--profile" in both.err) == (2, True)
 

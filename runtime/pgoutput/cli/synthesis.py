@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pgoutput._stored_stream import StoredStream
 from pgoutput.cli.printing import printable
+from pgoutput.errors import RecordingError
 from pgoutput.synth.workload import (
     PROFILES,
     Mix,
@@ -94,7 +95,12 @@ def fit(stream: StoredStream) -> Profile:
     Raises:
         RecordingError: The stream has no row changes, or cannot be read.
     """
-    return fit_profile(stream.transactions())
+    try:
+        return fit_profile(stream.transactions())
+    except RecordingError as error:
+        raise RecordingError(
+            str(error) if str(stream.path) in str(error) else f"{stream.path}: {error}"
+        ) from None
 
 
 def make_workload(

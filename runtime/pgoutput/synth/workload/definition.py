@@ -29,6 +29,10 @@ _MESSAGE_OVERHEAD_BYTES: Final = 90
 """Approximate maximum size of a message without its text values, in bytes."""
 
 
+_VARIED_MESSAGES: Final = 30
+"""Approximate size of a varied transaction, in messages of other transactions."""
+
+
 class Mix(msgspec.Struct, frozen=True):
     """Relative frequencies of inserts, updates and deletes."""
 
@@ -226,8 +230,9 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
 
     @property
     def mean_transaction_messages(self) -> float:
-        """Mean number of messages of the workload's transactions."""
-        return 2 + (1 - self.large) * self.changes.mean + self.large * self.large_changes
+        """Mean number of messages of the workload's transactions; a large message counts as several."""
+        plain = 2 + (1 - self.large) * self.changes.mean + self.large * self.large_changes
+        return plain + self.varied * _VARIED_MESSAGES
 
     @property
     def source(self) -> Source:

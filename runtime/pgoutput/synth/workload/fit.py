@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
+from os import PathLike
 from typing import Any, Final
 
 import msgspec
@@ -136,18 +137,25 @@ def fit_profile(transactions: Iterable[Transaction]) -> Profile:
     such as TRUNCATE, ALTER TABLE or changed keys, become varied transactions.
 
     Args:
-        transactions: The committed transactions of the stream. At most 20,000 are read.
+        transactions: The committed transactions of the stream, such as those of
+            `RecordingReader(path).transactions()`. At most 20,000 are read.
 
     Raises:
+        TypeError: `transactions` is a path or a location.
         RecordingError: The stream has no row changes that a workload can have.
     """
+    if isinstance(transactions, str | PathLike):
+        raise TypeError(
+            "fit_profile takes transactions, not a path; pass RecordingReader(path).transactions()"
+        )
     fit = _Fit()
     for transaction in islice(transactions, _MAX_TRANSACTIONS):
         fit.add(transaction)
     if not fit.patterns or len(fit.tables) > MAX_TABLES:
         raise RecordingError(
-            f"the stream has {len(fit.patterns)} transactions that only change rows, of {len(fit.tables)} "
-            f"tables; a profile needs at least 1 transaction and at most {MAX_TABLES} tables"
+            f"of {fit.transactions:,} transactions {len(fit.patterns):,} only change rows, of "
+            f"{len(fit.tables)} tables; a profile needs at least 1 such transaction and at most {MAX_TABLES} "
+            "tables; record more of the stream, or choose a profile by name"
         )
     step = -(-len(fit.patterns) // _MAX_PATTERNS)
     patterns = tuple(fit.patterns[::step])

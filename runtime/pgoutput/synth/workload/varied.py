@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from pgoutput._build import fitted
+from pgoutput._build import fitted, neutral_messages
 from pgoutput._servers import first_server
-from pgoutput.messages import XLogData
+from pgoutput.messages import LogicalMessage, XLogData
 from pgoutput.stream import Transactions, encode_for
 from pgoutput.synth.expected_rows import published_rows
 from pgoutput.synth.programs import ProgramRunner, RandomSteps, program_of_all_kinds
@@ -55,6 +55,11 @@ class VariedTransactions:
             keys=_KEYS,
             origins=options.origin == "any",
             alterations=_ALTERATIONS,
+            payloads=[
+                one
+                for one in neutral_messages("payload", options.proto_version)
+                if not isinstance(one, LogicalMessage)
+            ],
         )
         self._buffer = self._scenario.reorder_buffer(options)
         self._version = options.proto_version
