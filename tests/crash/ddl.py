@@ -1,20 +1,19 @@
 """A random program of DDL, publication changes and kills; each wrong table of the replica must be named.
 
-`python -m tests.crash.ddl --minutes 20 --version 14 --seed 1`. The server's tables are compared with the Delta
-tables by the program's own SELECT, not by `pgoutput verify`. A table that differs must be named by the recorder,
-by `replica_tables` and by `pgoutput verify`; the tables that are named without reason are counted.
+`python -m tests.crash.ddl --minutes 20 --version 14 --seed 1`. The server's tables are compared with the
+Delta tables by the program's own SELECT, not by `pgoutput verify`. A table that differs must be named by the
+recorder, by `replica_tables` and by `pgoutput verify`. Tables that are named without reason are counted.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -37,15 +36,31 @@ SCHEMAS: Final = "public", "s", "other"
 
 ROOTS_SINCE: Final = 13
 """First major version that publishes partitions through their root."""
+TRUNCATE_SINCE: Final = 11
+"""First major version that sends TRUNCATE."""
 SCHEMAS_SINCE: Final = 15
 """First major version with `FOR TABLES IN SCHEMA`."""
 
 PUBLISHED: Final = """
-    SELECT c.oid::int8, c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-    WHERE EXISTS (SELECT FROM pg_publication_tables WHERE (schemaname, tablename) = (nspname, relname)
-        AND pubname IN ('p', 'q'))
+    WITH published AS (
+        SELECT c.oid, pubname FROM pg_publication_tables
+        JOIN pg_namespace n ON nspname = schemaname
+        JOIN pg_class c ON relnamespace = n.oid AND relname = tablename
+    )
+    SELECT DISTINCT oid::int8, oid::regclass::text FROM published p WHERE NOT EXISTS (
+        SELECT FROM pg_partition_ancestors(p.oid) above JOIN published root ON root.oid = above
+        JOIN pg_publication r ON r.pubname = root.pubname WHERE pubviaroot AND above <> p.oid)
 """
-COLUMNS: Final = "SELECT attname FROM pg_attribute WHERE attrelid = {0} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+"""Published tables, without partitions that are published through a table above them."""
+PUBLISHED_PLAIN: Final = """
+    SELECT DISTINCT c.oid::int8, c.oid::regclass::text FROM pg_publication_tables
+    JOIN pg_namespace n ON nspname = schemaname
+    JOIN pg_class c ON relnamespace = n.oid AND relname = tablename
+"""
+"""The same for servers that do not publish through roots."""
+COLUMNS: Final = """
+    SELECT attname FROM pg_attribute WHERE attrelid = {0} AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
 
 
 class Outcome(msgspec.Struct):
@@ -53,14 +68,16 @@ class Outcome(msgspec.Struct):
 
     statements: int = 0
     """Number of statements that the server has accepted, without changes of rows."""
+    harmless: int = 0
+    """Number of accepted statements in rounds of statements that lose no changes."""
     compared: int = 0
     """Number of comparisons of a table."""
     different: int = 0
     """Number of comparisons that found a difference, which was named."""
     silent: list[str] = msgspec.field(default_factory=list)
     """Differences that were not named."""
-    alarms: int = 0
-    """Number of equal tables that became incomplete, without those whose changes are never sent."""
+    alarms: list[str] = msgspec.field(default_factory=list)
+    """Names and reasons of tables that became incomplete in rounds of harmless statements."""
 
 
 class Program:
@@ -77,9 +94,13 @@ class Program:
         self.outcome = Outcome()
         self.log: list[str] = []
         """The statements since the last comparison."""
+        self.difference: dict[int, str] = {}
+        """By OID of a table, its rows that only the server or only the replica has."""
         self._number = 0
         self._dropped: Dropped = random.choice(["keep", "archive", "drop"])
-        self._alarmed: set[tuple[int, str]] = set()
+        self._incomplete: set[tuple[int, str]] = set()
+        """OIDs and reasons of the tables that the last comparison has found incomplete."""
+        self._is_harmless = False
 
     def prepare(self) -> None:
         """Create schemas, types, tables and publications."""
@@ -124,7 +145,7 @@ class Program:
     def column(self, table: str) -> str:
         """Return a column that is not part of the key."""
         rows = self.lab.rows(COLUMNS.format(f"'{table}'::regclass")) if table != "missing" else []
-        return self.random.choice([name for (name,) in rows if name != "id"] or ["missing"])
+        return str(self.random.choice([name for (name,) in rows if name != "id"] or ["missing"]))
 
     def new(self, prefix: str) -> str:
         self._number += 1
@@ -139,6 +160,7 @@ class Program:
                 self.lab.run(statement)
                 self.log.append(statement)
                 self.outcome.statements += 1
+                self.outcome.harmless += self._is_harmless
 
     def change_rows(self) -> None:
         """Insert, update and delete rows of a table."""
@@ -171,7 +193,8 @@ class Program:
             self.run(
                 f"CREATE TABLE {name} ({columns}) PARTITION BY RANGE (id)",
                 f"CREATE TABLE {name}_a PARTITION OF {name} FOR VALUES FROM (0) TO (10)",
-                f"CREATE TABLE {name}_b PARTITION OF {name} FOR VALUES FROM (10) TO (40) PARTITION BY RANGE (id)",
+                f"CREATE TABLE {name}_b PARTITION OF {name} FOR VALUES FROM (10) TO (40) "
+                "PARTITION BY RANGE (id)",
                 f"CREATE TABLE {name}_ba PARTITION OF {name}_b FOR VALUES FROM (10) TO (20)",
                 f"CREATE TABLE {name}_bb PARTITION OF {name}_b DEFAULT",
             )
@@ -189,7 +212,7 @@ class Program:
     def alter_column(self) -> None:
         name, random = self.table(), self.random
         column, new = self.column(name), self.new("c")
-        back = self.lab.version and random.random() < 0.5
+        back = random.random() < 0.5
         forms = [
             [f"ADD {new} int"],
             [f"ADD {new} int DEFAULT 5"],
@@ -214,7 +237,8 @@ class Program:
         bare = name.partition(".")[2] or name
         schema = self.random.choice(SCHEMAS)
         forms = [
-            [f"ALTER TABLE {name} SET UNLOGGED", f"DELETE FROM {name} WHERE id < 9", f"ALTER TABLE {name} SET LOGGED"],
+            [f"ALTER TABLE {name} SET UNLOGGED", f"DELETE FROM {name} WHERE id < 9",
+             f"ALTER TABLE {name} SET LOGGED"],
             [f"ALTER TABLE {name} SET SCHEMA {schema}"],
             [f"ALTER TABLE {name} SET SCHEMA other", f"DELETE FROM other.{bare} WHERE id > 20",
              f"ALTER TABLE other.{bare} SET SCHEMA s"],
@@ -239,35 +263,22 @@ class Program:
         low = self.random.randrange(40, 80, 5)
         if not name:
             return
-        self.run(
-            *self.random.choice(
-                [
-                    [f"TRUNCATE {name}"],
-                    [f"DROP TABLE {name}"],
-                    [f"ALTER TABLE {parent} DETACH PARTITION {name}"],
-                    [
-                        f"ALTER TABLE {parent} DETACH PARTITION {name}",
-                        f"DELETE FROM {name} WHERE id % 2 = 0",
-                        f"ALTER TABLE {parent} ATTACH PARTITION {name} {bounds}",
-                    ],
-                    [
-                        f"CREATE TABLE {new} (LIKE {parent} INCLUDING ALL)",
-                        f"INSERT INTO {new} (id) VALUES ({low}), ({low + 1})",
-                        f"ALTER TABLE {parent} ATTACH PARTITION {new} FOR VALUES FROM ({low}) TO ({low + 5})",
-                    ],
-                    [
-                        f"CREATE TABLE {new} PARTITION OF {parent} FOR VALUES FROM ({low}) TO ({low + 5})",
-                        f"INSERT INTO {parent} (id) VALUES ({low}), ({low + 2})",
-                    ],
-                    [
-                        f"ALTER TABLE {name} SET UNLOGGED",
-                        f"UPDATE {parent} SET id = id + 1 WHERE id = 9",
-                        f"ALTER TABLE {name} SET LOGGED",
-                    ],
-                    [f"VACUUM FULL {name}"],
-                ]
-            )  # fmt: skip
-        )
+        forms = [
+            [f"TRUNCATE {name}"],
+            [f"DROP TABLE {name}"],
+            [f"ALTER TABLE {parent} DETACH PARTITION {name}"],
+            [f"ALTER TABLE {parent} DETACH PARTITION {name}", f"DELETE FROM {name} WHERE id % 2 = 0",
+             f"ALTER TABLE {parent} ATTACH PARTITION {name} {bounds}"],
+            [f"CREATE TABLE {new} (LIKE {parent} INCLUDING ALL)",
+             f"INSERT INTO {new} (id) VALUES ({low}), ({low + 1})",
+             f"ALTER TABLE {parent} ATTACH PARTITION {new} FOR VALUES FROM ({low}) TO ({low + 5})"],
+            [f"CREATE TABLE {new} PARTITION OF {parent} FOR VALUES FROM ({low}) TO ({low + 5})",
+             f"INSERT INTO {parent} (id) VALUES ({low}), ({low + 2})"],
+            [f"ALTER TABLE {name} SET UNLOGGED", f"UPDATE {parent} SET id = id + 1 WHERE id = 9",
+             f"ALTER TABLE {name} SET LOGGED"],
+            [f"VACUUM FULL {name}"],
+        ]  # fmt: skip
+        self.run(*self.random.choice(forms))
 
     def alter_type(self) -> None:
         labels = self.lab.rows("SELECT enumlabel FROM pg_enum ORDER BY oid")
@@ -303,8 +314,39 @@ class Program:
             forms.append([f"ALTER PUBLICATION {publication} SET (publish_via_partition_root = {value})"])
         self.run(*self.random.choice(forms))
 
+    def do_no_harm(self) -> None:
+        """Run statements after which the stream has all changes."""
+        name, new = self.table(), self.new("c")
+        column, part = self.column(name), self.partition()[0]
+        forms = [
+            [f"ALTER TABLE {name} ADD {new} int"],
+            [f"ALTER TABLE {name} DROP {column}"],
+            [f"ALTER TABLE {name} RENAME {column} TO {new}"],
+            [f"ALTER TABLE {name} ALTER {column} SET DEFAULT NULL"],
+            [f"ALTER TABLE {name} ALTER {column} {one} NOT NULL" for one in ("SET", "DROP")],
+            [f"ALTER TABLE {name} ALTER {column} SET STATISTICS 9"],
+            [f"ALTER TABLE {name} ALTER {column} SET STORAGE EXTERNAL"],
+            [f"ALTER TABLE {self.table('r')} REPLICA IDENTITY {self.random.choice(['FULL', 'DEFAULT'])}"],
+            [f"ALTER TABLE {name} RENAME TO {self.new('t')}"],
+            [f"ALTER TABLE {name} SET (fillfactor = 80)"],
+            [f"ALTER TABLE {name} ADD CHECK (id < 1000)"],
+            [f"TRUNCATE {name}"] if self.lab.version >= TRUNCATE_SINCE else [],
+            [f"VACUUM FULL {name}"],
+            [f"VACUUM FULL {part}"] if part else [],
+            [f"CLUSTER {self.table('r')} USING missing"],
+            [f"CREATE INDEX ON {name} (id)", f"REINDEX TABLE {name}", f"ANALYZE {name}"],
+            [f"COMMENT ON TABLE {name} IS 'x'", f"GRANT SELECT ON {name} TO PUBLIC"],
+            [f"CREATE TABLE other.{self.new('t')} (id int PRIMARY KEY)"],
+            [f"ALTER TYPE mood ADD VALUE '{self.new('m')}'"],
+            ["CREATE PUBLICATION third", "DROP PUBLICATION third"],
+        ]  # fmt: skip
+        self.run(*self.random.choice(forms))
+
     def step(self) -> None:
         """Run a random statement."""
+        if self._is_harmless:
+            self.random.choice([self.change_rows, self.do_no_harm])()
+            return
         choices: dict[Callable[[], None], int] = {
             self.change_rows: 12,
             self.create_table: 1,
@@ -324,6 +366,7 @@ class Program:
         """Run statements while recorder and replica run, are killed or are stopped; then compare."""
         self.log.clear()
         heals = self.random.random() < 0.5
+        self._is_harmless = self.random.random() < 0.4
         for _ in range(self.random.randint(1, 3)):
             with self.recorder(heals=heals) as process:
                 for _ in range(self.random.randint(1, 8)):
@@ -335,6 +378,8 @@ class Program:
                 self.step()
         self.touch()
         self.lab.record("p", "q", snapshot=heals)
+        if self.random.random() < 0.5:
+            self.kill_replica()
         self.replicate()
         self.compare()
 
@@ -344,12 +389,24 @@ class Program:
         options = ["--publication=p", "--publication=q", *(["--snapshot"] if heals else [])]
         return _Recorder([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
+    def kill_replica(self) -> None:
+        """Apply the changes in a process that is killed."""
+        places = "--segments", str(self.lab.folder), "--target", str(self.target)
+        command = [sys.executable, "-m", "pgoutput.cli", "replicate", *places, "--dropped", self._dropped]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            time.sleep(self.random.uniform(0.5, 2))
+            process.kill()
+
     def replicate(self) -> None:
         replicate(self.lab.folder, self.target, dropped=self._dropped)
 
+    def published(self) -> list[tuple[int, str]]:
+        """Return OID and name of each published table."""
+        return self.lab.rows(PUBLISHED if self.lab.version >= ROOTS_SINCE else PUBLISHED_PLAIN)
+
     def touch(self) -> None:
         """Change each published table: what ALTER TABLE has done comes with the next change of the table."""
-        for _, name in self.lab.rows(PUBLISHED):
+        for _, name in self.published():
             with suppress(psycopg.Error):
                 self.lab.run(f"INSERT INTO {name} (id) VALUES (39)", f"DELETE FROM {name} WHERE id = 39")
             with suppress(psycopg.Error):
@@ -360,7 +417,7 @@ class Program:
         last = read_metadata(list_segments(self.lab.folder)[-1])
         incomplete = {one.oid: one for one in last.incomplete}
         tables = replica_tables(self.target)
-        published = dict(self.lab.rows(PUBLISHED))
+        published = dict(self.published())
         different = {oid for oid, name in published.items() if not self.is_equal(oid, name)}
         verdicts = {
             one.oid: one
@@ -369,7 +426,8 @@ class Program:
         }
         for oid, table in tables.items():
             exists = self.lab.rows(f"SELECT FROM pg_class WHERE oid = {oid}")
-            if oid not in published and not (table.dropped if not exists else table.may_differ):
+            is_named = table.may_differ or (table.dropped and not exists)
+            if oid not in published and not is_named:
                 self.miss(oid, table.name, f"it is gone ({bool(exists)}), and nobody says so")
         for oid in published:
             self.outcome.compared += 1
@@ -382,14 +440,17 @@ class Program:
                 )
                 if named != (True, True, True):
                     self.miss(oid, published[oid], f"named by recorder, replica, verify: {named}")
-            elif oid in incomplete and incomplete[oid].lost and not incomplete[oid].lasting:
-                alarm = oid, incomplete[oid].reason
-                if alarm not in self._alarmed:
-                    self._alarmed.add(alarm)
-                    self.outcome.alarms += 1
+        reasons = {(one.oid, one.lost) for one in last.incomplete if one.lost}
+        if self._is_harmless:
+            self.outcome.alarms += (
+                f"{incomplete[oid].name}: {reason}; {' | '.join(self.log)}"
+                for oid, reason in reasons - self._incomplete
+            )
+        self._incomplete = reasons
 
     def miss(self, oid: int, name: str, text: str) -> None:
-        self.outcome.silent.append(f"{name} ({oid}): {text}; {' | '.join(self.log)}")
+        rows = self.difference.get(oid, "")
+        self.outcome.silent.append(f"{name} ({oid}): {text}; {rows[:1000]}; {' | '.join(self.log)}")
 
     def is_equal(self, oid: int, name: str) -> bool:
         """Return whether a Delta table has the rows of the server's table."""
@@ -400,7 +461,9 @@ class Program:
         if table is None or not table.place:
             return not expected
         rows = map(row_texts, DeltaTable(table.place).to_pyarrow_table().to_pylist())
-        return Counter(tuple(row.get(column) for column in names) for row in rows) == expected
+        found = Counter(tuple(row.get(column) for column in names) for row in rows)
+        self.difference[oid] = f"server {expected - found}, replica {found - expected}"
+        return found == expected
 
 
 class _Recorder(subprocess.Popen[bytes]):
@@ -426,6 +489,13 @@ def run_program(random: Random, folder: Path, version: int, rounds: int) -> Outc
         return program.outcome
 
 
+def shown(outcome: Outcome) -> str:
+    values = {name: getattr(outcome, name) for name in Outcome.__struct_fields__}
+    numbers = (f"{len(one) if isinstance(one, list) else one} {name}" for name, one in values.items())
+    texts = (f"\n  {text[:3000]}" for text in [*outcome.alarms, *outcome.silent])
+    return ", ".join(numbers) + "".join(texts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=20)
@@ -440,10 +510,10 @@ def main() -> None:
             except PgoutputError as error:
                 print(f"seed {seed}: ended: {error}", flush=True)
                 found = Outcome()
-        print(f"seed {seed}: {found}", flush=True)
+        print(f"seed {seed}: {shown(found)}", flush=True)
         total = Outcome(*(getattr(total, one) + getattr(found, one) for one in Outcome.__struct_fields__))
         seed += 1
-    print(f"in all: {total}")
+    print(f"in all: {shown(total)}")
     raise SystemExit(bool(total.silent))
 
 

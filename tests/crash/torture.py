@@ -25,6 +25,7 @@ from pgoutput.errors import DecodeError, PgoutputError
 from pgoutput.recorder import Connected, Recorder, RecorderOptions, Stored
 from pgoutput.recording import RecordingReader, find_inconsistencies, list_segments, read_metadata
 from pgoutput.standin import Faults, RecordedSource, StandIn
+from tests.crash.ddl import run_program, shown
 from tests.crash.replication import Engine, replicate
 from tests.crash.run import crash
 from tests.recorder.lab import Lab
@@ -65,6 +66,14 @@ def replica_round(random: Random, folder: Path) -> str:
     outcome = replicate(folder, tables, seconds, random.randrange(1 << 30), engine=engine)
     assert not outcome.different, outcome
     return str(outcome)
+
+
+def ddl_round(random: Random, folder: Path) -> str:
+    """Run a random program of DDL, publication changes and kills; each wrong table must be named."""
+    version = random.choice(versions())
+    outcome = run_program(random, folder, version, random.randint(1, 6))
+    assert not outcome.silent, outcome.silent
+    return f"PostgreSQL {version}: {shown(outcome)}"
 
 
 def stand_in_round(random: Random, folder: Path) -> str:
@@ -154,6 +163,7 @@ ROUNDS: Final[dict[str, tuple[int, Callable[[Random, Path], str]]]] = {
     "stand-in": (3, stand_in_round),
     "damage": (2, damage_round),
     "disturbance": (6, disturbance_round),
+    "ddl": (6, ddl_round),
 }
 """Relative frequency and function of each kind of round, by name."""
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput.recorder import Connected, TableDropped, TableIncomplete
-from pgoutput.recording import DroppedTable, Location, Recording, locate
+from pgoutput.recording import GoneTable, Location, Recording, locate
 from pgoutput.replica import Dropped, apply_changes, registry, remarks, replica_tables
 from pgoutput.replica import folders as folders_module
 from pgoutput.replica.registry import archive_table, remove_table
@@ -58,7 +58,7 @@ def test_the_recorder_reports_a_dropped_table_once(lab: Lab, replica: Replica) -
     events = lab.record(strict=True)
     assert not [one for one in events if isinstance(one, TableDropped | TableIncomplete)]
     recording = Recording(lab.folder)
-    dropped = [one for segment in recording.metadata(recording.numbers) for one in segment.dropped]
+    dropped = [one for segment in recording.metadata(recording.numbers) for one in segment.gone]
     assert [(one.namespace, one.name) for one in dropped] == [("public", "t")]
 
 
@@ -214,7 +214,7 @@ def test_a_table_that_leaves_the_publication_is_marked(lab: Lab, tmp_path: Path)
 def test_a_table_in_an_object_store_is_archived_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill after the copy, or during the removal of the old folder, leaves the next call to complete it."""
     server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
-    dropped = DroppedTable(oid=1, namespace="public", name="t", after_lsn=1, time=0)
+    dropped = GoneTable(oid=1, namespace="public", name="t", after_lsn=1, time=0)
     with store.moto() as port:
         for name, value in store.settings(port).items():
             monkeypatch.setenv(name, value)

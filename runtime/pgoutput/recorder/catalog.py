@@ -78,6 +78,12 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
 
     A link ends with `+` if its partition was created by CREATE TABLE … PARTITION OF, and not attached later.
     """
+    identifies_rows: bool = True
+    """Whether old values have the columns of the published table's replica identity.
+
+    The server writes the replica identity of the published table into messages, and old values as the replica
+    identity of the partition says (logicalrep_write_delete in proto.c).
+    """
 
 
 class CatalogTable(msgspec.Struct, frozen=True):

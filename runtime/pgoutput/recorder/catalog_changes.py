@@ -6,7 +6,7 @@ column was dropped and added again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Final
 
@@ -35,9 +35,10 @@ from pgoutput.recorder.storage_changes import (
     SET_LOGGED,
     TRUNCATED,
     altered_storages,
+    unidentified_storages,
     unlogged_storages,
 )
-from pgoutput.recording import DroppedTable, IncompleteTable, PublicationChange
+from pgoutput.recording import GoneTable, IncompleteTable, PublicationChange
 from pgoutput.wire import format_lsn
 
 _PUBLISHED_OPERATIONS: Final = "pubinsert", "pubupdate", "pubdelete", "pubtruncate"
@@ -68,7 +69,7 @@ class CatalogChanges(msgspec.Struct, frozen=True):
     """Publications that were altered, with texts that describe the changes."""
     incomplete: tuple[IncompleteTable, ...]
     """Tables that became incomplete between the two readings of the catalogs."""
-    dropped: tuple[DroppedTable, ...] = ()
+    gone: tuple[GoneTable, ...] = ()
     """Tables that were dropped between the two readings of the catalogs."""
 
 
@@ -116,7 +117,7 @@ def compare_catalogs(
                 f"published since after {format_lsn(before.lsn)}: earlier rows are missing",
             )
     gone = {oid: table for oid, table in before.tables.items() if oid not in after.tables}
-    for oid in _existing_relations(connection, [*gone]):
+    for oid in existing_relations(connection, [*gone]):
         incomplete[oid] = gone.pop(oid), f"not published any more since after {format_lsn(before.lsn)}"
     lasting = _lasting_reasons(before)
     for oid, text in _lasting_reasons(after).items():
@@ -136,7 +137,7 @@ def compare_catalogs(
             for oid, (table, reason) in incomplete.items()
         ),
         tuple(
-            DroppedTable(
+            GoneTable(
                 oid=oid,
                 namespace=_sent_namespace(table),
                 name=table.name,
@@ -144,7 +145,23 @@ def compare_catalogs(
                 time=time,
             )
             for oid, table in gone.items()
-        ),
+        )
+        + _attached_tables(before, after, time),
+    )
+
+
+def _attached_tables(before: Catalog, after: Catalog, time: int) -> tuple[GoneTable, ...]:
+    """Return the tables that became partitions, and may have been published by themselves before."""
+    known = before.tables.keys() | {oid for table in before.tables.values() for oid in table.storages}
+    attached = {
+        oid: storage.name.partition(".")
+        for table in after.tables.values()
+        for oid, storage in table.storages.items()
+        if oid not in known and any(not link.endswith("+") for link in storage.links)
+    }
+    return tuple(
+        GoneTable(oid=oid, namespace=schema, name=name, after_lsn=before.lsn, time=time, is_dropped=False)
+        for oid, (schema, _, name) in attached.items()
     )
 
 
@@ -221,12 +238,15 @@ def _lasting_reasons(catalog: Catalog) -> dict[int, str]:
         texts = [f"its {' and '.join(unsent)} are not published"] if unsent else []
         if unlogged := unlogged_storages(table):
             texts.append(f"changes of unlogged or foreign partitions are not sent ({', '.join(unlogged)})")
+        if unidentified := unidentified_storages(table):
+            names = ", ".join(unidentified)
+            texts.append(f"old values of partitions lack the columns of its replica identity ({names})")
         if texts:
             reasons[oid] = "; ".join(texts)
     return reasons
 
 
-def _existing_relations(connection: Connection, oids: Sequence[int]) -> list[int]:
+def existing_relations(connection: Connection, oids: Collection[int]) -> list[int]:
     """Return `oids` without the OIDs of relations that were dropped."""
     if not oids:
         return []

@@ -46,12 +46,13 @@ WITH RECURSIVE found AS (
     ) THEN '+' END)
     FROM found JOIN pg_class c ON c.oid = part JOIN pg_inherits i ON inhparent = part WHERE relkind = 'p'
 )
-SELECT root, part, nspname || '.' || relname, CASE relkind WHEN 'r' THEN relpersistence ELSE relkind END,
-    relfilenode, reltoastrelid, EXISTS (
+SELECT root, part, nspname || '.' || c.relname,
+    CASE c.relkind WHEN 'r' THEN c.relpersistence ELSE c.relkind END, c.relfilenode, c.reltoastrelid, EXISTS (
         SELECT 1 FROM pg_class i WHERE i.relfilenode = c.relfilenode::int8 + 1
             AND i.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = part UNION SELECT c.reltoastrelid)
-    ), links
-FROM found JOIN pg_class c ON c.oid = part JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind <> 'p'"""
+    ), links, c.relreplident IN ('f', r.relreplident)
+FROM found JOIN pg_class r ON r.oid = root JOIN pg_class c ON c.oid = part
+    JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind <> 'p'"""
 """Query for `CatalogTable.storages`.
 
 TRUNCATE takes a new number for the file of the table, and the next numbers for those of the TOAST table and
@@ -299,7 +300,7 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
     """Return the tables that store the rows of each published table, by OID of the published table."""
     storages: dict[int, dict[int, Storage]] = {}
     query = sql.SQL(_STORAGES).format(published=published)
-    for root, part, name, kind, file, toast, is_truncated, links in connection.query(query):
+    for root, part, name, kind, file, toast, is_truncated, links, identifies in connection.query(query):
         storages.setdefault(int(str(root)), {})[int(str(part))] = Storage(
             shown_text(str(name)),
             str(kind),
@@ -307,6 +308,7 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
             int(str(toast)),
             is_truncated == "t",
             tuple(str(links).split()),
+            identifies == "t",
         )
     return storages
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from threading import Condition, Thread
 from typing import Final
 
@@ -14,6 +14,7 @@ from pgoutput.recorder.catalog_changes import (
     PublicationRecreated,
     check_publication_oids,
     compare_catalogs,
+    existing_relations,
 )
 from pgoutput.recorder.catalog_queries import read_catalog
 from pgoutput.recorder.connection import Connection
@@ -75,6 +76,9 @@ class CatalogWatch:
         self.wal_lsn: int | None = None
         self.slot: Slot | None = None
         self._condition = Condition()
+        self._asked: Collection[int] = ()
+        self._existing: frozenset[int] = frozenset()
+        """Those of the OIDs in `_asked` that relations have."""
         self._requested = self._answered = 0
         """Calls of `read_now`: number of all calls, and number of calls that a reading has answered."""
         self._stopped = False
@@ -107,17 +111,23 @@ class CatalogWatch:
             updates, self._updates = self._updates, []
             return updates
 
-    def read_now(self, timeout: float) -> None:
+    def read_now(self, timeout: float, oids: Collection[int] = ()) -> Collection[int]:
         """Make the thread read the catalogs now, and wait until the catalogs were read, or cannot be read.
 
         Args:
             timeout: Largest number of seconds to wait.
+            oids: OIDs of relations that may have been dropped.
+
+        Returns:
+            Those of `oids` whose relations exist; all of them if the catalogs were not read in time.
         """
         with self._condition:
             self._requested += 1
+            self._asked, self._existing = oids, frozenset(oids)
             number = self._requested
             self._condition.notify_all()
             self._condition.wait_for(lambda: self._answered >= number or self._error, timeout)
+            return self._existing
 
     def _run(self) -> None:
         while not self._stopped:
@@ -141,7 +151,7 @@ class CatalogWatch:
     def _read(self, connection: Connection) -> None:
         """Read the catalogs once, save changes for `take_updates`, and pause."""
         with self._condition:
-            requested = self._requested
+            requested, asked = self._requested, self._asked
         began = time.monotonic()
         if self._timelines is not None and read_timelines(connection) != tuple(self._timelines):
             raise TimelineChanged("the standby was promoted, or follows another timeline")
@@ -152,7 +162,10 @@ class CatalogWatch:
         if catalog.ddl_events and not self._before.ddl_events:
             raise DdlEventsInstalled("the event trigger was installed: the stream must send its messages")
         changes = compare_catalogs(self._before, catalog, now, connection)
+        existing = frozenset(existing_relations(connection, asked))
         with self._condition:
+            if asked is self._asked:
+                self._existing = existing
             if any(getattr(catalog, name) != getattr(self._before, name) for name in _COMPARED):
                 self._updates.append((catalog, changes))
             self._before = catalog

@@ -22,7 +22,7 @@ from pgoutput.recording import (
     SNAPSHOT,
     STATE_FILE,
     Directory,
-    DroppedTable,
+    GoneTable,
     IncompleteTable,
     Location,
     Metadata,
@@ -86,8 +86,8 @@ class State(msgspec.Struct, kw_only=True):
     """Incomplete tables of the recording."""
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that are not yet in the metadata of a segment."""
-    dropped: tuple[DroppedTable, ...] = ()
-    """Dropped tables that are not yet in the metadata of a segment."""
+    gone: tuple[GoneTable, ...] = ()
+    """Tables that are gone, and not yet in the metadata of a segment."""
 
 
 class Folder:
@@ -249,14 +249,14 @@ class Folder:
             RecordingError: The folder was moved or removed.
             OSError: A file cannot be written.
         """
-        if changes.publications or changes.incomplete or changes.dropped:
-            gone = {one.oid for one in changes.dropped}
+        if changes.publications or changes.incomplete or changes.gone:
+            dropped = {one.oid for one in changes.gone if one.is_dropped}
             self.update(
                 incomplete=lambda state: tuple(
-                    one for one in _merged(state.incomplete, changes.incomplete) if one.oid not in gone
+                    one for one in _merged(state.incomplete, changes.incomplete) if one.oid not in dropped
                 ),
                 publication_changes=lambda state: (*state.publication_changes, *changes.publications),
-                dropped=lambda state: (*state.dropped, *changes.dropped),
+                gone=lambda state: (*state.gone, *changes.gone),
             )
         self.save_catalog(catalog)
 

@@ -27,7 +27,7 @@ from pgoutput.recorder.options import Settings
 from pgoutput.recorder.session import Session
 from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recorder.slots import Slot
-from pgoutput.recording import DroppedTable, IncompleteTable, Location, Metadata
+from pgoutput.recording import GoneTable, IncompleteTable, Location, Metadata
 from pgoutput.wire import format_lsn, parse_lsn, to_datetime
 
 _PROGRESS_SECONDS: Final = 1.0
@@ -67,14 +67,14 @@ class Reporter:
         if not self._has_reported_known:
             self._has_reported_known = True
             self._report_incomplete(state.incomplete, catalog)
-            self._report_dropped(state.dropped)
+            self._report_dropped(state.gone)
 
     def report_changes(self, changes: CatalogChanges, catalog: Catalog) -> None:
         """Report publications that were altered, and tables that became incomplete or were dropped."""
         for change in changes.publications:
             self.report(PublicationAltered(publication=change.publication, changes=change.changes))
         self._report_incomplete(changes.incomplete, catalog)
-        self._report_dropped(changes.dropped)
+        self._report_dropped(changes.gone)
 
     def _report_incomplete(self, tables: Iterable[IncompleteTable], catalog: Catalog) -> None:
         for one in tables:
@@ -87,10 +87,11 @@ class Reporter:
                 advice = f"to copy its rows, run {shlex.join(command)}"
             self.report(TableIncomplete(table=name, lsn=lsn, reason=one.reason, advice=advice))
 
-    def _report_dropped(self, tables: Iterable[DroppedTable]) -> None:
+    def _report_dropped(self, tables: Iterable[GoneTable]) -> None:
         for one in tables:
-            name = qualified_name(one.namespace, one.name)
-            self.report(TableDropped(table=name, after_lsn=format_lsn(one.after_lsn)))
+            if one.is_dropped:
+                name = qualified_name(one.namespace, one.name)
+                self.report(TableDropped(table=name, after_lsn=format_lsn(one.after_lsn)))
 
     def session_begins(self, start: PreparedSession) -> None:
         """Report that the server has begun to stream, and begin to count the messages of the session."""

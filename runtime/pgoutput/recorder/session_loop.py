@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -30,14 +31,14 @@ from pgoutput.recorder.slots import start_command
 from pgoutput.recorder.snapshot_requests import SnapshotRequests
 from pgoutput.recorder.table_snapshots import TableSnapshots
 from pgoutput.recording import (
-    DroppedTable,
+    GoneTable,
     IncompleteTable,
     Metadata,
     PublicationChange,
     Remarks,
     SchemaVersion,
 )
-from pgoutput.wire import format_lsn
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
 
 _CATALOG_SECONDS: Final = 5.0
 """Largest number of seconds that the end of a segment waits for a reading of the catalogs."""
@@ -67,13 +68,13 @@ class SessionLoop:
         self._start = start
         self._settings = settings
         self._reporter = reporter
-        self._announced: set[PublicationChange | DroppedTable] = set()
+        self._announced: set[PublicationChange | GoneTable] = set()
         """What is already in the metadata of a segment of this session."""
         state = folder.state
         assert state is not None
         self._published: set[int] = {
             *start.catalog.tables,
-            *(one.oid for one in state.dropped),
+            *(one.oid for one in state.gone),
             *(one.oid for one in state.incomplete),
         }
         """OIDs of tables that are published, or were published and are not any more."""
@@ -164,7 +165,7 @@ class SessionLoop:
         assert state is not None
         return last is not None and bool(
             state.publication_changes
-            or state.dropped
+            or state.gone
             or last.incomplete != state.incomplete
             or last.source.upgrades != state.upgrades
         )
@@ -174,13 +175,13 @@ class SessionLoop:
 
     def _save_stored(self, path: Path, metadata: Metadata) -> None:
         """Save that a segment is stored in the state of the recording, report it, and pack small segments."""
-        announced, dropped = metadata.publication_changes, metadata.dropped
+        announced, gone = metadata.publication_changes, metadata.gone
         self._folder.update(
             last_segment=metadata.number,
             publication_changes=lambda state: tuple(
                 one for one in state.publication_changes if one not in announced
             ),
-            dropped=lambda state: tuple(one for one in state.dropped if one not in dropped),
+            gone=lambda state: tuple(one for one in state.gone if one not in gone),
         )
         self._reporter.report_stored(self._folder.location / path.name, metadata)
         self._packer.add(metadata.number)
@@ -195,16 +196,16 @@ class SessionLoop:
             versions: The schema versions that begin in the segment.
         """
         assert self._folder.catalog is not None
-        if not all(_is_described(self._folder.catalog, one) for one in versions):
-            self._watch.read_now(_CATALOG_SECONDS)
+        new = {one.relation["oid"] for one in versions if not _is_described(self._folder.catalog, one)}
+        existing = self._watch.read_now(_CATALOG_SECONDS, new) if new else ()
         self._save_catalog_updates()
-        self._note_gone_partitions(versions)
+        self._note_gone(versions, existing)
         state = self._folder.state
         assert state is not None
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
-        dropped = tuple(one for one in state.dropped if one not in self._announced)
-        self._announced.update(changes, dropped)
-        return Remarks(_without(state.incomplete, self._storing), changes, dropped)
+        gone = tuple(one for one in state.gone if one not in self._announced)
+        self._announced.update(changes, gone)
+        return Remarks(_without(state.incomplete, self._storing), changes, gone)
 
     def _request_snapshots(self, names: Sequence[str]) -> None:
         """Have tables copied that a user asks for, and incomplete tables as the settings say.
@@ -279,16 +280,24 @@ class SessionLoop:
         )
         self._report_changes(catalog, CatalogChanges((), altered))
 
-    def _note_gone_partitions(self, versions: Sequence[SchemaVersion]) -> None:
-        """Note roots as incomplete that have lost partitions which no reading of the catalogs has shown.
+    def _note_gone(self, versions: Sequence[SchemaVersion], existing: Collection[int]) -> None:
+        """Note relations of the stream that no reading of the catalogs has shown, and roots that had them.
 
-        Before changes of a partition that is published through its root, the server describes both
-        (maybe_send_schema in pgoutput.c). The description does not name the root: it has the same columns.
+        A relation was published by itself, or it was a partition: before changes of a partition that is
+        published through its root, the server describes both (maybe_send_schema in pgoutput.c). The
+        description does not name the root: it has the same columns.
+
+        Args:
+            versions: The schema versions that begin in a segment.
+            existing: OIDs of the new relations that exist.
         """
         catalog = self._folder.catalog
         assert catalog is not None
         known = self._published | {oid for one in catalog.tables.values() for oid in one.storages}
-        gone = [_column_names(one) for one in versions if one.relation["oid"] not in known]
+        relations: list[Any] = [from_json(one.relation) for one in versions]
+        unknown = [one for one in relations if one.oid not in known]
+        self._published |= {one.oid for one in unknown}
+        columns = [{column.name for column in one.columns} for one in unknown]
         reason = (
             f"a partition with changes was created and dropped or detached before {format_lsn(catalog.lsn)}"
         )
@@ -296,10 +305,21 @@ class SessionLoop:
             incomplete_table(table, catalog, reason, altered=True)
             for oid, table in catalog.tables.items()
             if oid not in table.storages
-            and any(names <= table.columns.keys() or names >= table.columns.keys() for names in gone)
+            and any(names <= table.columns.keys() or names >= table.columns.keys() for names in columns)
         )
-        if roots:
-            self._report_changes(catalog, CatalogChanges((), roots))
+        gone = tuple(
+            GoneTable(
+                oid=one.oid,
+                namespace=one.namespace,
+                name=one.name,
+                after_lsn=catalog.lsn,
+                time=time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS,
+                is_dropped=one.oid not in existing,
+            )
+            for one in unknown
+        )
+        if unknown:
+            self._report_changes(catalog, CatalogChanges((), roots, gone))
 
     def _save_catalog_updates(self) -> bool:
         """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata."""
@@ -313,7 +333,7 @@ class SessionLoop:
                 if oid in before.tables and before.tables[oid].columns != table.columns:
                     self._altered[oid] = catalog.lsn
             self._report_changes(catalog, changes)
-        return any(one.publications or one.incomplete or one.dropped for _, one in updates)
+        return any(one.publications or one.incomplete or one.gone for _, one in updates)
 
     def _report_changes(self, catalog: Catalog, changes: CatalogChanges) -> None:
         """Save and report changes of the catalogs."""
@@ -321,11 +341,6 @@ class SessionLoop:
         self._reporter.report_changes(changes, catalog)
         if self._settings.strict and (refused := self._settings.refused(changes.incomplete, catalog)):
             raise self._folder.incomplete_error(refused)
-
-
-def _column_names(version: SchemaVersion) -> set[str]:
-    relation: Any = from_json(version.relation)
-    return {column.name for column in relation.columns}
 
 
 def _is_described(catalog: Catalog, version: SchemaVersion) -> bool:

@@ -52,6 +52,8 @@ def altered_storages(
             return "detached and attached again"
         if was.kind != now.kind:
             return "unlogged for a time"
+        if now.identifies_rows and not was.identifies_rows:
+            return "without the replica identity of the table for a time"
         if was.file == now.file or (now.is_truncated and sends_truncate and oid == new.oid):
             return ""
         if was.toast and now.toast:  # only ALTER TABLE replaces the TOAST table
@@ -67,6 +69,11 @@ def altered_storages(
             one = new.storages.get(oid) or old.storages[oid]
             reasons.setdefault(text, []).append("" if oid == new.oid else one.name)
     return reasons
+
+
+def unidentified_storages(table: CatalogTable) -> list[str]:
+    """Return the names of the partitions whose old values do not identify rows of the published table."""
+    return sorted(one.name for one in table.storages.values() if not one.identifies_rows)
 
 
 def unlogged_storages(table: CatalogTable) -> list[str]:

@@ -204,17 +204,19 @@ class PublicationChange(msgspec.Struct, frozen=True, kw_only=True):
     """Differences between the publication before and after the change, each as a short sentence."""
 
 
-class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that was published, and was then dropped on the server."""
+class GoneTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that was published, and was then dropped on the server, or is not published any more."""
 
     oid: int
     namespace: str
     """Schema of the table; empty for pg_catalog, as in Relation messages."""
     name: str
     after_lsn: int
-    """End of the server's WAL when the recorder last found the table in the catalogs."""
+    """End of the server's WAL when the recorder last found the table in the catalogs, or shortly before."""
     time: int
     """When the recorder noticed that the table is gone, in microseconds since 2000-01-01 00:00 UTC."""
+    is_dropped: bool = True
+    """Whether the table does not exist any more."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,8 +256,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """All tables that are incomplete at the end of the segment."""
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that the recorder noticed since it stored the preceding segment."""
-    dropped: tuple[DroppedTable, ...] = ()
-    """Tables of which the recorder noticed since then that they were dropped. The segment and those before it
+    gone: tuple[GoneTable, ...] = ()
+    """Tables of which the recorder noticed since then that they are gone. The segment and those before it
     have all changes of these tables."""
 
     @property

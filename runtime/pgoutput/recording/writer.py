@@ -20,7 +20,7 @@ from pgoutput.recording.resent_commits import ResentCommitCheck
 from pgoutput.recording.segment_file import SegmentFile, message_batch, segment_name
 from pgoutput.recording.segment_format import (
     MESSAGE_SCHEMA,
-    DroppedTable,
+    GoneTable,
     IncompleteTable,
     Metadata,
     PreparedTransaction,
@@ -79,8 +79,8 @@ class Remarks(msgspec.Struct, frozen=True):
     """All tables that are incomplete when the segment ends."""
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that the recorder noticed since the preceding segment."""
-    dropped: tuple[DroppedTable, ...] = ()
-    """Tables of which the recorder noticed since the preceding segment that they were dropped."""
+    gone: tuple[GoneTable, ...] = ()
+    """Tables of which the recorder noticed since the preceding segment that they are gone."""
 
 
 class SegmentWriter:
@@ -244,7 +244,7 @@ class SegmentWriter:
             prepared=tuple(state.prepared.values()),
             incomplete=remarks.incomplete,
             publication_changes=remarks.publication_changes,
-            dropped=remarks.dropped,
+            gone=remarks.gone,
         )
         self._number += 1
         self._run(lambda: self._end(lambda: self._finish(file, metadata)))

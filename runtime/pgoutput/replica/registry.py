@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import DroppedTable, Location
+from pgoutput.recording import GoneTable, Location
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.cleaning import RETENTION
 from pgoutput.replica.folders import move_folder, remove_folder
@@ -39,7 +39,7 @@ RECORDING: Final = "pgoutput.recording"
 MAY_DIFFER: Final = "pgoutput.may_differ"
 """Key of a Delta table property; the value is a JSON array of the reasons why the table may differ."""
 DROPPED: Final = "pgoutput.dropped"
-"""Key of a Delta table property; the value is when the relation was dropped, a `DroppedTable` as JSON."""
+"""Key of a Delta table property; the value is when the relation was dropped, a `GoneTable` as JSON."""
 
 _FOLDER: Final = "_relations"
 
@@ -110,17 +110,17 @@ def registered_oids(target: Location) -> set[int]:
     return {int(name) for name in (target / _FOLDER).names() if name.isdecimal()}
 
 
-def decode_dropped(table: DeltaTable) -> DroppedTable | None:
+def decode_dropped(table: DeltaTable) -> GoneTable | None:
     """Return when the relation of a Delta table was dropped on the server; None if it was not.
 
     Raises:
-        ValueError: The table property `pgoutput.dropped` is not JSON of a `DroppedTable`.
+        ValueError: The table property `pgoutput.dropped` is not JSON of a `GoneTable`.
     """
     text = table.metadata().configuration.get(DROPPED)
-    return msgspec.json.decode(text, type=DroppedTable) if text else None
+    return msgspec.json.decode(text, type=GoneTable) if text else None
 
 
-def archive_table(target: Location, dropped: DroppedTable) -> str:
+def archive_table(target: Location, dropped: GoneTable) -> str:
     """Give the folder of a dropped relation's Delta table a name with the OID and the date of the drop.
 
     After a kill, call the function again. In an object store the table is copied, and readers of the old

@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import DroppedTable, Location, Recording
+from pgoutput.recording import GoneTable, IncompleteTable, Location, Recording
 from pgoutput.replica.batch import TableResult
 from pgoutput.replica.failed_tables import read_failed_tables, remove_failure
 from pgoutput.replica.registry import (
@@ -29,6 +29,7 @@ from pgoutput.replica.registry import (
     remove_table,
 )
 from pgoutput.replica.schema import Difference, store_difference
+from pgoutput.wire import format_lsn
 
 Dropped: TypeAlias = Literal["keep", "archive", "drop"]
 """What happens to a table whose relation was dropped on the server: it is marked and stays where it is, its
@@ -59,25 +60,33 @@ def apply_remarks(
     before = segments[0] - 1
     known = recording.metadata([before])[0].incomplete if before in recording.numbers else ()
     metadata = recording.metadata(segments)
-    new = {one.oid: one for one in metadata[-1].incomplete} if metadata[-1].incomplete != known else {}
-    gone = [one for segment in metadata for one in segment.dropped]
-    if not (new or gone):
-        return
-    existing, failed = registered_oids(target), read_failed_tables(target)
-    errors = {oid: table.error for oid, table in failed.items()}
+    gone = [one for segment in metadata for one in segment.gone]
     reasons = {(one.oid, one.reason) for one in known}
-    for oid in sorted(existing & new.keys()):
-        one = new[oid]
-        if (oid, one.reason) not in reasons:
-            marks = _mark_incomplete(target, oid, Difference(one.lsn, one.reason))
-            if marks:
-                error = errors.get(oid, "")
-                yield TableResult(oid, one.namespace, one.name, {}, may_differ=tuple(marks), error=error)
-    for table in gone:
-        if table.oid in existing:
-            text = _settle(target, table, dropped)
-            error = "" if dropped == "drop" else errors.get(table.oid, "")
-            yield TableResult(table.oid, table.namespace, table.name, {}, error=error, dropped=text)
+    marks: list[tuple[IncompleteTable | GoneTable, Difference]] = [
+        *(
+            (one, Difference(one.lsn, one.reason))
+            for one in metadata[-1].incomplete
+            if (one.oid, one.reason) not in reasons
+        ),
+        *(
+            (one, Difference(one.after_lsn, f"not published any more since {format_lsn(one.after_lsn)}"))
+            for one in gone
+            if not one.is_dropped
+        ),
+    ]
+    if not (marks or gone):
+        return
+    existing = registered_oids(target)
+    errors = {oid: table.error for oid, table in read_failed_tables(target).items()}
+    for one, mark in marks:
+        if one.oid in existing and (new := _mark_incomplete(target, one.oid, mark)):
+            error = errors.get(one.oid, "")
+            yield TableResult(one.oid, one.namespace, one.name, {}, may_differ=tuple(new), error=error)
+    for one in gone:
+        if one.oid in existing and one.is_dropped:
+            text = _settle(target, one, dropped)
+            error = "" if dropped == "drop" else errors.get(one.oid, "")
+            yield TableResult(one.oid, one.namespace, one.name, {}, error=error, dropped=text)
 
 
 def _mark_incomplete(target: Location, oid: int, difference: Difference) -> list[Difference]:
@@ -88,7 +97,7 @@ def _mark_incomplete(target: Location, oid: int, difference: Difference) -> list
         raise ReplicaError(f"{target}: relation {oid} cannot be marked: {one_line(error)}") from error
 
 
-def _settle(target: Location, table: DroppedTable, dropped: Dropped) -> str:
+def _settle(target: Location, table: GoneTable, dropped: Dropped) -> str:
     """Mark a dropped table, and put it aside if it shall be, or if another relation has its name now.
 
     Returns:
@@ -111,7 +120,7 @@ def _settle(target: Location, table: DroppedTable, dropped: Dropped) -> str:
     return text
 
 
-def _mark_dropped(place: Location, delta: DeltaTable, table: DroppedTable) -> None:
+def _mark_dropped(place: Location, delta: DeltaTable, table: GoneTable) -> None:
     if decode_dropped(delta) == table:
         return
     properties = {DROPPED: msgspec.json.encode(table).decode()}
@@ -121,7 +130,7 @@ def _mark_dropped(place: Location, delta: DeltaTable, table: DroppedTable) -> No
         raise ReplicaError(f"{place}: the table cannot be marked: {one_line(error)}") from error
 
 
-def _successor(target: Location, table: DroppedTable) -> tuple[int, Location] | None:
+def _successor(target: Location, table: GoneTable) -> tuple[int, Location] | None:
     """Return OID and folder of the table that could not have its name, because the dropped table had it."""
     prefix = f"{folder_name(table.namespace, table.name)}@"
     for name in target.names():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import DroppedTable, Location, PathOrUri, Verified, locate
+from pgoutput.recording import GoneTable, Location, PathOrUri, Verified, locate
 from pgoutput.replica.failed_tables import FailedTable, read_failed_tables
 from pgoutput.replica.registry import (
     MAY_DIFFER,
@@ -35,7 +35,7 @@ class ReplicaTable(msgspec.Struct, frozen=True):
     """UUID of the recording; empty if the changes do not come from a recording."""
     may_differ: tuple[Difference, ...]
     """Reasons why the table may differ from its source; empty if no reason is known."""
-    dropped: DroppedTable | None
+    dropped: GoneTable | None
     """When the relation was dropped on the server; None if it was not."""
     error: str
     """Why the table has failed or cannot be read; empty if neither is the case."""
@@ -74,7 +74,7 @@ def _read_table(target: Location, oid: int, failed: FailedTable | None) -> Repli
     place = ""
     may_differ: tuple[Difference, ...] = ()
     verified: Verified | None = None
-    dropped: DroppedTable | None = None
+    dropped: GoneTable | None = None
     properties: dict[str, str] = {} if failed is None else {NAMESPACE: failed.namespace, NAME: failed.name}
     try:
         if (found := find_table(target, oid)) is not None:
