@@ -39,7 +39,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.proto_version not in CODECS:
             known = ", ".join(map(str, CODECS))
             raise ValueError(f"there is no protocol version {self.proto_version!r}; there are {known}")
-        for name, value in self._non_default().items():
+        for name, value in _non_default(msgspec.structs.asdict(self)).items():
             if value not in OPTIONS[name]:
                 raise ValueError(f"{name} is one of {', '.join(OPTIONS[name])}, not {value!r}")
             needed = OPTIONS[name][value].proto_version
@@ -55,16 +55,13 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
         """
         return {
             name: value
-            for name, value in self._non_default().items()
+            for name, value in _non_default(msgspec.structs.asdict(self)).items()
             if OPTIONS[name][value].proto_version <= self.proto_version
         }
 
     def decoder(self) -> StreamDecoder:
         """Return a new decoder for streams with these options."""
         return StreamDecoder(self.proto_version, streaming=self.streaming, two_phase=self.two_phase)
-
-    def _non_default(self) -> dict[str, str]:
-        return _non_default(msgspec.structs.asdict(self))
 
 
 def _slot_flags(proto_version: int) -> set[str | None]:

@@ -142,64 +142,60 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
     proto_version: int | None = None
     """Version of the logical replication protocol; None for the newest released version of the server."""
     streaming: Streaming = "off"
-    """Whether large transactions are sent while in progress: `off`, `on` or `parallel`."""
+    """As in `StreamOptions`, like the following options."""
     two_phase: bool = False
-    """Whether prepared transactions are sent at PREPARE TRANSACTION; a flag of the slot."""
     binary: bool = False
-    """Whether values are sent in binary format."""
     messages: bool = False
-    """Whether logical messages are sent."""
     origin: Literal["any", "none"] = "any"
-    """`any` sends all changes; with `none` no transaction has a replication origin."""
+    """With `none` no transaction has a replication origin."""
 
     def __post_init__(self) -> None:
         require_server(self.server_major, msgspec.structs.asdict(self.options))
+        mix, large = self.mix, self.large_changes if self.large else 0
         names = get_args(ReplicaIdentityName)
-        _require(
-            self.replica_identity in names,
-            f"replica_identity must be one of {', '.join(names)}, not {self.replica_identity!r}",
-        )
-        mix = self.mix
-        _require(
-            1 <= self.tables <= MAX_TABLES, f"tables must be between 1 and {MAX_TABLES}, not {self.tables}"
-        )
-        _require(self.transactions >= 1, f"transactions must be at least 1, not {self.transactions}")
-        _require(self.seed >= 0, f"seed must be 0 or greater, not {self.seed}")
-        _require(1 <= self.changes.first <= self.changes.last, "changes must be a range of numbers from 1 up")
-        _require(
-            0 <= self.value_sizes.first <= self.value_sizes.last,
-            "value_sizes must be a range of numbers from 0 up",
-        )
-        parts = (mix.insert, mix.update, mix.delete)
-        _require(
-            all(0 <= part < math.inf for part in parts), "the weights in mix must be finite and not negative"
-        )
-        _require(mix.insert > 0, "mix needs inserts, since only inserted rows can be updated or deleted")
-        _require(mix.delete <= mix.insert, "mix must not have more deletes than inserts")
-        _require(
-            self.replica_identity != "nothing" or not mix.update + mix.delete,
-            "a table with replica_identity nothing has no updates and deletes; set both to 0 in mix",
-        )
-        for name in ("large", "varied"):
-            share = getattr(self, name)
-            _require(0 <= share <= 1, f"{name} must be between 0 and 1, not {share:g}")
-        _require(
-            not (self.patterns and self.large),
-            "large must be 0 in a profile with patterns, which has their sizes",
-        )
-        _require(
-            self.large_changes >= MIN_LARGE_CHANGES,
-            f"large_changes must be at least {MIN_LARGE_CHANGES}, not {self.large_changes}",
-        )
-        most = max(
-            self.changes.last, *map(len, self.patterns), self.large_changes if self.large else 0, self.tables
-        )
+        most = max(self.changes.last, large, self.tables, *map(len, self.patterns))
         size = most * (_MESSAGE_OVERHEAD_BYTES + 2 * self.value_sizes.last)
-        _require(
-            size <= MAX_TRANSACTION_BYTES,
-            f"a transaction of {most} changes with values of up to {self.value_sizes.last} bytes takes about "
-            f"{size >> 20} MiB; the limit is {MAX_TRANSACTION_BYTES >> 20} MiB",
-        )
+        for holds, text in (
+            (
+                self.replica_identity in names,
+                f"replica_identity must be one of {', '.join(names)}, not {self.replica_identity!r}",
+            ),
+            (1 <= self.tables <= MAX_TABLES, f"tables must be between 1 and {MAX_TABLES}, not {self.tables}"),
+            (self.transactions >= 1, f"transactions must be at least 1, not {self.transactions}"),
+            (self.seed >= 0, f"seed must be 0 or greater, not {self.seed}"),
+            (1 <= self.changes.first <= self.changes.last, "changes must be a range of numbers from 1 up"),
+            (
+                0 <= self.value_sizes.first <= self.value_sizes.last,
+                "value_sizes must be a range of numbers from 0 up",
+            ),
+            (
+                all(0 <= part < math.inf for part in msgspec.structs.astuple(mix)),
+                "the weights in mix must be finite and not negative",
+            ),
+            (mix.insert > 0, "mix needs inserts, since only inserted rows can be updated or deleted"),
+            (mix.delete <= mix.insert, "mix must not have more deletes than inserts"),
+            (
+                self.replica_identity != "nothing" or not mix.update + mix.delete,
+                "a table with replica_identity nothing has no updates and deletes; set both to 0 in mix",
+            ),
+            (0 <= self.large <= 1, f"large must be between 0 and 1, not {self.large:g}"),
+            (0 <= self.varied <= 1, f"varied must be between 0 and 1, not {self.varied:g}"),
+            (
+                not (self.patterns and self.large),
+                "large must be 0 in a profile with patterns, which has their sizes",
+            ),
+            (
+                self.large_changes >= MIN_LARGE_CHANGES,
+                f"large_changes must be at least {MIN_LARGE_CHANGES}, not {self.large_changes}",
+            ),
+            (
+                size <= MAX_TRANSACTION_BYTES,
+                f"a transaction of {most} changes with values of up to {self.value_sizes.last} bytes takes "
+                f"about {size >> 20} MiB; the limit is {MAX_TRANSACTION_BYTES >> 20} MiB",
+            ),
+        ):
+            if not holds:
+                raise ValueError(text)
 
     @cached_property
     def server_major(self) -> int:
@@ -239,8 +235,3 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
         """`Source` in the metadata of a recording of the workload: synthetic names, and stream options."""
         name = str(uuid5(NAMESPACE_URL, f"pgoutput:{self!r}"))
         return make_source(self.options, self.server_version, name)
-
-
-def _require(condition: bool, text: str) -> None:
-    if not condition:
-        raise ValueError(text)

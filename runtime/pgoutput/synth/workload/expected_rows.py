@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -47,12 +46,10 @@ class ExpectedRowsWriter:
     def __enter__(self) -> ExpectedRowsWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         for file in self._files:
-            file.close(complete=error is None)
-        if error is None:
+            file.close(complete=kind is None)
+        if kind is None:
             for path in self._folder.iterdir():
                 sync_path(path)
             sync_path(self._folder)

@@ -266,7 +266,7 @@ class _TableChanges(msgspec.Struct, frozen=True):
             if number not in _INSERTS and identity == "full":
                 options["old"] = pool.columns(keys[part], old[part])
             elif number in _DELETES:
-                options["key"] = pool.key_columns(keys[part])
+                options["key"] = pool.columns(keys[part], None)
             if number in _DELETES:
                 yield encode_deletes(oid, **options)
             else:

@@ -150,30 +150,21 @@ class RowPool(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.values[0]) if self.values else _MIN_POOL_ROWS
 
-    def columns(self, numbers: IntArray, drawn: IntArray) -> Columns:
+    def columns(self, numbers: IntArray, drawn: IntArray | None) -> Columns:
         """Return the cells of rows.
 
         Args:
             numbers: Number of each row in its table.
-            drawn: Index in the pool of the values outside the key of each row.
+            drawn: Index in the pool of the values outside the key of each row; None for NULL outside the key,
+                as in key tuples.
         """
-        columns: list[pa.Array | Cells] = []
-        for is_key, first, cells in self.runs:
-            if first == self.unique:
-                columns.append(self._unique_cells(numbers))
-            else:
-                columns.append(cells.take(pa.array(numbers % len(self) if is_key else drawn)))
-        return columns
-
-    def key_columns(self, numbers: IntArray) -> Columns:
-        """Return the cells of key tuples: NULL in the columns outside the key."""
         nulls = pa.nulls(len(numbers), pa.string())
         columns: list[pa.Array | Cells] = []
         for is_key, first, cells in self.runs:
             if first == self.unique:
                 columns.append(self._unique_cells(numbers))
-            elif is_key:
-                columns.append(cells.take(pa.array(numbers % len(self))))
+            elif is_key or drawn is not None:
+                columns.append(cells.take(pa.array(numbers % len(self) if is_key else drawn)))
             else:
                 columns += [nulls] * cells.columns
         return columns
@@ -239,24 +230,18 @@ def _draw_kind(column: ColumnShape, seed: int, number: int) -> pa.StringArray:
 
 
 def _make_pool(shape: TableShape, values: list[pa.StringArray], binary: bool) -> RowPool:
-    unique = unique_column(shape)
+    unique, columns = unique_column(shape), shape.columns
     sent = [
         _to_binary(array, column.type_oid) if binary else array
-        for column, array in zip(shape.columns, values, strict=True)
+        for column, array in zip(columns, values, strict=True)
     ]
     runs = []
-    for (is_key, _), run in groupby(range(len(sent)), lambda i: (shape.columns[i].key, i == unique)):
-        numbers = list(run)
-        runs.append((is_key, numbers[0], encode_cells([sent[i] for i in numbers])))
+    for (is_key, _), run in groupby(range(len(sent)), lambda i: (columns[i].key, i == unique)):
+        first, *others = run
+        runs.append((is_key, first, encode_cells(sent[first : first + 1 + len(others)])))
     return RowPool(shape, unique, [array.dictionary_encode() for array in values], runs, binary)
 
 
 def draw_indices(random: Random, size: int, count: int) -> Any:
-    """Return random indices from 0 to `size` - 1.
-
-    Args:
-        random: Random generator.
-        size: Number of elements to choose from, at most 65,536.
-        count: Number of indices to return.
-    """
+    """Return `count` random indices of an array with `size` elements, at most 65,536."""
     return random.integers(0, size, size=count, dtype=np.uint16)
