@@ -411,7 +411,10 @@ def test_the_flag_two_phase_of_the_slot_holds_in_every_protocol_version() -> Non
         ({"server": 14, "two_phase": True}, "PostgreSQL 14 has no two_phase = on, which needs PostgreSQL 15"),
         ({"server": 15, "origin": "none"}, "PostgreSQL 15 has no origin = none, which needs PostgreSQL 16"),
         ({"server": 13, "proto_version": 2}, "PostgreSQL 13 has no protocol version 2, which needs Post"),
-        ({"server": 12, "publish_via_partition_root": True}, "no publish_via_partition_root, which needs"),
+        (
+            {"server": 12, "publish_via_partition_root": True},
+            "no publish_via_partition_root; use",
+        ),
     ],
 )
 def test_options_that_a_server_lacks_are_refused(options: dict[str, Any], text: str) -> None:

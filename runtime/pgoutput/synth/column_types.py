@@ -59,11 +59,7 @@ _TOASTABLE: Final = frozenset((
 
 
 class TypeRegistry:
-    """The column types of a scenario: the built-in types, and the enums and domains that a test created.
-
-    Args:
-        next_oid: Function that returns the OID for a new type.
-    """
+    """The column types of a scenario: the built-in types, and the enums and domains that a test created."""
 
     def __init__(self, next_oid: Callable[[], int]) -> None:
         self._next_oid = next_oid

@@ -19,13 +19,11 @@ class CommittedState(msgspec.Struct, frozen=True):
     """Expected rows of all tables after one commit."""
 
     xid: int
-    """Xid of the committed transaction."""
     gid: str | None
     """Global identifier if the commit is a COMMIT PREPARED, otherwise None."""
     commit_lsn: int
-    """LSN of the commit record."""
+    """Start LSN of the commit record."""
     end_lsn: int
-    """End LSN of the commit record."""
     commit_time: int
     """Commit time in microseconds since 2000-01-01 00:00 UTC."""
     tables: dict[str, list[TableRow]]

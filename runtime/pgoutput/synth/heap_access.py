@@ -29,14 +29,7 @@ class CommitEffects(msgspec.Struct, frozen=True):
 
 
 class HeapAccess:
-    """Reads rows, writes rows and locks tables for one transaction of a scenario.
-
-    Attributes:
-        tables: The tables that the transaction uses.
-
-    Args:
-        transaction: The transaction that holds the locks and changes the rows.
-    """
+    """Reads rows, writes rows and locks tables for one transaction; `tables` are those that it uses."""
 
     def __init__(self, transaction: object) -> None:
         self.tables: set[ScenarioTable] = set()
@@ -100,12 +93,7 @@ class HeapAccess:
                 yield row, visible
 
     def check_keys(self, leaf: ScenarioTable, cells: Cells, itself: Row | None = None) -> None:
-        """Check that a row can be written without a conflict with the keys of other rows.
-
-        Args:
-            leaf: The table or partition that will store the row.
-            cells: The cells of the new row.
-            itself: The row that is updated, which may keep its key values; None for an insert.
+        """Check that cells can be written without a conflict with the keys of rows other than `itself`.
 
         Raises:
             ScenarioError: A key column is NULL, another row has the key, or an open transaction has changed a
@@ -134,12 +122,7 @@ class HeapAccess:
         return row.undo_write
 
     def truncate(self, leaf: ScenarioTable, part: object) -> list[Undo]:
-        """Delete all visible rows of a table, and return functions that undo the truncation.
-
-        Args:
-            leaf: The table or partition.
-            part: The transaction or savepoint that truncates the table.
-        """
+        """Delete all rows of a table in a transaction or savepoint `part`; return the undo functions."""
         before, leaf.truncated_in = leaf.truncated_in, part
         undo_rows = [self.write_row(leaf, row, None) for row, _ in self._visible_rows(leaf)]
         return [*undo_rows, lambda: setattr(leaf, "truncated_in", before)]

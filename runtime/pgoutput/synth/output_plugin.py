@@ -33,7 +33,7 @@ from pgoutput.values import encode_binary
 from pgoutput.wire import UNCHANGED
 
 WriteMessage = Callable[[int, Message], None]
-"""Function that sends a message. Arguments: `wal_start` of the XLogData envelope, and the message."""
+"""Function that sends a message, with the `wal_start` of its envelope."""
 
 INVALID_LSN: Final = 0
 """`wal_start` of Type and Relation messages, and of a message before Origin (WalSndPrepareWrite with
@@ -43,13 +43,8 @@ last_write false)."""
 class OutputPlugin:
     """The output plugin pgoutput of one connection: writes the messages for decoded changes.
 
-    The argument `streamed` of its methods says whether a change is part of a stream block.
-
-    Args:
-        options: Options of START_REPLICATION.
-        via_root: Whether the publication has the option publish_via_partition_root.
-        server: Major version of the server.
-        write: Function that sends a message.
+    The argument `streamed` of its methods says whether a change is part of a stream block. `via_root` is the
+    publication's option publish_via_partition_root.
     """
 
     def __init__(self, options: StreamOptions, via_root: bool, server: int, write: WriteMessage) -> None:
@@ -79,17 +74,11 @@ class OutputPlugin:
     # Transactions
 
     def begin(self, lsn: int, end: TransactionEnd) -> None:
-        """Begin a transaction (pgoutput_begin_txn).
-
-        The first published change writes the Begin message, as the Commit message does before PostgreSQL 15.
-        """
+        """Begin a transaction, whose first published change will write Begin (pgoutput_begin_txn)."""
         self._unsent_begin = (lsn, end)
 
     def commit(self, end: TransactionEnd) -> None:
-        """Write a Commit message (pgoutput_commit_txn).
-
-        From PostgreSQL 15 on, a transaction without published changes has neither Begin nor Commit.
-        """
+        """Write Commit, from PostgreSQL 15 on only after a published change (pgoutput_commit_txn)."""
         if self._sends_empty:
             self._send_begin()
         if self._unsent_begin is None:
@@ -123,10 +112,7 @@ class OutputPlugin:
         self._sent_relations_in.pop(end.top, None)
 
     def stream_commit(self, end: TransactionEnd) -> None:
-        """Write a Stream Commit message.
-
-        The Relation messages sent in the transaction then count as sent for all later transactions.
-        """
+        """Write Stream Commit; the Relation messages of the transaction then count as sent for all others."""
         self.end("commit_streamed", end)
         self._sent_relations |= self._sent_relations_in.pop(end.top, set())
 

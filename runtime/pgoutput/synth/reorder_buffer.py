@@ -45,11 +45,10 @@ class _Txn(msgspec.Struct, eq=False):
 
     xid: int
     first_lsn: int
-    """LSN of the transaction's first record."""
     changes: list[BufferedRecord] = []
-    """WAL records of the transaction that have not been sent."""
+    """WAL records that have not been sent."""
     size: int = 0
-    """Size of the unsent changes, in bytes."""
+    """Size of `changes`, in bytes."""
     streamed_xids: set[int] = set()
     """Xids of the subtransactions sent in stream blocks; after the first block also the transaction's own
     xid."""
@@ -68,12 +67,7 @@ class _Txn(msgspec.Struct, eq=False):
 class ReorderBuffer:
     """Decodes the WAL for one connection: collects each transaction's changes until they can be sent.
 
-    Args:
-        options: Options of START_REPLICATION.
-        work_mem: `logical_decoding_work_mem`, in bytes.
-        via_root: Whether the publication has publish_via_partition_root.
-        after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
-        server: Major version of the server.
+    Arguments are as for `Scenario` and `Scenario.stream`; `work_mem` is in bytes.
     """
 
     def __init__(
@@ -159,10 +153,7 @@ class ReorderBuffer:
             self._check_memory(record.lsn)
 
     def _check_memory(self, lsn: int) -> None:
-        """Stream the largest transactions until the unsent changes of all transactions fit into `work_mem`.
-
-        Follows ReorderBufferCheckMemoryLimit.
-        """
+        """Stream the largest transactions until all changes fit (ReorderBufferCheckMemoryLimit)."""
         while sum(txn.size for txn in self._txns.values()) > self._work_mem:
             largest = max(self._txns.values(), key=lambda txn: txn.size)
             if lsn < self._after_lsn:  # ReorderBufferCanStartStreaming
@@ -237,10 +228,7 @@ class ReorderBuffer:
         txn.distributed_oids.clear()
 
     def _commit_prepared(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Send Commit Prepared, or the whole transaction if two_phase is off.
-
-        Follows ReorderBufferFinishPrepared.
-        """
+        """Send Commit Prepared, or all if two_phase is off (ReorderBufferFinishPrepared)."""
         if not self._options.two_phase:
             self._commit(txn, end)
             return
@@ -251,10 +239,7 @@ class ReorderBuffer:
         self._remove_committed(txn)
 
     def _rollback_prepared(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Send Rollback Prepared, or discard the transaction if two_phase is off.
-
-        Follows ReorderBufferFinishPrepared.
-        """
+        """Send Rollback Prepared, or nothing if two_phase is off (ReorderBufferFinishPrepared)."""
         if not self._options.two_phase:
             self._abort(txn, end)
             return
@@ -264,10 +249,7 @@ class ReorderBuffer:
         del self._txns[txn.xid]
 
     def _abort(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Discard a transaction, or a subtransaction with its children; if streamed, write Stream Abort.
-
-        Follows DecodeAbort.
-        """
+        """Discard a transaction, or a subtransaction with its children (DecodeAbort)."""
         ended_xids = (*end.children, end.xid)
         for xid in ended_xids:
             if xid in txn.streamed_xids:
@@ -284,17 +266,11 @@ class ReorderBuffer:
         txn.size = sum(map(_record_bytes, txn.changes))
 
     def _is_skipped(self, end: TransactionEnd) -> bool:
-        """Return whether a transaction is not sent because it was acknowledged or its origin is excluded.
-
-        Follows SnapBuildXactNeedsSkip and FilterByOrigin.
-        """
+        """Return whether a transaction is not sent (SnapBuildXactNeedsSkip, FilterByOrigin)."""
         return end.lsn < self._after_lsn or self._is_filtered(end)
 
     def _remove_committed(self, txn: _Txn) -> None:
-        """Remove a committed transaction and pass its invalidations to open transactions.
-
-        Follows SnapBuildDistributeSnapshotAndInval.
-        """
+        """Pass a committed transaction's invalidations to others (SnapBuildDistributeSnapshotAndInval)."""
         del self._txns[txn.xid]
         for other in self._txns.values():
             if not other.prepared:

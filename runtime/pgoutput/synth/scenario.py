@@ -113,12 +113,10 @@ class Scenario:
             messages=messages,
             origin=origin,
         )
-        for wanted, name, first in (
-            (publish_via_partition_root, "publish_via_partition_root", _FIRST_WITH_PARTITION_ROOT),
-            (publish_generated_columns != "none", "publish_generated_columns", FIRST_TO_PUBLISH_GENERATED),
-        ):
-            if wanted and self.server < first:
-                raise ValueError(f"PostgreSQL {self.server} has no {name}, which needs PostgreSQL {first}")
+        if publish_via_partition_root:
+            self._need("publish_via_partition_root", _FIRST_WITH_PARTITION_ROOT, ValueError)
+        if publish_generated_columns != "none":
+            self._need("publish_generated_columns", FIRST_TO_PUBLISH_GENERATED, ValueError)
         self.publish_generated_columns = publish_generated_columns
         self.publish_via_partition_root = publish_via_partition_root
         self.logical_decoding_work_mem = logical_decoding_work_mem
@@ -136,6 +134,10 @@ class Scenario:
     def server_version(self) -> str:
         """Version of PostgreSQL that a stand-in server of the scenario reports, such as 18.4."""
         return server_version(self.server)
+
+    def _need(self, what: str, first: int, error: type[Exception] = ScenarioError) -> None:
+        if self.server < first:
+            raise error(f"PostgreSQL {self.server} has no {what}; use PostgreSQL {first} or later")
 
     def _requested(self, **options: Any) -> StreamOptions:
         require_server(self.server, options)
@@ -177,17 +179,12 @@ class Scenario:
         Raises:
             ScenarioError: The server would refuse the table.
         """
-        filtered = (column_list, where) != (None, None)
-        listed = set(generated or ()).intersection(column_list or ())
-        for wanted, what, first in (
-            (filtered, "row filters and column lists", FIRST_WITH_ROW_FILTERS),
-            (generated, "generated columns", FIRST_WITH_GENERATED_COLUMNS),
-            (listed, "generated columns in column lists", FIRST_TO_PUBLISH_GENERATED),
-        ):
-            if wanted and self.server < first:
-                raise ScenarioError(
-                    f"{name}: PostgreSQL {self.server} has no {what}, which need PostgreSQL {first}"
-                )
+        if (column_list, where) != (None, None):
+            self._need("row filters and column lists", FIRST_WITH_ROW_FILTERS)
+        if generated:
+            self._need("generated columns", FIRST_WITH_GENERATED_COLUMNS)
+        if set(generated or ()).intersection(column_list or ()):
+            self._need("generated columns in column lists", FIRST_TO_PUBLISH_GENERATED)
         namespace, local = split_qualified_name(name)
         built = build_columns({**(columns or {}), **named}, self._types)
         definition = TableDefinition(
@@ -217,29 +214,16 @@ class Scenario:
     # Transactions
 
     def transaction(self, *, origin: str | None = None, origin_lsn: int = 0) -> Transaction:
-        """Begin a transaction (BEGIN), with a replication origin unless `origin` is None.
-
-        Args:
-            origin: Name of the replication origin.
-            origin_lsn: LSN of the transaction's commit on the origin.
-        """
+        """Begin a transaction (BEGIN), with the name of a replication origin and its commit's LSN there."""
         replicated = None if origin is None else ReplicationOrigin(origin, origin_lsn)
         return Transaction(self._database, None, replicated)
 
     def commit_prepared(self, gid: str) -> None:
-        """Commit a prepared transaction (COMMIT PREPARED).
-
-        Raises:
-            ScenarioError: No transaction is prepared under this gid.
-        """
+        """Commit a prepared transaction (COMMIT PREPARED); ScenarioError if the gid is unknown."""
         self._finish_prepared(gid, "commit_prepared")
 
     def rollback_prepared(self, gid: str) -> None:
-        """Roll back a prepared transaction (ROLLBACK PREPARED).
-
-        Raises:
-            ScenarioError: No transaction is prepared under this gid.
-        """
+        """Roll back a prepared transaction (ROLLBACK PREPARED); ScenarioError if the gid is unknown."""
         self._finish_prepared(gid, "rollback_prepared")
 
     def _finish_prepared(self, gid: str, kind: str) -> None:

@@ -36,11 +36,7 @@ class Column(msgspec.Struct, frozen=True):
     """Attribute index of the column whose value a stored generated column has; None for other columns."""
 
     def is_toasted(self, text: str | None) -> bool:
-        """Return whether a value of the column is stored out of line (TOASTed), because of its size.
-
-        The stream leaves out a TOASTed value that an update does not set. Values are never
-        compressed, as with SET STORAGE EXTERNAL.
-        """
+        """Return whether a value is TOASTed because of its size, as with SET STORAGE EXTERNAL."""
         if text is None or not self.type.is_toastable:
             return False
         is_hex = catalog.FORMS.get(self.type.base_oid) is catalog.BY_NAME["bytea"]
@@ -164,10 +160,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         )
 
     def type_messages(self) -> Iterator[Type]:
-        """Yield the Type messages that precede the table's Relation message.
-
-        There is one message per column of a user-defined type, even if columns share a type.
-        """
+        """Yield a Type message for each column of a user-defined type, even if columns share a type."""
         for column in self.published_columns:
             if column.type.type_message is not None:
                 yield column.type.type_message
@@ -185,7 +178,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         raise ScenarioError(f"{self.full_name} has no column {name}; it has {known}")
 
     def to_texts(self, values: Mapping[str, Any]) -> dict[str, str | None]:
-        """Return the Python values `values` in text format. Argument and result are dicts by column name.
+        """Return Python values in text format, by column name.
 
         Raises:
             ScenarioError: A column does not exist, or its type cannot represent the value.
@@ -202,10 +195,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         return texts
 
     def fill_row(self, old: Cells, given: Mapping[str, str | None]) -> Cells:
-        """Return row `old` with the values `given` (text by column name). Columns missing in both: NULL.
-
-        Generated columns get the value of their source column.
-        """
+        """Return row `old` with the values `given` by column name, and those of generated columns."""
         cells = [*old, *(None,) * (self.attribute_count - len(old))]
         for name, text in given.items():
             cells[self.column(name).number] = text

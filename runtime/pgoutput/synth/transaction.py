@@ -47,10 +47,7 @@ class Database(msgspec.Struct, frozen=True, eq=False):
 
 
 class TransactionScope(ABC):
-    """Base class of `Transaction` and `Savepoint`, with the operations that both support.
-
-    The end of a `with` block commits the transaction or releases the savepoint; an exception rolls back.
-    """
+    """A transaction or savepoint. The end of a `with` block commits or releases; an exception rolls back."""
 
     def __init__(
         self, database: Database, parent: TransactionScope | None, origin: ReplicationOrigin | None
@@ -210,9 +207,7 @@ class TransactionScope(ABC):
         name: str | None = None,
         replica_identity: str | Sequence[str] | None = None,
     ) -> None:
-        """Alter a table (ALTER TABLE).
-
-        The stream does not contain ALTER TABLE, only a new Relation message before the table's next change.
+        """Alter a table (ALTER TABLE), of which the stream has only a new Relation message.
 
         Args:
             table: A table without partitions.
@@ -254,10 +249,9 @@ class TransactionScope(ABC):
         self.payload(logical_message(MessageFlag.TRANSACTIONAL, prefix, content))
 
     def payload(self, message: Message) -> None:
-        """Emit a message of the role `payload` as the server sends it, such as one of a later version.
+        """Emit a message of the role `payload`, which is sent if the protocol version has it.
 
-        The stream has the message with the LSN and xids of its place. Protocol versions that do not have the
-        message leave it out.
+        The stream has the message with the LSN and xids of its place.
 
         Raises:
             ScenarioError: The message has another role, or does not belong to a transaction.
@@ -423,11 +417,7 @@ class Transaction(TransactionScope):
 
 
 def logical_message(flags: int, prefix: str, content: bytes | str) -> LogicalMessage:
-    """Return a logical message, after checking prefix and content.
-
-    Raises:
-        ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
-    """
+    """Return a logical message; ScenarioError if its texts are not UTF-8 or its prefix has a zero byte."""
     if "\0" in prefix or not is_utf8(prefix) or (isinstance(content, str) and not is_utf8(content)):
         raise ScenarioError("a logical message needs UTF-8 prefix and text, and no zero byte in the prefix")
     raw = content.encode() if isinstance(content, str) else bytes(content)

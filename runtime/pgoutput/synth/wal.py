@@ -131,15 +131,9 @@ AnyWalRecord: TypeAlias = (
 
 
 class WriteAheadLog:
-    """Keeps the WAL records of a scenario, and assigns LSNs, xids, OIDs and times.
+    """Keeps the WAL records of a scenario in LSN order, and assigns LSNs, xids, OIDs and times.
 
-    Attributes:
-        records: All records, in LSN order.
-        end_lsn: LSN of the next record.
-        time: Current time in microseconds since 2000-01-01 00:00 UTC.
-
-    Args:
-        seed: Seed of the first LSN, xid, OID and time, and of the time between records.
+    `end_lsn` is the LSN of the next record; `time` is in microseconds since 2000-01-01 00:00 UTC.
     """
 
     def __init__(self, seed: int) -> None:

@@ -59,17 +59,12 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class ProgramRunner:
-    """Runs the steps of a program in a scenario.
+    """Runs the steps of a program in an empty scenario, in which it creates the types and tables.
 
     Attributes:
-        scenario: The scenario.
         tables: Tables of the scenario, by `TableDefinition.name`.
         open: By connection number: the open transaction, then its open savepoints from outer to inner.
         prepared: Connection number of each prepared transaction, by global identifier.
-
-    Args:
-        scenario: An empty scenario, in which the types and tables are created.
-        program: The program.
     """
 
     def __init__(self, scenario: Scenario, program: Program) -> None:

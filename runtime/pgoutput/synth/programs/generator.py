@@ -63,19 +63,15 @@ ALTERATIONS: Final = ("add", "drop", "rename", "retype", "replica_identity", "na
 
 _MANY_COLUMNS: Final = 8
 """Number of columns outside the key at which no more columns are added."""
-
 _MAX_ATTRIBUTES: Final = 60
-"""Number of columns, dropped ones included, at which no more columns are added: rows keep dropped columns."""
-
+"""The same for all columns, with dropped ones, which rows keep."""
 _CONNECTIONS: Final = (0, 1, 2)
 _MAX_TABLES: Final = 3
 _MAX_COLUMNS: Final = 4
-"""Maximum number of random non-key columns of a table."""
 _MAX_COPIED_ROWS: Final = 3
 _MAX_ROWS: Final = 400
 """Number of rows of a table at which steps delete rows instead of inserting rows."""
 _MAX_STEPS: Final = 60
-"""Maximum number of random steps of a program, not counting the final steps that end open transactions."""
 
 
 def generate_program(random: Random, scenario: Scenario, payloads: Sequence[Message] = ()) -> Program:
@@ -123,30 +119,26 @@ def _program(tables: Iterable[TableDefinition]) -> Program:
 
 
 class Operations(msgspec.Struct, frozen=True, kw_only=True):
-    """Relative frequencies of the operations inside random transactions: numbers from 0 up."""
+    """Relative frequencies of the operations inside random transactions: numbers from 0 up.
+
+    `end` ends the transaction or its innermost savepoint, `emit` emits a logical message, `copy` inserts
+    several rows with one command, and `payload` emits another message of the role `payload`.
+    """
 
     insert: int = 8
     update: int = 6
     delete: int = 3
     end: int = 5
-    """Commit, rollback or prepare the transaction, or end its innermost savepoint."""
     truncate: int = 1
     alter: int = 2
     emit: int = 1
-    """Emit a logical message."""
     savepoint: int = 2
     copy: int = 2
-    """Insert several rows with one command."""
     payload: int = 2
-    """Emit another message of the role `payload`, if there are any."""
 
 
 class RandomSteps:
-    """Runs random steps in a scenario.
-
-    Attributes:
-        runner: Runs the steps.
-        done: The steps that the scenario has accepted.
+    """Runs random steps in a scenario; `done` are the steps that the scenario has accepted.
 
     Args:
         random: Source of the random decisions.
@@ -172,12 +164,8 @@ class RandomSteps:
         self.runner = runner
         self.done: list[Step] = []
         self._random = random
-        weights = msgspec.structs.asdict(operations or Operations())
-        if not payloads:
-            del weights["payload"]
-        self._operations = [
-            getattr(self, f"_{name}") for name, weight in weights.items() for _ in range(weight)
-        ]
+        weights = msgspec.structs.asdict(operations or Operations()) | ({} if payloads else {"payload": 0})
+        self._operations = [getattr(self, f"_{name}") for name in weights for _ in range(weights[name])]
         self._keys = keys
         self._origins = origins
         self._alterations = alterations
@@ -366,6 +354,7 @@ class _TableKind(msgspec.Struct, frozen=True):
         return TableDefinition(name=name, columns=columns, **options)
 
 
+_INT4_KEY: Final = {"id": ("int4 key",)}
 _IDENTITIES: Final = ("default", "default", "full", "nothing")
 _FILTERS: Final = [
     ("id", operator, value) for operator in ("=", "<>", "<", "<=", ">", ">=") for value in "013"
@@ -379,23 +368,20 @@ _TABLE_KINDS: Final = (
         {"id": ("int8 key",), "u": ("text",), "v": ("int4",)},
         {"replica_identity": (("u",), ("u", "v"))},
     ),
-    _TableKind("unpublished", {"id": ("int4 key",)}, {"published": (False,)}),
+    _TableKind("unpublished", _INT4_KEY, {"published": (False,)}),
     _TableKind(
         "partitioned",
-        {"id": ("int4 key",), "region": ("text key",)},
+        _INT4_KEY | {"region": ("text key",)},
         {"partition_by": ("region",), "replica_identity": ("default", "full")},
     ),
     _TableKind(
-        "generated",
-        {"id": ("int4 key",)},
-        {"generated": ({"g": "id"}, {"z": "id"})},
-        first_server=FIRST_WITH_GENERATED_COLUMNS,
+        "generated", _INT4_KEY, {"generated": ({"g": "id"}, {"z": "id"})}, 1, FIRST_WITH_GENERATED_COLUMNS
     ),
     _TableKind(
         "filtered",
-        {"id": ("int4 key",)},
+        _INT4_KEY,
         {"where": _FILTERS, "replica_identity": ("default", "full")},
         first_server=FIRST_WITH_ROW_FILTERS,
     ),
-    _TableKind("listed", {"id": ("int4 key",), "hidden": ("text",)}, first_server=FIRST_WITH_ROW_FILTERS),
+    _TableKind("listed", _INT4_KEY | {"hidden": ("text",)}, first_server=FIRST_WITH_ROW_FILTERS),
 )

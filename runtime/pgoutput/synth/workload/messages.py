@@ -244,14 +244,10 @@ class _TableChanges(msgspec.Struct, frozen=True):
     def _encode(
         self, counts: IntArray, keys: IntArray, new: IntArray, old: IntArray, xids: IntArray
     ) -> Iterator[pa.BinaryArray]:
-        """Yield the messages of each change class.
+        """Yield the messages of each change class, which has `counts` of the changes.
 
-        Args:
-            counts: Number of changes of each class.
-            keys: Row number of each change.
-            new: Index in the pool of the new row of each insert and update.
-            old: Index in the pool of the old row of each change, for REPLICA IDENTITY FULL.
-            xids: Xid of each change, 0 outside stream blocks.
+        A change has the row number `keys`, and in the pool the indices of its `new` row and, for REPLICA
+        IDENTITY FULL, of its `old` row.
         """
         pool, identity = self.pool, self.table.shape.replica_identity
         oid = self.table.relation.oid

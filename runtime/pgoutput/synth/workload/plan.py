@@ -50,9 +50,9 @@ _COMMIT_RECORD_BYTES: Final = 48
 
 
 class WalClock(msgspec.Struct, frozen=True):
-    """Computes the LSN and time of a message from its position in the stream, for one window.
+    """Computes the LSN and time of messages from their positions in the stream, for one window.
 
-    Positions do not count the messages of varied transactions.
+    A position is a number or an array. Positions do not count the messages of varied transactions.
     """
 
     bytes_per_message: int
@@ -62,18 +62,18 @@ class WalClock(msgspec.Struct, frozen=True):
     varied_bytes: list[int]
     """Bytes of WAL of all varied transactions before the window, and after each run."""
     varied_times: list[int]
-    """Duration of all varied transactions in microseconds, before the window and after each run."""
+    """Their duration in microseconds, before the window and after each run."""
 
     def lsn(self, position: Any) -> Any:
-        """Return the start LSN of the WAL record for the message at `position`, which may be an array."""
+        """Return the start LSN of the WAL record for a message."""
         return _START_LSN + position * self.bytes_per_message + self._varied(self.varied_bytes, position)
 
     def end_lsn(self, position: Any) -> Any:
-        """Return the end LSN of the commit record for the message at `position`, which may be an array."""
+        """Return the end LSN of the commit record for a message."""
         return self.lsn(position) + _COMMIT_RECORD_BYTES
 
     def time(self, position: Any) -> Any:
-        """Return the time of the message at `position`, in microseconds since 2000-01-01; accepts arrays."""
+        """Return the time of a message, in microseconds since 2000-01-01."""
         return _START_TIME + position * _MESSAGE_INTERVAL + self._varied(self.varied_times, position)
 
     def _varied(self, totals: list[int], position: Any) -> Any:
@@ -145,12 +145,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def plan_windows(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> Iterator[Window]:
-    """Split a workload into windows of consecutive transactions, and yield the windows.
-
-    Args:
-        workload: The workload.
-        window_messages: Approximate number of messages per window; fewer if messages are large.
-    """
+    """Split a workload into windows with about `window_messages` messages, or fewer if these are large."""
     bounded = min(window_messages, WINDOW_BYTES / workload.mean_message_bytes)
     window_transactions = max(1, int(bounded / workload.mean_transaction_messages))
     position = 0

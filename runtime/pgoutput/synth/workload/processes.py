@@ -49,13 +49,10 @@ class PreparedWindow(msgspec.Struct, frozen=True):
     content: bytes | pa.Buffer
     """Bytes to write to the output file; empty if everything is written."""
     remaining_rows: list[RemainingRows]
-    """Rows that the window's transactions inserted and did not delete, one item per table."""
     varied_rows: dict[str, pa.Table]
-    """Rows of the tables of varied transactions, by name with schema; empty before the last window."""
     transactions: int
     """Number of transactions that are not varied."""
     messages: int
-    """Number of messages."""
 
 
 class WindowTask(msgspec.Struct, frozen=True):

@@ -36,13 +36,9 @@ class ChosenRows(msgspec.Struct, frozen=True):
     """By row number: whether the row exists at the end of the window of transactions."""
 
     def previous_changes(self, span: slice) -> IntArray:
-        """Return the previous change of each change's row, for the changes of a table.
+        """Return the previous change of each change's row, for the changes `span` of a table.
 
-        Args:
-            span: The changes. The returned indices are relative to the first one.
-
-        Returns:
-            An index for each change; 0 for an insert, which has no previous change.
+        Indices are relative to the first change of the table; 0 for an insert.
         """
         rows = self.rows[span]
         by_row = np.argsort(rows, kind="stable")

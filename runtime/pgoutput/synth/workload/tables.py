@@ -31,7 +31,6 @@ from pgoutput.values import encode_binary
 _FIRST_OID: Final = 131_072
 """OID of the first table, greater than the OIDs of the tables of varied transactions."""
 _OIDS_PER_TABLE: Final = 6
-"""Difference between OIDs of consecutive tables. Row types, TOAST tables and indexes have OIDs too."""
 
 _POOL_VALUES: Final = 4_096
 """Maximum number of distinct values per column, and of rows per row pool."""
@@ -133,13 +132,13 @@ def unique_column(shape: TableShape) -> int | None:
 class RowPool(msgspec.Struct, frozen=True):
     """Random rows of a table, from which the rows in messages are drawn.
 
-    The value of the unique column, if the table has one, comes from the number of a row in the table. The
-    other key columns have the values of the pool's row at this number, so that they never change.
+    The value of the unique column, if any, comes from the number of a row in the table. The other key columns
+    have the values of the pool's row at this number, so that they never change.
     """
 
     shape: TableShape
     unique: int | None
-    """Index of the column with a distinct value in each row; None if the table has no such column."""
+    """Index of the column with a distinct value in each row, or None."""
     values: list[pa.DictionaryArray]
     """Values of each column in text format."""
     runs: list[tuple[bool, int, Cells]]

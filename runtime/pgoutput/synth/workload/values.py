@@ -116,20 +116,6 @@ def _texts(random: Random, count: int, column: ColumnShape) -> list[str]:
     return [words[start : start + size] for start, size in zip(starts, sizes.tolist(), strict=True)]
 
 
-def _padded(random: Random, count: int, column: ColumnShape) -> list[str]:
-    width = max(column.type_modifier - 4, 1)
-    return [text[:width].ljust(width) for text in _texts(random, count, column)]
-
-
-def _bytes(random: Random, count: int, column: ColumnShape) -> list[str]:
-    sizes = [max(0, size - 2) // 2 for size in _sizes(random, count, column).tolist()]
-    return ["\\x" + random.bytes(size).hex() for size in sizes]
-
-
-def _json(random: Random, count: int, column: ColumnShape) -> list[str]:
-    return [f'{{"note": "{text[11:]}"}}' for text in _texts(random, count, column)]
-
-
 def _numerics(random: Random, count: int, column: ColumnShape) -> list[str]:
     precision, scale = numeric_precision(column.type_modifier) or (9, 2)
     numbers = random.integers(0, 10 ** min(precision, 9), size=count).tolist()
@@ -147,9 +133,14 @@ def _choose(*values: str | None) -> Draw:
 
 _DRAW: Final[Mapping[str, Draw]] = {
     **dict.fromkeys(("text", "varchar", "name", "xml"), _texts),
-    **dict.fromkeys(("json", "jsonb"), _json),
-    "bpchar": _padded,
-    "bytea": _bytes,
+    **dict.fromkeys(("json", "jsonb"), lambda *of: [f'{{"note": "{text[11:]}"}}' for text in _texts(*of)]),
+    "bpchar": lambda random, count, column: [
+        text[: column.type_modifier - 4].ljust(column.type_modifier - 4)
+        for text in _texts(random, count, column)
+    ],
+    "bytea": lambda random, count, column: [
+        "\\x" + random.bytes(max(0, size - 2) // 2).hex() for size in _sizes(random, count, column).tolist()
+    ],
     "numeric": _numerics,
     "bool": _choose("f", "t"),
     "uuid": _uuids,

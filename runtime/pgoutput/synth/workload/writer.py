@@ -39,8 +39,7 @@ def write_recording(
     Args:
         workload: The workload.
         folder: A folder that does not exist or is empty.
-        progress: Callback that receives the numbers of transactions and messages written since its last
-            call, or None.
+        progress: Callback for the progress, or None.
         window_messages: Approximate number of messages that are generated and written at a time.
 
     Raises:
