@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
 from pgoutput._arrays import Numbers
+from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.replica.cleaning import NO_CLEANING, remove_old_files
 
@@ -112,8 +113,14 @@ class DataFiles:
             columns: Names of the columns to read; all columns if None.
 
         Raises:
-            ReplicaError: The data file does not exist any more.
+            ReplicaError: The data file does not exist any more, or is damaged.
         """
+        try:
+            yield from self._read(file, columns)
+        except (OSError, pa.ArrowException) as error:
+            raise ReplicaError(f"{file.path}: the data file cannot be read: {one_line(error)}") from error
+
+    def _read(self, file: DataFile, columns: Iterable[str] | None) -> Iterator[pa.RecordBatch]:
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         with self._open(file) as source, pq.ParquetFile(source) as parquet:
             present = set(parquet.schema_arrow.names)
