@@ -34,7 +34,7 @@ def is_complete(version: int) -> bool:
 OLD = int(os.environ.get("PGOUTPUT_OLD_VERSION", VERSION - 1 if VERSION > WHEEL_VERSION else VERSION))
 """Version to upgrade from. Debian's 17.12 sets a column option that the wheel's 18.4 refuses to restore.
 
-npm's 17.10 does not; it needs pg_controldata and pg_resetwal of another installation of 17 beside its programs.
+npm's 17.10 does not; it needs pg_controldata and pg_resetwal of another installation of 17.
 """
 
 pytestmark = pytest.mark.skipif(
