@@ -44,6 +44,12 @@ QUICK_TESTS := $(addprefix tests/,check/test_faults.py check/test_rules.py colum
     codegen/test_generated_files.py codegen/test_spec_readme.py recording/test_sessions.py standin/test_protocol.py \
     synth/test_text_format.py values/test_arbitrary_input.py values/test_to_binary.py views/test_changes.py)
 
+# Tests that depend on the protocol versions of the spec, which `make specs` changes.
+SPEC_TESTS := $(addprefix tests/,check/test_rules.py check/test_cases.py codegen/test_kaitai.py codegen/test_parts.py \
+    $(addprefix codec/test_,capture_files.py errors.py jsonlines.py misuse.py offsets.py stream.py versions.py) \
+    columns/test_begins_commits_envelopes.py recording/test_damage.py \
+    standin/test_protocol.py synth/test_scenario.py typescript/test_encode.py)
+
 # The tests that use a server of the version in PGOUTPUT_TEST_VERSION.
 MATRIX_TESTS := $(addprefix tests/,recorder crash verification replica/test_alterations.py)
 
@@ -58,7 +64,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo quick test nightly clients matrix crash torture replica oracle check conformance explorer format generate bench docs sanitize fuzz release typescript lock clean remake
+.PHONY: help setup demo quick test specs nightly clients matrix crash torture replica oracle check conformance explorer format generate bench docs sanitize fuzz release typescript lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +85,9 @@ quick: $(READY) ## Check lint, types and generated code, and run the tests that 
 
 test: $(READY) $(SPARK_CLASSES) ## Run the tests; WORKERS=1 takes longest and is easiest to debug
 	@$(PYTEST)
+
+specs: $(READY) ## Run tests with a spec of versions 1 to 5, one of 1 to 6, and one without version 1
+	@.venv/bin/python -m tests.specs $(SPEC_TESTS)
 
 nightly: $(READY) $(SPARK_CLASSES) ## Run all tests: ten times the examples of `make test`, and what is too long for it
 	@$(PYTEST) -m "" --hypothesis-profile=nightly

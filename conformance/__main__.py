@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pgoutput.vectors import Vector, Verdict, build_vectors, run_decoder
+from tests.versions import CAPTURES as FOLDER
+from tests.versions import RELEASED
 
 ROOT: Final = Path(__file__).parent.parent
 ADAPTERS: Final = ROOT / "conformance/adapters"
@@ -29,7 +31,7 @@ DEBEZIUM: Final = ROOT / ".venv/debezium"
 
 PAGE: Final = ROOT / "docs/conformance.md"
 CAPTURES: Final = [
-    ROOT / "tests/captures" / f"{name}.jsonl.gz"
+    FOLDER / f"{name}.jsonl.gz"
     for name in (
         "pg10_p1",
         "pg14_p1_messages",
@@ -164,7 +166,7 @@ def page(vectors: list[Vector], results: dict[Decoder, list[Verdict]]) -> str:
     groups = list(dict.fromkeys(one.group for one in vectors))
     used = [group for group in groups if any(score(one, group) != "n/a" for one in results.values())]
     parts = [
-        HEAD.format(vectors=len(vectors), memory=MEMORY >> 30),
+        HEAD.format(vectors=len(vectors), versions=", ".join(map(str, RELEASED)), memory=MEMORY >> 30),
         table(
             ["group", *(one.name for one in results)],
             [[group, *(score(verdicts, group) for verdicts in results.values())] for group in used],
@@ -224,7 +226,8 @@ HEAD: Final = """# Other decoders
 
 `make conformance` runs decoders of other projects on the [test vectors](howto/vectors.md), and
 writes this page. It fetches the decoders from PyPI and npm, in the versions below, and runs the
-program `tshark` of this machine. {vectors} vectors were run, among them eight captures of real servers.
+program `tshark` of this machine. {vectors} vectors of the protocol versions {versions} were run, among
+them eight captures of real servers.
 
 The numbers are those of vectors that passed. A decoder is only held to the protocol versions,
 options and messages that it claims; the others are n/a. None of these decoders promises to refuse

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import effort, java, leftovers, temporary, versions
+from tests import effort, java, leftovers, temporary
 from tests.cli.one_process import run_main
 
 effort.register_profiles()
@@ -35,18 +35,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from tests.schedule import by_duration
 
         items[:] = by_duration(items)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup() -> Iterator[None]:
-    with versions.skip_removed():
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Iterator[None]:
-    with versions.skip_removed():
-        return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)

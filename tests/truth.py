@@ -17,9 +17,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import csv
 
-from tests.versions import captures
-
-CAPTURES = captures(Path(__file__).parent / "captures")
+from tests.versions import CAPTURES as CAPTURES
 
 
 class TrueTable(msgspec.Struct, frozen=True):

@@ -1,20 +1,14 @@
-"""The protocol versions of the spec: no test lists them, so that the tests pass with other specs.
-
-A name such as `v1` is the codec of a version. If the spec no longer has it, tests that use it are skipped.
-"""
+"""The protocol versions of the spec: no test lists them, so that the tests pass with other specs."""
 
 from __future__ import annotations
 
 import atexit
 import gzip
 import json
-import re
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import pytest
 
@@ -31,52 +25,33 @@ PLAIN: Final[Any] = CODECS[OLDEST]
 """A codec for messages outside stream blocks, which all versions encode in the same way."""
 
 
-class _Removed:
-    """The codec of a version that the spec no longer has."""
-
-    def __init__(self, version: int) -> None:
-        self._version = version
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._skip
-
-    def _skip(self, *_: object) -> NoReturn:
-        pytest.skip(f"the spec has no protocol version {self._version}")
+def needs_version(version: int) -> pytest.MarkDecorator:
+    """Return the mark of tests about a version: they are skipped if the spec no longer has it."""
+    return pytest.mark.skipif(version < OLDEST, reason=f"the spec has no protocol version {version}")
 
 
-def __getattr__(name: str) -> Any:
-    if match := re.fullmatch(r"v(\d+)", name):
-        return CODECS.get(int(match[1])) or _Removed(int(match[1]))
-    raise AttributeError(name)
+def _header(path: Path) -> dict[str, Any]:
+    with gzip.open(path) as file:
+        header: dict[str, Any] = json.loads(file.readline())
+    return header
 
 
-@contextmanager
-def skip_removed() -> Iterator[None]:
-    """Skip a test that asks for a version older than those of the spec."""
-    try:
-        yield
-    except Exception as error:
-        match = re.search(r"no protocol version (\d+)", str(error))
-        if match is None or int(match[1]) >= OLDEST:
-            raise
-        pytest.skip(str(error))
+_FOLDER: Final = Path(__file__).parent / "captures"
+_HEADERS: Final = {path: _header(path) for path in _FOLDER.glob("*.jsonl.gz")}
 
 
-def captures(folder: Path) -> Path:
+def _captures() -> Path:
     """Return a folder of captures that the versions of the spec can read.
 
     Outside stream blocks, all versions encode a message in the same way. So a capture of a version that the
     spec no longer has is a capture of the oldest version that it has.
     """
-    headers = {path: _header(path) for path in folder.glob("*.jsonl.gz")}
-    if all(header["proto_version"] in CODECS for header in headers.values()):
-        return folder
+    if all(header["proto_version"] in CODECS for header in _HEADERS.values()):
+        return _FOLDER
     copies = Path(tempfile.mkdtemp(prefix="captures-"))
     atexit.register(shutil.rmtree, copies, ignore_errors=True)
-    (copies / "truth").symlink_to(folder / "truth")
-    for path, header in headers.items():
+    (copies / "truth").symlink_to(_FOLDER / "truth")
+    for path, header in _HEADERS.items():
         if header["proto_version"] in CODECS:
             (copies / path.name).symlink_to(path)
         else:
@@ -86,7 +61,9 @@ def captures(folder: Path) -> Path:
     return copies
 
 
-def _header(path: Path) -> dict[str, Any]:
-    with gzip.open(path) as file:
-        header: dict[str, Any] = json.loads(file.readline())
-    return header
+CAPTURES: Final = _captures()
+CAPTURED: Final = tuple(sorted({one["proto_version"] for one in _HEADERS.values()} & CODECS.keys()))
+"""The versions of which there are captures, and whose messages tests write by hand."""
+WRITTEN: Final = CAPTURED[-1]
+"""The version of messages that tests write by hand: a later version can require other fields."""
+WRITTEN_CODEC: Final[Any] = CODECS[WRITTEN]

@@ -19,7 +19,16 @@ FIRST_WITHOUT_EMPTY: Final = 15
 
 
 def newest_version(major: int) -> int:
-    """Return the newest released protocol version that servers of a major version speak."""
+    """Return the newest released protocol version that servers of a major version speak.
+
+    Raises:
+        ValueError: The major version is not in `MAJOR_VERSIONS`.
+    """
+    if major not in MAJOR_VERSIONS:
+        first, last = MAJOR_VERSIONS[0], MAJOR_VERSIONS[-1]
+        raise ValueError(
+            f"server must be a major version of PostgreSQL from {first} to {last}, not {major!r}"
+        )
     spoken = (version for version, first in SERVERS.items() if first <= major and version <= LATEST_RELEASED)
     return max(spoken)
 

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgoutput import envelope, strategies
+from pgoutput import envelope, strategies, v4
 from pgoutput import messages as m
 from pgoutput.messages import Streaming
 from pgoutput.stream.check import RULES, Checker, CheckOptions, check
 from pgoutput.stream.check import samples as s
-from tests.versions import v4
 
 NAMES = {rule.name for rule in RULES}
 SMALL = st.integers(0, 6)

@@ -8,6 +8,7 @@ from pgoutput import messages as m
 from pgoutput.messages import Message
 from pgoutput.stream.check import CheckOptions, check
 from pgoutput.stream.check import samples as s
+from tests.versions import WRITTEN
 
 OTHER = m.StreamStart(xid=760, first_stream_segment=True)
 """First Stream Start of another transaction than `samples.TOP`."""
@@ -213,5 +214,5 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
     ("rule", "stream", "because"), CASES, ids=lambda value: value if "-" in value else ""
 )
 def test_the_case_of_a_violation(rule: str, stream: tuple[Message, ...], because: str) -> None:
-    found = next(check(stream, CheckOptions(streaming="on", two_phase=True)))
+    found = next(check(stream, CheckOptions(proto_version=WRITTEN, streaming="on", two_phase=True)))
     assert (found.rule, found.because) == (rule, because)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgoutput import envelope
+from pgoutput import envelope, v4
 from pgoutput import messages as m
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.recording import record_capture_file
@@ -17,7 +17,6 @@ from pgoutput.stream.check import RULES
 from pgoutput.stream.check import samples as s
 from tests.codec.corpus import CAPTURES, path, read
 from tests.recording import recordings
-from tests.versions import v4
 
 Run = Callable[..., SimpleNamespace]
 

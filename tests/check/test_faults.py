@@ -22,7 +22,7 @@ from tests.check.legal_by_chance import (
 from tests.check.streams import check_options, make_checker
 from tests.codec.corpus import read
 from tests.effort import examples
-from tests.versions import v4
+from tests.versions import WRITTEN, WRITTEN_CODEC
 
 NAMES = (
     "pg10_p1",
@@ -48,7 +48,7 @@ def stream(name: str) -> Stream:
 TWO_PREPARED = Stream(
     tuple(
         map(
-            v4.encode,
+            WRITTEN_CODEC.encode,
             (
                 *s.PREPARED,
                 *s.BLOCK,
@@ -56,7 +56,7 @@ TWO_PREPARED = Stream(
             ),
         )
     ),
-    CheckOptions(streaming="on", two_phase=True),
+    CheckOptions(proto_version=WRITTEN, streaming="on", two_phase=True),
 )
 """A stream with two prepared transactions at the same time, which no capture file contains."""
 
@@ -153,8 +153,10 @@ def test_faults_have_unique_names_and_descriptions() -> None:
 
 
 SMALL = Stream(
-    tuple(map(v4.encode, (*s.transaction(s.RELATION, s.INSERT, s.DELETE), *s.BLOCK, s.STREAM_COMMIT))),
-    CheckOptions(streaming="on", two_phase=True, binary=False),
+    tuple(
+        map(WRITTEN_CODEC.encode, (*s.transaction(s.RELATION, s.INSERT, s.DELETE), *s.BLOCK, s.STREAM_COMMIT))
+    ),
+    CheckOptions(proto_version=WRITTEN, streaming="on", two_phase=True, binary=False),
 )
 
 

@@ -15,9 +15,9 @@ from pgoutput.stream.check.model import rule
 from pgoutput.stream.check.rules import find_rule
 from tests.check.streams import check_capture, check_options, make_checker
 from tests.codec.corpus import CAPTURES, read
-from tests.versions import v4
+from tests.versions import OLDEST, WRITTEN, WRITTEN_CODEC
 
-STREAMED = CheckOptions(streaming="on", two_phase=True)
+STREAMED = CheckOptions(proto_version=WRITTEN, streaming="on", two_phase=True)
 
 
 def rule_names(violations: list[Violation]) -> list[str]:
@@ -86,14 +86,14 @@ def test_lsns_in_violations_have_postgresqls_format(rule: str) -> None:
 def test_the_byte_of_a_violation_is_the_start_of_the_field() -> None:
     (found,) = check((*s.BLOCK[:-1], m.Insert(relation_oid=s.OID, new=("4", ""), xid=s.TOP - 1)), STREAMED)
     assert (found.rule, found.message, found.byte, found.field) == ("block-xid", 4, 1, "xid")
-    raw = v4.encode(m.Delete(relation_oid=s.OID, key=("1", "x")))
+    raw = WRITTEN_CODEC.encode(m.Delete(relation_oid=s.OID, key=("1", "x")))
     (found,) = check((s.BEGIN, s.RELATION, raw), STREAMED)
     assert (found.rule, found.field) == ("key-only", "key[1]")
     assert raw[found.byte :] == b"x"
 
 
 def test_the_byte_of_a_violation_in_an_envelope_is_the_start_of_the_field() -> None:
-    outer = m.XLogData(wal_start=1_000, wal_end=1_001, send_time=0, data=v4.encode(s.BEGIN))
+    outer = m.XLogData(wal_start=1_000, wal_end=1_001, send_time=0, data=WRITTEN_CODEC.encode(s.BEGIN))
     (found,) = check([outer], STREAMED)
     assert (found.rule, found.name, found.byte, found.field) == (
         "envelope-lsns-equal",
@@ -104,12 +104,12 @@ def test_the_byte_of_a_violation_in_an_envelope_is_the_start_of_the_field() -> N
 
 
 def test_an_undecodable_message_is_a_violation() -> None:
-    checker = Checker(4)
-    for raw in (b"", b"\xff", b"B\0", v4.encode(s.BEGIN) + b"\0"):
+    checker = Checker(WRITTEN)
+    for raw in (b"", b"\xff", b"B\0", WRITTEN_CODEC.encode(s.BEGIN) + b"\0"):
         found = checker.feed(raw)
         assert found is not None
         assert found.rule == "message"
-    assert checker.feed(memoryview(v4.encode(s.BEGIN))) is None
+    assert checker.feed(memoryview(WRITTEN_CODEC.encode(s.BEGIN))) is None
     found = checker.feed(m.Begin(final_lsn=-1, commit_time=0, xid=1))
     assert found is not None
     assert (found.rule, found.message, found.field) == ("message", 5, "final_lsn")
@@ -184,7 +184,7 @@ def test_every_flipped_bit_in_an_envelopes_lsns_is_detected() -> None:
 
 
 def test_only_prepared_transactions_survive_a_reconnect() -> None:
-    checker = Checker(4, streaming="on", two_phase=True)
+    checker = Checker(WRITTEN, streaming="on", two_phase=True)
     for message in (*s.BLOCK, *s.PREPARED):
         assert checker.feed(message) is None
     checker.reconnect(STREAMED)
@@ -195,7 +195,7 @@ def test_only_prepared_transactions_survive_a_reconnect() -> None:
 
 
 def test_a_prepared_transaction_may_be_sent_again_after_a_reconnect() -> None:
-    checker = Checker(4, streaming="on", two_phase=True)
+    checker = Checker(WRITTEN, streaming="on", two_phase=True)
     assert [checker.feed(message) for message in s.PREPARED] == [None] * len(s.PREPARED)
     checker.reconnect(STREAMED)
     again = (*s.PREPARED, s.COMMIT_PREPARED)
@@ -216,10 +216,12 @@ def test_a_stream_may_stop_anywhere() -> None:
 
 
 def test_an_abort_of_an_unstreamed_subtransaction_is_reported_in_any_version() -> None:
-    raw = v4.encode(s.SAVEPOINT_ABORT)
-    for options in (CheckOptions(proto_version=1), CheckOptions(proto_version=2), STREAMED):
+    raw = WRITTEN_CODEC.encode(s.SAVEPOINT_ABORT)
+    for options in (CheckOptions(proto_version=OLDEST), CheckOptions(proto_version=2), STREAMED):
         assert rule_names(list(check((raw,), options))) == ["savepoint-of-streamed"]
-    assert rule_names(list(check((raw,), CheckOptions(streaming="parallel")))) == ["message"]
+    assert rule_names(list(check((raw,), CheckOptions(proto_version=WRITTEN, streaming="parallel")))) == [
+        "message"
+    ]
 
 
 def test_relations_of_a_streamed_transaction_are_known_after_its_commit() -> None:
@@ -279,12 +281,12 @@ def test_a_transaction_prepared_before_two_phase_is_sent_right_before_its_commit
 
 
 def test_rules_can_be_disabled() -> None:
-    checker = Checker(4, without=["relation-before-use"])
+    checker = Checker(WRITTEN, without=["relation-before-use"])
     assert [checker.feed(one) for one in s.transaction(s.INSERT)] == [None] * 3
     with pytest.raises(ValueError, match=r"^there is no rule nonsense$"):
-        Checker(4, without=["nonsense"])
+        Checker(WRITTEN, without=["nonsense"])
 
 
 def test_impossible_options_are_rejected() -> None:
-    with pytest.raises(ValueError, match="needs protocol version 2"):
-        Checker(1, streaming="on")
+    with pytest.raises(ValueError, match="needs protocol version 4"):
+        Checker(OLDEST, streaming="parallel")

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgoutput import _protocols, messages
+from pgoutput import _protocols, messages, v4
 from pgoutput.capturefile import encode_record
 from tests.truth import CAPTURES
-from tests.versions import v4
+from tests.versions import OLDEST, needs_version
 
-HEADER = b'{"proto_version":1,"options":{}}\n'
+HEADER = b'{"proto_version":%d,"options":{}}\n' % OLDEST
 BEGIN = b'{"data":"420000000007992998000303c1d4b152ab000009f5"}\n'
 RELATION = (
     b'{"data":"52000050d761707000745f646566006400030169640000000017ffffffff00610000000019ffffffff'
@@ -92,10 +92,15 @@ def test_encode_reports_messages_out_of_place(run: Run) -> None:
         "pgoutput: -:1: it cannot stand here in such a stream (are --proto and --streaming"
     )
     assert run("encode", "--streaming", "parallel", stdin=abort).code == 0
-    done = run("encode", "--proto", "1", stdin=b'{"type":"StreamStop"}\n')
-    assert done.err == "pgoutput: -:1: protocol version 1 has no message StreamStop: it came with version 2\n"
     outside = run("encode", stdin=b'{"type":"Insert","xid":7,"relation_oid":1,"new":[]}\n')
     assert outside.code == 2
+
+
+@needs_version(1)
+def test_encode_reports_messages_of_later_versions(run: Run) -> None:
+    done = run("encode", "--proto", "1", stdin=b'{"type":"StreamStop"}\n')
+    text = "protocol version 1 has no message StreamStop: it came with version 2"
+    assert done.err == f"pgoutput: -:1: {text}\n"
 
 
 @pytest.mark.parametrize(

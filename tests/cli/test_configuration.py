@@ -15,6 +15,7 @@ import pytest
 from pgoutput.recording import record_capture_file
 from tests.conftest import Run
 from tests.truth import CAPTURES
+from tests.versions import OLDEST, RELEASED
 
 COMMAND: Final = (sys.executable, "-m", "pgoutput.cli")
 PATIENCE: Final = 60
@@ -53,13 +54,13 @@ def test_the_command_line_replaces_the_environment_and_both_replace_the_file(
         (["--config", config], {}),
         ([], {"PGOUTPUT_CONFIG": str(config)}),
         (["--config", config], {"PGOUTPUT_SPEC_PROTO": "3"}),
-        (["--config", config, "--proto", "1"], {"PGOUTPUT_SPEC_PROTO": "3"}),
+        (["--config", config, "--proto", str(OLDEST)], {"PGOUTPUT_SPEC_PROTO": "3"}),
     ]
     for arguments, environment in calls:
         printed = command("spec", *arguments, **environment)
         assert printed.code == 0, printed.err
         versions.append(int(re.findall(r"Protocol version (\d)", printed.out)[0]))
-    assert versions == [4, 2, 2, 3, 1]
+    assert versions == [RELEASED[-1], 2, 2, 3, OLDEST]
 
 
 SECRET = "host=/nowhere user=postgres password=Ahem77"

@@ -14,6 +14,7 @@ from pgoutput.recording import record_capture_file
 from tests.conftest import Run
 from tests.store import settings
 from tests.truth import CAPTURES
+from tests.versions import OLDEST
 
 CAPTURE = CAPTURES / "pg10_p1.jsonl.gz"
 
@@ -24,7 +25,7 @@ def test_0_done(run: Run) -> None:
 
 def test_1_a_violation_is_found(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "illegal.jsonl"
-    path.write_bytes(b'{"proto_version":1}\n{"data":"43"}\n')
+    path.write_bytes(b'{"proto_version":%d}\n{"data":"43"}\n' % OLDEST)
     assert run("check", path).code == 1
 
 

@@ -27,6 +27,7 @@ COMMANDS: list[list[str]] = [
     ["spec"],
     ["--help"],
 ]
+IDS = [" ".join(one).removesuffix(str(CAPTURE)) for one in COMMANDS]
 
 
 def command(arguments: Sequence[str], redirect: str = "", **env: str) -> subprocess.CompletedProcess[str]:
@@ -35,13 +36,13 @@ def command(arguments: Sequence[str], redirect: str = "", **env: str) -> subproc
     return subprocess.run(program, env=os.environ | env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("arguments", COMMANDS, ids=IDS)
 def test_closed_standard_output_is_an_error(arguments: list[str]) -> None:
     done = command(arguments, ">&-")
     assert (done.returncode, done.stderr) == (2, "pgoutput: standard output is closed\n")
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("arguments", COMMANDS, ids=IDS)
 def test_closed_standard_error_and_input_do_no_harm(arguments: list[str]) -> None:
     done = command(arguments, "<&- 2>&-")
     assert (done.returncode, done.stderr) == (0, "")
@@ -53,7 +54,7 @@ def test_an_error_without_standard_error_keeps_its_exit_code() -> None:
     assert command(["encode"], "<&-").returncode == 0
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("arguments", COMMANDS, ids=IDS)
 def test_a_terminal_width_of_0_is_ignored(arguments: list[str]) -> None:
     done = command(arguments, COLUMNS="0")
     assert done.returncode == 0

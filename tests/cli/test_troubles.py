@@ -21,6 +21,7 @@ from pgoutput.replica import replica_tables
 from tests.conftest import Run
 from tests.recorder.lab import PATIENCE, Lab, wait_until
 from tests.server import Server
+from tests.versions import OLDEST
 
 PAGE: Final = Path(__file__).parents[2] / "docs/howto/production.md"
 HEAD: Final = "| trouble | what it looks like | what to do |\n|---|---|---|\n"
@@ -173,7 +174,7 @@ def test_the_slot_is_in_use(lab: Lab, run: Run) -> None:
     lab.run("INSERT INTO t VALUES (1)")
     with Connection(lab.dsn, replication=True) as other:
         other.start_replication(
-            f"START_REPLICATION SLOT {lab.slot} LOGICAL 0/0 (proto_version '1', publication_names 'p')"
+            f"START_REPLICATION SLOT {lab.slot} LOGICAL 0/0 (proto_version '{OLDEST}', publication_names 'p')"
         )
         refused = record(lab, run, "--retry-for=1")
         compare("The slot is in use", refused.err, refused.code)

@@ -11,15 +11,15 @@ from typing import Literal, get_args
 from pgoutput import messages as m
 from pgoutput.messages import UNCHANGED, ReplicaIdentity
 from pgoutput.versions import CODECS, OPTIONS
-from tests.versions import RELEASED
+from tests.versions import CAPTURED
 
 
 def since(option: str, value: str) -> tuple[int, ...]:
-    """Return the released versions that have a value of a stream option; the cases are of these versions."""
-    return tuple(version for version in RELEASED if version >= OPTIONS[option][value].proto_version)
+    """Return the captured versions that have a value of a stream option; the cases are of these versions."""
+    return tuple(version for version in CAPTURED if version >= OPTIONS[option][value].proto_version)
 
 
-ALL = RELEASED
+ALL = CAPTURED
 STREAMED = since("streaming", "on")
 TWO_PHASE = since("two_phase", "on")
 PARALLEL = since("streaming", "parallel")

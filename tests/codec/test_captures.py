@@ -14,6 +14,7 @@ from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder
 from pgoutput.versions import CODECS
 from tests.codec import corpus
+from tests.versions import OLDEST
 
 each_capture = pytest.mark.parametrize("name", corpus.CAPTURES)
 
@@ -87,8 +88,8 @@ def test_all_captured_messages_are_counted() -> None:
 
 def test_a_two_phase_slot_needs_a_decoder_with_two_phase() -> None:
     header, _, samples = corpus.read("pg15_p1_on_2pc_slot")
-    assert (header.proto_version, header.slot_two_phase) == (1, True)
+    assert (header.proto_version, header.slot_two_phase) == (OLDEST, True)
     prepared = next(sample for sample in samples if isinstance(sample.message, corpus.TWO_PHASE))
-    with pytest.raises(DecodeError, match=r"StreamDecoder\(1, two_phase=True\)"):
-        StreamDecoder(1).decode(prepared.data)
-    assert prepared.message == StreamDecoder(1, two_phase=True).decode(prepared.data)
+    with pytest.raises(DecodeError, match=rf"StreamDecoder\({OLDEST}, two_phase=True\)"):
+        StreamDecoder(OLDEST).decode(prepared.data)
+    assert prepared.message == StreamDecoder(OLDEST, two_phase=True).decode(prepared.data)

@@ -126,7 +126,7 @@ INVALID: list[tuple[Any, str]] = [
     (
         relation(columns=[{"flag": 1}]),
         "Relation.columns[0].flag: RelationColumn has no such field; "
-        "it has flags, name, type_oid, type_modifier",
+        f"it has {', '.join(m.RelationColumn.__struct_fields__)}",
     ),
     (relation(replica_identity="?"), "Relation.replica_identity: '?' is not a valid ReplicaIdentity"),
     (relation(name="a\0"), "Relation.name: a zero character cannot be sent in a zero-terminated string"),

@@ -12,8 +12,10 @@ from pgoutput.stream import StreamDecoder, Tables, Transactions
 from pgoutput.stream.check import Checker
 from pgoutput.stream.tables import Table
 from pgoutput.values import to_arrow, to_text
+from pgoutput.versions import CODECS
 from pgoutput.wire import format_lsn, parse_lsn
-from tests.versions import v1, v2, v3, v4
+from tests.codec.cases import STREAMED
+from tests.versions import needs_version
 
 BEGIN = b"B" + bytes(20)
 ENVELOPE = XLogData(wal_start=0, wal_end=0, send_time=0, data=BEGIN)
@@ -60,7 +62,7 @@ def test_lsns_have_64_bits(lsn: int) -> None:
     assert parse_lsn(format_lsn((1 << 64) - 1)) == (1 << 64) - 1
 
 
-@pytest.mark.parametrize("codec", [v2, v3, v4])
+@pytest.mark.parametrize("codec", [CODECS[version] for version in STREAMED])
 @pytest.mark.parametrize("streaming", ["Parallel", "", None, True, [1]])
 def test_codecs_refuse_unknown_values_of_streaming(codec: Any, streaming: Any) -> None:
     data = codec.encode(m.StreamStop())
@@ -72,10 +74,11 @@ def test_codecs_refuse_unknown_values_of_streaming(codec: Any, streaming: Any) -
     assert codec.decode(data, True, "".join(["o", "ff"])) == m.StreamStop()
 
 
+@needs_version(1)
 @pytest.mark.parametrize("streaming", ["Parallel", "on"])
 def test_version_1_refuses_streaming(streaming: Any) -> None:
     with pytest.raises(ValueError, match="streaming 'off'"):
-        v1.decode(BEGIN, False, streaming)
+        CODECS[1].decode(BEGIN, False, streaming)
     with pytest.raises(ValueError, match="streaming is one of off, on, parallel, not 'Parallel'"):
         StreamDecoder(4, streaming="Parallel")  # type: ignore[arg-type]
 

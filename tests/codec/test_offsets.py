@@ -15,6 +15,7 @@ from pgoutput._walk import walk
 from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder, encode_for
 from tests.codec.corpus import CAPTURES, read
+from tests.versions import OLDEST, needs_version
 
 VERSIONS = tuple(_protocols.VERSIONS)
 
@@ -65,24 +66,27 @@ def test_a_server_writes_each_field_at_its_offset(name: str) -> None:
                 assert value == getattr(message, field.name), (message, field.name)
 
 
+OFFSETS = [
+    (m.Commit, "end_lsn", OLDEST, 10),
+    (m.StreamCommit, "end_lsn", 2, 14),
+    (m.CommitPrepared, "end_lsn", OLDEST, 10),  # servers send it in all versions
+    (m.Insert, "relation", 1, 1),
+    (m.Insert, "relation", 2, None),  # only inside stream blocks, an xid stands before it
+    (m.Insert, "subxid", 2, None),  # only inside stream blocks
+    (m.Insert, "subxid", 1, None),  # version 1 has no such field
+    (m.StreamCommit, "end_lsn", 1, None),  # version 1 has no such message
+    (m.Update, "key", OLDEST, None),  # only some messages have it
+    (m.Update, "new", OLDEST, None),  # a tuple stands before it
+    (m.Relation, "name", OLDEST, None),  # a string stands before it
+    (m.StreamAbort, "lsn", 4, None),  # only with streaming = parallel
+    (m.Truncate, "relations", 1, 6),
+    (m.Commit, "xid", 4, None),  # no field has this meaning
+]
+
+
 @pytest.mark.parametrize(
     ("kind", "meaning", "version", "offset"),
-    [
-        (m.Commit, "end_lsn", 1, 10),
-        (m.StreamCommit, "end_lsn", 2, 14),
-        (m.CommitPrepared, "end_lsn", 1, 10),  # servers send it in all versions
-        (m.Insert, "relation", 1, 1),
-        (m.Insert, "relation", 2, None),  # only inside stream blocks, an xid stands before it
-        (m.Insert, "subxid", 2, None),  # only inside stream blocks
-        (m.Insert, "subxid", 1, None),  # version 1 has no such field
-        (m.StreamCommit, "end_lsn", 1, None),  # version 1 has no such message
-        (m.Update, "key", 1, None),  # only some messages have it
-        (m.Update, "new", 1, None),  # a tuple stands before it
-        (m.Relation, "name", 1, None),  # a string stands before it
-        (m.StreamAbort, "lsn", 4, None),  # only with streaming = parallel
-        (m.Truncate, "relations", 1, 6),
-        (m.Commit, "xid", 4, None),  # no field has this meaning
-    ],
+    [pytest.param(*row, marks=needs_version(row[2])) for row in OFFSETS],
 )
 def test_offset_of(kind: type[Message], meaning: str, version: int, offset: int | None) -> None:
     assert offset_of(kind, meaning, version) == offset
@@ -106,10 +110,15 @@ def test_a_message_built_by_role_has_neutral_values() -> None:
         xid=1, subxid=2, abort_lsn=3, abort_time=4
     )
     # A version without a field ignores its value.
-    assert build("insert", 1, relation=1, new=(), subxid=7) == m.Insert(relation_oid=1, new=())
     assert build("abort_streamed", 3, xid=1, subxid=2, lsn=3, time=4) == abort
 
 
+@needs_version(1)
+def test_version_1_ignores_the_xid_of_a_change() -> None:
+    assert build("insert", 1, relation=1, new=(), subxid=7) == m.Insert(relation_oid=1, new=())
+
+
+@needs_version(1)
 def test_a_role_that_a_version_lacks_is_refused() -> None:
     with pytest.raises(LookupError, match="protocol version 1 has no message with the role open_block"):
         build("open_block", 1)

@@ -1,7 +1,6 @@
 """Specs with other protocol versions, made of a copy of the spec, and the code generated from them.
 
-The worked example in spec/README.md adds version 5. Tests of it are skipped in a checkout whose spec has that
-version: there, the other tests test the version.
+The worked example in spec/README.md adds version 5. Here it adds the version after the newest of the spec.
 """
 
 from __future__ import annotations
@@ -16,19 +15,21 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from codegen.evolution import released
 from codegen.files import write
 from codegen.load import load
 from codegen.lock import LOCK, read_lock
 from codegen.render import render
 from tests.codegen.spec_copy import ROOT, SpecCopy
+from tests.versions import NEWEST, WRITTEN
 
 README = (ROOT / "spec/README.md").read_text(encoding="utf-8")
 _EXAMPLE = README[README.index("## A new version, step by step") :]
 _EXAMPLE_VERSION = 5
 """The number of the version that the README's example adds."""
+
+OLD, NEW, LAST = WRITTEN, NEWEST + 1, NEWEST + 2
+"""A version whose messages tests write by hand, and the versions of `five` and `six`."""
 
 _HIDDEN = "      HIDDEN: {value: 128, versions: 5+, doc: The column is hidden.}\n"
 
@@ -145,8 +146,9 @@ def newest(spec: SpecCopy) -> int:
 
 
 def numbered(block: str, number: int) -> str:
-    """Return YAML written for version 5 for the version `number` instead."""
-    return re.sub(rf"\b{_EXAMPLE_VERSION}(?=:\n|\+)", str(number), block)
+    """Return the YAML of version 5 and PostgreSQL 20 with another version, and the server that sends it."""
+    block = re.sub(rf"\b{_EXAMPLE_VERSION}(?=:\n|\+)", str(number), block)
+    return block.replace("server: 20+", f"server: {15 + number}+")
 
 
 def add_version(spec: SpecCopy) -> int:
@@ -158,11 +160,17 @@ def add_version(spec: SpecCopy) -> int:
 
 
 def example(spec: SpecCopy) -> None:
-    """Add the version of the example in spec/README.md: each YAML block to the section that it names."""
+    """Add the version of the example in spec/README.md: each YAML block to the section that it names.
+
+    The new version drops what the versions after `OLD` have added: tests write its messages by hand.
+    """
     number = newest(spec) + 1
-    if number != _EXAMPLE_VERSION:
-        pytest.skip(f"the next version is {number}, the worked example adds version {_EXAMPLE_VERSION}")
-    for key, block in re.findall(r"```yaml\n# (\w+)\n(.*?)```", _EXAMPLE, re.DOTALL):
+    for name in ("pgoutput.yaml", "rules.yaml"):
+        text = spec.read(name)
+        for added in range(OLD + 1, number):
+            text = text.replace(f"versions: {added}+", f"versions: {added}-{number - 1}")
+        spec.write(text, name)
+    for key, block in re.findall(r"```yaml\n# (\w+)\n(.*?)```", numbered(_EXAMPLE, number), re.DOTALL):
         if key == "types":
             _add_types(spec, block)
         else:
@@ -178,8 +186,9 @@ def _add_types(spec: SpecCopy, block: str) -> None:
 def five(spec: SpecCopy) -> None:
     """Add the version of the README's example, a bit in the flags of a struct, and two more types."""
     example(spec)
-    spec.add("  ColumnFlag:", _HIDDEN)
-    _add_types(spec, _TYPES)
+    number = newest(spec)
+    spec.add("  ColumnFlag:", numbered(_HIDDEN, number))
+    _add_types(spec, numbered(_TYPES, number))
 
 
 def six(spec: SpecCopy) -> None:
@@ -222,15 +231,15 @@ def generate(folder: Path, *derive: Derive) -> Path:
 def run_python(out: Path, code: str) -> None:
     """Run Python code with the generated modules of `out` instead of those in generated/.
 
-    The code has the numbers `NEW`, the version of `five`, and `OLD`, the version before it.
+    The code has the numbers `OLD`, `NEW` and `LAST`, and the codecs `v_old`, `v_new` and `v_last`.
     """
     # An editable install adds generated/ to sys.path.
     prelude = f"""\
 import sys
 sys.path[:] = [p for p in sys.path if p != {str(ROOT / "generated")!r}]
-from pgoutput._protocols import VERSIONS
-NEW = min(number for number, protocol in VERSIONS.items() if "InsertBatch" in protocol.by_name)
-OLD = NEW - 1
+from pgoutput.versions import CODECS, LATEST_RELEASED, SERVERS
+OLD, NEW, LAST = {OLD}, {NEW}, {LAST}
+v_old, v_new, v_last = map(CODECS.get, (OLD, NEW, LAST))
 """
     path = os.pathsep.join([str(out), str(ROOT / "runtime")])
     done = subprocess.run(

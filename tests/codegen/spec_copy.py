@@ -40,6 +40,12 @@ class SpecCopy:
         assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {name}"
         self.write(text.replace(old, new), name)
 
+    def replace_last(self, old: str, new: str, name: str = "pgoutput.yaml") -> None:
+        """Replace the last occurrence of a text in the file `name`."""
+        head, found, tail = self.read(name).rpartition(old)
+        assert found, f"{old!r} is not in {name}"
+        self.write(head + new + tail, name)
+
     def add(self, key: str, block: str, name: str = "pgoutput.yaml") -> None:
         """Append the lines `block` to the YAML block that starts with the line `key` in the file `name`."""
         lines = self.read(name).splitlines(keepends=True)

@@ -9,18 +9,18 @@ import pytest
 
 import hatch_build
 from pgoutput import compiled
-from pgoutput.versions import CODECS
+from tests.codegen.derived import LAST, NEW, OLD, run_python
 from tests.codegen.derived import five as add_five
-from tests.codegen.derived import run_python
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
+from tests.versions import CAPTURED, NEWEST, OLDEST
 
 CODEC = """
-from pgoutput import messages as m, v4, v5
+from pgoutput import messages as m
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.stream import StreamDecoder
 
 FLAGS = m.TruncateOption.ONLY | m.TruncateOption.CASCADE
-NEW = {
+ADDED = {
     "Relation.replica_identity": m.Relation(
         oid=1, namespace="", name="t", replica_identity=m.ReplicaIdentity.ANY, columns=()
     ),
@@ -35,15 +35,15 @@ NEW = {
 }
 ENCODE = {
     "Relation.replica_identity": (
-        "one of 'd', 'n', 'f', 'i' is expected, not <ReplicaIdentity.ANY: 'a'>: it came with version 5"
+        f"one of 'd', 'n', 'f', 'i' is expected, not <ReplicaIdentity.ANY: 'a'>: it came with version {NEW}"
     ),
-    "Truncate.options": "bits of 0x03 are expected, not 0x05: 0x04 came with version 5",
-    "Relation.columns[0].flags": "bits of 0x01 are expected, not 0x80: 0x80 came with version 5",
+    "Truncate.options": f"bits of 0x03 are expected, not 0x05: 0x04 came with version {NEW}",
+    "Relation.columns[0].flags": f"bits of 0x01 are expected, not 0x80: 0x80 came with version {NEW}",
 }
 DECODE = {
-    "Relation.replica_identity": "'d', 'n', 'f', 'i' is expected, 'a' is there: it came with version 5",
-    "Truncate.options": "bits of 0x03 are expected, 0x05 is there: 0x04 came with version 5",
-    "Relation.columns[0].flags": "bits of 0x01 are expected, 0x80 is there: 0x80 came with version 5",
+    "Relation.replica_identity": f"'d', 'n', 'f', 'i' is expected, 'a' is there: it came with version {NEW}",
+    "Truncate.options": f"bits of 0x03 are expected, 0x05 is there: 0x04 came with version {NEW}",
+    "Relation.columns[0].flags": f"bits of 0x01 are expected, 0x80 is there: 0x80 came with version {NEW}",
 }
 
 
@@ -54,18 +54,18 @@ def text(function, *arguments):
         return str(error)
 
 
-for where, message in NEW.items():
-    data = v5.encode(message)
-    assert v5.pure_encode(message) == data
-    assert v5.decode(data) == v5.pure_decode(data) == message
-    assert StreamDecoder(5).decode(data) == message
-    for encode in (v4.encode, v4.pure_encode):
+for where, message in ADDED.items():
+    data = v_new.encode(message)
+    assert v_new.pure_encode(message) == data
+    assert v_new.decode(data) == v_new.pure_decode(data) == message
+    assert StreamDecoder(NEW).decode(data) == message
+    for encode in (v_old.encode, v_old.pure_encode):
         assert text(encode, message) == f"{where}: {ENCODE[where]}", text(encode, message)
-    for decode in (v4.decode, v4.pure_decode, StreamDecoder(4).decode):
+    for decode in (v_old.decode, v_old.pure_decode, StreamDecoder(OLD).decode):
         assert text(decode, data).startswith(where) and DECODE[where] in text(decode, data), where
-assert text(v5.decode, data.replace(b"f\\0\\1\\x80", b"f\\0\\1\\x82")).endswith("0x82 is there")
+assert text(v_new.decode, data.replace(b"f\\0\\1\\x80", b"f\\0\\1\\x82")).endswith("0x82 is there")
 odd = m.Relation(oid=1, namespace="", name="t", replica_identity="xx", columns=())
-assert text(v4.encode, odd).endswith("is expected, not 'xx'")
+assert text(v_old.encode, odd).endswith("is expected, not 'xx'")
 """
 
 
@@ -75,7 +75,7 @@ def test_codecs_of_earlier_versions_refuse_a_new_value_or_bit(five: Path) -> Non
 
 INDEX = """
 import pyarrow as pa
-from pgoutput import messages as m, v5
+from pgoutput import messages as m
 from pgoutput.columns import ColumnDecoder
 from pgoutput.errors import DecodeError
 
@@ -84,15 +84,15 @@ relation = m.Relation(
     oid=1, namespace="", name="t", replica_identity=m.ReplicaIdentity.ANY, columns=(column,)
 )
 truncate = m.Truncate(options=m.TruncateOption.ONLY, relation_oids=(1,))
-data = pa.array([v5.encode(relation), v5.encode(truncate)], pa.binary())
-headers = ColumnDecoder(5).decode(data).headers
+data = pa.array([v_new.encode(relation), v_new.encode(truncate)], pa.binary())
+headers = ColumnDecoder(NEW).decode(data).headers
 assert headers["replica_identity"].to_pylist() == ["a", None]
 assert headers["options"].to_pylist() == [None, 4]
 for number, one in enumerate(data):
     try:
-        ColumnDecoder(4).decode(pa.array([one], pa.binary()))
+        ColumnDecoder(OLD).decode(pa.array([one], pa.binary()))
     except DecodeError as error:
-        assert "came with version 5" in str(error), error
+        assert f"came with version {NEW}" in str(error), error
     else:
         raise AssertionError(number)
 """
@@ -107,7 +107,7 @@ def test_columns_refuse_a_new_value_or_bit_in_earlier_versions(five: Path) -> No
 def test_the_kernel_refuses_a_new_value_or_bit_in_earlier_versions(five: Path) -> None:
     hatch_build.build(five / "pgoutput/_kernel.pyx", five / "pgoutput")
     try:
-        loaded = "from pgoutput import compiled, v4\nassert v4.decode is compiled.kernel.decode_v4\n"
+        loaded = f"from pgoutput import compiled\nassert v_old.decode is compiled.kernel.decode_v{OLD}\n"
         run_python(five, loaded + CODEC)
         run_python(five, loaded + INDEX)
     finally:
@@ -121,10 +121,10 @@ def test_strategies_draw_a_new_value_or_bit_in_its_version_only(five: Path) -> N
         """
         from hypothesis import find, given, settings, strategies as st
         from hypothesis.errors import NoSuchExample
-        from pgoutput import strategies, v4, v5
+        from pgoutput import strategies
         from pgoutput.messages import Relation, ReplicaIdentity
 
-        for codec, made in ((v4, strategies.v4), (v5, strategies.v5)):
+        for codec, made in ((v_old, strategies.VERSIONS[OLD]), (v_new, strategies.VERSIONS[NEW])):
             @settings(deadline=None, database=None, max_examples=300)
             @given(st.one_of(*made().values()))
             def round_trip(message):
@@ -132,8 +132,8 @@ def test_strategies_draw_a_new_value_or_bit_in_its_version_only(five: Path) -> N
 
             round_trip()
         quick = settings(deadline=None, database=None, max_examples=300)
-        find(strategies.v5()["Relation"], lambda one: one.replica_identity == "a", settings=quick)
-        find(strategies.v5()["Truncate"], lambda one: one.options & 4, settings=quick)
+        find(strategies.VERSIONS[NEW]()["Relation"], lambda one: one.replica_identity == "a", settings=quick)
+        find(strategies.VERSIONS[NEW]()["Truncate"], lambda one: one.options & 4, settings=quick)
         """,
     )
 
@@ -150,55 +150,56 @@ def test_layouts_and_pgoutput_spec_show_the_values_of_each_version(five: Path) -
             fields = messages["Relation"]["fields"] + messages["Truncate"]["fields"]
             return {field["name"]: field["values"] for field in fields if "values" in field}
 
-        assert values(4) == {
+        assert values(OLD) == {
             "replica_identity": {"d": "DEFAULT", "n": "NOTHING", "f": "FULL", "i": "INDEX"},
             "options": {"1": "CASCADE", "2": "RESTART_IDENTITY"},
         }
-        assert values(5)["replica_identity"] == values(4)["replica_identity"] | {"a": "ANY"}
-        assert values(5)["options"] == values(4)["options"] | {"4": "ONLY"}
+        assert values(NEW)["replica_identity"] == values(OLD)["replica_identity"] | {"a": "ANY"}
+        assert values(NEW)["options"] == values(OLD)["options"] | {"4": "ONLY"}
         """,
     )
 
 
 def test_the_reference_lists_the_values_of_each_version(five: Path) -> None:
-    pages = {n: (five / f"reference/v{n}.md").read_text(encoding="utf-8") for n in (4, 5)}
-    assert pages[4] == (ROOT / "generated/reference/v4.md").read_text(encoding="utf-8")
-    assert "- `a` ANY: The columns of any unique index. Since protocol version 5." in pages[5]
-    assert "- 4 ONLY: TRUNCATE ONLY leaves out the descendants of the named tables." in pages[5]
-    assert "Values: 1 CASCADE, 2 RESTART_IDENTITY, 4 ONLY." in pages[5]
+    pages = {n: (five / f"reference/v{n}.md").read_text(encoding="utf-8") for n in (OLD, NEW)}
+    assert pages[OLD] == (ROOT / f"generated/reference/v{OLD}.md").read_text(encoding="utf-8")
+    assert f"- `a` ANY: The columns of any unique index. Since protocol version {NEW}." in pages[NEW]
+    assert "- 4 ONLY: TRUNCATE ONLY leaves out the descendants of the named tables." in pages[NEW]
+    assert "Values: 1 CASCADE, 2 RESTART_IDENTITY, 4 ONLY." in pages[NEW]
     messages = (five / "pgoutput/messages.py").read_text(encoding="utf-8")
-    assert "descendants of the named tables. Since protocol version 5." in messages
+    assert f"descendants of the named tables. Since protocol version {NEW}." in messages
 
 
 def test_codecs_and_forms_of_earlier_versions_do_not_change(five: Path) -> None:
-    for name in (f"v{version}" for version in CODECS):
+    for name in (f"v{version}" for version in CAPTURED):
         old, new = ((folder / f"pgoutput/{name}.py").read_text() for folder in (ROOT / "generated", five))
         # Earlier codecs only refuse the new field.
         assert new.replace("    if message.flush_lsn is not None:\n        raise ValueError\n", "") == old
     kernel = (five / "pgoutput/_kernel.pyx").read_text(encoding="utf-8")
     forms = set(re.findall(r"decode_(\w+_v\d)\(Input", kernel))
-    assert {"relation_v2", "relation_v5", "truncate_v2", "truncate_v5", "relation_column_v5"} <= forms
+    kept = {"relation_v2", "truncate_v2"}
+    assert kept | {f"{name}_v{NEW}" for name in ("relation", "truncate", "relation_column")} <= forms
 
 
 @pytest.mark.parametrize("value", ["ANY: {value: a,", "ONLY: {value: 4,", "HIDDEN: {value: 128,"])
 def test_a_value_without_gate_changes_released_versions(run: Run, spec: SpecCopy, value: str) -> None:
     add_five(spec)
-    spec.replace(f"{value} versions: 5+,", value)
+    spec.replace(f"{value} versions: {NEW}+,", value)
     result = run("--spec", spec.folder, "--out", spec.folder.parent / "out")
     assert ": released-field-changed: v" in result.err
 
 
 def test_a_released_version_has_its_own_values_in_the_lock(run: Run, spec: SpecCopy) -> None:
-    """Once version 5 is released, its new values cannot change any more."""
+    """Once the new version is released, its new values cannot change any more."""
     add_five(spec)
-    spec.replace("released: false", "released: true")
+    spec.write(spec.read().replace("released: false", "released: true"))
     out = spec.folder.parent / "out"
     assert run("--release", "--spec", spec.folder, "--out", out).code == 0
-    spec.replace("value: a, versions: 5+", "value: y, versions: 5+")
+    spec.replace(f"value: a, versions: {NEW}+", f"value: y, versions: {NEW}+")
     error = run("--spec", spec.folder, "--out", out).err
     line = spec.read().split("  ReplicaIdentity:\n")[0].count("\n") + 1
     assert error.startswith(
-        f"{spec.folder}/pgoutput.yaml:{line}: released-field-changed: v5 is released: "
+        f"{spec.folder}/pgoutput.yaml:{line}: released-field-changed: v{NEW} is released: "
         "Relation.replica_identity"
         " was Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX, a ANY},"
         " is Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX, y ANY}: "
@@ -207,22 +208,21 @@ def test_a_released_version_has_its_own_values_in_the_lock(run: Run, spec: SpecC
 
 def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
     add_five(spec)
-    spec.replace("INDEX: {value: i,", "INDEX: {value: i, versions: 1-4,")
+    spec.replace("INDEX: {value: i,", f"INDEX: {{value: i, versions: {OLDEST}-{NEWEST},")
     out = spec.folder.parent / "out"
     assert run("--spec", spec.folder, "--out", out).code == 0
-    page = (out / "reference/v4.md").read_text(encoding="utf-8")
-    assert "USING INDEX. Only in protocol version 1-4." in page
+    page = (out / f"reference/v{OLD}.md").read_text(encoding="utf-8")
+    assert f"USING INDEX. Only in protocol version {OLDEST}-{NEWEST}." in page
     run_python(
         out,
         """
-        from pgoutput import v4, v5
         from pgoutput.errors import EncodeError
         from pgoutput.messages import Relation, ReplicaIdentity
 
         relation = Relation(oid=1, namespace="", name="t", replica_identity=ReplicaIdentity.INDEX, columns=())
-        assert v4.decode(v4.encode(relation)) == relation
+        assert v_old.decode(v_old.encode(relation)) == relation
         try:
-            v5.encode(relation)
+            v_new.encode(relation)
         except EncodeError as error:
             assert "one of 'd', 'n', 'f', 'a' is expected, not <ReplicaIdentity.INDEX: 'i'>" in str(error)
         else:
@@ -235,17 +235,29 @@ def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
     ("old", "new", "error"),
     [
         (
-            "value: a, versions: 5+",
-            "value: a, versions: 6+",
-            "ReplicaIdentity.ANY: no version is in the gate `6+`",
+            f"value: a, versions: {NEW}+",
+            f"value: a, versions: {LAST}+",
+            f"ReplicaIdentity.ANY: no version is in the gate `{LAST}+`",
         ),
-        ("value: 4, versions: 5+", "value: 4, versions: 4-6", "TruncateOption.ONLY: there is no version 6"),
-        ("value: a, versions: 5+", "value: a, versions: 5..", "`5..` is not a gate"),
-        ("value: 4, versions: 5+", "value: 4, versions: 5-4", "the gate `5-4` ends before it begins"),
-        ("value: a, versions: 5+", "value: d, versions: 5+", "duplicate value `d`, already that of DEFAULT"),
+        (
+            f"value: 4, versions: {NEW}+",
+            f"value: 4, versions: 4-{LAST}",
+            f"TruncateOption.ONLY: there is no version {LAST}",
+        ),
+        (f"value: a, versions: {NEW}+", "value: a, versions: 5..", "`5..` is not a gate"),
+        (
+            f"value: 4, versions: {NEW}+",
+            f"value: 4, versions: {NEW}-{NEWEST}",
+            f"the gate `{NEW}-{NEWEST}` ends before it begins",
+        ),
+        (
+            f"value: a, versions: {NEW}+",
+            f"value: d, versions: {NEW}+",
+            "duplicate value `d`, already that of DEFAULT",
+        ),
         (
             "KEY: {value: 1,",
-            "KEY: {value: 1, versions: 1-4,",
+            f"KEY: {{value: 1, versions: {OLDEST}-{NEWEST},",
             "ColumnFlag: flags need a bit that all versions",
         ),
     ],

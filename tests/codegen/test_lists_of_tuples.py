@@ -9,7 +9,7 @@ import pytest
 
 import hatch_build
 from pgoutput import compiled
-from tests.codegen.derived import ROUND_TRIP, check_types, example, generate, run_python
+from tests.codegen.derived import NEW, ROUND_TRIP, check_types, example, generate, run_python
 from tests.codegen.spec_copy import Run, SpecCopy
 
 NEEDS_KERNEL = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
@@ -21,7 +21,7 @@ OLD = """\
 MESSAGES = """
 import numpy as np
 import pyarrow as pa
-from pgoutput import compiled, v5
+from pgoutput import compiled
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.messages import *
 from pgoutput.messages import UNCHANGED
@@ -49,7 +49,7 @@ def error_of(call, *arguments):
 
 
 def encoded(messages):
-    return pa.array([v5.encode(message) for message in messages], pa.binary())
+    return pa.array([v_new.encode(message) for message in messages], pa.binary())
 """
 
 
@@ -80,7 +80,7 @@ def test_codecs_agree_on_lists_of_tuples(five: Path) -> None:
     run_here(
         five,
         """
-data = v5.encode(MULTI)
+data = v_new.encode(MULTI)
 cells = b"\\0\\2t\\0\\0\\0\\1" b"1t\\0\\0\\0\\3one"
 assert data.startswith(b"m\\0\\0\\0\\1\\0\\0\\0\\4" + cells), data
 uneven = InsertBatch(relation_oid=1, new_rows=(("1",), (), ("1", None, "3")))
@@ -90,14 +90,15 @@ for message in (
     uneven,
     InsertBatch(relation_oid=1, new_rows=ROWS, xid=7),
 ):
-    data, in_stream = v5.encode(message), message.xid is not None
-    assert v5.pure_encode(message) == data
-    assert v5.decode(data, in_stream) == v5.pure_decode(data, in_stream) == message
+    data, in_stream = v_new.encode(message), message.xid is not None
+    assert v_new.pure_encode(message) == data
+    assert v_new.decode(data, in_stream) == v_new.pure_decode(data, in_stream) == message
     for end in range(len(data)):
-        assert error_of(v5.decode, data[:end], in_stream) == error_of(v5.pure_decode, data[:end], in_stream)
+        cut = data[:end]
+        assert error_of(v_new.decode, cut, in_stream) == error_of(v_new.pure_decode, cut, in_stream)
 claimed = b"m\\0\\0\\0\\1\\xff\\xff\\xff\\xff" + cells
 text = "new_rows[1].count at byte 25: 2 bytes of the number of columns are expected, 0 are left"
-for decode in (v5.decode, v5.pure_decode):
+for decode in (v_new.decode, v_new.pure_decode):
     assert error_of(decode, claimed)[1] == f"InsertBatch.{text}", error_of(decode, claimed)
 for rows, text in (
     (None, "new_rows: a tuple is expected, not None"),
@@ -105,7 +106,7 @@ for rows, text in (
     (((), 5), "new_rows[1]: a tuple of cells is expected, not the int 5"),
     ((((None,) * 65536),), "new_rows[0]: 65536 columns do not fit into Int16, the count before them"),
 ):
-    for encode in (v5.encode, v5.pure_encode):
+    for encode in (v_new.encode, v_new.pure_encode):
         found = error_of(encode, InsertBatch(relation_oid=1, new_rows=rows))[1]
         assert found == f"InsertBatch.{text}", found
 """,
@@ -113,7 +114,7 @@ for rows, text in (
 
 
 def count_of_16_bits(spec: SpecCopy) -> None:
-    spec.replace("count: new_rows, type: uint32", "count: new_rows, type: uint16")
+    spec.replace_last("count: new_rows, type: uint32", "count: new_rows, type: uint16")
 
 
 def test_a_count_of_16_bits_refuses_more_rows(tmp_path: Path) -> None:
@@ -121,8 +122,8 @@ def test_a_count_of_16_bits_refuses_more_rows(tmp_path: Path) -> None:
         generate(tmp_path, example, count_of_16_bits),
         """
 text = "InsertBatch.new_rows: 65536 do not fit into Int16, the count before it"
-assert error_of(v5.encode, InsertBatch(relation_oid=1, new_rows=((),) * 65536))[1] == text
-assert v5.decode(v5.encode(InsertBatch(relation_oid=1, new_rows=((),) * 65535))) == InsertBatch(
+assert error_of(v_new.encode, InsertBatch(relation_oid=1, new_rows=((),) * 65536))[1] == text
+assert v_new.decode(v_new.encode(InsertBatch(relation_oid=1, new_rows=((),) * 65535))) == InsertBatch(
     relation_oid=1, new_rows=((),) * 65535
 )
 """,
@@ -149,8 +150,8 @@ data["new_rows"][1] = "2"
 assert error_of(from_json, data)[1] == "InsertBatch.new_rows[1]: an array is expected, not '2'"
 data["new_rows"][1] = [{"wrong": 1}]
 assert "InsertBatch.new_rows[1][0]: one of " in error_of(from_json, data)[1]
-raw = v5.encode(MULTI)
-pieces = list(walk(_protocols.V5, raw, False, "off"))
+raw = v_new.encode(MULTI)
+pieces = list(walk(_protocols.VERSIONS[NEW], raw, False, "off"))
 assert [piece.start for piece in pieces] == [0, *(piece.end for piece in pieces[:-1])]
 assert pieces[-1].end == len(raw)
 values = {piece.path: piece.value for piece in pieces}
@@ -169,7 +170,7 @@ assert arrow.MESSAGES.field("new_rows").type.value_type == arrow.TUPLE_DATA
 assert spark.MESSAGES["new_rows"].dataType.elementType == spark.TUPLE_DATA
 """,
     )
-    page = (five / "reference/v5.md").read_text(encoding="utf-8")
+    page = (five / f"reference/v{NEW}.md").read_text(encoding="utf-8")
     assert "- Next, for each of new_rows, `TupleData`: The new rows." in page
 
 
@@ -202,7 +203,7 @@ def test_the_index_numbers_all_cells_consecutively(five: Path) -> None:
         + """
 seen = []
 for make in [PureIndex] + [KernelIndex] * (compiled.kernel is not None):
-    index = make(data, StreamDecoder(5))
+    index = make(data, StreamDecoder(NEW))
     assert sorted(index.errors) == [4, 5, 11]
     first, width, count = (numbers.tolist() for numbers in index.tuples_in("new_rows"))
     assert first == [-1, 0, -1, -1, -1, -1, 10, 10, -1, -1, 20, -1]
@@ -245,7 +246,8 @@ for _ in range(500):
         raw[draw.randrange(1, len(raw))] = draw.choice([0, 1, 2, 3, *b"nutb", 255, draw.randrange(256)])
     damaged.append(bytes(raw[: draw.choice([len(raw)] * 3 + [draw.randrange(1, len(raw))])]))
 data = pa.array([valid[0], *damaged], pa.binary())
-made = [make(data, StreamDecoder(5)) for make in [PureIndex] + [KernelIndex] * (compiled.kernel is not None)]
+kinds = [PureIndex] + [KernelIndex] * (compiled.kernel is not None)
+made = [make(data, StreamDecoder(NEW)) for make in kinds]
 seen = []
 for index in made:
     errors = {row: str(error) for row, error in index.errors.items()}
@@ -269,22 +271,22 @@ from pgoutput.columns import ColumnDecoder
 single = [Insert(relation_oid=1, new=row) for row in ROWS]
 update = Update(relation_oid=1, new=("1", "x"), key=("1", None))
 batches = [encoded([RELATION, *changes, update]) for changes in ([MULTI], single)]
-multi, one_by_one = (ColumnDecoder(5).decode(batch).relations[0] for batch in batches)
+multi, one_by_one = (ColumnDecoder(NEW).decode(batch).relations[0] for batch in batches)
 assert multi.new.rows.to_pylist() == [1, 1, 1, 1, 2]
 for part in ("new", "old", "key"):
     for method in ("kinds", "raw", "texts"):
         assert getattr(getattr(multi, part), method)() == getattr(getattr(one_by_one, part), method)()
 assert multi.new.values() == one_by_one.new.values()
-assert "new_rows" not in ColumnDecoder(5).decode(batches[0]).headers.schema.names
+assert "new_rows" not in ColumnDecoder(NEW).decode(batches[0]).headers.schema.names
 for rows, oid, text in (
     ((("1", "x"), ("1",)), 1, "new_rows[1] has 1 columns, but public.t has 2"),
     ((("1",), ("1",)), 1, "new_rows[0] has 1 columns, but public.t has 2"),
     ((("1",),), 3, "no Relation message has come for the OID 3"),
 ):
     wrong = encoded([RELATION, MULTI, InsertBatch(relation_oid=oid, new_rows=rows)])
-    found = error_of(ColumnDecoder(5).decode, wrong)[1]
+    found = error_of(ColumnDecoder(NEW).decode, wrong)[1]
     assert found == f"row 2: InsertBatch: {text}", found
-    assert ColumnDecoder(5).find_error(wrong)[0] == 2
+    assert ColumnDecoder(NEW).find_error(wrong)[0] == 2
 """,
     )
 
@@ -300,8 +302,8 @@ from pgoutput import views
 
 def recorded(folder, name, stream):
     path = Path(folder, f"{name}.jsonl")
-    lines = [encode_record("data", v5.encode(message)) for message in stream]
-    path.write_bytes(encode_header(Header(5, {"streaming": "on"})) + b"".join(lines))
+    lines = [encode_record("data", v_new.encode(message)) for message in stream]
+    path.write_bytes(encode_header(Header(NEW, {"streaming": "on"})) + b"".join(lines))
     record_capture_file(path, f"{folder}/{name}")
     return Recording(f"{folder}/{name}")
 
@@ -400,9 +402,9 @@ from pgoutput.views import UnorderedDecoder, build_stream_context, decoded_batch
 
 def decoded(messages):
     data = encoded(messages)
-    context = build_stream_context([((0,), data[0].as_py())], StreamDecoder(5))
+    context = build_stream_context([((0,), data[0].as_py())], StreamDecoder(NEW))
     keys = [pa.array(range(len(messages)))]
-    batch = UnorderedDecoder(context, StreamDecoder(5)).decode(keys, data)
+    batch = UnorderedDecoder(context, StreamDecoder(NEW)).decode(keys, data)
     return decoded_batch(batch)["changes"].to_pylist(), {row: str(one) for row, one in batch.errors.items()}
 
 
@@ -432,21 +434,21 @@ from pgoutput.stream import StreamDecoder, Tables, Transactions
 
 found = []
 for changes in (MULTIPLE, SINGLE, MULTIPLE[:-4], SINGLE[:-4], MULTIPLE[:-2], SINGLE[:-2]):
-    decoder, tables = StreamDecoder(5, streaming="on"), Tables()
+    decoder, tables = StreamDecoder(NEW, streaming="on"), Tables()
     transactions = Transactions(decoder)
     for message in in_transactions(changes):
-        transaction = transactions.feed(decoder.decode(v5.encode(message)))
+        transaction = transactions.feed(decoder.decode(v_new.encode(message)))
         if transaction is not None:
             tables.apply(transaction)
     found.append({oid: list(table) for oid, table in tables.items()})
-decoder = StreamDecoder(5)
+decoder = StreamDecoder(NEW)
 transactions = Transactions(decoder)
 wrong = [
     Begin(final_lsn=1, commit_time=2, xid=3),
     RELATION,
     InsertBatch(relation_oid=1, new_rows=(*ROWS, ("1",))),
 ]
-*first, last = [decoder.decode(v5.encode(message)) for message in wrong]
+*first, last = [decoder.decode(v_new.encode(message)) for message in wrong]
 assert [transactions.feed(message) for message in first] == [None, None]
 text = "InsertBatch: new_rows[4] has 1 columns, but public.t has 2"
 assert error_of(transactions.feed, last)[1] == text, error_of(transactions.feed, last)
@@ -618,10 +620,10 @@ expected = [
     Commit(commit_lsn=10, end_lsn=20, commit_time=30, flush_lsn=0),
     Commit(commit_lsn=11, end_lsn=21, commit_time=31, flush_lsn=0),
 ]
-assert encode_commits(*numbers, proto_version=5) == encoded(expected)
+assert encode_commits(*numbers, proto_version=NEW) == encoded(expected)
 old = encode_commits(*numbers)
 assert [len(one) for one in old.to_pylist()] == [26, 26]
-inserts = encode_inserts(1, [pa.array(["1", "2"])], proto_version=5)
+inserts = encode_inserts(1, [pa.array(["1", "2"])], proto_version=NEW)
 assert inserts == encoded([Insert(relation_oid=1, new=("1",)), Insert(relation_oid=1, new=("2",))])
 
 rows = pa.record_batch({"id": pa.array([1, 2]), "operation": ["Insert", "Delete"]})
@@ -632,7 +634,7 @@ with tempfile.TemporaryDirectory() as folder:
     path = write_partition(plan.folder, table, plan, 0, iter([rows]))
     with SegmentReader(path) as segment:
         (batch,) = segment.batches()
-        messages = [type(v5.decode(one)).__name__ for one in batch["data"].to_pylist()]
+        messages = [type(v_new.decode(one)).__name__ for one in batch["data"].to_pylist()]
         assert messages == ["Begin", "Relation", "Insert", "Delete", "Commit"], messages
 """,
     )
@@ -647,7 +649,7 @@ with tempfile.TemporaryDirectory() as folder:
 )
 def test_only_inserts_have_a_list_of_rows(role: str, field: str, text: str, run: Run, spec: SpecCopy) -> None:
     example(spec)
-    spec.replace("name: new_rows, list_of: TupleData", f"name: new_rows, {field}")
+    spec.replace_last("name: new_rows, list_of: TupleData", f"name: new_rows, {field}")
     if role == "update":
         spec.replace("role: insert\n    title: Insert Batch", "role: update\n    title: Insert Batch")
         spec.add("  InsertBatch:", OLD)

@@ -12,32 +12,35 @@ USES = {
     "scenario": """
         from pgoutput.messages import XLogData
         from pgoutput.synth import Scenario
-        from pgoutput import v4
 
         db = Scenario()
-        assert db.options.proto_version == 4
+        assert db.options.proto_version == LATEST_RELEASED
         table = db.table("public.t", id="int8 key")
         with db.transaction() as tx:
             tx.insert(table, id=1)
-        data = [one.data for one in db.stream() if isinstance(one, XLogData)]
-        assert [type(v4.decode(one)).__name__ for one in data] == ["Begin", "Relation", "Insert", "Commit"]
-        assert Scenario(proto_version=5).options.proto_version == 5
+        decode = CODECS[LATEST_RELEASED].decode
+        sent = [decode(one.data) for one in db.stream() if isinstance(one, XLogData)]
+        assert [type(one).__name__ for one in sent] == ["Begin", "Relation", "Insert", "Commit"]
+        assert Scenario(proto_version=NEW).options.proto_version == NEW
         """,
     "workload": """
         from pgoutput.synth.workload import Workload
 
-        assert Workload(transactions=1).options.proto_version == 4
+        assert Workload(transactions=1).options.proto_version == LATEST_RELEASED
         """,
     "columns": """
         import numpy as np
         import pyarrow as pa
-        from pgoutput import messages, v4
+        from pgoutput import messages
+        from pgoutput._build import fitted
         from pgoutput.columns import encode_commits, encode_inserts
 
         (commit,) = encode_commits(*(np.array([one]) for one in (1, 2, 3))).to_pylist()
-        assert v4.decode(commit) == messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3)
+        expected = fitted(messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3), LATEST_RELEASED)
+        assert CODECS[LATEST_RELEASED].decode(commit) == expected
         (insert,) = encode_inserts(7, [pa.array(["a"])]).to_pylist()
-        assert v4.decode(insert) == messages.Insert(relation_oid=7, new=("a",))
+        expected = fitted(messages.Insert(relation_oid=7, new=("a",)), LATEST_RELEASED)
+        assert CODECS[LATEST_RELEASED].decode(insert) == expected
         """,
     "JSON": """
         from pgoutput.errors import EncodeError
@@ -51,7 +54,7 @@ USES = {
             assert from_json(to_json(message)) == message
         try:
             from_json({"type": "Truncate", "options": 64, "relation_oids": []})
-        except EncodeError as error:  # in version 5 they are the bits of 0x07
+        except EncodeError as error:  # in version NEW they are the bits of 0x07
             assert str(error) == "Truncate.options: bits of 0x03 are expected, not 0x40", error
         else:
             raise AssertionError
@@ -74,7 +77,7 @@ USES = {
         from pgoutput.spark.write_plan import describe_table, plan_segments
 
         batch = pa.record_batch({"id": [1, 2]})
-        for given, expected in (({}, 4), ({"proto_version": "5"}, 5)):
+        for given, expected in (({}, LATEST_RELEASED), ({"proto_version": str(NEW)}, NEW)):
             table = describe_table({"table": "public.t"} | given, batch.schema)
             assert table.proto_version == expected
         table = describe_table({"table": "public.t"}, batch.schema)
@@ -84,7 +87,7 @@ USES = {
             write_partition(Path(folder, "recording"), table, plan, 0, iter([batch]))
             recording = Recording(f"{folder}/recording")
             (metadata,) = recording.metadata(recording.numbers)
-            assert metadata.source.proto_version == 4
+            assert metadata.source.proto_version == LATEST_RELEASED
         """,
     "check --rules": """
         from io import StringIO
@@ -95,10 +98,10 @@ USES = {
             show_rules(Console(file=StringIO()), json=json)
         """,
     "check": """
-        from pgoutput import messages as m, v4, v5
+        from pgoutput import messages as m
         from pgoutput.stream.check import CheckOptions, check
 
-        for codec, version, more in ((v4, 4, {}), (v5, 5, {"flush_lsn": 9})):
+        for codec, version, more in ((v_old, OLD, {}), (v_new, NEW, {"flush_lsn": 9})):
             sent = [
                 m.Begin(final_lsn=8, commit_time=0, xid=7),
                 m.Commit(commit_lsn=9, end_lsn=10, commit_time=0, **more),
@@ -112,29 +115,31 @@ USES = {
         from pgoutput.versions import CODECS
 
         options = strategies._valid_options({})
-        assert {one["proto_version"] for one in options} == CODECS.keys() - {5}
-        assert {one["proto_version"] for one in strategies._valid_options({"proto_version": 5})} == {5}
+        assert {one["proto_version"] for one in options} == {one for one in CODECS if one <= LATEST_RELEASED}
+        assert {one["proto_version"] for one in strategies._valid_options({"proto_version": NEW})} == {NEW}
         """,
     "recorder": """
         from pgoutput.errors import ReplicationError
         from pgoutput.recorder import RecorderOptions
 
-        assert RecorderOptions().negotiate(20)[0] == 4
-        assert RecorderOptions(proto_version=5).negotiate(20)[0] == 5
+        server = SERVERS[NEW]
+        assert RecorderOptions().negotiate(server)[0] == LATEST_RELEASED
+        assert RecorderOptions(proto_version=NEW).negotiate(server)[0] == NEW
         try:
-            RecorderOptions(proto_version=5).negotiate(18)
+            RecorderOptions(proto_version=NEW).negotiate(18)
         except ReplicationError as error:
-            assert "protocol version 5 needs PostgreSQL 20, the server is 18: ask for 4" in str(error)
+            expected = f"protocol version {NEW} needs PostgreSQL {server}, the server is 18: ask for 4"
+            assert expected in str(error)
         else:
             raise AssertionError
         """,
     "stand-in server": """
         from pgoutput.standin.replication.plugin_options import _check_proto_version
 
-        _check_proto_version(5, 20)
+        _check_proto_version(NEW, SERVERS[NEW])
         _check_proto_version(4, 18)
         try:
-            _check_proto_version(5, 18)
+            _check_proto_version(NEW, 18)
         except Exception as error:
             assert "server only supports protocol 4 or lower" in str(error), error
         else:
@@ -149,10 +154,10 @@ USES = {
             assert done.exit_code == 0, done.output
             return done.output
 
-        assert output("spec").startswith("Protocol version 4,")
-        assert output("spec", "--proto", "5").startswith("Protocol version 5,")
-        assert output("encode").startswith('{"proto_version":4')
-        assert output("encode", "--proto", "5").startswith('{"proto_version":5')
+        assert output("spec").startswith(f"Protocol version {LATEST_RELEASED},")
+        assert output("spec", "--proto", str(NEW)).startswith(f"Protocol version {NEW},")
+        assert output("encode").startswith(f'{{"proto_version":{LATEST_RELEASED}')
+        assert output("encode", "--proto", str(NEW)).startswith(f'{{"proto_version":{NEW}')
         """,
 }
 

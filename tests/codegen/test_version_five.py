@@ -6,22 +6,34 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.versions import CODECS
-from tests.codegen.derived import README, ROUND_TRIP, check_types, example, generate, run_python, six
+from tests.codegen.derived import (
+    LAST,
+    NEW,
+    OLD,
+    README,
+    ROUND_TRIP,
+    check_types,
+    example,
+    generate,
+    numbered,
+    run_python,
+    six,
+)
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
+from tests.versions import CAPTURED, OLDEST
 
 
 def test_diff_describes_the_new_version(run: Run, whole_spec: SpecCopy) -> None:
     example(whole_spec)
     words = README.split("from version 4 to version 5:\n\n```\n")[1].split("```")[0]
-    assert run("diff", "v4", "v5", "--spec", whole_spec.folder) == (0, words, "")
+    assert run("diff", f"v{OLD}", f"v{NEW}", "--spec", whole_spec.folder) == (0, words, "")
 
 
 def test_the_new_codec_decodes_and_encodes(five: Path) -> None:
     run_python(
         five,
         """
-        from pgoutput import messages, v5
+        from pgoutput import messages
         from pgoutput.stream import StreamDecoder
 
         commit = messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4)
@@ -38,33 +50,33 @@ def test_the_new_codec_decodes_and_encodes(five: Path) -> None:
             oid=1, namespace="", name="t", replica_identity=messages.ReplicaIdentity.ANY, columns=()
         )
         inside = messages.InsertBatch(relation_oid=1, new_rows=(), xid=7)
-        assert v5.encode(commit) == bytes.fromhex("43 00 %016x %016x %016x %016x" % (1, 2, 3, 4))
+        assert v_new.encode(commit) == bytes.fromhex("43 00 %016x %016x %016x %016x" % (1, 2, 3, 4))
         states = b"public\\0s\\0" + b"\\xff" * 8 + b"\\0t\\0" + (5).to_bytes(8)
-        assert v5.encode(counters) == b"J" + bytes.fromhex("%016x 0002" % 16) + states
-        assert v5.encode(rows) == b"m\\0\\0\\0\\1\\0\\0\\0\\2" + b"".join(
+        assert v_new.encode(counters) == b"J" + bytes.fromhex("%016x 0002" % 16) + states
+        assert v_new.encode(rows) == b"m\\0\\0\\0\\1\\0\\0\\0\\2" + b"".join(
             [b"\\0\\2t\\0\\0\\0\\1" b"1n", b"\\0\\2b\\0\\0\\0\\1" b"2t\\0\\0\\0\\1x"]
         )
-        assert v5.encode(truncate) == b"T\\0\\0\\0\\1\\5\\0\\0\\0\\1"
-        assert v5.encode(relation).endswith(b"t\\0a\\0\\0")
+        assert v_new.encode(truncate) == b"T\\0\\0\\0\\1\\5\\0\\0\\0\\1"
+        assert v_new.encode(relation).endswith(b"t\\0a\\0\\0")
         outside = (commit, counters, rows, truncate, relation)
         for message in outside:
-            assert v5.decode(v5.encode(message)) == message
-        assert v5.decode(v5.encode(inside), in_stream=True) == inside
+            assert v_new.decode(v_new.encode(message)) == message
+        assert v_new.decode(v_new.encode(inside), in_stream=True) == inside
 
-        decoder = StreamDecoder(5, streaming="parallel")
+        decoder = StreamDecoder(NEW, streaming="parallel")
         for message in (
             *outside,
             messages.StreamStart(xid=7, first_stream_segment=True),
             inside,
             messages.StreamStop(),
         ):
-            assert decoder.decode(v5.encode(message)) == message
+            assert decoder.decode(v_new.encode(message)) == message
         """,
     )
 
 
 def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -> None:
-    """JSON, columns, recordings and views support version 5 without code changes, and still version 4."""
+    """JSON, columns, recordings and views support the new version without code changes, and still others."""
     run_python(
         five,
         """
@@ -72,7 +84,7 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
         import tempfile
         from pathlib import Path
         import pyarrow as pa
-        from pgoutput import messages, v4, v5
+        from pgoutput import messages
         from pgoutput.capturefile import CaptureFile, Header, encode_header, encode_record
         from pgoutput.cli.encoding import to_capture_file
         from pgoutput.columns import ColumnDecoder
@@ -102,13 +114,13 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
             messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
             messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4),
         )
-        for version, codec, last in zip((4, 5), (v4, v5), commits):
+        for version, codec, last in zip((OLD, NEW), (v_old, v_new), commits):
             begin = messages.Begin(final_lsn=1, commit_time=3, xid=7)
             stream = [
                 begin,
                 relation,
                 messages.Insert(relation_oid=1, new=("5",)),
-                *new[: 3 * (version - 4)],
+                *(new if version == NEW else []),
                 last,
             ]
             decoder = StreamDecoder(version)
@@ -117,7 +129,7 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
                 transaction = transactions.feed(decoder.decode(codec.encode(message)))
             assert [change.message for change in transaction.changes] == stream[2:-1]
             tables.apply(transaction)
-            assert [*map(tuple, map(dict.values, tables[1]))] == ([] if version == 5 else [("5",)])
+            assert [*map(tuple, map(dict.values, tables[1]))] == ([] if version == NEW else [("5",)])
             assert [from_json(json.loads(json.dumps(to_json(m)))) for m in stream] == stream
             sent = pa.array([codec.encode(message) for message in stream], pa.binary())
             headers = ColumnDecoder(version).decode(sent).headers
@@ -134,8 +146,8 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
                 (task,) = plan_changes(recording, recording.numbers)
                 with SegmentReader(task.place) as segment:
                     (rows,) = read(segment, ChangesView(segment, task, lambda shape: True))
-                    after = [[("id", text)] for text in ("567" if version == 5 else "5")]
-                    assert rows["after"].to_pylist() == after + [None] * (version - 4)
+                    after = [[("id", text)] for text in ("567" if version == NEW else "5")]
+                    assert rows["after"].to_pylist() == after + [None] * (version == NEW)
                 with SegmentReader(task.place) as segment:
                     (rows,) = read(segment, MessagesView(segment))
                     assert rows["type"].to_pylist() == [type(message).__name__ for message in stream]
@@ -152,7 +164,7 @@ def test_errors_of_version_4_name_the_new_version(five: Path) -> None:
     run_python(
         five,
         """
-        from pgoutput import messages, v4, v5
+        from pgoutput import messages
         from pgoutput.errors import DecodeError, EncodeError
 
 
@@ -169,21 +181,22 @@ def test_errors_of_version_4_name_the_new_version(five: Path) -> None:
         relation = messages.Relation(
             oid=1, namespace="", name="t", replica_identity=messages.ReplicaIdentity.ANY, columns=()
         )
-        assert v4.decode(
-            v4.encode(messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3))
+        assert v_old.decode(
+            v_old.encode(messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3))
         ) == messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3)
-        expected = "Commit.flush_lsn: protocol version 4 has no such field"
-        assert error(v4.encode, commit).startswith(expected), error(v4.encode, commit)
-        expected = "protocol version 4 has no message Counters: it came with version 5"
-        assert error(v4.encode, counters) == expected, error(v4.encode, counters)
-        expected = "protocol version 4 has no Counters (tag 'J'): it came with version 5"
-        assert error(v4.decode, v5.encode(counters)) == expected, error(v4.decode, v5.encode(counters))
+        expected = f"Commit.flush_lsn: protocol version {OLD} has no such field"
+        assert error(v_old.encode, commit).startswith(expected), error(v_old.encode, commit)
+        expected = f"protocol version {OLD} has no message Counters: it came with version {NEW}"
+        assert error(v_old.encode, counters) == expected, error(v_old.encode, counters)
+        expected = f"protocol version {OLD} has no Counters (tag 'J'): it came with version {NEW}"
+        found = error(v_old.decode, v_new.encode(counters))
+        assert found == expected, found
         for where, message in (("Truncate.options", truncate), ("Relation.replica_identity", relation)):
-            assert error(v4.encode, message).startswith(where), error(v4.encode, message)
-            assert "came with version 5" in error(v4.decode, v5.encode(message))
-        assert "8 more bytes follow" in error(v4.decode, v5.encode(commit))
+            assert error(v_old.encode, message).startswith(where), error(v_old.encode, message)
+            assert f"came with version {NEW}" in error(v_old.decode, v_new.encode(message))
+        assert "8 more bytes follow" in error(v_old.decode, v_new.encode(commit))
         expected = "Commit.flush_lsn: an int is expected, not None"
-        assert error(v5.encode, messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3)) == expected
+        assert error(v_new.encode, messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3)) == expected
         """,
     )
 
@@ -205,27 +218,27 @@ def test_schemas_protocol_tables_and_reference_have_the_new_version(five: Path) 
         assert arrow.MESSAGES.field("new_rows").type.value_type == arrow.TUPLE_DATA
         assert spark.MESSAGES["flush_lsn"].dataType.typeName() == "long"
         assert spark.BY_MESSAGE["Counters"].names == ["xid", "lsn", "counters", "_rescued_data"]
-        assert {"InsertBatch", "Counters"} <= _protocols.VERSIONS[5].by_name.keys()
-        assert not {"InsertBatch", "Counters"} & _protocols.VERSIONS[4].by_name.keys()
+        assert {"InsertBatch", "Counters"} <= _protocols.VERSIONS[NEW].by_name.keys()
+        assert not {"InsertBatch", "Counters"} & _protocols.VERSIONS[OLD].by_name.keys()
         ticket = catalog.BY_NAME["ticket"]
         assert values.to_python(b"\\xff" * 8, ticket.oid) == 2**64 - 1
         assert values.to_arrow(["7", None], ticket.oid)[0].to_pylist() == [7, None]
-        assert (versions.LATEST, versions.LATEST_RELEASED) == (5, 4)
+        assert versions.LATEST == NEW > versions.LATEST_RELEASED
         """,
     )
-    page = (five / "reference/v5.md").read_text(encoding="utf-8")
+    page = (five / f"reference/v{NEW}.md").read_text(encoding="utf-8")
     assert "## Counters" in page
     assert "Insert Batch,<br/>" in page
     assert "`Int64 (XLogRecPtr)` **flush_lsn**: The end of what the server has flushed." in page
-    for version in CODECS:
+    for version in CAPTURED:
         name = f"reference/v{version}.md"
         assert (five / name).read_bytes() == (ROOT / "generated" / name).read_bytes()
     assert "| `ticket` |" in (five / "reference/types.md").read_text(encoding="utf-8")
-    assert "## 4 to 5" in (five / "reference/changes.md").read_text(encoding="utf-8")
+    assert f"## {NEW - 1} to {NEW}" in (five / "reference/changes.md").read_text(encoding="utf-8")
 
 
 def test_codecs_of_earlier_versions_do_not_change(five: Path) -> None:
-    for name in (*(f"v{version}" for version in CODECS), "envelope"):
+    for name in (*(f"v{version}" for version in CAPTURED), "envelope"):
         old, new = ((folder / f"pgoutput/{name}.py").read_text() for folder in (ROOT / "generated", five))
         # Earlier codecs only refuse the new field.
         assert new.replace("    if message.flush_lsn is not None:\n        raise ValueError\n", "") == old
@@ -242,16 +255,16 @@ PAIRS = """\
 """
 
 NEW_FIELDS_OF_ORIGIN = """\
-      - {name: node, type: string, versions: 6+, doc: Text.}
-      - {name: mood, type: Mood, versions: 6+, when: in_stream, doc: An enum under a condition.}
-      - {name: mark, type: Mark, versions: 6+, doc: Flags.}
-      - {name: best, type: bool, versions: 6+, doc: A bool.}
-      - {count: parents, type: uint8, versions: 6+, doc: Their number.}
-      - {name: parents, list_of: oid, versions: 6+, means: none, because: X., doc: A list.}
+      - {name: node, type: string, versions: 5+, doc: Text.}
+      - {name: mood, type: Mood, versions: 5+, when: in_stream, doc: An enum under a condition.}
+      - {name: mark, type: Mark, versions: 5+, doc: Flags.}
+      - {name: best, type: bool, versions: 5+, doc: A bool.}
+      - {count: parents, type: uint8, versions: 5+, doc: Their number.}
+      - {name: parents, list_of: oid, versions: 5+, means: none, because: X., doc: A list.}
       - name: wide
         type: WideData
         tag: "W"
-        versions: 6+
+        versions: 5+
         when: in_stream
         means: none
         because: Nothing reads it.
@@ -261,17 +274,17 @@ NEW_FIELDS_OF_ORIGIN = """\
 
 @pytest.fixture(scope="module")
 def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder generated from a spec with fields of every kind, and a field and a message removed in 5."""
+    """The folder generated from a spec with fields of every kind, whose last version drops two things."""
     return generate(tmp_path_factory.mktemp("every_kind"), six, drop_and_add)
 
 
 def drop_and_add(spec: SpecCopy) -> None:
     """Remove a message and a field in the newest version, and add fields of more kinds to messages."""
-    spec.add("  Origin:", NEW_FIELDS_OF_ORIGIN)
+    spec.add("  Origin:", numbered(NEW_FIELDS_OF_ORIGIN, LAST))
     spec.add("  HotStandbyFeedback:", PAIRS, "replication.yaml")
-    spec.replace("{name: origin_lsn, type: lsn,", "{name: origin_lsn, type: lsn, versions: 1-5,")
+    spec.replace("{name: origin_lsn, type: lsn,", f"{{name: origin_lsn, type: lsn, versions: {OLDEST}-{NEW},")
     spec.replace(
-        "title: Rollback Prepared\n    versions: 3+\n", "title: Rollback Prepared\n    versions: 3-5\n"
+        "title: Rollback Prepared\n    versions: 3+\n", f"title: Rollback Prepared\n    versions: 3-{NEW}\n"
     )
     spec.write("{}", "released.json")
 
@@ -321,27 +334,27 @@ def test_a_version_can_drop_fields_and_messages(every_kind: Path) -> None:
         every_kind,
         """
         import msgspec
-        from pgoutput import _protocols, messages, v5, v6
+        from pgoutput import _protocols, messages
         from pgoutput._build import build, fitted
         from pgoutput.errors import EncodeError
 
         old = messages.Origin(name="o", origin_lsn=3)
-        new = fitted(old, 6)
+        new = fitted(old, LAST)
         both = msgspec.structs.replace(new, origin_lsn=3)
         assert new.origin_lsn is None
-        assert v5.decode(v5.encode(old)) == old
-        assert v6.decode(v6.encode(new)) == new
-        assert "RollbackPrepared" not in _protocols.VERSIONS[6].by_name
-        assert build("origin", 6, lsn=3, name="o") == fitted(old, 6) == new
-        assert build("origin", 5, lsn=3, name="o") == fitted(old, 5) == old
+        assert v_new.decode(v_new.encode(old)) == old
+        assert v_last.decode(v_last.encode(new)) == new
+        assert "RollbackPrepared" not in _protocols.VERSIONS[LAST].by_name
+        assert build("origin", LAST, lsn=3, name="o") == fitted(old, LAST) == new
+        assert build("origin", NEW, lsn=3, name="o") == fitted(old, NEW) == old
         gone = messages.RollbackPrepared(
             prepare_end_lsn=1, rollback_end_lsn=2, prepare_time=3, rollback_time=4, xid=5, gid="gid"
         )
-        assert v5.decode(v5.encode(gone)) == gone
+        assert v_new.decode(v_new.encode(gone)) == gone
         for codec, message, text in (
-            (v6, both, "Origin.origin_lsn: protocol version 6 has no such field"),
-            (v5, messages.Origin(name="o"), "Origin.origin_lsn: an int is expected, not None"),
-            (v6, gone, "protocol version 6 has no message RollbackPrepared"),
+            (v_last, both, f"Origin.origin_lsn: protocol version {LAST} has no such field"),
+            (v_new, messages.Origin(name="o"), "Origin.origin_lsn: an int is expected, not None"),
+            (v_last, gone, f"protocol version {LAST} has no message RollbackPrepared"),
         ):
             try:
                 codec.encode(message)
@@ -357,7 +370,7 @@ def test_a_field_in_a_struct_is_refused_by_older_versions(every_kind: Path) -> N
     run_python(
         every_kind,
         """
-        from pgoutput import messages, v5, v6
+        from pgoutput import messages
         from pgoutput.errors import EncodeError
 
 
@@ -377,11 +390,11 @@ def test_a_field_in_a_struct_is_refused_by_older_versions(every_kind: Path) -> N
 
         new = relation("C", messages.ReplicaIdentity.FULL)
 
-        assert v6.decode(v6.encode(new)) == new
-        assert v5.decode(v5.encode(relation())) == relation()
+        assert v_last.decode(v_last.encode(new)) == new
+        assert v_new.decode(v_new.encode(relation())) == relation()
         for codec, message, text in (
-            (v5, relation("C"), "Relation.columns[0].collation: protocol version 5 has no"),
-            (v6, relation(kind=new.kind), "Relation.columns[0].collation: a str is expected, not None"),
+            (v_new, relation("C"), f"Relation.columns[0].collation: protocol version {NEW} has no"),
+            (v_last, relation(kind=new.kind), "Relation.columns[0].collation: a str is expected, not None"),
         ):
             try:
                 codec.encode(message)

@@ -20,11 +20,12 @@ def test_the_kernel_supports_the_new_version(tmp_path: Path, monkeypatch: pytest
     run_python(
         out,
         """
-        from pgoutput import compiled, v4, v5
+        from pgoutput import compiled
         from pgoutput.errors import DecodeError, EncodeError
         from pgoutput.messages import Commit, InsertBatch, Counters, CounterState, Truncate, TruncateOption
 
-        assert (v5.decode, v5.encode) == (compiled.kernel.decode_v5, compiled.kernel.encode_v5)
+        functions = vars(compiled.kernel)
+        assert (v_new.decode, v_new.encode) == (functions[f"decode_v{NEW}"], functions[f"encode_v{NEW}"])
         commit = Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4)
         truncate = Truncate(options=TruncateOption.ONLY, relation_oids=(1,))
         counters = Counters(
@@ -42,22 +43,22 @@ def test_the_kernel_supports_the_new_version(tmp_path: Path, monkeypatch: pytest
             InsertBatch(relation_oid=1, new_rows=rows),
             InsertBatch(relation_oid=1, new_rows=rows, xid=7),
         ):
-            data = v5.encode(message)
+            data = v_new.encode(message)
             in_stream = getattr(message, "xid", None) is not None
-            assert v5.pure_encode(message) == data
-            assert v5.pure_decode(data, in_stream) == v5.decode(data, in_stream) == message
+            assert v_new.pure_encode(message) == data
+            assert v_new.pure_decode(data, in_stream) == v_new.decode(data, in_stream) == message
             for wrong in (data[:-1], data + b"x"):
                 errors = []
-                for decode in (v5.decode, v5.pure_decode):
+                for decode in (v_new.decode, v_new.pure_decode):
                     try:
                         decode(wrong, in_stream)
                     except DecodeError as error:
                         errors.append((str(error), vars(error)))
                 assert len(errors) == 2 and errors[0] == errors[1]
         for codec, message in (
-            (v4, commit),
-            (v4, truncate),
-            (v5, Commit(commit_lsn=1, end_lsn=2, commit_time=3)),
+            (v_old, commit),
+            (v_old, truncate),
+            (v_new, Commit(commit_lsn=1, end_lsn=2, commit_time=3)),
         ):
             errors = []
             for encode in (codec.encode, codec.pure_encode):

@@ -28,7 +28,7 @@ def release(spec: SpecCopy) -> None:
 
 SCENARIO = """
 import msgspec
-from pgoutput import messages as m, v6
+from pgoutput import messages as m
 from pgoutput.messages import XLogData
 from pgoutput.synth import Scenario
 
@@ -71,7 +71,7 @@ def data_of(db):
 
 
 def as_version_four(message):
-    '''Return the message without the fields of version 6, whose values must be neutral.'''
+    '''Return the message without the fields of the last version, whose values must be neutral.'''
     if isinstance(message, m.Commit):
         assert message.flush_lsn == 0
         return msgspec.structs.replace(message, flush_lsn=None)
@@ -93,10 +93,10 @@ def test_a_scenario_has_neutral_values_in_new_fields(derived: Path) -> None:
         SCENARIO
         + """
 for options in ({}, OPTIONS, OPTIONS | {"streaming": "on", "binary": True}):
-    old, new = scenario(4, **options), scenario(6, **options)
+    old, new = scenario(OLD, **options), scenario(LAST, **options)
     assert list(map(as_version_four, new.messages())) == list(old.messages())
     assert [type(message) for message in new.messages()] == [type(message) for message in old.messages()]
-names = {type(message).__name__ for message in scenario(6, **OPTIONS).messages()}
+names = {type(message).__name__ for message in scenario(LAST, **OPTIONS).messages()}
 expected = {"StreamAbort", "StreamPrepare", "CommitPrepared", "RollbackPrepared", "Origin", "Type"}
 assert names >= expected, names
 """,
@@ -111,7 +111,7 @@ def test_check_accepts_a_scenario_and_finds_every_certain_fault(derived: Path) -
 from pgoutput.stream.check import check
 from pgoutput.testing import FAULTS, Stream
 
-stream = Stream.of(scenario(6, **OPTIONS))
+stream = Stream.of(scenario(LAST, **OPTIONS))
 assert list(check(stream.messages, stream.options)) == []
 possible = set()
 for fault in FAULTS:
@@ -133,16 +133,16 @@ def test_check_reports_new_messages_that_break_a_rule(derived: Path) -> None:
         + """
 from pgoutput.stream.check import CheckOptions, check
 
-data = data_of(scenario(6))
+data = data_of(scenario(LAST))
 tags = [one[:1] for one in data]
 inside = tags.index(b"I")
-oid = v6.decode(data[inside]).relation_oid
+oid = v_last.decode(data[inside]).relation_oid
 rows = (("8", "x", None), ("9", "y", None))
 
 
 def found(index, *added):
-    changed = [*data[:index], *map(v6.encode, added), *data[index:]]
-    return [(one.rule, one.field, one.message) for one in check(changed, CheckOptions(proto_version=6))]
+    changed = [*data[:index], *map(v_last.encode, added), *data[index:]]
+    return [(one.rule, one.field, one.message) for one in check(changed, CheckOptions(proto_version=LAST))]
 
 
 group = m.Counters(lsn=1, counters=(m.CounterState(namespace="public", name="s", last_value=5),))
@@ -171,12 +171,12 @@ def test_random_scenarios_and_broken_streams_can_name_the_version(derived: Path)
         )
 
         @quick
-        @given(streams(proto_version=6))
+        @given(streams(proto_version=LAST))
         def legal(stream):
             assert list(check(stream.messages, stream.options)) == []
 
         @quick
-        @given(broken_streams(proto_version=6))
+        @given(broken_streams(proto_version=LAST))
         def illegal(corruption):
             stream = corruption.stream
             assert not corruption.certain or list(check(stream.messages, stream.options))
@@ -200,7 +200,7 @@ from pgoutput.standin import RecordedSource, StandIn
 from pgoutput.synth.export import write_capture_file, write_recording
 
 folder = Path({str(tmp_path)!r})
-db = scenario(6, **OPTIONS)
+db = scenario(LAST, **OPTIONS)
 sent = data_of(db)
 
 
@@ -210,7 +210,7 @@ def stored(path):
 
 
 def record(source, name, **options):
-    options = RecorderOptions(**{{"proto_version": 6, "streaming": "parallel", "two_phase": True,
+    options = RecorderOptions(**{{"proto_version": LAST, "streaming": "parallel", "two_phase": True,
                                  "messages": True}} | options)
     with StandIn(source) as server:
         recorder = Recorder(server.dsn, "slot", ["synth"], folder / name, options=options, create_slot=True)
@@ -223,13 +223,13 @@ write_capture_file(db, folder / "capture.jsonl")
 write_recording(db, folder / "written", segment_bytes=500)
 for name in ("capture.jsonl", "written", "scenario"):
     assert record(RecordedSource(folder / name), f"of {{name}}") == sent, name
-    older = record(RecordedSource(folder / name), f"older {{name}}", proto_version=4)
+    older = record(RecordedSource(folder / name), f"older {{name}}", proto_version=OLD)
     assert older != sent, name
     assert [data[:1] for data in older] == [data[:1] for data in sent], name
 try:
-    record(scenario(4, **OPTIONS), "too new")
+    record(scenario(OLD, **OPTIONS), "too new")
 except ReplicationError as error:
-    assert "protocol version 6 needs PostgreSQL 21, the server is 18" in str(error), error
+    assert f"protocol version {{LAST}} needs PostgreSQL {{15 + LAST}}, the server is 18" in str(error), error
 else:
     raise AssertionError
 """,
@@ -243,7 +243,6 @@ def test_a_workload_is_legal_and_recorded_in_whole_transactions(derived: Path, t
 import io
 from pathlib import Path
 import pyarrow as pa
-from pgoutput import v4, v6
 from pgoutput.recording import RecordingReader, SegmentWriter, SessionStart, batch_tracker, read_metadata
 from pgoutput.recording import list_segments
 from pgoutput.recording.stream_state import StreamState
@@ -254,7 +253,7 @@ from pgoutput.capturefile import CaptureFile
 folder = Path({str(tmp_path)!r})
 for streaming in ("off", "parallel"):
     data = {{}}
-    for version in (4, 6):
+    for version in (OLD, LAST):
         workload = Workload(
             transactions=300, large=0.02, large_changes=150, tables=3, proto_version=version,
             streaming=streaming, changes=Range(1, 5),
@@ -268,11 +267,11 @@ for streaming in ("off", "parallel"):
         write_recording(workload, folder / f"{{streaming}}{{version}}", lambda *done: None)
         with RecordingReader(folder / f"{{streaming}}{{version}}") as recording:
             assert [one.data for one in recording.records() if one.number is not None] == data[version]
-    assert len(data[4]) == len(data[6])
-    assert all(new.startswith(old) or new[:1] == b"R" for old, new in zip(data[4], data[6]))
+    assert len(data[OLD]) == len(data[LAST])
+    assert all(new.startswith(old) or new[:1] == b"R" for old, new in zip(data[OLD], data[LAST]))
 
 # Whole transactions give the same metadata as messages one by one.
-batch = pa.array(data[6], pa.binary())
+batch = pa.array(data[LAST], pa.binary())
 lsns, times = pa.array([0] * len(batch)), pa.array([0] * len(batch), pa.timestamp("us", "UTC"))
 metadata, calls, feed_whole = [], [], StreamState.feed_whole
 
@@ -317,7 +316,7 @@ from pgoutput.recording import Directory, RecordingReader, Source, read_metadata
 
 source = Source(
     recording="r", system_identifier="", server_version="20.0", database="d", slot="s",
-    publications=("p",), proto_version=6,
+    publications=("p",), proto_version=LAST,
 )
 column = m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=20_000, type_modifier=-1)
 identity = m.ReplicaIdentity.DEFAULT
@@ -325,7 +324,7 @@ relation = m.Relation(oid=7, namespace="public", name="t", replica_identity=iden
 mood = m.Type(oid=20_000, namespace="public", name="mood")
 table = PublishedTable(relation, (mood,), (), True, "", "public.t", "id", (), None)
 segment = SnapshotSegment(Directory(Path({str(tmp_path)!r})), 1, source, 100, 5, table, 1 << 20)
-rows = encode_inserts(7, [pa.array(["a", "b"])], proto_version=6)
+rows = encode_inserts(7, [pa.array(["a", "b"])], proto_version=LAST)
 assert segment.add(rows) == 2
 segment.finish()
 (path,) = Path({str(tmp_path)!r}).iterdir()
@@ -353,7 +352,7 @@ def test_the_rules_hold_for_the_version_once_it_is_released(tmp_path: Path) -> N
         from pgoutput.synth import Scenario
         from pgoutput.versions import LATEST_RELEASED
 
-        assert CheckOptions().proto_version == Scenario().options.proto_version == LATEST_RELEASED == 6
+        assert CheckOptions().proto_version == Scenario().options.proto_version == LATEST_RELEASED == LAST
         for rule in RULES:
             assert list(check(rule.legal, rule.options)) == [], rule.name
             assert [one.rule for one in check(rule.illegal, rule.options)] == [rule.name]
@@ -530,11 +529,11 @@ def test_vectors_have_the_messages_of_a_version_once_it_is_released(tmp_path: Pa
             assert [to_json(decoder.decode(bytes.fromhex(one))) for one in vector.messages] == vector.expected
         names = {one.id for one in (*legal, *illegal_vectors())}
         for name in (
-            "v5/off/InsertBatch/new_rows=text-64k",
-            "v5/on/block/InsertBatch/usual",
-            "v5/off/Counters/counters=none",
-            "v5/off/bad/InsertBatch/usual/new_rows.count=00000002",
-            "v4/off/bad/InsertBatch/version",
+            f"v{NEW}/off/InsertBatch/new_rows=text-64k",
+            f"v{NEW}/on/block/InsertBatch/usual",
+            f"v{NEW}/off/Counters/counters=none",
+            f"v{NEW}/off/bad/InsertBatch/usual/new_rows.count=00000002",
+            f"v{OLD}/off/bad/InsertBatch/version",
         ):
             assert name in names, name
         """,

@@ -48,7 +48,7 @@ def test_removing_the_oldest_version_needs_two_steps(run: Run, spec: SpecCopy, t
     assert run("--check", *arguments) == (0, "", "")
 
     result = run("remove", label, *arguments)
-    known = ", ".join(f"v{number}" for number in ALL if number != OLDEST)
+    known = ", ".join(label for label in lock if label.startswith("v"))
     error = f"{spec.folder}/released.json:1: unknown version `{label}`; the versions are {known}"
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith(error)
@@ -88,11 +88,12 @@ def test_codecs_of_other_versions_decode_and_encode(later: Path) -> None:
         f"""
         from pgoutput import messages
         from pgoutput.stream import StreamDecoder
-        from pgoutput.versions import CODECS, LATEST_RELEASED
+        from pgoutput.versions import CODECS
 
         assert [*CODECS] == [*range({OLDEST + 1}, {NEWEST + 3})]
-        assert (LATEST_RELEASED, NEW) == ({NEWEST}, {NEWEST + 1})
         for number, codec in CODECS.items():
+            if OLD < number < NEW:
+                continue  # whose messages the tests do not know
             commit = (
                 messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4)
                 if number >= NEW
@@ -114,7 +115,7 @@ def test_texts_name_only_versions_of_the_spec(later: Path) -> None:
     assert f"Tag `B`; protocol version {OLDEST + 1}+;" in page
     assert f"Since protocol version {OLDEST + 1}" not in page
     for path in sorted(later.rglob("*.md")):
-        assert f"{OLDEST}+ |" not in path.read_text(encoding="utf-8"), path
+        assert f"| {OLDEST}+ |" not in path.read_text(encoding="utf-8"), path
 
 
 def test_code_of_other_versions_is_typed(later: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgoutput import compiled
+from pgoutput import compiled, v4
 from pgoutput import messages as m
 from pgoutput.columns import (
     Cells,
@@ -28,7 +28,6 @@ from pgoutput.columns import (
 from pgoutput.columns import cells as cells_module
 from pgoutput.errors import EncodeError
 from tests.columns.without_kernel import outcome, pure
-from tests.versions import v4
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=compiled.HOW)
 

@@ -19,7 +19,7 @@ from pgoutput.columns import (
     encode_xlog_data,
 )
 from pgoutput.errors import EncodeError
-from tests.versions import PLAIN
+from tests.versions import OLDEST, PLAIN
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
@@ -32,9 +32,13 @@ XID = st.integers(0, (1 << 32) - 1)
 def test_begins_and_commits_equal_those_of_the_codec(rows: list[tuple[int, int, int, int]]) -> None:
     lsns, ends, times, xids = (np.array([row[i] for row in rows], np.int64) for i in range(4))
     begins = [m.Begin(final_lsn=lsn, commit_time=time, xid=xid) for lsn, _, time, xid in rows]
-    assert encode_begins(lsns, times, xids).to_pylist() == list(map(PLAIN.encode, begins))
+    assert encode_begins(lsns, times, xids, proto_version=OLDEST).to_pylist() == list(
+        map(PLAIN.encode, begins)
+    )
     commits = [m.Commit(commit_lsn=lsn, end_lsn=end, commit_time=time) for lsn, end, time, _ in rows]
-    assert encode_commits(lsns, ends, times).to_pylist() == list(map(PLAIN.encode, commits))
+    assert encode_commits(lsns, ends, times, proto_version=OLDEST).to_pylist() == list(
+        map(PLAIN.encode, commits)
+    )
 
 
 @given(rows=st.lists(st.tuples(LSN, TIME, st.binary(max_size=9)), max_size=4))

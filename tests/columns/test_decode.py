@@ -14,6 +14,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from pgoutput import messages as m
+from pgoutput import v4
 from pgoutput.columns import HEADERS, ColumnDecoder, DecodedBatch, Tuples
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.jsonlines import to_json
@@ -25,7 +26,6 @@ from pgoutput.values import base_types, to_arrow, to_text
 from pgoutput.wire import UNCHANGED, shown_text, to_datetime
 from tests.codec import corpus, fuzz
 from tests.effort import examples, mostly_nightly
-from tests.versions import v4
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 

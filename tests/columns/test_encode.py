@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgoutput import messages as m
+from pgoutput import v4
 from pgoutput.columns import encode_cells, encode_deletes, encode_inserts, encode_updates
 from pgoutput.errors import EncodeError
 from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.wire import UNCHANGED
 from tests.codec import corpus
-from tests.versions import PLAIN, v4
+from tests.versions import PLAIN
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgoutput import _protocols, catalog, compiled
+from pgoutput import _protocols, catalog, compiled, v2
 from pgoutput import messages as m
 from pgoutput._arrays import Numbers
 from pgoutput._index import KernelIndex, MessageIndex, PureIndex, read_column, read_texts
@@ -25,7 +25,7 @@ from tests.codec import corpus, fuzz
 from tests.columns.unusual_cells import UNUSUAL_CELLS
 from tests.effort import examples
 from tests.values import binary_samples, text_samples
-from tests.versions import PLAIN, v2
+from tests.versions import OLDEST, PLAIN
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 
@@ -307,7 +307,7 @@ def test_messages_changed_after_indexing_are_refused(length: int) -> None:
     message = PLAIN.encode(m.Insert(relation_oid=1, new=("a" * 20,)))
     shared = bytearray(message)
     buffers = [None, pa.py_buffer(np.array([0, len(message)], np.int32)), pa.py_buffer(shared)]
-    index = KernelIndex(pa.Array.from_buffers(pa.binary(), 1, buffers), StreamDecoder(1))
+    index = KernelIndex(pa.Array.from_buffers(pa.binary(), 1, buffers), StreamDecoder(OLDEST))
     shared[-24:-20] = length.to_bytes(4)  # the length in front of the cell
     for read in (
         index.texts,

@@ -17,15 +17,16 @@ import pytest
 from deltalake import DeltaTable
 
 from docs.hooks import OTHER_PAGES, metrics_table, options_table, parameters, public_modules
-from pgoutput import PgoutputError, errors, messages
+from pgoutput import PgoutputError, errors, messages, v4
 from pgoutput.capturefile import CaptureFile
 from pgoutput.cli.metrics import RECORDER, REPLICA
 from pgoutput.standin import Faults
+from pgoutput.versions import CODECS
 from pgoutput.views import BATCHES, CHANGES, MESSAGES, SCHEMA
 from pgoutput.wire import format_lsn
 from tests.conftest import Run
 from tests.server import Server
-from tests.versions import v4
+from tests.versions import OLDEST
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
@@ -147,7 +148,7 @@ def test_spark_in_the_readme_and_its_page(
     assert names["spark"].read.parquet(str(tmp_path / "decoded")).where("operation = 'Insert'").count() == 274
     assert "[43 00 00" in shown
     schema = names["raw"].select(
-        names["from_pgoutput"]("value", proto_version=1, message="Insert").alias("i")
+        names["from_pgoutput"]("value", proto_version=OLDEST, message="Insert").alias("i")
     )
     schema.select("i.*").drop("_corrupt_record").printSchema()
     assert capfd.readouterr().out.strip() in (DOCS / "howto/pyspark.md").read_text()
@@ -444,7 +445,9 @@ def test_the_type_page_shows_the_spec() -> None:
 
 
 def test_the_site_has_every_public_module() -> None:
-    assert {"pgoutput", "pgoutput.v1", "pgoutput.v4", "pgoutput.stream.check"} <= set(public_modules())
+    assert {"pgoutput", *(f"pgoutput.v{version}" for version in CODECS), "pgoutput.stream.check"} <= set(
+        public_modules()
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -175,7 +175,7 @@ def test_packets_from_the_middle_of_a_connection() -> None:
 
 def test_missing_packets_lose_only_the_messages_in_them() -> None:
     header, records = read(WALSENDER[0])
-    packets = session(records, "proto_version '1'", 10_000_000)
+    packets = session(records, f"proto_version '{OLDEST}'", 10_000_000)
     lost = len(packets) // 2
     while packets[lost][0]:
         lost += 1

@@ -22,7 +22,7 @@ from tests.columns.unusual_cells import UNUSUAL_CELLS
 from tests.columns.without_kernel import pure
 from tests.fuzz.input_reader import InputReader, array, exact
 from tests.values import binary_samples, text_samples
-from tests.versions import PLAIN
+from tests.versions import OLDEST, PLAIN
 
 _VERSIONS = [(version, *context) for version, contexts in CONTEXTS.items() for context in contexts]
 
@@ -140,7 +140,7 @@ def cells(data: bytes) -> None:
     messages = [PLAIN.encode(m.Insert(relation_oid=1, new=(cell,))) for cell in cells]
     offsets = np.cumsum([0, *map(len, messages)], dtype=np.int32)
     batch = array(pa.binary(), 0, offsets, exact(b"".join(messages)), None)
-    pure_index, fast = PureIndex(batch, StreamDecoder(1)), KernelIndex(batch, StreamDecoder(1))
+    pure_index, fast = PureIndex(batch, StreamDecoder(OLDEST)), KernelIndex(batch, StreamDecoder(OLDEST))
     if (tuples := fast.tuples_in("new")) is None:
         assert not cells
     else:

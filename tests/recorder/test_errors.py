@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from pgoutput._servers import MAJOR_VERSIONS, newest_version
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder import Connected, RecorderOptions, Stored
 from pgoutput.recorder.connection import Connection
@@ -22,6 +23,7 @@ from pgoutput.versions import OPTIONS, SERVERS
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
 from tests.server import VERSION, Server
+from tests.versions import OLDEST, RELEASED
 
 Refused = Callable[..., str]
 DROP = "drop it with SELECT pg_drop_replication_slot('{0}')"
@@ -111,9 +113,9 @@ def test_a_role_without_replication_privilege_is_refused(refused: Refused, table
 # Options
 
 
-@pytest.mark.parametrize("server", range(10, 19))
+@pytest.mark.parametrize("server", MAJOR_VERSIONS)
 def test_options_newer_than_the_server_are_refused(server: int) -> None:
-    newest = max(proto for proto, since in SERVERS.items() if since <= server)
+    newest = newest_version(server)
     assert RecorderOptions().negotiate(server)[0] == newest
     for proto, since in SERVERS.items():
         if since > server:
@@ -137,19 +139,19 @@ def test_options_newer_than_the_server_are_refused(server: int) -> None:
                 )
                 continue
             assert options.negotiate(server)[1][name] == value
-            if need.proto_version > 1:
+            if need.proto_version > OLDEST:
                 with pytest.raises(ReplicationError, match=f"needs protocol version {need.proto_version}, n"):
-                    RecorderOptions(**{name: given}, proto_version=1).negotiate(server)  # type: ignore[arg-type]
+                    RecorderOptions(**{name: given}, proto_version=OLDEST).negotiate(server)  # type: ignore[arg-type]
 
 
 def test_an_option_that_the_server_lacks_is_refused(refused: Refused, table: Lab) -> None:
     for proto, since in SERVERS.items():
-        if since > table.version and proto <= 4:
+        if since > table.version and proto in RELEASED:
             assert f"needs PostgreSQL {since}, the server is {table.version}" in refused(f"--proto={proto}")
-    assert refused("--proto=1", "--streaming=on") == (
-        "streaming = on needs protocol version 2, not 1: leave it out, or ask for that version"
-        if table.version >= 14
-        else f"streaming = on needs PostgreSQL 14, the server is {table.version}: leave it out"
+    assert refused(f"--proto={OLDEST}", "--streaming=parallel") == (
+        f"streaming = parallel needs protocol version 4, not {OLDEST}: leave it out, or ask for that version"
+        if table.version >= 16
+        else f"streaming = parallel needs PostgreSQL 16, the server is {table.version}: leave it out"
     )
     assert table.slots() == []
 

@@ -8,9 +8,10 @@ from pgoutput.recorder import Connected, RecorderOptions
 from tests.recorder import workload
 from tests.recorder.lab import Lab
 from tests.server import VERSION
+from tests.versions import OLDEST
 
 OPTIONS = {
-    10: {"default": RecorderOptions(), "1": RecorderOptions(proto_version=1)},
+    10: {"default": RecorderOptions(), "1": RecorderOptions(proto_version=OLDEST)},
     14: {
         "2": RecorderOptions(proto_version=2),
         "2-off-messages": RecorderOptions(proto_version=2, streaming="off", messages=True),

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from pgoutput import envelope
+from pgoutput import envelope, v2
 from pgoutput.columns import XLogDataBatch, decode_xlog_data
 from pgoutput.errors import ConnectionLost
 from pgoutput.messages import (
@@ -39,7 +39,6 @@ from pgoutput.recording import (
     read_metadata,
 )
 from tests.recorder.lab import wait_until
-from tests.versions import v2
 
 SOURCE = Source(
     recording="7b0c3e0e-0000-4000-8000-000000000001",

@@ -36,6 +36,7 @@ from pgoutput.recording import (
 from pgoutput.recording.segment_file import checksum, message_batch
 from pgoutput.recording.segment_format import CHECKSUM_KEY, METADATA_KEY
 from tests.recording import recordings
+from tests.versions import UNKNOWN
 
 Run = Callable[..., SimpleNamespace]
 NAME = "pg18_ws_p4_par_2pc_msg"
@@ -180,9 +181,9 @@ def test_invalid_metadata_is_reported(folder: Path, changes: dict[str, object], 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"proto_version": 9}, "there is no protocol version 9"),
+        ({"proto_version": UNKNOWN}, f"there is no protocol version {UNKNOWN}"),
         ({"options": {"streaming": "sometimes"}}, "streaming is one of off, on, parallel, not 'sometimes'"),
-        ({"proto_version": 1}, "streaming = parallel needs protocol version 4, not 1"),
+        ({"proto_version": 3}, "streaming = parallel needs protocol version 4, not 3"),
     ],
 )
 def test_an_unknown_protocol_version_is_reported_when_decoding(

@@ -79,7 +79,8 @@ def rebuilt(rows: dict[int, list[Row]], end: TransactionEnd) -> list[Change]:
         for number in end.segments
         for row in rows[number]
         if end.begin <= row.position < end.position and row.xid == end.xid
-        if row.change.message.xid not in end.rolled_back or isinstance(row.change.message, m.LogicalMessage)
+        if getattr(row.change.message, "xid", None) not in end.rolled_back
+        or isinstance(row.change.message, m.LogicalMessage)
     ]
 
 

@@ -11,6 +11,7 @@ from pgoutput.errors import RecordingError
 from pgoutput.recording import read_metadata, record_capture_file
 from tests.codec import corpus
 from tests.recording import recordings
+from tests.versions import OLDEST
 
 
 @pytest.mark.parametrize("name", ["pg10_p1", "pg15_p3_2pc_stream_msg", "pg18_p4_gen_par_bin"])
@@ -32,6 +33,6 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
 def test_an_out_of_place_message_is_reported(tmp_path: Path) -> None:
     capture = tmp_path / "bad.jsonl"
     commit = bytes.fromhex("43" + "00" * 25)
-    capture.write_bytes(encode_header(Header(1)) + encode_record("data", commit))
+    capture.write_bytes(encode_header(Header(OLDEST)) + encode_record("data", commit))
     with pytest.raises(RecordingError, match=r"bad\.jsonl: Commit: no transaction is open"):
         record_capture_file(capture, tmp_path / "recording")

@@ -27,6 +27,7 @@ from pgoutput.stream import encode_for
 from pgoutput.views import CHANGE, ChangesView, MessagesView, plan_changes, plan_messages, read
 from tests.codec import corpus
 from tests.recording.conftest import Recorded, recorded
+from tests.versions import OLDEST
 from tests.views.rows import changes, in_order
 
 __all__ = ["recorded"]
@@ -140,7 +141,7 @@ def test_messages_and_changes_are_those_of_the_views(
 
 def test_columns_are_added_to_those_of_the_dataframe(session: SparkSession) -> None:
     df = kafka(session, DAMAGED)
-    decoded = decode(df, functions.col("value"), proto_version=1, order_by=["partition", "offset"])
+    decoded = decode(df, functions.col("value"), proto_version=OLDEST, order_by=["partition", "offset"])
     assert decoded.columns == [*df.columns, "message", "changes", "_corrupt_record"]
     assert isinstance(decoded.schema["message"].dataType, StructType)
     assert decoded.schema["message"].dataType.fieldNames() == schemas.MESSAGES.fieldNames()
@@ -154,7 +155,7 @@ def test_columns_are_added_to_those_of_the_dataframe(session: SparkSession) -> N
 
 
 def test_permissive_keeps_invalid_messages_with_their_errors(session: SparkSession) -> None:
-    got = rows(decode(kafka(session, DAMAGED), "value", proto_version=1, order_by="offset"))
+    got = rows(decode(kafka(session, DAMAGED), "value", proto_version=OLDEST, order_by="offset"))
     assert [row["value"] for row in got] == DAMAGED
     assert [row["message"] and row["message"]["type"] for row in got] == [
         "Relation",
@@ -181,7 +182,7 @@ def test_permissive_keeps_invalid_messages_with_their_errors(session: SparkSessi
 def test_the_name_of_the_corrupt_record_column_is_a_setting(session: SparkSession) -> None:
     session.conf.set("spark.sql.columnNameOfCorruptRecord", "wrong")
     try:
-        decoded = decode(kafka(session, DAMAGED), "value", proto_version=1, order_by="offset")
+        decoded = decode(kafka(session, DAMAGED), "value", proto_version=OLDEST, order_by="offset")
     finally:
         session.conf.unset("spark.sql.columnNameOfCorruptRecord")
     assert decoded.where("wrong IS NOT NULL").count() == 5
@@ -189,14 +190,14 @@ def test_the_name_of_the_corrupt_record_column_is_a_setting(session: SparkSessio
 
 def test_dropmalformed_drops_only_invalid_messages(session: SparkSession) -> None:
     df = kafka(session, DAMAGED)
-    decoded = decode(df, "value", proto_version=1, order_by="offset", mode="DropMalformed")
+    decoded = decode(df, "value", proto_version=OLDEST, order_by="offset", mode="DropMalformed")
     assert decoded.columns == [*df.columns, "message", "changes"]
     assert [row["offset"] for row in rows(decoded)] == [0, 1, 3, 8, 9]
 
 
 def test_failfast_reports_sort_key_message_field_and_byte(session: SparkSession) -> None:
     df = kafka(session, DAMAGED[:4])
-    decoded = decode(df, "value", proto_version=1, order_by=["topic", "offset"], mode="FAILFAST")
+    decoded = decode(df, "value", proto_version=OLDEST, order_by=["topic", "offset"], mode="FAILFAST")
     text = failure(decoded.collect)
     assert "DecodeError: the message at 'wal', 2: Insert.new[0].length at byte 9: 4 bytes" in text
 
@@ -231,7 +232,7 @@ def test_any_unique_sort_order_is_accepted(session: SparkSession, order_by: Any)
 
 def test_rows_without_a_sort_key_are_invalid(session: SparkSession) -> None:
     place = functions.expr("nullif(offset, 1)")
-    got = rows(decode(kafka(session, DAMAGED[:2]), "value", proto_version=1, order_by=place))
+    got = rows(decode(kafka(session, DAMAGED[:2]), "value", proto_version=OLDEST, order_by=place))
     assert [row["_corrupt_record"] for row in got] == [
         None,
         "the key has a NULL, so the place of the message is unknown",
@@ -250,7 +251,7 @@ def test_a_sort_order_that_is_not_unique_is_refused(session: SparkSession) -> No
     with pytest.raises(
         ValueError, match="the order is ambiguous: two messages, b'R' and b'R', have the key 0"
     ):
-        decode(kafka(session, stream), "value", proto_version=1, order_by="partition")
+        decode(kafka(session, stream), "value", proto_version=OLDEST, order_by="partition")
 
 
 def test_other_columns_are_unchanged(session: SparkSession) -> None:
@@ -262,13 +263,13 @@ def test_other_columns_are_unchanged(session: SparkSession) -> None:
         functions.expr("CAST(timestamp AS timestamp_ntz) AS local"),
         functions.expr("CAST(NULL AS void) AS nothing"),
     )
-    decoded = decode(df, "value", proto_version=1, order_by="offset")
+    decoded = decode(df, "value", proto_version=OLDEST, order_by="offset")
     assert decoded.schema.fields[: len(df.columns)] == df.schema.fields
     assert rows(decoded.select(df.columns)) == rows(df)
 
 
 def test_an_empty_dataframe_gives_an_empty_dataframe(session: SparkSession) -> None:
-    assert rows(decode(kafka(session, []), "value", proto_version=1, order_by="offset")) == []
+    assert rows(decode(kafka(session, []), "value", proto_version=OLDEST, order_by="offset")) == []
 
 
 @pytest.mark.parametrize(
@@ -290,7 +291,7 @@ def test_an_empty_dataframe_gives_an_empty_dataframe(session: SparkSession) -> N
 def test_invalid_arguments_are_refused(
     session: SparkSession, arguments: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    options = {"column": "value", "proto_version": 1, "order_by": "offset", **arguments}
+    options = {"column": "value", "proto_version": OLDEST, "order_by": "offset", **arguments}
     if callable(options["order_by"]):
         options["order_by"] = options["order_by"]()
     with pytest.raises(error, match=text):
@@ -302,7 +303,7 @@ def test_a_dataframe_with_columns_of_the_added_names_is_refused(session: SparkSe
     with pytest.raises(
         ValueError, match="already has columns with the names of new ones; rename: message, changes"
     ):
-        decode(df, "value", proto_version=1, order_by="offset")
+        decode(df, "value", proto_version=OLDEST, order_by="offset")
 
 
 STREAMS = ("pg18_p4_par_msg", "pg16_p4_par_2pc")

@@ -19,6 +19,7 @@ from pgoutput.spark import from_pgoutput, lsn_text, register_functions, rows, to
 from pgoutput.stream import encode_for
 from pgoutput.wire import format_lsn
 from tests.codec import corpus
+from tests.versions import OLDEST
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -125,33 +126,33 @@ def test_each_message_becomes_a_struct_and_the_same_bytes_again(session: SparkSe
 def test_structs_that_are_no_messages_are_refused(session: SparkSession, fields: str, error: str) -> None:
     df = session.range(1).selectExpr(f"struct({fields}) AS m")
     with pytest.raises(PythonException, match=re.escape(f"EncodeError: {error}")):
-        df.select(to_pgoutput("m", proto_version=1)).collect()
+        df.select(to_pgoutput("m", proto_version=OLDEST)).collect()
 
 
 def test_messages_of_one_class_have_its_fields(session: SparkSession) -> None:
     samples = corpus.read("pg18_p1_messages")[2]
     df = column_of(session, "pg18_p1_messages", [])
-    origin = from_pgoutput("value", proto_version=1, message="Origin", mode="failfast")
+    origin = from_pgoutput("value", proto_version=OLDEST, message="Origin", mode="failfast")
     found = df.select("n", origin.alias("o")).where("o IS NOT NULL").sort("n")
     assert found.select("o.*").to(schemas.BY_MESSAGE["Origin"]).schema == schemas.BY_MESSAGE["Origin"]
     expected = [(n, sample) for n, sample in enumerate(samples) if isinstance(sample.message, m.Origin)]
     assert [row["n"] for row in found.collect()] == [n for n, _ in expected]
-    back = found.select(to_pgoutput(found["o"], proto_version=1, message="Origin"))
+    back = found.select(to_pgoutput(found["o"], proto_version=OLDEST, message="Origin"))
     assert [row[0] for row in back.collect()] == [sample.data for _, sample in expected]
 
 
 def test_values_that_no_column_can_hold_are_rescued(session: SparkSession) -> None:
     df = session.createDataFrame([(encode_for(RESCUED, 1),)], "value binary")
-    (row,) = df.select(from_pgoutput("value", proto_version=1).alias("m")).select("m.*").collect()
+    (row,) = df.select(from_pgoutput("value", proto_version=OLDEST).alias("m")).select("m.*").collect()
     assert (row["origin_lsn"], row["name"]) == (None, None)
     assert row["_rescued_data"] == {"origin_lsn": "80000000/0", "name": '{"text_hex":"636166e9"}'}
-    again = to_pgoutput(from_pgoutput("value", proto_version=1), proto_version=1)
+    again = to_pgoutput(from_pgoutput("value", proto_version=OLDEST), proto_version=OLDEST)
     assert df.where(again == df["value"]).count() == 1
 
 
 def test_functions_are_registered_in_sql(session: SparkSession) -> None:
     samples = corpus.read("pg18_p1_messages")[2]
-    register_functions(session, proto_version=1, mode="FAILFAST")
+    register_functions(session, proto_version=OLDEST, mode="FAILFAST")
     column_of(session, "pg18_p1_messages", []).createOrReplaceTempView("messages")
     commits = [format_lsn(one.message.commit_lsn) for one in samples if isinstance(one.message, m.Commit)]
     query = """SELECT lsn_text(m.commit_lsn) FROM (SELECT n, from_pgoutput(value) AS m FROM messages)
@@ -165,7 +166,7 @@ def test_functions_are_registered_in_sql(session: SparkSession) -> None:
 def test_streams_are_decoded_row_by_row(session: SparkSession, tmp_path: Path) -> None:
     column_of(session, "pg18_p1_messages", []).write.parquet(str(tmp_path / "in"))
     stream = session.readStream.schema("n int, value binary").parquet(str(tmp_path / "in"))
-    decoded = stream.select(from_pgoutput("value", proto_version=1).alias("m")).select("m.type", "m.xid")
+    decoded = stream.select(from_pgoutput("value", proto_version=OLDEST).alias("m")).select("m.type", "m.xid")
     writer = decoded.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
     found = session.read.parquet(str(tmp_path / "out")).where("type = 'Begin'").count()
@@ -195,4 +196,4 @@ def test_an_error_ends_the_action(session: SparkSession, column: Callable[[], Co
 )
 def test_invalid_arguments_are_refused(session: SparkSession, arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        from_pgoutput("value", **{"proto_version": 1, **arguments})
+        from_pgoutput("value", **{"proto_version": OLDEST, **arguments})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
-from pgoutput import EncodeError, _protocols, catalog, messages, strategies
+from pgoutput import EncodeError, _protocols, catalog, messages, strategies, v4
 from pgoutput._index import index_messages, message_columns
 from pgoutput._message_rows import from_row, to_row
 from pgoutput.messages import Message
@@ -18,7 +18,6 @@ from pgoutput.schemas import arrow, spark
 from pgoutput.stream import StreamDecoder
 from pgoutput.values import arrow_type
 from pgoutput.wire import UNCHANGED
-from tests.versions import v4
 
 
 def table(sent: list[Message], *, in_stream: bool = False) -> pa.RecordBatch:

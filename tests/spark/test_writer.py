@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from pgoutput import messages as m
+from pgoutput import v4
 from pgoutput.errors import RecordingError
 from pgoutput.messages import ColumnFlag, ReplicaIdentity, XLogData
 from pgoutput.recording import (
@@ -40,7 +41,7 @@ from pgoutput.spark.write_plan import STRIDE, describe_table, plan_segments
 from pgoutput.spark.writer import RecordingWriter, WrittenPartition
 from pgoutput.stream.check import Checker, CheckOptions
 from tests.recording import recordings
-from tests.versions import v4
+from tests.versions import OLDEST
 from tests.views.rows import in_order, replay
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -160,7 +161,7 @@ def test_operations_keep_their_order(session: SparkSession, tmp_path: Path) -> N
     ]
     rows = session.createDataFrame(done, "place int, operation string, id int, text string")
     ordered = rows.repartitionByRange(4, "place").sortWithinPartitions("place").drop("place")
-    save(ordered, tmp_path, key="id", operation="operation", proto_version="1")
+    save(ordered, tmp_path, key="id", operation="operation", proto_version=str(OLDEST))
     assert len(list_segments(tmp_path)) == 4
     check_recording(tmp_path)
     found = in_order(table(session, tmp_path).toArrow().to_pylist())
@@ -172,7 +173,7 @@ def test_operations_keep_their_order(session: SparkSession, tmp_path: Path) -> N
     deleted = next(row for row in found if row["operation"] == "Delete" and row["before"]["id"] == 3)
     assert (deleted["before"]["text"], deleted["after"]) == (None, None)
     with RecordingReader(tmp_path) as segments:
-        assert segments.decoder.proto_version == 1
+        assert segments.decoder.proto_version == OLDEST
 
 
 def test_save_modes_append_and_overwrite(session: SparkSession, tmp_path: Path) -> None:

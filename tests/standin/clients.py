@@ -22,11 +22,12 @@ from pgoutput.recorder import Recorder, RecorderOptions
 from pgoutput.recording import SegmentReader, list_segments
 from pgoutput.wire import format_lsn
 from tests.server import WHEEL_VERSION, _installation
+from tests.versions import OLDEST
 
 SLOT = "lake"
 TIMEOUT_SECONDS = 60.0
 
-COMMAND = f"START_REPLICATION SLOT {SLOT} LOGICAL 0/0 (proto_version '1', publication_names 'p')"
+COMMAND = f"START_REPLICATION SLOT {SLOT} LOGICAL 0/0 (proto_version '{OLDEST}', publication_names 'p')"
 
 Client = Callable[[str, int, Path], list[bytes]]
 """Function that reads a slot up to an LSN or a lost connection. Arguments: DSN, LSN, folder for files."""
@@ -44,7 +45,7 @@ def read_with_psycopg2(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
     try:
         with connection.cursor() as cursor:
             cursor.start_replication(
-                slot_name=SLOT, options={"proto_version": "1", "publication_names": "p"}, decode=False
+                slot_name=SLOT, options={"proto_version": str(OLDEST), "publication_names": "p"}, decode=False
             )
             deadline = time.monotonic() + TIMEOUT_SECONDS
             while time.monotonic() < deadline:
@@ -114,7 +115,7 @@ def _acknowledge(libpq: pq.abc.PGconn, lsn: int) -> None:
 
 def read_with_recorder(dsn: str, end_lsn: int, folder: Path) -> list[list[bytes]]:
     """Read the slot with the recorder, which reconnects by itself. Return the messages of each session."""
-    options = RecorderOptions(proto_version=1, streaming="off")
+    options = RecorderOptions(proto_version=OLDEST, streaming="off")
     recorder = Recorder(dsn, SLOT, ["p"], folder / "recording", options=options, segment_seconds=0.1)
     recorder.run(until=end_lsn, seconds=TIMEOUT_SECONDS)
     stored: dict[int, list[bytes]] = {}
@@ -151,7 +152,7 @@ def read_with_pg_recvlogical(dsn: str, end_lsn: int, folder: Path, *arguments: s
     run_pg_recvlogical(
         dsn,
         *("--start", f"--file={file}", f"--endpos={format_lsn(end_lsn)}"),
-        *("--option=proto_version=1", "--option=publication_names=p", *arguments),
+        *(f"--option=proto_version={OLDEST}", "--option=publication_names=p", *arguments),
     )
     return file.read_bytes()
 

@@ -10,7 +10,7 @@ from typing import Any
 from pgoutput import messages
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import ColumnFlag, PrimaryKeepalive, RelationColumn, ReplicaIdentity, XLogData
-from tests.versions import PLAIN
+from tests.versions import OLDEST, PLAIN
 
 TRANSACTION = 98
 """Number of rows that each transaction inserts. With Begin and Commit, a transaction has 100 messages."""
@@ -93,7 +93,7 @@ def inserts(number: int) -> tuple[bytes, ...]:
 
 def write_capture_file(path: Path, payloads: list[bytes]) -> Path:
     """Write encoded messages to a capture file without envelopes, as if read by SQL functions."""
-    header = Header(proto_version=1, options={"publication_names": '"p"'}, server_version="18.4")
+    header = Header(proto_version=OLDEST, options={"publication_names": '"p"'}, server_version="18.4")
     lines = (encode_record("data", payload) for payload in payloads)
     path.write_bytes(encode_header(header) + b"".join(lines))
     return path

@@ -12,10 +12,11 @@ from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.standin.recorded.recording import open_stream
 from pgoutput.versions import CODECS
 from tests.truth import CAPTURES
+from tests.versions import OLDEST
 
 END_LSN = {b"C": 10, b"c": 14, b"K": 10, b"r": 10, b"P": 10, b"p": 10}
 CHANGES = (b"I", b"U", b"D", b"T", b"M")
-DEBEZIUM = PluginOptions(proto_version=1, publication_names=("p",), messages=True)
+DEBEZIUM = PluginOptions(proto_version=OLDEST, publication_names=("p",), messages=True)
 NAMES = ["pg18_p1", "pg18_p1_messages", "pg18_p2_stream_msg", "pg18_p3_2pc_stream_msg", "pg14_p2_stream"]
 """Names of capture files without envelopes."""
 
@@ -76,7 +77,7 @@ def test_lsns_rise_inside_a_transaction_up_to_its_commit(name: str) -> None:
     found = transactions(served(source(name), DEBEZIUM))
     assert max(len(changes) for changes, _ in found) > 100
     for changes, end in found:
-        commit = CODECS[1].decode(end.data)
+        commit = CODECS[OLDEST].decode(end.data)
         assert isinstance(commit, Commit)
         lsns = [one.wal_start for one in changes]
         assert lsns == sorted(set(lsns))

@@ -20,6 +20,7 @@ import trustme
 from pgoutput.standin import StandIn
 from tests.standin.raw_client import RawClient, error_fields
 from tests.standin.streams import Repeated
+from tests.versions import OLDEST
 
 STREAM = Repeated(1)
 
@@ -134,7 +135,7 @@ def test_tls_with_password_and_replication(tmp_path: Path) -> None:
         replication = psycopg2.connect(dsn, connection_factory=psycopg2.extras.LogicalReplicationConnection)
         with replication.cursor() as cursor:
             cursor.create_replication_slot("a", output_plugin="pgoutput")
-            cursor.start_replication("a", options={"proto_version": "1", "publication_names": "p"})
+            cursor.start_replication("a", options={"proto_version": str(OLDEST), "publication_names": "p"})
             deadline = time.monotonic() + 60
             while cursor.read_message() is None:
                 assert time.monotonic() < deadline

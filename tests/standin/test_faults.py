@@ -13,10 +13,11 @@ from pgoutput.standin import Faults, StandIn, parse_faults
 from tests.standin.clients import create_slot, read_with_psycopg3
 from tests.standin.raw_client import RawClient, connect_walsender
 from tests.standin.streams import Repeated
+from tests.versions import OLDEST
 
 STREAM = Repeated(10)
 PAYLOADS = STREAM.payloads()
-START = "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1', publication_names 'p')"
+START = f"START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '{OLDEST}', publication_names 'p')"
 
 
 def read_messages(raw: RawClient, count: int) -> list[bytes]:

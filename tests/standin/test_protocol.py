@@ -12,11 +12,14 @@ import pytest
 from pgoutput import envelope
 from pgoutput.messages import HotStandbyFeedback, PrimaryKeepalive, StandbyStatusUpdate, XLogData
 from pgoutput.standin import RecordedSource, StandIn
+from pgoutput.synth import Scenario
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 from tests.standin.raw_client import RawClient, connect_walsender, error_fields
 from tests.standin.streams import STEP, Repeated, inserts, write_capture_file
+from tests.versions import OLDEST, RELEASED, UNKNOWN
 
-START = "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1', publication_names 'p')"
+PROTO = f"'{OLDEST}'"
+START = f"START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '{OLDEST}', publication_names 'p')"
 CREATE = "CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT"
 
 
@@ -35,7 +38,7 @@ def test_startup_sends_the_messages_of_a_real_server(server: StandIn) -> None:
         raw.startup(application_name="me")
         began = raw.read_to(b"Z")
     assert began[0] == (b"R", b"\0\0\0\0")
-    assert (b"S", b"server_version\x0018.4\0") in began
+    assert (b"S", b"server_version\0%b\0" % Scenario().server_version.encode()) in began
     assert (b"S", b"application_name\0me\0") in began
     assert [tag for tag, _ in began[-2:]] == [b"K", b"Z"]
     assert began[-1] == (b"Z", b"I")
@@ -98,41 +101,40 @@ def test_identify_system_reports_the_source(server: StandIn) -> None:
         ),
         ("START_REPLICATION SLOT a LOGICAL 0/0", "22023", 'option "proto_version" missing'),
         (
-            "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1')",
+            f"START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '{OLDEST}')",
             "22023",
             'option "publication_names" missing',
         ),
         (
-            START.replace("'1'", "'5'"),
+            START.replace(PROTO, f"'{UNKNOWN}'"),
             "0A000",
-            "client sent proto_version=5 but server only supports protocol 4 or lower",
+            f"client sent proto_version={UNKNOWN} but server only supports protocol {RELEASED[-1]} or lower",
         ),
         (
-            START.replace("'1'", "'0'"),
+            START.replace(PROTO, "'0'"),
             "0A000",
-            "client sent proto_version=0 but server only supports protocol 1 or higher",
+            f"client sent proto_version=0 but server only supports protocol {OLDEST} or higher",
         ),
-        (START.replace("'1'", "'x'"), "22023", "invalid proto_version"),
+        (START.replace(PROTO, "'x'"), "22023", "invalid proto_version"),
         (
-            START.replace("'1'", "'1', streaming 'on'"),
-            "22023",
-            "requested proto_version=1 does not support streaming, need 2 or higher",
-        ),
-        (
-            START.replace("'1'", "'3', streaming 'parallel'"),
+            START.replace(PROTO, "'3', streaming 'parallel'"),
             "22023",
             "requested proto_version=3 does not support parallel streaming, need 4 or higher",
         ),
         (
-            START.replace("'1'", "'2', two_phase 'on'"),
+            START.replace(PROTO, "'2', two_phase 'on'"),
             "22023",
             "requested proto_version=2 does not support two-phase commit, need 3 or higher",
         ),
-        (START.replace("'1'", "'1', nonsense 'on'"), "XX000", "unrecognized pgoutput option: nonsense"),
-        (START.replace("'1'", "'1', binary 'maybe'"), "42601", "binary requires a Boolean value"),
-        (START.replace("'1'", "'1', origin 'me'"), "22023", 'unrecognized origin value: "me"'),
+        (
+            START.replace(PROTO, f"{PROTO}, nonsense 'on'"),
+            "XX000",
+            "unrecognized pgoutput option: nonsense",
+        ),
+        (START.replace(PROTO, f"{PROTO}, binary 'maybe'"), "42601", "binary requires a Boolean value"),
+        (START.replace(PROTO, f"{PROTO}, origin 'me'"), "22023", 'unrecognized origin value: "me"'),
         (START.replace("'p'", "'p q'"), "42602", "invalid publication_names syntax"),
-        ("START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1'", "42601", "syntax error"),
+        (f"START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '{OLDEST}'", "42601", "syntax error"),
         (
             "BASE_BACKUP",
             "0A000",

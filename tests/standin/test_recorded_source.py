@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgoutput import messages
+from pgoutput import messages, v2, v3
 from pgoutput.capturefile import CaptureFile, Header, encode_header, encode_record
 from pgoutput.errors import RecordingError, ReplicationError
 from pgoutput.messages import XLogData
@@ -19,7 +19,7 @@ from pgoutput.standin.recorded import index
 from pgoutput.standin.recorded.recording import open_stream
 from pgoutput.stream import Transaction, Transactions
 from tests.truth import CAPTURES
-from tests.versions import v2, v3
+from tests.versions import OLDEST
 
 FILES = sorted(CAPTURES.glob("*.jsonl.gz"))
 SOME = [path for path in FILES if "pg18" in path.name or "_ws_" in path.name or "2pc" in path.name]
@@ -159,16 +159,16 @@ def test_options_that_add_what_was_not_recorded_are_refused() -> None:
     with pytest.raises(ReplicationError) as error:
         source.start(PluginOptions(proto_version=3, publication_names=("p",), two_phase=True), 0)
     assert str(error.value) == (
-        "this stream was recorded with proto_version 1, streaming off, two_phase off, binary off, "
+        f"this stream was recorded with proto_version {OLDEST}, streaming off, two_phase off, binary off, "
         "messages off, origin any: ask for that, and not for two_phase on"
     )
     with pytest.raises(ReplicationError, match="recorded with the publications p: ask for all of them"):
-        source.start(PluginOptions(proto_version=1, publication_names=("q",)), 0)
+        source.start(PluginOptions(proto_version=OLDEST, publication_names=("q",)), 0)
 
 
 def test_options_that_do_not_change_the_bytes_may_differ() -> None:
     source = RecordedSource(CAPTURES / "pg18_p1.jsonl.gz")
-    one = list(source.start(PluginOptions(proto_version=1, publication_names=("p",)), 0))
+    one = list(source.start(PluginOptions(proto_version=OLDEST, publication_names=("p",)), 0))
     other = list(
         source.start(PluginOptions(proto_version=4, publication_names=("p",), streaming="parallel"), 0)
     )

@@ -19,8 +19,9 @@ from pgoutput.messages import StandbyStatusUpdate, XLogData
 from pgoutput.standin import StandIn
 from tests.standin.raw_client import RawClient, connect_walsender, error_fields
 from tests.standin.streams import Repeated
+from tests.versions import OLDEST
 
-START = "START_REPLICATION SLOT {} LOGICAL 0/0 (proto_version '1', publication_names 'p')"
+START = f"START_REPLICATION SLOT {{}} LOGICAL 0/0 (proto_version '{OLDEST}', publication_names 'p')"
 CREATE = "CREATE_REPLICATION_SLOT {} LOGICAL pgoutput NOEXPORT_SNAPSHOT"
 
 

@@ -20,11 +20,11 @@ from pgoutput.standin import Faults, StandIn
 from pgoutput.synth import Scenario, ScenarioTable
 from pgoutput.wire import format_lsn
 from tests.standin.raw_client import connect_walsender, error_fields
-from tests.versions import PLAIN
+from tests.versions import OLDEST, PLAIN
 
 OPTION_SETS: list[dict[str, Any]] = [
-    {"proto_version": 1},
-    {"proto_version": 1, "binary": True, "messages": True, "origin": "none"},
+    {"proto_version": OLDEST},
+    {"proto_version": OLDEST, "binary": True, "messages": True, "origin": "none"},
     {"proto_version": 2},
     {"proto_version": 2, "streaming": "on", "messages": True},
     {"proto_version": 3, "streaming": "on", "two_phase": True},
@@ -162,7 +162,7 @@ def test_connected_clients_are_sent_later_transactions(tmp_path: Path) -> None:
 def test_no_transaction_is_lost_when_connections_drop_while_the_scenario_grows(tmp_path: Path) -> None:
     db = shop()
     orders = db.tables["public.orders"]
-    options = {"proto_version": 1}
+    options = {"proto_version": OLDEST}
     with (
         StandIn(db, faults=Faults(drop_after=200), sender_timeout=10.0) as server,
         recording(server, tmp_path, options) as wait_until_acknowledged,
@@ -180,8 +180,8 @@ def test_a_two_phase_slot_sends_prepared_transactions_in_every_protocol_version(
     db = shop()
     with StandIn(db) as server, connect_walsender(server) as raw:
         raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput (SNAPSHOT 'nothing', TWO_PHASE)")
-        raw.query("START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1', publication_names 'p')")
-        expected = payloads(db, {"proto_version": 1, "two_phase": True})
+        raw.query(f"START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '{OLDEST}', publication_names 'p')")
+        expected = payloads(db, {"proto_version": OLDEST, "two_phase": True})
         assert {data[:1] for data in expected} >= {b"b", b"P", b"K"}
         received: list[bytes] = []
         while len(received) < len(expected):
@@ -198,7 +198,7 @@ def test_a_server_refuses_options_that_its_version_lacks() -> None:
         raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput (SNAPSHOT 'nothing')")
         for option, error in (
             ("proto_version '2'", "client sent proto_version=2 but server only supports protocol 1 or lower"),
-            ("proto_version '1', binary 'on'", "unrecognized pgoutput option: binary"),
+            (f"proto_version '{OLDEST}', binary 'on'", "unrecognized pgoutput option: binary"),
         ):
             answer = raw.ask(f"START_REPLICATION SLOT a LOGICAL 0/0 ({option}, publication_names 'p')")
             assert error_fields(answer[0][1])["M"] == error

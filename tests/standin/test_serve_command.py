@@ -18,14 +18,15 @@ from tests.conftest import Run
 from tests.standin.clients import create_slot, read_with_psycopg3
 from tests.standin.streams import Repeated, write_capture_file
 from tests.truth import CAPTURES
+from tests.versions import OLDEST
 
 CAPTURE = CAPTURES / "pg18_p1.jsonl.gz"
 
-SCENARIO = """
+SCENARIO = f"""
 from pgoutput.synth.scenario import Scenario
 
 def shop():
-    made = Scenario(proto_version=1)
+    made = Scenario(proto_version={OLDEST})
     orders = made.table("public.orders", id="int8 key", note="text")
     for number in range(20):
         with made.transaction() as transaction:

@@ -29,9 +29,10 @@ from pgoutput.versions import OPTIONS
 from tests.server import WHEEL_VERSION, Server
 from tests.synth.normalize import normalize
 from tests.synth.oracle import FIRST_IMMEDIATE, FLUSH, Oracle
+from tests.versions import OLDEST
 
 MODES: Final[Mapping[str, Mapping[str, Sequence[Any]]]] = {
-    "protocol 1": {"proto_version": (1,), "two_phase": (False, True)},
+    "the oldest protocol": {"proto_version": (OLDEST,), "two_phase": (False, True)},
     "protocol 2, streaming": {"proto_version": (2,), "streaming": ("on",)},
     "protocol 3, two-phase": {"proto_version": (3,), "two_phase": (True,), "streaming": ("off", "on")},
     "protocol 4, parallel": {

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from pgoutput.synth import MIN_WORK_MEM, Scenario
 from pgoutput.synth.programs import Program, generate_program
+from tests.versions import OLDEST
 
 OPTION_SETS: Final[tuple[dict[str, Any], ...]] = (
-    {"proto_version": 1},
-    {"proto_version": 1, "two_phase": True, "binary": True, "messages": True},
+    {"proto_version": OLDEST},
+    {"proto_version": OLDEST, "two_phase": True, "binary": True, "messages": True},
     {"proto_version": 2, "streaming": "on", "messages": True},
     {"proto_version": 2, "streaming": "on", "binary": True},
     {"proto_version": 3, "two_phase": True},

@@ -17,6 +17,7 @@ from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.synth import Scenario, write_capture_file, write_recording
 from pgoutput.testing import shop
 from tests.synth.random_scenarios import OPTION_SETS
+from tests.versions import OLDEST
 
 each = pytest.mark.parametrize("options", OPTION_SETS)
 
@@ -93,8 +94,8 @@ def test_a_failed_write_leaves_no_output(write: Callable[..., Any], tmp_path: Pa
         ScenarioError, match=r"column owner in binary format: 'pg_class' is not what .* type regclass"
     ):
         write(db, tmp_path / "x", binary=True)
-    with pytest.raises(ValueError, match="needs protocol version 2"):
-        write(db, tmp_path / "x", proto_version=1, streaming="on")
+    with pytest.raises(ValueError, match="needs protocol version 4"):
+        write(db, tmp_path / "x", proto_version=OLDEST, streaming="parallel")
     assert os.listdir(tmp_path) == []
     write(db, tmp_path / "x")
 

@@ -13,6 +13,7 @@ from pgoutput.synth.programs import Program, Step, TableDefinition, run_program
 from tests.synth.compare import MODES, compare, running_oracle
 from tests.synth.normalize import normalize
 from tests.synth.oracle import FLUSH, Oracle
+from tests.versions import OLDEST
 
 PROGRAMS = 50
 """Number of random sequences of operations that are compared in each mode; `make oracle` runs 1,000."""
@@ -39,7 +40,7 @@ def test_the_comparison_detects_a_difference(oracle: Oracle) -> None:
     insert = Step(0, "insert", ("s.t",), ({"id": "1"},))
     table = TableDefinition(name="s.t", columns={"id": "int4 key"})
     program = Program((), {}, (table,), (BEGIN, insert, COMMIT))
-    other = Scenario(proto_version=1)
+    other = Scenario(proto_version=OLDEST)
     run_program(other, Program((), {}, (table,), (BEGIN, COMMIT)))
     sent = normalize(
         oracle.play(program, other.options, False), other.options, namespace=oracle.schema, ignored=FLUSH

@@ -11,11 +11,12 @@ import pytest
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Insert
 from pgoutput.synth import Scenario
+from tests.versions import OLDEST
 
 
 def sent(type_: str, value: Any) -> object:
     """Return a value of type `type_` as a scenario sends it in the stream."""
-    db = Scenario(proto_version=1)
+    db = Scenario(proto_version=OLDEST)
     db.enum("public.mood")
     table = db.table("public.t", id="int4 key", v=type_)
     with db.transaction() as tx:
@@ -83,7 +84,7 @@ def test_an_array_without_elements_is_written_without_dimensions() -> None:
 
 def test_nan_is_the_greatest_number_and_equals_itself() -> None:
     for operator, value, expected in ((">", 5, ["NaN"]), ("=", "NaN", ["NaN"]), ("<=", "NaN", ["NaN", "1"])):
-        db = Scenario(proto_version=1)
+        db = Scenario(proto_version=OLDEST)
         table = db.table("public.t", n="numeric key", where=("n", operator, value))
         with db.transaction() as tx:
             tx.insert(table, n="NaN")

@@ -47,13 +47,13 @@ from pgoutput.synth.workload import (
 )
 from pgoutput.synth.workload.messages import WindowMessages
 from pgoutput.synth.workload.writer import EXPECTED_ROWS
-from pgoutput.versions import LATEST_RELEASED
 from tests.conftest import Run
 from tests.recording import recordings
 from tests.server import Server
 from tests.synth.text_reader import TextReader
 from tests.synth.workload_sql import create_tables, statements, stream
 from tests.synth.workloads import WINDOW, check_options, frames, no_progress, sent
+from tests.versions import OLDEST, UNKNOWN
 
 SMALL: Final = {"tables": 5, "transactions": 150, "large": 0.2, "large_changes": 120}
 WORKLOADS: Final = {
@@ -64,7 +64,7 @@ WORKLOADS: Final = {
     "updates": Workload(transactions=200, changes=Range(1, 20), mix=Mix(1, 5, 1), value_sizes=Range(0, 3)),
     "one transaction": Workload(transactions=1, tables=3, changes=Range(1, 1)),
     "varied": Workload(**SMALL, varied=0.5, streaming="parallel", two_phase=True, messages=True),  # type: ignore[arg-type]
-    "old server": Workload(**SMALL, varied=0.5, server=10),  # type: ignore[arg-type]
+    "old server": Workload(**SMALL, varied=0.5, server=MAJOR_VERSIONS[0]),  # type: ignore[arg-type]
     "full": Workload(**SMALL, replica_identity="full"),  # type: ignore[arg-type]
     "inserts": Workload(tables=2, mix=Mix(1, 0, 0), replica_identity="nothing"),
 }
@@ -188,7 +188,7 @@ EVERYTHING: Final = Workload(
 
 
 def test_the_profile_everything_sends_all_kinds_and_forms_of_messages() -> None:
-    assert kinds(EVERYTHING).keys() == _protocols.VERSIONS[LATEST_RELEASED].by_name.keys()
+    assert kinds(EVERYTHING).keys() == _protocols.VERSIONS[EVERYTHING.options.proto_version].by_name.keys()
 
 
 @pytest.mark.parametrize("server", MAJOR_VERSIONS)
@@ -205,8 +205,8 @@ def test_each_server_sends_what_its_version_sends(server: int) -> None:
     assert ("Prepare" in found) == (server >= 15)
 
 
-def test_two_phase_is_a_flag_of_the_slot_in_protocol_version_1() -> None:
-    workload = Workload(transactions=100, tables=2, varied=0.5, proto_version=1, two_phase=True)
+def test_two_phase_is_a_flag_of_the_slot_in_the_oldest_protocol_version() -> None:
+    workload = Workload(transactions=100, tables=2, varied=0.5, proto_version=OLDEST, two_phase=True)
     assert {"BeginPrepare", "Prepare", "CommitPrepared", "RollbackPrepared"} <= kinds(workload).keys()
     assert list(check(sent(workload), check_options(workload))) == []
 
@@ -245,10 +245,12 @@ def test_options_set_the_number_of_messages() -> None:
         ({"large": 1.5}, "large must be between 0 and 1, not 1.5"),
         ({"large_changes": 3}, "large_changes must be at least 100, not 3"),
         ({"large_changes": 10**9}, "a transaction of 1000000000 changes .* takes about .* MiB"),
-        ({"proto_version": 1, "streaming": "on"}, "needs protocol version 2"),
+        ({"proto_version": UNKNOWN}, f"there is no protocol version {UNKNOWN}"),
+        ({"proto_version": 2, "streaming": "parallel"}, "needs protocol version 4"),
+        ({"server": 9}, "server must be a major version of PostgreSQL from .* to .*, not 9"),
         ({"seed": -1}, "seed must be 0 or greater"),
-        ({"server": 13, "streaming": "on"}, "needs protocol version 2"),
-        ({"server": 13, "messages": True}, "PostgreSQL 13 has no messages = on, which needs PostgreSQL 14"),
+        ({"server": 14, "streaming": "parallel"}, "needs protocol version 4"),
+        ({"server": 15, "origin": "none"}, "PostgreSQL 15 has no origin = none, which needs PostgreSQL 16"),
         ({"replica_identity": "nothing"}, "set both to 0 in mix"),
         ({"replica_identity": "none"}, "must be one of default, full, index, nothing, not 'none'"),
     ],
@@ -372,7 +374,7 @@ def test_the_command_writes_the_same_as_the_function(tmp_path: Path) -> None:
         (["--transactions", "1.5"], "a whole number as 1000 or 1e6, not '1.5'"),
         (["--value-sizes", "20-3"], "ends before it begins"),
         (["--changes", "x"], "a range as 10-200, not 'x'"),
-        (["--proto", "1", "--streaming", "on"], "needs protocol version 2"),
+        (["--proto", "2", "--streaming", "parallel"], "needs protocol version 4"),
         (["--profile", "olap"], "there is no profile 'olap'; there are everything, oltp, bulk, iot"),
         (["--server", "15", "--origin", "none"], "needs PostgreSQL 16"),
     ],

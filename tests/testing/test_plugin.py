@@ -14,14 +14,14 @@ pytest_plugins = ["pytester"]
 CAPTURE = CAPTURES / "pg18_p1.jsonl.gz"
 
 STREAMS = """
-    from pgoutput import v1
+    from tests.versions import OLDEST, PLAIN
     from pgoutput.synth import Scenario
     from pgoutput.testing import Stream, shop
 
     def test_the_example_shop(pgoutput_stream):
-        stream = pgoutput_stream(proto_version=1, binary=True)
-        assert stream == Stream.of(shop(proto_version=1, binary=True))
-        assert len([v1.decode(data) for data in stream.messages]) > 800
+        stream = pgoutput_stream(proto_version=OLDEST, binary=True)
+        assert stream == Stream.of(shop(proto_version=OLDEST, binary=True))
+        assert len([PLAIN.decode(data) for data in stream.messages]) > 800
 
     def test_a_scenario(pgoutput_stream):
         db = Scenario()

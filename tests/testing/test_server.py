@@ -19,12 +19,13 @@ from pgoutput.synth import Scenario
 from pgoutput.testing import Server, Stream, shop
 from tests.standin.clients import create_slot, read_with_psycopg3
 from tests.truth import CAPTURES
+from tests.versions import OLDEST
 
 CAPTURE = CAPTURES / "pg18_p1.jsonl.gz"
 
 
 def test_a_scenario_is_served_in_its_current_state(tmp_path: Path) -> None:
-    db = shop(proto_version=1)
+    db = shop(proto_version=OLDEST)
     t = db.table("public.t", id="int8 key")
     left_open = db.transaction()
     left_open.insert(t, id=1)

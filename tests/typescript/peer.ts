@@ -16,7 +16,7 @@ type Evaluate = ["evaluate", expression: string];
 type Open = ["open", version: number, options: Package.StreamOptions];
 type Feed = ["feed", data: string];
 
-let decoder = new StreamDecoder(1);
+let decoder: Package.StreamDecoder;
 
 function answer(request: Decode | Evaluate | Open | Feed): string {
   try {

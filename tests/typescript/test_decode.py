@@ -20,7 +20,7 @@ from tests.effort import mostly_nightly
 from tests.typescript.compare import Input, compare, expected, expected_error
 from tests.typescript.inputs import damaged
 from tests.typescript.peer import NODE, SOURCES, Peer
-from tests.versions import RELEASED
+from tests.versions import OLDEST, RELEASED
 
 
 def requests(lines: list[DecodedRecord]) -> list[tuple[Any, ...]]:
@@ -121,7 +121,7 @@ INVALID = (
 def test_bytes_that_are_not_utf8_survive(peer: Peer) -> None:
     texts = [bytes.fromhex(text) + end for text in INVALID for end in (b"", b"a", "\u20ac\ufffd".encode())]
     inputs: list[Input] = [
-        ("v1", b"I\0\0\0\1N\0\1t" + len(text).to_bytes(4) + text, False, "off") for text in texts
+        (f"v{OLDEST}", b"I\0\0\0\1N\0\1t" + len(text).to_bytes(4) + text, False, "off") for text in texts
     ]
     assert compare(peer, inputs) == {"accepted": len(inputs)}
 
@@ -151,10 +151,10 @@ def test_stream_blocks_and_their_errors(peer: Peer) -> None:
 def test_texts_are_decoded_without_the_buffer_of_node() -> None:
     program = f"""
         delete globalThis.Buffer;
-        const {{ v1 }} = await import("{SOURCES / "index.ts"}");
+        const {{ v{OLDEST}: codec }} = await import("{SOURCES / "index.ts"}");
         const cells = ["ascii", "é\\udcff", "\\ufeff", "", "é".repeat(9000)];
-        const data = v1.encode({{ type: "Insert", relation_oid: 1, new: cells }});
-        console.log(JSON.stringify(v1.decode(data).new) === JSON.stringify(cells));
+        const data = codec.encode({{ type: "Insert", relation_oid: 1, new: cells }});
+        console.log(JSON.stringify(codec.decode(data).new) === JSON.stringify(cells));
     """
     command: list[str | Path] = [NODE, "--input-type=module", "--eval", program]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "true\n"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.__main__ import CAPTURES as CHOSEN
+from conformance.__main__ import CAPTURES
 from pgoutput.vectors import Vector, build_vectors
 from tests.codec.conftest import both
-from tests.truth import CAPTURES
 
 __all__ = ["both"]
 
 
 @pytest.fixture(scope="session")
 def vectors() -> list[Vector]:
-    return list(build_vectors([CAPTURES / path.name for path in CHOSEN]))
+    return list(build_vectors(CAPTURES))

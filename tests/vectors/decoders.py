@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from pgoutput.vectors import Request, answer
+from tests.versions import OLDEST
 
 
 def right(request: Request) -> Any:
@@ -130,8 +131,8 @@ def dumb(request: Request) -> Any:
     os._exit(3)
 
 
-def version_1(request: Request) -> Any:
-    if request.version != 1:
+def oldest(request: Request) -> Any:
+    if request.version != OLDEST:
         return {"id": request.id, "skip": f"version {request.version}"}
     return answer(request)
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pgoutput._servers import MAJOR_VERSIONS, default_server, newest_version, server_version
+from pgoutput._servers import default_server, newest_version, server_version
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import AnyMessage, PrimaryKeepalive, Streaming, XLogData
 from pgoutput.synth.column_types import TypeRegistry, split_qualified_name
@@ -97,13 +97,9 @@ class Scenario:
             raise ValueError(
                 f"logical_decoding_work_mem must be 0 bytes or more, not {logical_decoding_work_mem}"
             )
-        if server is not None and server not in MAJOR_VERSIONS:
-            raise ValueError(
-                f"server must be a major version of PostgreSQL from {MAJOR_VERSIONS[0]} to "
-                f"{MAJOR_VERSIONS[-1]}, not {server!r}"
-            )
+        newest = LATEST_RELEASED if server is None else newest_version(server)
         if proto_version is None:
-            proto_version = LATEST_RELEASED if server is None else newest_version(server)
+            proto_version = newest
         self.server: int = default_server(proto_version) if server is None else server
         self.options: StreamOptions = self._requested(
             proto_version=proto_version,

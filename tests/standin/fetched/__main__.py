@@ -26,11 +26,12 @@ from pgoutput.wire import format_lsn
 from tests.standin.clients import SLOT, commit_end_lsns, create_slot
 from tests.standin.fetched import node_client
 from tests.standin.streams import TRANSACTION, Repeated
+from tests.versions import OLDEST
 
 CAPTURES: Final = Path(__file__).parents[2] / "captures"
 TIMEOUT_SECONDS: Final = 300
 
-DEBEZIUM_OPTIONS: Final = PluginOptions(proto_version=1, publication_names=("p",), messages=True)
+DEBEZIUM_OPTIONS: Final = PluginOptions(proto_version=OLDEST, publication_names=("p",), messages=True)
 """The stream options that Debezium requests."""
 
 

@@ -19,7 +19,7 @@ import jpype
 
 from pgoutput import messages
 from pgoutput.wire import parse_lsn
-from tests.versions import v1
+from tests.versions import OLDEST, PLAIN
 
 
 def look_up(host: str, port: str, database: str) -> None:
@@ -64,14 +64,14 @@ def read(host: str, port: str, database: str, slot: str, last: str) -> None:
 def _read(connection: Any, slot: str, last: int, commits: list[int], rows: list[int]) -> None:
     pg_connection = connection.unwrap(jpype.JClass("org.postgresql.PGConnection"))
     builder = pg_connection.getReplicationAPI().replicationStream().logical().withSlotName(slot)
-    builder = builder.withSlotOption("proto_version", "1").withSlotOption("publication_names", "p")
+    builder = builder.withSlotOption("proto_version", str(OLDEST)).withSlotOption("publication_names", "p")
     stream = builder.start()
     lsn_of = jpype.JClass("org.postgresql.replication.LogSequenceNumber").valueOf
     pending: list[int] = []
     while True:
         buffer = stream.read()
         start = buffer.arrayOffset()
-        message = v1.decode(bytes(buffer.array()[start:]))
+        message = PLAIN.decode(bytes(buffer.array()[start:]))
         match message:
             case messages.Begin():
                 pending = []

@@ -206,7 +206,8 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
     def options(self) -> StreamOptions:
         """Stream options of the client."""
         named = {name: getattr(self, name) for name in StreamOptions.__struct_fields__}
-        named["proto_version"] = self.proto_version or newest_version(self.server_major)
+        newest = newest_version(self.server_major)
+        named["proto_version"] = self.proto_version or newest
         return StreamOptions(**named)
 
     @property
