@@ -310,6 +310,10 @@ STREAMS = ("pg18_p4_par_msg", "pg16_p4_par_2pc")
 """Streams with stream blocks and schema changes, of one set of options."""
 
 
+SINK = "decoded/_spark_metadata"
+"""Folder in which Spark's Parquet sink lists the files of each micro-batch."""
+
+
 def write_kafka_files(folder: Path, cuts: Sequence[int], again: Sequence[int] = ()) -> None:
     """Write a file for each micro-batch, with the messages of `STREAMS` up to the next cut, shuffled.
 
@@ -351,13 +355,29 @@ def decode_files(session: SparkSession, folder: Path, mode: str = "PERMISSIVE") 
     return list(found.to_pylist())
 
 
-def test_streams_are_decoded_exactly_once_across_restarts(session: SparkSession, tmp_path: Path) -> None:
-    """Stream blocks are open, and relations known, where a micro-batch and where a query ends."""
+@pytest.mark.parametrize(
+    "forgotten",
+    [
+        (),
+        pytest.param(("checkpoint/commits",), marks=pytest.mark.nightly),
+        ("checkpoint/commits", SINK),
+    ],
+)
+def test_streams_are_decoded_exactly_once_across_restarts(
+    session: SparkSession, tmp_path: Path, forgotten: Sequence[str]
+) -> None:
+    """Stream blocks are open, and relations known, where a micro-batch and where a query ends.
+
+    A query that was killed has kept the state of its last micro-batch, and not its commit, or not its rows.
+    """
     (tmp_path / "kafka").mkdir()
     write_kafka_files(tmp_path / "kafka", [60, 200])
     (tmp_path / "later").mkdir()
     (tmp_path / "kafka" / "2.parquet").rename(tmp_path / "later" / "2.parquet")
     decode_files(session, tmp_path)
+    for folder in forgotten:
+        for name in ("1", ".1.crc"):
+            (tmp_path / folder / name).unlink()
     (tmp_path / "later" / "2.parquet").rename(tmp_path / "kafka" / "2.parquet")
     found = decode_files(session, tmp_path)
     for partition, name in enumerate(STREAMS):
