@@ -9,10 +9,13 @@ import pytest
 
 from pgoutput import envelope
 from pgoutput import messages as m
+from pgoutput.stream import StreamDecoder
 from pgoutput.stream.check import RULES, Checker, CheckOptions, Rule, Violation, check
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import rule
 from pgoutput.stream.check.rules import find_rule
+from pgoutput.testing import Stream, shop
+from pgoutput.versions import CODECS
 from tests.check.streams import check_capture, check_options, make_checker
 from tests.codec.corpus import CAPTURES, read
 from tests.versions import OLDEST, WRITTEN, WRITTEN_CODEC
@@ -290,3 +293,11 @@ def test_rules_can_be_disabled() -> None:
 def test_impossible_options_are_rejected() -> None:
     with pytest.raises(ValueError, match="needs protocol version 4"):
         Checker(OLDEST, streaming="parallel")
+
+
+@pytest.mark.parametrize("version", CODECS)
+def test_a_scenario_of_each_version_is_legal_and_decoded(version: int) -> None:
+    stream = Stream.of(shop(proto_version=version))
+    assert list(check(stream.messages, stream.options)) == []
+    decoder = StreamDecoder(version)
+    assert [type(decoder.decode(data)).__name__ for data in stream.messages].count("Commit") > 5
