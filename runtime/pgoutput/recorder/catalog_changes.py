@@ -295,9 +295,9 @@ class _Comparison:
     def is_complete_since_published(self, table: CatalogTable) -> bool:
         """Return whether the stream has all changes of a table that was not published before.
 
-        That is so if the table is empty, or if it was created under a publication FOR ALL TABLES, unless its
-        file has changed since its creation: the table may have been unlogged at first. A publication that was
-        altered meanwhile may not have sent all changes.
+        That is so if the table is empty, or if it was created under a publication FOR ALL TABLES, and not
+        altered since: it may have been unlogged at first, or its existing rows may have got other values. A
+        publication that was altered meanwhile may not have sent all changes.
         """
         versions = {one.name: one.row_version for one in self._before.publications}
         publications = [one for one in self._after.publications if one.name in table.publications]
@@ -308,7 +308,11 @@ class _Comparison:
             one.file == oid and all(link.endswith("+") for link in one.links)
             for oid, one in table.storages.items()
         )
-        return (is_covered and is_new) or is_empty(self._connection, table.oid)
+        columns = table.columns.values()
+        is_unaltered = len({one.row_version for one in columns}) < 2 and not any(
+            one.type_oid in self._altered_types for one in columns
+        )
+        return (is_covered and is_new and is_unaltered) or is_empty(self._connection, table.oid)
 
     def _settings_reason(self, publication: Publication) -> str | None:
         """Return a text that describes altered settings of a publication, or None if no setting was altered.
