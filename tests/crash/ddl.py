@@ -311,7 +311,11 @@ class Program:
         ]  # fmt: skip
         if self.lab.version >= ROOTS_SINCE:
             value = self.random.choice(["true", "false"])
-            forms.append([f"ALTER PUBLICATION {publication} SET (publish_via_partition_root = {value})"])
+            # Before PostgreSQL 15, of two publications that differ, the one that the server reads first counts.
+            altered = [publication] if self.lab.version >= SCHEMAS_SINCE else ["p", "q"]
+            forms.append(
+                [f"ALTER PUBLICATION {n} SET (publish_via_partition_root = {value})" for n in altered]
+            )
         self.run(*self.random.choice(forms))
 
     def do_no_harm(self) -> None:
