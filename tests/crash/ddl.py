@@ -69,7 +69,7 @@ class Outcome(msgspec.Struct):
     statements: int = 0
     """Number of statements that the server has accepted, without changes of rows."""
     harmless: int = 0
-    """Number of accepted statements in rounds of statements that lose no changes."""
+    """Number of statements, also changes of rows, in rounds of statements that lose no changes."""
     compared: int = 0
     """Number of comparisons of a table."""
     different: int = 0
@@ -180,6 +180,7 @@ class Program:
         with suppress(psycopg.Error):
             self.lab.run(statement)
             self.log.append(statement)
+            self.outcome.harmless += self._is_harmless
 
     def create_table(self) -> None:
         name = f"{self.random.choice(SCHEMAS[:2])}.{self.new('t')}"
@@ -311,7 +312,7 @@ class Program:
         ]  # fmt: skip
         if self.lab.version >= ROOTS_SINCE:
             value = self.random.choice(["true", "false"])
-            # Before PostgreSQL 15, of two publications that differ, the one that the server reads first counts.
+            # Before PostgreSQL 15, the server heeds the publication that it reads first, if two differ.
             altered = [publication] if self.lab.version >= SCHEMAS_SINCE else ["p", "q"]
             forms.append(
                 [f"ALTER PUBLICATION {n} SET (publish_via_partition_root = {value})" for n in altered]
