@@ -26,6 +26,7 @@ from pgoutput.values import base_types, to_arrow, to_text
 from pgoutput.wire import UNCHANGED, shown_text, to_datetime
 from tests.codec import corpus, fuzz
 from tests.effort import examples, mostly_nightly
+from tests.versions import OLDEST, UNKNOWN
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
@@ -220,7 +221,7 @@ def see_change(message: Message, relations: dict[int, Relation]) -> None:
 
 
 def test_null_unchanged_text_and_binary_cells_are_distinguished() -> None:
-    decoder = ColumnDecoder(1)
+    decoder = ColumnDecoder(OLDEST)
     decoder.decode(encoded(RELATION))
     insert = encoded(
         m.Insert(relation_oid=1, new=("1", None)),
@@ -267,13 +268,13 @@ def test_a_changed_relation_begins_a_new_schema_version() -> None:
 def test_domains_have_their_base_types() -> None:
     typed = replace(RELATION, columns=(replace(ID, type_oid=20_000),))
     data = encoded(m.Type(oid=20_000, namespace="", name="int4"), typed, m.Insert(relation_oid=1, new=("5",)))
-    (found,) = ColumnDecoder(1).decode(data).relations
+    (found,) = ColumnDecoder(OLDEST).decode(data).relations
     assert found.relation.columns[0].type_oid == 23
     assert found.new.values()[0].to_pydict() == {"id": [5]}
 
 
 def test_errors_name_the_row() -> None:
-    decoder = ColumnDecoder(1)
+    decoder = ColumnDecoder(OLDEST)
     row = m.Insert(relation_oid=1, new=("1", "a"))
     wrong = [
         (
@@ -291,7 +292,11 @@ def test_errors_name_the_row() -> None:
             StreamError,
             "row 2: Update: old has 1 columns, but public.t has 2",
         ),
-        (m.StreamStop(), DecodeError, "row 2: protocol version 1 has no Stream Stop"),
+        (
+            m.StreamPrepare(prepare_lsn=1, end_lsn=2, prepare_time=0, xid=1, gid="g"),
+            DecodeError,
+            f"row 2: protocol version {OLDEST} has no Stream Prepare",
+        ),
     ]
     for message, kind_, text in wrong:
         with pytest.raises(kind_) as error:
@@ -302,7 +307,7 @@ def test_errors_name_the_row() -> None:
 
 
 def test_relations_of_a_batch_with_errors_stay_known() -> None:
-    decoder = ColumnDecoder(1)
+    decoder = ColumnDecoder(OLDEST)
     with pytest.raises(DecodeError, match="row 0: no bytes"):
         decoder.decode(pa.array([b"", v4.encode(RELATION)], pa.binary()))
     assert decoder.decode(encoded(m.Insert(relation_oid=1, new=("1", "a")))).relations[0].relation == RELATION
@@ -315,7 +320,7 @@ def test_a_chunked_array_is_one_batch() -> None:
             encoded(m.Insert(relation_oid=1, new=("1", "a")), m.Insert(relation_oid=1, new=("2", "b"))),
         ]
     )
-    decoded = ColumnDecoder(1).decode(chunks)
+    decoded = ColumnDecoder(OLDEST).decode(chunks)
     assert decoded.relations[0].new.rows.to_pylist() == [1, 2]
     assert decoded.headers["type"].to_pylist() == ["Relation", "Insert", "Insert"]
 
@@ -326,13 +331,13 @@ def test_a_chunked_array_is_one_batch() -> None:
     ids=["binary", "large", "chunks"],
 )
 def test_an_empty_batch_decodes_to_nothing(data: Any) -> None:
-    decoded = ColumnDecoder(1).decode(data)
+    decoded = ColumnDecoder(OLDEST).decode(data)
     assert decoded.headers == pa.RecordBatch.from_pylist([], HEADERS)
     assert decoded.relations == []
 
 
 def test_data_that_is_not_binary_is_refused() -> None:
     with pytest.raises(TypeError, match="messages are binary, not string"):
-        ColumnDecoder(1).decode(pa.array(["I"]))
-    with pytest.raises(ValueError, match="there is no protocol version 9"):
-        ColumnDecoder(9)
+        ColumnDecoder(OLDEST).decode(pa.array(["I"]))
+    with pytest.raises(ValueError, match=f"there is no protocol version {UNKNOWN}"):
+        ColumnDecoder(UNKNOWN)

@@ -26,7 +26,7 @@ from pgoutput.views import BATCHES, CHANGES, MESSAGES, SCHEMA
 from pgoutput.wire import format_lsn
 from tests.conftest import Run
 from tests.server import Server
-from tests.versions import OLDEST
+from tests.versions import CAPTURES, OLDEST
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
@@ -136,7 +136,7 @@ def test_spark_in_the_readme_and_its_page(
     topic = tmp_path / "kafka"
     for source in (PYSPARK[0], PYSPARK_IN_README, *PYSPARK[1:]):
         source = re.sub(rf'(["`])({place_names})\1', rf"\1{tmp_path}/\2\1", source)
-        source = source.replace("tests/captures/", f"{ROOT}/tests/captures/")
+        source = source.replace("tests/captures/", f"{CAPTURES}/")
         if "readStream" in source:
             rows = names["raw"].selectExpr("'wal' AS topic", "0 AS partition", "offset", "value")
             rows.write.parquet(str(topic))

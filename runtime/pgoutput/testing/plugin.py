@@ -31,7 +31,7 @@ def pgoutput_stream() -> MakeStream:
 
     `pgoutput_stream(scenario=None, **options)` returns a `pgoutput.testing.Stream`, whose `messages` are
     bytes. Without a scenario, the stream is that of `pgoutput.testing.shop`. `options` are options of
-    `pgoutput.synth.Scenario`, such as `proto_version=1`, `streaming="on"`, `two_phase=True` or `binary=True`.
+    `pgoutput.synth.Scenario`, such as `proto_version=2`, `streaming="on"`, `two_phase=True` or `binary=True`.
     """
     from pgoutput.testing import Stream, shop
 
