@@ -132,8 +132,9 @@ format: $(READY) ## Format, and mend what lint can mend
 	.venv/bin/python -m ruff check --fix
 	.venv/bin/python -m ruff format
 
-generate: $(READY) ## Write generated/ anew from spec/
+generate: $(READY) ## Write generated/ anew from spec/, and compile the kernel if it has changed
 	.venv/bin/python -m codegen
+	@$(MAKE) --no-print-directory setup
 
 bench: $(READY) $(BENCH) $(DEBEZIUM) ## Measure codecs, recording, views, synth and replicas, each beside another that does the same
 	@failed=0; for one in codec typescript recording memory views synth replica; do \

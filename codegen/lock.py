@@ -55,9 +55,24 @@ def check(locked: Mapping[str, WireForm], spec: Spec) -> None:
                 found.setdefault(change, []).append(label)
     for change, labels in found.items():
         last = max((n for n, version in spec.versions.items() if version.released), default=0)
-        remedy = _REMEDIES[change.rule].format(new=last + 1, gate=f"1-{last}")
+        at, rule = _place(spec, change, found), change.rule
+        if value := _added_value(spec, at, change):
+            at, rule = value, "released-field-added"
+        remedy = _REMEDIES[rule].format(new=last + 1, gate=f"1-{last}")
         which = f"{', '.join(labels)} {'is' if len(labels) == 1 else 'are'} released"
-        raise spec.error(_place(spec, change, found), f"{change.rule}: {which}: {change.text}: {remedy}")
+        raise spec.error(at, f"{change.rule}: {which}: {change.text}: {remedy}")
+
+
+def _added_value(spec: Spec, place: Place, change: Change) -> Place | None:
+    """Return the place of a value or bit that was added to the enum or flags at `place`; None if none was."""
+    section, name = place[0], place[1]
+    if section not in ("enums", "flags") or change.rule != "released-field-changed":
+        return None
+    below, known = ("values", spec.enums) if section == "enums" else ("bits", spec.flags)
+    was, _, now = change.text.partition("}, is ")
+    names = getattr(known[str(name)], below)
+    new = [one for one in names if f" {one}" in now and f" {one}" not in was]
+    return (section, name, below, new[0]) if len(new) == 1 and was.count(",") < now.count(",") else None
 
 
 def _place(spec: Spec, change: Change, found: Iterable[Change]) -> Place:

@@ -65,7 +65,10 @@ def tags(place: Place, tags: dict[str, str], what: str) -> Iterator[Problem]:
             yield (*place, name, what), f"{name}: the {what} `{tag}` is not one ASCII character"
         elif tag in seen:
             other = seen[tag]
-            yield (*place, name, what), f"{name}: duplicate {what} `{tag}`, already that of {other}"
+            yield (
+                (*place, name, what),
+                f"{name}: duplicate {what} `{tag}`, already that of {other}: choose another",
+            )
         seen[tag] = name
 
 

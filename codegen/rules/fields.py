@@ -33,7 +33,7 @@ def forms(spec: Spec) -> Iterator[Problem]:
         elif entry.doc is None:
             yield place, f"{name}: `doc` is missing"
         elif entry.optional:
-            yield (*place, "optional"), f"{name}: only a choice can be optional"
+            yield (*place, "optional"), f"{name}: only a choice (`one_of`) can be optional"
         elif len(_given(entry, ("type", "list_of"))) != 1:
             yield place, f"{name}: exactly one of `type` and `list_of` is wanted"
         elif (entry.count or entry.length) and (extra := _given(entry, ("list_of", "tag", "literal"))):
@@ -263,5 +263,5 @@ def columns(spec: Spec) -> Iterator[Problem]:
             where = next(name for _, name, what in uses if what == usual)
             for place, name, what in uses:
                 if what != usual:
-                    text = f"is {what} here and {usual} in {where}: one name, one type"
+                    text = f"is {what} here and {usual} in {where}: one name, one type: rename the field"
                     yield place, f"{name}.{field}: {text}"

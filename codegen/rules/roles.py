@@ -197,7 +197,7 @@ def _said(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
         here = f"{name}.{label(entry)}"
         if (entry.means == "none") != (entry.because is not None):
             key, other = ("because", "means: none") if entry.because else ("means", "because: …")
-            yield (*place, key), f"{here}: `{key}` is given without `{other}`: write both, or neither"
+            yield (*place, key), f"{here}: `{key}` is given without `{other}`: write both"
         if entry.name is None or entry.literal is not None or entry.means is not None:
             continue
         sort = _sort(spec, entry)

@@ -95,10 +95,12 @@ def enums_and_flags(spec: Spec) -> Iterator[Problem]:
         seen = 0
         for bit, record in flags.bits.items():
             value = record.value
-            if value not in {1 << shift for shift in range(8)} or value & seen:
+            bits = {1 << shift for shift in range(8)}
+            if value not in bits or value & seen:
+                free = ", ".join(map(str, sorted(one for one in bits if not one & seen)))
                 yield (
                     ("flags", name, "bits", bit, "value"),
-                    f"{name}.{bit}: {value} is not a bit of its own in 8 bits",
+                    f"{name}.{bit}: {value} is not a bit of its own in 8 bits: choose {free}",
                 )
             seen |= value
 
