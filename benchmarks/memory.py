@@ -23,7 +23,7 @@ ROWS: Final = (1_000, 1_000_000)
 """Sizes of the transaction's rows, in bytes. Each size is measured separately."""
 OPTIONS: Final = {
     "protocol 4, streaming = parallel": ["--proto", "4", "--streaming", "parallel"],
-    "protocol 1": ["--proto", "1"],
+    "protocol 4, streaming = off": ["--proto", "4", "--streaming", "off"],
 }
 LIMIT: Final = 200 << 20
 """Limit of the recorder's peak resident memory, in bytes."""

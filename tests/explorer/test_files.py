@@ -189,7 +189,7 @@ def test_missing_packets_lose_only_the_messages_in_them() -> None:
 
 
 def test_settings_of_the_page_are_kept_where_they_fit() -> None:
-    _, records = read("pg13_p1")
+    _, records = read("pg18_p1")
     content = pg_recvlogical(records)
     for version in CAPTURED[:2]:
         (answer,) = ask([open_file(content, version=version)])

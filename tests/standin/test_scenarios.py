@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from pgoutput import envelope
+from pgoutput._servers import MAJOR_VERSIONS, newest_version
 from pgoutput.messages import Begin, XLogData
 from pgoutput.recorder import Recorder, RecorderOptions
 from pgoutput.recording import RecordingReader
@@ -193,12 +194,15 @@ def test_a_two_phase_slot_sends_prepared_transactions_in_every_protocol_version(
 
 
 def test_a_server_refuses_options_that_its_version_lacks() -> None:
-    db = Scenario(server=13)
+    oldest = MAJOR_VERSIONS[0]
+    spoken = newest_version(oldest)
+    refused = f"client sent proto_version={spoken + 1} but server only supports protocol {spoken} or lower"
+    db = Scenario(server=oldest)
     with StandIn(db) as server, connect_walsender(server) as raw:
         raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput (SNAPSHOT 'nothing')")
         for option, error in (
-            ("proto_version '2'", "client sent proto_version=2 but server only supports protocol 1 or lower"),
-            (f"proto_version '{OLDEST}', binary 'on'", "unrecognized pgoutput option: binary"),
+            (f"proto_version '{spoken + 1}'", refused),
+            (f"proto_version '{spoken}', origin 'none'", "unrecognized pgoutput option: origin"),
         ):
             answer = raw.ask(f"START_REPLICATION SLOT a LOGICAL 0/0 ({option}, publication_names 'p')")
             assert error_fields(answer[0][1])["M"] == error

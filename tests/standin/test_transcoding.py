@@ -19,6 +19,7 @@ from pgoutput.stream import StreamDecoder, Transaction, Transactions
 from pgoutput.stream.check import Checker
 from pgoutput.synth.workload import PROFILES, Workload, all_messages, write_recording
 from tests.truth import CAPTURES
+from tests.versions import OLDEST
 
 PAIRS = [
     ("pg18_ws_p4_par_2pc_msg", "pg18_p1"),
@@ -97,7 +98,9 @@ def test_a_transcoded_stream_has_the_transactions_that_a_server_sends(recorded: 
 
 
 @pytest.mark.parametrize("two_phase", [False, True])
-@pytest.mark.parametrize(("proto_version", "streaming"), [(1, "off"), (2, "on"), (4, "on"), (4, "parallel")])
+@pytest.mark.parametrize(
+    ("proto_version", "streaming"), [(OLDEST, "off"), (2, "on"), (4, "on"), (4, "parallel")]
+)
 def test_a_made_recording_is_served_as_a_legal_stream(
     proto_version: int, streaming: Streaming, two_phase: bool, made: Path
 ) -> None:
