@@ -123,7 +123,7 @@ MISTAKES = [
     Mistake("unreadable gate", "    versions: 3+\n", "@    versions: 3 and up\n", '`3 and up` is not a gate: write "2+", "2-3" or "2"', after="  BeginPrepare:"),
     Mistake("unreadable gate of a server", "    server: 11+\n", "@    server: eleven\n", "`eleven` is not a gate", after="  Truncate:"),
     Mistake("unreadable gate of a type", "    server: 10+\n", "@    server: ten\n", "`ten` is not a gate", after="  bytea:", file="types.yaml"),
-    Mistake("unreadable gate of a cell", "        server: 14+\n", "@        server: 14\n", "TupleData: `server` takes a range, as text: quote it, \"14+\" for 14 and later, or \"14\" for 14 only"),
+    Mistake("unreadable gate of a cell", "        server: 14+\n", "@        server: 14\n", "TupleData: `server` takes a range, as text: quote it, \"14+\" for 14 and later, or \"14\" for 14 only", after="  TupleData:"),
     Mistake("backward gate", "    versions: 3+\n", "@    versions: 4-3\n", "the gate `4-3` ends before it begins", after="  BeginPrepare:"),
     Mistake("gate wider than the message", RECORD, RECORD.replace("means: lsn,", f"means: lsn, versions: {OLDEST}+,"), f"CommitPrepared.commit_lsn: the gate {OLDEST}+ is wider than that of its message, 3+"),
     Mistake("gate wider than the context", IN_STREAM, IN_STREAM.replace("2+", "3+"), "LogicalMessage.xid: the gate 2+ is wider than that of the context in_stream, 3+", at="        versions: 2+\n"),
