@@ -97,7 +97,7 @@ class Violation(NamedTuple):
     """Text whose line the error names, after `after`; the first replaced line if empty."""
     first: int = 1
     """The oldest version that the change concerns."""
-    count: int = 1
+    times: int = 1
     """Number of occurrences of `old` after `after` that are replaced; -1 for all, as all tuples share tags."""
 
 
@@ -121,7 +121,7 @@ VIOLATIONS = [
     Violation("released-field-added", "  RelationColumn:", "    fields:\n", "    fields:\n" + ADDED_TO_STRUCT, "Relation.columns[].added is new", at="{name: added"),
     # A changed type is the place of the error, not one of its fields.
     Violation("released-field-changed", "  TupleData:", "count: uint16", "count: uint32", "Insert.new was Byte1('N'), TupleData 2 {{n null 0, u unchanged 0, t text 4, b binary 4}}, is Byte1('N'), TupleData 4", at="  TupleData:"),
-    Violation("released-field-changed", "  TupleData:", "        tag: b\n", "        tag: B\n", "Insert.new was", at="  TupleData:", count=-1),
+    Violation("released-field-changed", "  TupleData:", "        tag: b\n", "        tag: B\n", "Insert.new was", at="  TupleData:", times=-1),
     Violation("released-field-changed", "  TupleData:", "length: uint32", "length: uint16", "Insert.new was", at="  TupleData:"),
     Violation("released-field-changed", "  ReplicaIdentity:", "value: f", "value: F", "Relation.replica_identity was", at="  ReplicaIdentity:"),
     Violation("released-field-changed", "  ColumnFlag:", "value: 1", "value: 2", "Relation.columns[].flags was", at="  ColumnFlag:"),
@@ -139,7 +139,7 @@ def test_a_change_of_a_released_version_is_refused_in_one_line(
 ) -> None:
     text = spec.read()
     start = text.index(case.old, text.index(case.after))
-    text = text[:start] + text[start:].replace(case.old, case.new, case.count)
+    text = text[:start] + text[start:].replace(case.old, case.new, case.times)
     spec.write(text)
     position = text.index(case.at, text.index(case.after)) if case.at else start
     line = text.count("\n", 0, position) + 1

@@ -53,7 +53,7 @@ from tests.server import Server
 from tests.synth.text_reader import TextReader
 from tests.synth.workload_sql import create_tables, statements, stream
 from tests.synth.workloads import WINDOW, check_options, frames, no_progress, sent
-from tests.versions import OLDEST, UNKNOWN
+from tests.versions import OLDEST, UNKNOWN, WRITTEN
 
 SMALL: Final = {"tables": 5, "transactions": 150, "large": 0.2, "large_changes": 120}
 WORKLOADS: Final = {
@@ -162,8 +162,8 @@ def test_output_does_not_depend_on_the_number_of_processes(monkeypatch: pytest.M
 
 
 def test_all_kinds_of_messages_occur(tmp_path: Path) -> None:
-    workload = WORKLOADS["parallel"]
-    decoder = StreamDecoder(4, streaming="parallel")
+    workload = msgspec.structs.replace(WORKLOADS["parallel"], proto_version=WRITTEN)
+    decoder = StreamDecoder(WRITTEN, streaming="parallel")
     decoded = [decoder.decode(message.data) for message in sent(workload)]
     counts = Counter(type(one).__name__ for one in decoded)
     assert counts.keys() == {
@@ -212,7 +212,8 @@ def test_two_phase_is_a_flag_of_the_slot_in_the_oldest_protocol_version() -> Non
 
 
 def test_binary_format_has_the_same_values() -> None:
-    text, binary = (msgspec.structs.replace(EVERYTHING, binary=binary) for binary in (False, True))
+    written = msgspec.structs.replace(EVERYTHING, proto_version=WRITTEN)
+    text, binary = (msgspec.structs.replace(written, binary=binary) for binary in (False, True))
     options = [msgspec.structs.asdict(one.options) for one in (text, binary)]
     readers = [TextReader(one) for one in options]
     different = 0
@@ -223,8 +224,11 @@ def test_binary_format_has_the_same_values() -> None:
 
 
 def test_options_set_the_number_of_messages() -> None:
-    workload = Workload(transactions=2_000, tables=3, value_sizes=Range(20, 30), large=0, mix=Mix(6, 3, 1))
-    decoder = StreamDecoder(4)
+    sizes = Range(20, 30)
+    workload = Workload(
+        transactions=2_000, tables=3, value_sizes=sizes, large=0, mix=Mix(6, 3, 1), proto_version=WRITTEN
+    )
+    decoder = StreamDecoder(WRITTEN)
     decoded = [decoder.decode(data) for data in stream(workload)]
     counts = Counter(type(one).__name__ for one in decoded)
     assert (counts["Begin"], counts["Relation"]) == (2_000, 3)
@@ -391,7 +395,7 @@ def test_an_invalid_option_is_named(
 
 
 def test_a_server_sends_the_same_messages_for_the_same_statements() -> None:
-    workload = Workload(transactions=60, tables=16, large=0, seed=3)
+    workload = Workload(transactions=60, tables=16, large=0, seed=3, proto_version=WRITTEN)
     with Server(autovacuum="off", logical_decoding_work_mem="64MB") as server, server.connect() as connection:
         for statement in create_tables(workload):
             connection.execute(statement.encode())
@@ -408,7 +412,7 @@ def test_a_server_sends_the_same_messages_for_the_same_statements() -> None:
 
 def normalized(messages: list[bytes]) -> list[m.Message]:
     """Return the messages without LSNs, times and xids, and with OIDs numbered in table order."""
-    decoder = StreamDecoder(4)
+    decoder = StreamDecoder(WRITTEN)
     decoded = [decoder.decode(data) for data in messages]
     oids = {oid: number for number, oid in enumerate(decoder.relations)}
     found: list[m.Message] = []
