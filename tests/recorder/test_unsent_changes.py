@@ -350,6 +350,16 @@ def test_a_new_table_that_was_altered_before_it_is_seen_is_incomplete(lab: Lab, 
     assert ("public.t" in incomplete(lab.record())) == bool(statement)
 
 
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_new_table_that_was_emptied_before_it_is_seen(lab: Lab, is_sent: bool) -> None:
+    lab.require(11, "TRUNCATE in publications")
+    options = "" if is_sent else " WITH (publish = 'insert, update, delete')"
+    lab.run(f"CREATE PUBLICATION p FOR ALL TABLES{options}")
+    lab.record()
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", "TRUNCATE t")
+    assert ("public.t" in incomplete(lab.record())) == (not is_sent)
+
+
 def test_an_added_column_does_not_explain_that_an_empty_table_was_rewritten(lab: Lab) -> None:
     lab.run("CREATE TABLE t (id int PRIMARY KEY, a text)", "INSERT INTO t VALUES (1)")
     lab.run("CREATE PUBLICATION p FOR ALL TABLES")
