@@ -10,7 +10,7 @@ function drawVersions(data) {
   for (const protocol of VERSIONS.values()) {
     const { streaming } = state.settings;
     const usable = STREAMING_SINCE[streaming] <= protocol.version ? streaming : "off";
-    const { pieces, error } = explain(protocol, data, { inStream: inStream && protocol.version > 1, streaming: usable });
+    const { pieces, error } = explain(protocol, data, { inStream: inStream && protocol.version >= FIRST_WITH_BLOCKS, streaming: usable });
     const lines = pieces.map((piece) => `${piece.path} ${cut(formatValue(piece), 40)}`);
     const key = JSON.stringify([lines, error?.message]).replace(/protocol version \d+/g, "protocol version");
     const column = columns.get(key) ?? { numbers: [], lines, error };

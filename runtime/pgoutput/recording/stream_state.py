@@ -241,7 +241,8 @@ class StreamState:
 
     def _begin(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         end = read_end(event.message)
-        stored = end.lsn < self._stored_lsn
+        is_copy = not meaning_of(event.message, "xid")  # rows that the recorder has copied
+        stored = end.lsn < self._stored_lsn and not is_copy
         if stored:
             self._resent.check(end.lsn, end.time)
         else:
