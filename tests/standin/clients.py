@@ -60,6 +60,9 @@ def read_with_psycopg2(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
                     cursor.send_feedback(  # type: ignore[no-untyped-call]
                         flush_lsn=cursor.wal_end, force=True
                     )
+                    # Closed with unread messages, the connection is reset, and the feedback may be lost.
+                    while select.select([cursor], [], [], 0.5)[0]:
+                        cursor.read_message()
                     return received
                 else:
                     select.select([cursor], [], [], 1.0)
