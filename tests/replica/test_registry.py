@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from pgoutput.errors import ReplicaError
 from pgoutput.replica import Owner, claim_target, replica_tables
@@ -77,6 +80,33 @@ def test_an_error_names_a_data_file_that_is_gone(servers: list[SimulatedServer],
     servers[0].delete(0)
     with pytest.raises(ReplicaError, match=rf"{file.name}: the Delta table has this file, but it is gone"):
         apply(servers[0].take().to_batches(), tmp_path, "query", 1)
+
+
+def test_two_relations_that_are_created_at_once_do_not_share_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relation was dropped and created again, and tasks of Spark apply the changes of both.
+
+    If another process commits after delta-rs has found no table, delta-rs 1.6 makes its own creation
+    version 1 of the other table, which gets other properties by it.
+    """
+    old, new = (SimulatedServer(oid, "t", {"k": "int4"}, keys=1) for oid in (1, 2))
+    old.insert("1")
+    new.insert("2")
+    create = DeltaTable.create
+
+    def create_late(place: str, schema: pa.Schema, configuration: dict[str, str], **options: Any) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(DeltaTable, "create", create)
+            assert follows(tmp_path, old, 0)
+        if place == str(tmp_path / "public.t"):
+            DeltaTable(place).alter.set_table_properties(configuration, raise_if_not_exists=False)
+        else:
+            create(place, schema, configuration=configuration, **options)
+
+    monkeypatch.setattr(DeltaTable, "create", create_late)
+    assert follows(tmp_path, new, 0)
+    assert folders(tmp_path) == {1: "public.t", 2: "public.t@2"}
 
 
 def test_long_names_are_shortened(lab: Lab, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """The registry of a target maps the OID of a relation to the folder of the relation's Delta table.
 
 A relation's table is created in a folder with the relation's name, and stays there when the relation is
-renamed. The table's properties contain the relation's OID. Delta creates a table at most once, so two
-relations never share a folder. The registry consists of one small file `_relations/OID` for each relation,
+renamed. The table's properties contain the relation's OID. A table is created at most once, so two relations
+never share a folder. The registry consists of one small file `_relations/OID` for each relation,
 which contains the folder's name. With the registry, the table of one relation is found without opening all
 tables. A damaged registry is restored from the properties of the tables.
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import msgspec
@@ -25,7 +27,7 @@ from pgoutput.recording import GoneTable, Location
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.cleaning import RETENTION
 from pgoutput.replica.folders import move_folder, remove_folder
-from pgoutput.replica.small_files import read_file, remove_file, write_file
+from pgoutput.replica.small_files import create_file, read_file, remove_file, write_file
 from pgoutput.wire import to_datetime
 
 OID: Final = "pgoutput.relation_oid"
@@ -42,6 +44,9 @@ DROPPED: Final = "pgoutput.dropped"
 """Key of a Delta table property; the value is when the relation was dropped, a `GoneTable` as JSON."""
 
 _FOLDER: Final = "_relations"
+
+_FIRST_COMMIT: Final = f"{0:020}.json"
+"""Name of the file with the first commit of a Delta table."""
 
 _MAX_NAME_BYTES: Final = 200
 """Maximum size of a table folder's name without the suffix `@OID`, in bytes.
@@ -197,13 +202,21 @@ def _create(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -
 
 
 def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | None]) -> DeltaTable:
+    """Return the Delta table at a path or URI; create it if no Delta table is there.
+
+    If two processes create a table at the same time, delta-rs makes the second creation version 1 of the
+    first table. So the table is created elsewhere, and its first commit is written only where none is.
+    """
     if (existing := _open(place)) is not None:
         return existing
-    failure: DeltaError | None = None
-    try:
-        DeltaTable.create(place.place, schema, configuration=properties, raise_if_key_not_exists=False)
-    except DeltaError as error:  # a concurrent task may have created a table for another relation
-        failure = error
+    failure: DeltaError | ReplicaError | None = None
+    with TemporaryDirectory(prefix="pgoutput-") as folder:
+        try:
+            DeltaTable.create(folder, schema, configuration=properties, raise_if_key_not_exists=False)
+            commit = Path(folder, "_delta_log", _FIRST_COMMIT).read_text()
+            create_file(place / "_delta_log" / _FIRST_COMMIT, commit)
+        except (DeltaError, ReplicaError) as error:  # a concurrent task may have created a table
+            failure = error
     if (created := _open(place)) is None:
         cause = "no table exists after the attempt" if failure is None else one_line(failure)
         raise ReplicaError(f"{place}: a Delta table cannot be created here: {cause}") from failure
