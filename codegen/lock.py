@@ -6,6 +6,7 @@ The lock holds the wire form of each released version, as it was released.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -69,10 +70,10 @@ def _added_value(spec: Spec, place: Place, change: Change) -> Place | None:
     if section not in ("enums", "flags") or change.rule != "released-field-changed":
         return None
     below, known = ("values", spec.enums) if section == "enums" else ("bits", spec.flags)
-    was, _, now = change.text.partition("}, is ")
+    was, now = (set(text.split(", ")) for text in re.findall("{(.*)}.* is .*{(.*)}", change.text)[0])
     names = getattr(known[str(name)], below)
-    new = [one for one in names if f" {one}" in now and f" {one}" not in was]
-    return (section, name, below, new[0]) if len(new) == 1 and was.count(",") < now.count(",") else None
+    new = [one for one in names if any(value.endswith(f" {one}") for value in now - was)]
+    return (section, name, below, new[0]) if len(new) == 1 and was < now else None
 
 
 def _place(spec: Spec, change: Change, found: Iterable[Change]) -> Place:

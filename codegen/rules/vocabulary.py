@@ -92,12 +92,11 @@ def enums_and_flags(spec: Spec) -> Iterator[Problem]:
     for name, flags in spec.flags.items():
         if not flags.bits:
             yield ("flags", name, "bits"), f"{name}: flags without bits"
-        seen = 0
+        seen, bits = 0, [1 << shift for shift in range(8)]
         for bit, record in flags.bits.items():
             value = record.value
-            bits = {1 << shift for shift in range(8)}
             if value not in bits or value & seen:
-                free = ", ".join(map(str, sorted(one for one in bits if not one & seen)))
+                free = ", ".join(map(str, (one for one in bits if not one & seen)))
                 yield (
                     ("flags", name, "bits", bit, "value"),
                     f"{name}.{bit}: {value} is not a bit of its own in 8 bits: choose {free}",

@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 
 from pgoutput.errors import PgoutputError
 from pgoutput.recording import list_segments, read_metadata
-from pgoutput.replica import Dropped, replica_tables, replicate
+from pgoutput.replica import Dropped, replica_table, replica_tables, replicate
 from pgoutput.verification import verify_tables
 from tests.recorder.lab import Lab
 from tests.replica.tables import row_texts
@@ -41,23 +41,19 @@ TRUNCATE_SINCE: Final = 11
 SCHEMAS_SINCE: Final = 15
 """First major version with `FOR TABLES IN SCHEMA`."""
 
-PUBLISHED: Final = """
+PUBLISHED_PLAIN: Final = """
     WITH published AS (
         SELECT c.oid, pubname FROM pg_publication_tables
         JOIN pg_namespace n ON nspname = schemaname
         JOIN pg_class c ON relnamespace = n.oid AND relname = tablename
     )
-    SELECT DISTINCT oid::int8, oid::regclass::text FROM published p WHERE NOT EXISTS (
+    SELECT DISTINCT oid::int8, oid::regclass::text FROM published p"""
+"""Published tables of servers that do not publish through roots."""
+PUBLISHED: Final = f"""{PUBLISHED_PLAIN} WHERE NOT EXISTS (
         SELECT FROM pg_partition_ancestors(p.oid) above JOIN published root ON root.oid = above
         JOIN pg_publication r ON r.pubname = root.pubname WHERE pubviaroot AND above <> p.oid)
 """
 """Published tables, without partitions that are published through a table above them."""
-PUBLISHED_PLAIN: Final = """
-    SELECT DISTINCT c.oid::int8, c.oid::regclass::text FROM pg_publication_tables
-    JOIN pg_namespace n ON nspname = schemaname
-    JOIN pg_class c ON relnamespace = n.oid AND relname = tablename
-"""
-"""The same for servers that do not publish through roots."""
 COLUMNS: Final = """
     SELECT attname FROM pg_attribute WHERE attrelid = {0} AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
@@ -465,7 +461,7 @@ class Program:
         names = [column for (column,) in self.lab.rows(COLUMNS.format(oid))]
         values = ", ".join(f'"{column}"::text' for column in names)
         expected = Counter(self.lab.rows(f"SELECT {values} FROM {name}"))
-        table = replica_tables(self.target).get(oid)
+        table = replica_table(self.target, oid)
         if table is None or not table.place:
             return not expected
         rows = map(row_texts, DeltaTable(table.place).to_pyarrow_table().to_pylist())
