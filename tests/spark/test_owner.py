@@ -20,7 +20,10 @@ def test_a_second_recording_that_begins_later_is_refused(tmp_path: Path) -> None
     (checkpoint / "offsets").mkdir(parents=True)
     (checkpoint / "metadata").write_text('{"id":"query"}')
     run = replication._BatchFunction(
-        str(tmp_path / "target"), "tables", str(checkpoint), lambda rows, batch: done.append(batch.number)
+        str(tmp_path / "target"),
+        "tables",
+        str(checkpoint),
+        lambda rows, batch, recording: done.append(batch.number),
     )
     rows: Any = SimpleNamespace(sparkSession=None)
     for batch, other in enumerate([_EMPTY, '{"segment": 1, "recording": "two"}']):

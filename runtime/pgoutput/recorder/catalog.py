@@ -59,6 +59,11 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     """
 
 
+def sent_namespace(namespace: str) -> str:
+    """Return the schema of a table or type as in Relation and Type messages: empty for pg_catalog."""
+    return "" if namespace == "pg_catalog" else namespace
+
+
 class Storage(msgspec.Struct, frozen=True, array_like=True):
     """A table that stores the rows of a published table: the published table itself, or a partition."""
 

@@ -20,6 +20,7 @@ from pgoutput.recorder.catalog import (
     Column,
     Membership,
     Publication,
+    sent_namespace,
 )
 from pgoutput.recorder.catalog_queries import has_row_from_before, is_empty, wal_end
 from pgoutput.recorder.column_changes import (
@@ -139,7 +140,7 @@ def compare_catalogs(
         tuple(
             GoneTable(
                 oid=oid,
-                namespace=_sent_namespace(table),
+                namespace=sent_namespace(table.namespace),
                 name=table.name,
                 after_lsn=before.lsn,
                 time=time,
@@ -212,7 +213,7 @@ def incomplete_table(
     """
     return IncompleteTable(
         oid=table.oid,
-        namespace=_sent_namespace(table),
+        namespace=sent_namespace(table.namespace),
         name=table.name,
         lsn=catalog.lsn if lsn is None else lsn,
         lost=lost,
@@ -225,11 +226,6 @@ def _sends_truncate(catalog: Catalog, table: CatalogTable) -> bool:
     """Return whether the server sends the TRUNCATE of a table."""
     publications = (one for one in catalog.publications if one.name in table.publications)
     return any(one.settings.get("pubtruncate") for one in publications)
-
-
-def _sent_namespace(table: CatalogTable) -> str:
-    """Return the namespace of a table as in Relation messages."""
-    return "" if table.namespace == "pg_catalog" else table.namespace
 
 
 def _lasting_reasons(catalog: Catalog) -> dict[int, str]:

@@ -127,6 +127,7 @@ class CatalogWatch:
             number = self._requested
             self._condition.notify_all()
             self._condition.wait_for(lambda: self._answered >= number or self._error, timeout)
+            self._asked = ()  # later readings do not look for the relations again
             return self._existing
 
     def _run(self) -> None:

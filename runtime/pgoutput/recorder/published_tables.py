@@ -19,6 +19,7 @@ from psycopg import sql
 from pgoutput._text import qualified_name
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
+from pgoutput.recorder.catalog import sent_namespace
 from pgoutput.recorder.connection import Connection, Row
 
 
@@ -209,7 +210,7 @@ def _table(connection: Connection, rows: list[Row], leaves: list[Row], binary: b
     return PublishedTable(
         Relation(
             oid=int(oid),
-            namespace="" if namespace == "pg_catalog" else namespace,
+            namespace=sent_namespace(namespace),
             name=name,
             replica_identity=ReplicaIdentity(identity),
             columns=relation_columns,
@@ -271,7 +272,7 @@ def _types(connection: Connection, columns: Sequence[RelationColumn]) -> tuple[T
     types = {
         int(str(oid)): Type(
             oid=int(str(oid)),
-            namespace="" if namespace == "pg_catalog" else str(namespace),
+            namespace=sent_namespace(str(namespace)),
             name=str(name),
         )
         for oid, namespace, name in rows

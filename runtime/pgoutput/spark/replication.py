@@ -75,7 +75,7 @@ def replicate(
     location = _absolute(target)
     output = "history" if history else "tables"
     place = None if recording is None else _absolute(recording)
-    write = TablesWriter(location, history=history, report=report, recording=place, dropped=dropped)
+    write = TablesWriter(location, history=history, report=report, dropped=dropped)
     view = BATCHES if "data" in changes.columns else CHANGES
     return _start(changes, view, location, output, checkpoint, trigger, write, place)
 
@@ -106,8 +106,8 @@ def write_feed(
     return _start(changes, CHANGES, location, "a feed", checkpoint, trigger, write)
 
 
-_WriteBatch: TypeAlias = Callable[[DataFrame, Batch], None]
-"""A function that writes the rows of a micro-batch."""
+_WriteBatch: TypeAlias = Callable[[DataFrame, Batch, Recording | None], None]
+"""A function that writes the rows of a micro-batch; the recording is None if it was not given."""
 
 
 def _start(
@@ -174,7 +174,7 @@ class _BatchFunction:
             raise ReplicaError(
                 f"{self._target}: the target follows only some tables: pass `recording` to replicate"
             )
-        self._write(rows, one)
+        self._write(rows, one, self._source)
 
     def _register(self, place: str, owner: Owner, segment: int) -> None:
         """Register the query in the recording; Spark commits a micro-batch when it has been written."""
@@ -196,7 +196,7 @@ class _BatchFunction:
         return rows.filter(sf.col("oid" if "data" in rows.columns else "relation.oid").isin(sorted(oids)))
 
 
-def _write_feed_batch(target: str, rows: DataFrame, batch: Batch) -> None:
+def _write_feed_batch(target: str, rows: DataFrame, batch: Batch, recording: Recording | None) -> None:
     rows.write.mode("overwrite").parquet(f"{target}/batch={batch.number}")
 
 

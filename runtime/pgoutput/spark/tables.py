@@ -29,7 +29,6 @@ from pgoutput.recording import Recording, locate
 from pgoutput.replica import (
     Dropped,
     FailedTable,
-    MissedBatch,
     Report,
     TableResult,
     apply_remarks,
@@ -82,7 +81,6 @@ class TablesWriter:
         target: The folder that holds the replica.
         history: Whether to keep all versions of rows (SCD type 2).
         report: Called after each micro-batch with its number, and one result for each changed table.
-        recording: Path or URI of the recording; None if what it says about tables is not applied.
         dropped: What happens to the tables of relations that were dropped on the server.
     """
 
@@ -92,22 +90,19 @@ class TablesWriter:
         *,
         history: bool,
         report: Report | None,
-        recording: str | None = None,
-        dropped: Dropped = "keep",
+        dropped: Dropped,
     ) -> None:
         self._target = target
         self._history = history
         self._report = report
-        self._place = recording
-        self._recording: Recording | None = None
         self._dropped: Dropped = dropped
         self._parts: dict[int, int] = {}
         """Number of parts in the next micro-batch, by OID of each relation that has several."""
         self._pauses: dict[int, tuple[int, int]] = {}
         """Number of micro-batches, and number of the last one, in which a relation is not divided, by OID."""
 
-    def __call__(self, rows: DataFrame, batch: Batch) -> None:
-        """Apply a micro-batch."""
+    def __call__(self, rows: DataFrame, batch: Batch, recording: Recording | None) -> None:
+        """Apply a micro-batch, and what its recording says about tables, unless the recording is None."""
         session = rows.sparkSession
         errors = {oid: table.error for oid, table in read_failed_tables(locate(self._target)).items()}
         plan = _Plan(self._target, self._history, batch, errors, self._find_divided(batch, errors))
@@ -121,25 +116,18 @@ class TablesWriter:
         failed = [result for result in results if result.error]
         if failed and not batch.owner.recording:  # the changes cannot be read again for a retry
             raise ReplicaError(failed[0].error)
-        missed = batch.as_missed(session) if failed or self._place else None
+        missed = batch.as_missed(session) if failed or recording is not None else None
         for one in failed:
             table = FailedTable(one.oid, one.namespace, one.name, one.error)
             record_failure(locate(self._target), table, missed)
         results = sorted(results, key=_oid)
-        if self._place and missed is not None:
-            results += self._apply_remarks(self._place, missed)
+        if recording is not None and missed is not None:
+            numbers = range(missed.first_segment, missed.last_segment + 1)
+            if numbers:
+                results += apply_remarks(recording, locate(self._target), numbers, self._dropped)
         log_batch(batch.number, results)
         if self._report is not None:
             self._report(batch.number, results)
-
-    def _apply_remarks(self, place: str, batch: MissedBatch) -> list[TableResult]:
-        numbers = range(batch.first_segment, batch.last_segment + 1)
-        if not numbers:
-            return []
-        if self._recording is None:
-            self._recording = Recording(place)
-        self._recording.refresh()  # Spark has found the segments by another listing
-        return [*apply_remarks(self._recording, locate(self._target), numbers, self._dropped)]
 
     def _find_divided(self, batch: Batch, errors: Container[int]) -> dict[int, TableVersion]:
         """Return the tables whose changes are to be divided, by relation OID."""

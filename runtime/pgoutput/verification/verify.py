@@ -32,7 +32,7 @@ from pgoutput.recording import (
     locate,
     store_verified_table,
 )
-from pgoutput.replica import Owner, existing_tables, replica_tables, selected_tables
+from pgoutput.replica import Owner, existing_tables, replica_table, selected_tables
 from pgoutput.replica.as_of import TablesAsOf
 from pgoutput.replica.ownership import read_owner
 from pgoutput.replica.verified import store_verified
@@ -206,8 +206,9 @@ def _select(
 def _left_over(target: Location, published: Iterable[PublishedTable], lsn: int) -> Iterator[TableVerdict]:
     """Yield a verdict for each table that cannot be compared: not published, and not known as dropped."""
     oids = {one.relation.oid for one in published}
-    for table in replica_tables(target.place).values():
-        if table.oid not in oids and table.dropped is None:
+    for oid in sorted(existing_tables(target) - oids):
+        table = replica_table(target.place, oid)
+        if table is not None and table.dropped is None:
             name = f"{table.namespace}.{table.name}"
             text = "the publications do not have it any more, so its rows are those of an earlier time"
             yield TableVerdict(table.oid, name, lsn, 0, error=text)
