@@ -1,4 +1,4 @@
-"""CopyData is read from a socket, and all other messages are left to libpq."""
+"""CopyData is read from a socket, as libpq reads it."""
 
 from __future__ import annotations
 
@@ -117,9 +117,22 @@ def test_a_replication_stream_may_arrive_in_any_pieces(end: bytes, choice: st.Da
         assert messages == [b"m" * n for n in (0, 1, 300, 70_000)]
         assert others == [(2, KEEPALIVE)]
         assert len(notices) == 1
-        for piece in pieces:
-            theirs.sendall(piece)
-        assert ours.recv(1 << 16) == end  # libpq reads it
+        assert (stream.error is None) == end.startswith(b"C")
+        assert stream.error is None or stream.error.sqlstate == "57P01"
+
+
+def test_a_replication_stream_whose_connection_is_lost() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.setblocking(False)
+        with theirs:
+            theirs.sendall(b"".join(STREAM[:2]) + STREAM[2][:9])
+        with ReplicationSocket(ours.fileno(), lambda: None) as stream:
+            assert stream.begins()
+            assert stream.receive(lambda contents: None).data.to_pylist() == [b""]
+            assert stream.ended
+            assert stream.error is not None
+            assert stream.error.text == "server closed the connection unexpectedly"
 
 
 @pytest.mark.parametrize("form", ["text", "binary"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Final, TypeAlias
 
 import psycopg
@@ -17,14 +16,9 @@ from pgoutput._text import one_line
 from pgoutput.columns import XLogDataBatch, decode_xlog_data
 from pgoutput.errors import ChangesLost, ConnectionLost, ReplicationError
 from pgoutput.messages import Message
-from pgoutput.recorder.copy_data import (
-    CopiedRows,
-    CopyOutSocket,
-    NoticeFields,
-    ReplicationSocket,
-)
+from pgoutput.recorder.copy_data import CopiedRows, CopyOutSocket, ReplicationSocket
 from pgoutput.recorder.events import Notice
-from pgoutput.recorder.server_errors import error_of_attempt, error_of_result, result_field, result_text
+from pgoutput.recorder.server_errors import ErrorFields, error_of, error_of_attempt
 
 Row: TypeAlias = tuple[str | None, ...]
 """A row of a query's result: values as text, None for NULL."""
@@ -298,19 +292,9 @@ class Connection:
 
     def _receive_from(self, stream: ReplicationSocket) -> XLogDataBatch:
         batch = stream.receive(self._handle_copy_notice)
-        self.more = stream.more
-        if stream.ended:
-            self.ended = True
-            with suppress(OSError):  # libpq reports the error
-                stream.send_done()
-            try:
-                self._end_of_copy()
-            except (ConnectionLost, ReplicationError) as error:
-                if not (len(batch.data) or batch.others):
-                    raise
-                self._error = error
-            except psycopg.OperationalError as error:
-                self._error = ConnectionLost(one_line(str(error)))
+        self.more, self.ended = stream.more, stream.ended
+        if stream.error is not None:
+            self._error = error_of(stream.error)
         return batch
 
     def _receive(self, received: list[bytes]) -> None:
@@ -348,24 +332,15 @@ class Connection:
 
         libpq reads messages in order: messages that `get_copy_data` returns later were sent after the notice.
         """
-        severity, sqlstate, function = (
-            result_field(result, field)
-            for field in (
-                pq.DiagnosticField.SEVERITY_NONLOCALIZED,
-                pq.DiagnosticField.SQLSTATE,
-                pq.DiagnosticField.SOURCE_FUNCTION,
-            )
-        )
-        self._report(severity, sqlstate, function, result_text(result))
+        self._report(ErrorFields.of_result(result))
 
     def _handle_copy_notice(self, contents: bytes) -> None:
         """Handle the contents of a NoticeResponse that was read without libpq."""
-        fields = NoticeFields.of(contents)
-        text = f"{fields.message} ({fields.hint})" if fields.hint else fields.message
-        self._report(fields.severity, fields.sqlstate, fields.function, one_line(text))
+        self._report(ErrorFields.of_contents(contents))
 
-    def _report(self, severity: str, sqlstate: str, function: str, text: str) -> None:
-        if (sqlstate, function) == _SKIPPED_PUBLICATION and not self.may_skip_publications:
+    def _report(self, fields: ErrorFields) -> None:
+        text = fields.text
+        if (fields.sqlstate, fields.function) == _SKIPPED_PUBLICATION and not self.may_skip_publications:
             self._error = PublicationSkipped(
                 f"the stream lacks changes that were made while a publication did not exist ({text}): "
                 "nothing from there on is stored or acknowledged; record anew in another folder and from a "
@@ -373,7 +348,7 @@ class Connection:
             )
         if text not in self._notices and self._on_notice is not None:
             self._notices.add(text)
-            self._on_notice(Notice(severity=severity, sqlstate=sqlstate, message=text))
+            self._on_notice(Notice(severity=fields.severity, sqlstate=fields.sqlstate, message=text))
 
     def _check(self) -> None:
         if self._error is not None:
@@ -450,7 +425,7 @@ class Connection:
 
     def _checked(self, result: pq.abc.PGresult) -> pq.abc.PGresult:
         if result.status == pq.ExecStatus.FATAL_ERROR:
-            raise error_of_result(result)
+            raise error_of(ErrorFields.of_result(result))
         return result
 
 

@@ -1,8 +1,9 @@
 """Read CopyData messages from the socket of a connection: rows of COPY … TO STDOUT, or a replication stream.
 
 libpq returns each message by itself and holds the GIL meanwhile, which takes most of the time of a copy. Here
-the compiled kernel divides the received bytes into messages. For libpq, the statement then has no output: the
-messages from CopyOutResponse or CopyBothResponse to CopyDone are read without it.
+the compiled kernel divides the received bytes into messages. For libpq, COPY … TO STDOUT then has no output:
+the messages from CopyOutResponse to CopyDone are read without it. A replication stream is read without it
+from CopyBothResponse to its end, with its error.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple, Self
 
 from pgoutput import compiled
 from pgoutput.columns import XLogDataBatch, decode_copy_data
+from pgoutput.recorder.server_errors import ErrorFields
 
 _BATCH_BYTES: Final = 1 << 20
 """Size at which a batch of messages is complete, in bytes."""
@@ -39,9 +41,11 @@ _HEADER_BYTES: Final = 5
 """Size of a message's type and length (Message Formats of the frontend/backend protocol)."""
 _LENGTH_BYTES: Final = 4
 """Size of the length, which counts itself."""
-_COPY_OUT, _COPY_BOTH, _COPY_DATA, _COPY_DONE, _NOTICE = b"H", b"W", b"d", b"c", b"N"
+_COPY_OUT, _COPY_BOTH, _COPY_DATA, _COPY_DONE, _ERROR, _NOTICE = b"H", b"W", b"d", b"c", b"E", b"N"
 _READ_HERE: Final = (_COPY_OUT, _COPY_BOTH, _COPY_DONE, _NOTICE, b"S", b"A")
 """Types of the other messages within a copy; S and A are ParameterStatus and NotificationResponse."""
+
+_LOST: Final = ErrorFields.of_contents(b"Mserver closed the connection unexpectedly")
 
 
 class CopiedRows(NamedTuple):
@@ -158,13 +162,17 @@ class CopyOutSocket(_CopySocket):
 class ReplicationSocket(_CopySocket):
     """The socket of a connection that has sent START_REPLICATION; the arguments are those of `_CopySocket`.
 
+    All that follows CopyBothResponse is read here: libpq sees neither the end of the stream nor its error.
+
     Attributes:
         more: Whether further messages may have arrived.
-        ended: Whether a message has arrived that is left to libpq, or CopyDone, or the connection was lost.
+        ended: Whether the server has ended the stream, or the connection was lost.
+        error: Fields of the error that has ended the stream, or None.
     """
 
     more: bool = True
     ended: bool = False
+    error: ErrorFields | None = None
     _is_done = False
 
     def begins(self) -> bool:
@@ -182,29 +190,53 @@ class ReplicationSocket(_CopySocket):
         Args:
             on_notice: Called with the contents of a NoticeResponse that follows the envelopes.
         """
+        assert compiled.kernel is not None
+        buffer = self._buffer
         self.more = is_other = False
         end = time.monotonic() + _GATHER_SECONDS
         while not (is_other or self.more):
-            size = 0
-            try:
-                peeked = self._socket.recv(_READ_BYTES, socket.MSG_PEEK)
-                size = len(peeked)
-                is_other = self._take(peeked)
-            except BlockingIOError:
-                pass
-            except OSError:
-                is_other = self._take(b"")  # libpq reports the error
+            size = self._receive_more()
+            self._end, _ = compiled.kernel.copy_data_end(buffer, self._end)
+            is_other = self.ended or buffer[self._end : self._end + 1] not in (b"", _COPY_DATA)
             self.more = self._end >= _BATCH_BYTES
             if not (size or self._end) or time.monotonic() > end:
                 break
             if size < _SMALL_READ:
                 time.sleep(_DELAY_SECONDS)
-        batch = decode_copy_data(memoryview(self._buffer)[: self._end])
+        batch = decode_copy_data(memoryview(buffer)[: self._end])
         self._clear()
-        if is_other:
+        if is_other and not self.ended:
             self.more = True
-            self.ended = not self._read_other(on_notice)
+            self._take_other(on_notice)
         return batch
+
+    def _receive_more(self) -> int:
+        """Append the bytes that have arrived to the buffer; return their number."""
+        try:
+            received = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            received = b""
+        if not received and not self.ended:
+            self.ended, self.error = True, _LOST
+        self._buffer += received
+        return len(received)
+
+    def _take_other(self, on_notice: Callable[[bytes], None]) -> None:
+        """Take a message other than CopyData from the buffer, as soon as all of it has arrived."""
+        buffer = self._buffer
+        end = 1 + int.from_bytes(buffer[1:_HEADER_BYTES])
+        if len(buffer) < max(end, _HEADER_BYTES):
+            self.more = False
+            return
+        kind, contents = bytes(buffer[:1]), bytes(buffer[_HEADER_BYTES:end])
+        del buffer[: max(end, _HEADER_BYTES)]
+        if kind == _NOTICE:
+            on_notice(contents)
+        elif kind == _ERROR:
+            self.error = ErrorFields.of_contents(contents)
+        self.ended = kind not in _READ_HERE or kind == _COPY_DONE
 
     def send(self, contents: bytes) -> None:
         """Send a CopyData message.
@@ -231,20 +263,3 @@ class ReplicationSocket(_CopySocket):
                 left = left[self._socket.send(left) :]
             except BlockingIOError:
                 select.select([], [self._socket], [])
-
-
-class NoticeFields(NamedTuple):
-    """Fields of a NoticeResponse (Error and Notice Message Fields); an empty text for a missing field."""
-
-    severity: str
-    sqlstate: str
-    message: str
-    hint: str
-    function: str
-    """Name of the C function that reports the notice."""
-
-    @classmethod
-    def of(cls, contents: bytes) -> Self:
-        """Return the fields in the contents of a NoticeResponse."""
-        found = {field[:1]: field[1:].decode(errors="backslashreplace") for field in contents.split(b"\0")}
-        return cls(*(found.get(kind, "") for kind in (b"V", b"C", b"M", b"H", b"R")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import psycopg
 from psycopg import pq
@@ -50,6 +50,52 @@ therefore retried.
 
 _MULTIPLE_ATTEMPTS: Final = "\nMultiple connection attempts failed. All failures were:\n- host: "
 """Text that psycopg puts before the errors of all attempts, if a DSN has several servers or addresses."""
+
+
+class ErrorFields(NamedTuple):
+    """Fields of an error or notice (Error and Notice Message Fields); an empty text for an absent field."""
+
+    severity: str
+    sqlstate: str
+    message: str
+    detail: str
+    hint: str
+    context: str
+    function: str
+    """Name of the C function that reports the error or notice."""
+
+    @classmethod
+    def of_contents(cls, contents: bytes) -> Self:
+        """Return the fields in the contents of an ErrorResponse or NoticeResponse."""
+        found = {field[:1]: field[1:] for field in contents.split(b"\0")}
+        return cls(*(_text(found.get(kind)) for kind in _FIELDS.values()))
+
+    @classmethod
+    def of_result(cls, result: pq.abc.PGresult) -> Self:
+        """Return the fields of a result of libpq; if it has no message, its error message is the message."""
+        fields = cls(*(_text(result.error_field(name)) for name in _FIELDS))
+        return fields._replace(message=fields.message or _text(result.error_message))
+
+    @property
+    def text(self) -> str:
+        """The message and the hint, on one line."""
+        return one_line(f"{self.message} ({self.hint})" if self.hint else self.message)
+
+
+_FIELDS: Final = {
+    pq.DiagnosticField.SEVERITY_NONLOCALIZED: b"V",
+    pq.DiagnosticField.SQLSTATE: b"C",
+    pq.DiagnosticField.MESSAGE_PRIMARY: b"M",
+    pq.DiagnosticField.MESSAGE_DETAIL: b"D",
+    pq.DiagnosticField.MESSAGE_HINT: b"H",
+    pq.DiagnosticField.CONTEXT: b"W",
+    pq.DiagnosticField.SOURCE_FUNCTION: b"R",
+}
+"""Types of the fields in messages, by libpq's names, in the order of `ErrorFields`."""
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode(errors="backslashreplace")
 
 
 class UndefinedObject(ReplicationError):
@@ -103,32 +149,16 @@ def _class_of_refusal(reasons: list[str]) -> type[ReplicationError]:
     return CredentialsRefused if any(map(_CREDENTIALS.search, reasons)) else ConnectionLost
 
 
-def error_of_result(result: pq.abc.PGresult) -> ReplicationError:
+def error_of(fields: ErrorFields) -> ReplicationError:
     """Return the exception to raise for a failed query, command or stream."""
-    state, text = result_field(result, pq.DiagnosticField.SQLSTATE), result_text(result)
-    detail = result_field(result, pq.DiagnosticField.MESSAGE_DETAIL)
-    context = result_field(result, pq.DiagnosticField.CONTEXT)
-    if _DECODING in context:
-        text = f"{text} ({one_line(context)})"
-    if state == _INSUFFICIENT_PRIVILEGE and _ALLOWED_PLUGINS in detail + text:
+    text = fields.text
+    if _DECODING in fields.context:
+        text = f"{text} ({one_line(fields.context)})"
+    if fields.sqlstate == _INSUFFICIENT_PRIVILEGE and _ALLOWED_PLUGINS in fields.detail + text:
         return ReplicationError(
             f"the server does not allow the output plugin pgoutput: add pgoutput to its setting "
             f"{_ALLOWED_PLUGINS} (ALTER SYSTEM SET {_ALLOWED_PLUGINS} = …), then run SELECT pg_reload_conf()"
         )
-    if state.startswith(_RETRYABLE) or not state:  # errors of libpq itself have no SQLSTATE
+    if fields.sqlstate.startswith(_RETRYABLE) or not fields.sqlstate:  # libpq's own errors have none
         return ConnectionLost(text)
-    return _CLASSES.get(state, ReplicationError)(text)
-
-
-def result_field(result: pq.abc.PGresult, name: pq.DiagnosticField) -> str:
-    """Return a field of an error or notice, or an empty text if the field is absent."""
-    return (result.error_field(name) or b"").decode(errors="backslashreplace")
-
-
-def result_text(result: pq.abc.PGresult) -> str:
-    """Return the primary message and the hint of an error or notice, on one line."""
-    text = result_field(result, pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message.decode(
-        errors="backslashreplace"
-    )
-    hint = result_field(result, pq.DiagnosticField.MESSAGE_HINT)
-    return one_line(f"{text} ({hint})" if hint else text)
+    return _CLASSES.get(fields.sqlstate, ReplicationError)(text)
