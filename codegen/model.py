@@ -291,3 +291,8 @@ class Spec(msgspec.Struct, frozen=True):
         gate = Gate.parse(text)
         inside = [version for version in self.versions if version in gate]
         return Gate(inside[0], None if gate.last is None else inside[-1])
+
+    def server(self, value: OptionValue) -> Gate:
+        """Return the gate of the servers that support a value of an option in a version of the spec."""
+        gate, since = Gate.parse(value.server), self.versions[self.gate(value.versions).first]
+        return Gate(max(gate.first, Gate.parse(since.server).first), gate.last)

@@ -82,6 +82,16 @@ def test_gates_are_limited_to_the_versions_of_the_spec(spec: SpecCopy) -> None:
     assert loaded.gate(f"{NEWEST}+") == Gate(NEWEST)
 
 
+def test_servers_of_options_are_limited_to_the_versions_of_the_spec(spec: SpecCopy) -> None:
+    without_oldest(spec)
+    loaded = load(spec.folder)
+    first = Gate.parse(loaded.versions[OLDEST + 1].server)
+    streaming, origin = loaded.options["streaming"].values, loaded.options["origin"].values
+    assert loaded.server(streaming["off"]) == first
+    assert str(loaded.server(streaming["parallel"])) == streaming["parallel"].server
+    assert loaded.server(origin["any"]).first >= first.first
+
+
 def test_codecs_of_other_versions_decode_and_encode(later: Path) -> None:
     run_python(
         later,

@@ -458,6 +458,17 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", MANUAL, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_examples_name_versions_that_the_spec_has(page: Path) -> None:
+    if page == DOCS / "howto/protocol-version.md":
+        return  # its example adds a version
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        for version in re.findall(
+            r"""(?:proto_version|--proto)["']?[ =:]+["']?(\d+)|StreamDecoder\((\d+)""", line
+        ):
+            assert int("".join(version)) in CODECS, f"{page}:{number}: protocol version is not in spec/"
+
+
+@pytest.mark.parametrize("page", MANUAL, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_files_that_are_named_exist(page: Path) -> None:
     folders = "spec|codegen|generated|runtime|tests|deploy|docs|benchmarks|examples"
     for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", page.read_text(encoding="utf-8")):
