@@ -16,7 +16,7 @@ from pgoutput.synth.workload.messages import RemainingRows
 from pgoutput.synth.workload.tables import RowPool, WorkloadTable, make_pools, make_tables
 from pgoutput.synth.workload.values import IntArray
 
-_ROW_GROUP_ROWS: Final = 65_536
+_ROW_GROUP_ROWS: Final = 16_384
 """Number of buffered rows of one table at which the rows are written as a row group."""
 _WRITER_OPTIONS: Final[dict[str, Any]] = {
     "write_statistics": False,
@@ -26,7 +26,7 @@ _WRITER_OPTIONS: Final[dict[str, Any]] = {
 """Options of the Parquet writer. Compression would take longer than generating the rows. Files stay small
 because columns are dictionary-encoded: all rows are drawn from a `RowPool`."""
 
-_MAX_BUFFERED_ROWS: Final = 1_000_000
+_MAX_BUFFERED_ROWS: Final = 250_000
 """Maximum number of buffered rows of all tables together. If exceeded, all buffered rows are written."""
 
 
