@@ -211,7 +211,7 @@ MISTAKES = [
     Mistake("long enum value", FULL, "@      FULL: {value: full, doc: X.}", "FULL: the value `full` is not one ASCII character"),
     Mistake("struct with a tuple", COLUMN, '@      - {name: x, type: TupleData, tag: "N", doc: X.}', "RelationColumn.x: a struct holds plain fields only"),
     Mistake("struct with a condition", COLUMN, "@      - {name: x, type: lsn, versions: 2+, when: in_stream, doc: X.}", "RelationColumn.x: a struct holds plain fields only"),
-    Mistake("struct with a rest", "{name: type_modifier, type: int32,", "{name: type_modifier, type: rest,", "RelationColumn.type_modifier: a struct cannot hold `rest`"),
+    Mistake("struct with a rest", "structs:\n", "structs:\n  Tail:\n    source: nowhere\n    doc: X.\n    fields:\n@      - {name: tail, type: rest, doc: X.}\n", "Tail.tail: a struct cannot hold `rest`"),
     # Roles and meanings
     Mistake("no role", "    role: begin\n", "", "Begin: `role` is missing; the roles are begin, begin_prepare, commit,", at="  Begin:"),
     Mistake("role of an envelope", "    tag: w\n", "    tag: w\n@    role: payload\n", "XLogData: only messages of the protocol pgoutput have a `role`", file="replication.yaml"),
