@@ -19,6 +19,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import pgoutput
+from pgoutput.versions import CODECS
 
 ROOT = Path(__file__).parent.parent
 OTHER_PAGES = (
@@ -44,14 +45,12 @@ _merged: list[Path] = []
 def public_modules() -> list[str]:
     """Return the names of all public modules, `pgoutput` first.
 
-    They are those in the table of `pgoutput.__doc__`. A package that exports nothing but modules, such as
-    `pgoutput.schemas`, adds these modules.
+    They are those in the table of `pgoutput.__doc__`, which names the codec of each version `pgoutput.vN`. A
+    package that exports nothing but modules, such as `pgoutput.schemas`, adds these modules.
     """
     names = ["pgoutput"]
-    for line in (pgoutput.__doc__ or "").splitlines():
-        if row := re.match(r"`(pgoutput\.[\w.]+?)(\d*)`(?: to `\.[a-z]+(\d+)`)?", line):
-            name, first, last = row.groups()
-            names += [f"{name}{n}" for n in range(int(first), int(last) + 1)] if last else [name + first]
+    for name in re.findall(r"^`(pgoutput\.[\w.]+)`", pgoutput.__doc__ or "", re.MULTILINE):
+        names += [f"pgoutput.v{version}" for version in CODECS] if name == "pgoutput.vN" else [name]
     for name in list(names):
         module = importlib.import_module(name)
         exported = [getattr(module, one, None) for one in getattr(module, "__all__", ())]

@@ -4,7 +4,7 @@
 module                       contents
 ===========================  ==========================================================================
 `pgoutput.messages`          a class for each message
-`pgoutput.v1` to `.v4`       `decode` and `encode` of each protocol version
+`pgoutput.vN`                `decode` and `encode` of protocol version N
 `pgoutput.envelope`          `decode` and `encode` of the streaming replication protocol (XLogData, …)
 `pgoutput.stream`            `StreamDecoder`, `Transactions`, `Tables`: classes that keep a stream's state
 `pgoutput.stream.check`      rules that every server's stream obeys
