@@ -144,7 +144,7 @@ class Lab:
             recorder._settings,
             on_stored=lambda path, metadata: self._store(path),
             save_lsn=self._save,
-            remarks=lambda versions: Remarks(),
+            remarks=lambda *_: Remarks(),
         )
         self.thread = threading.Thread(target=self._run)
         self.thread.start()

@@ -139,8 +139,8 @@ class Catalog(msgspec.Struct, frozen=True):
     xid: int = 0
     """First transaction that the reading may not have seen (txid_snapshot_xmin)."""
     ddl_events: str = ""
-    """OID and xmin of the event trigger that describes each ALTER TABLE in the stream.
+    """OID and xmin of the event triggers that describe each ALTER TABLE in the stream.
 
-    Empty if there is no such trigger, or if it is not always enabled. Also empty in a catalog that was read
-    while the recorder did not receive logical messages.
+    Empty if there are no such triggers, or if one is not always enabled. Also empty in a catalog that was
+    read while the recorder did not receive logical messages.
     """

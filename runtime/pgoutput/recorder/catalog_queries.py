@@ -11,7 +11,7 @@ from psycopg import sql
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder.catalog import Catalog, CatalogTable, Column, Membership, Publication, Storage
 from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.ddl_events import DDL_EVENTS_SINCE, TRIGGER
+from pgoutput.recorder.ddl_events import DDL_EVENTS_SINCE, TRIGGERS
 from pgoutput.recorder.published_tables import FIRST_CUSTOM_OID, published_relations
 from pgoutput.recorder.server_errors import LockNotAvailable
 from pgoutput.wire import parse_lsn, shown_text
@@ -149,7 +149,8 @@ On a standby, the query always returns a row: a standby does not know the locks 
 """
 
 _DDL_EVENTS: Final = f"""\
-SELECT oid || ' ' || xmin FROM pg_event_trigger WHERE evtname = '{TRIGGER}' AND evtenabled = 'A'"""
+SELECT string_agg(oid || ' ' || xmin, ' ' ORDER BY oid) FROM pg_event_trigger
+WHERE evtname IN {TRIGGERS} AND evtenabled = 'A' HAVING count(*) = {len(TRIGGERS)}"""
 
 _QUOTED_NAME: Final = """\
 SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace

@@ -1,14 +1,17 @@
-"""The event trigger that describes each ALTER TABLE in the stream, as a logical message.
+"""The event trigger that describes statements of DDL in the stream, as logical messages.
 
-A message with the prefix `pgoutput.ddl` stands in the stream before the altered table's next change. Its
-content is JSON, which `pgoutput.views.alterations` reads. The trigger's function is STABLE, so its own
-queries see the catalogs as they were before the command; a VOLATILE function that it calls sees them after
-the command.
+A message with the prefix `pgoutput.ddl` stands in the stream at the place of the statement. Its content is
+JSON: the columns of an altered table, which `pgoutput.views.alterations` reads, or a `Statement`. The
+trigger's function is STABLE, so its own queries see the catalogs as they were before the command; a VOLATILE
+function that it calls sees them after the command.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Final
+
+import msgspec
 
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder.connection import Connection
@@ -16,8 +19,8 @@ from pgoutput.recorder.connection import Connection
 DDL_EVENTS_SINCE: Final = 14
 """First major server version that sends logical messages."""
 
-TRIGGER: Final = "pgoutput_ddl_events"
-"""Name of the event trigger. Its function is in the schema `pgoutput`."""
+TRIGGERS: Final = "pgoutput_ddl_begins", "pgoutput_ddl_events"
+"""Names of the event triggers at the start and end of statements; their functions are in `pgoutput`."""
 
 _DESCRIBE: Final = """\
 CREATE OR REPLACE FUNCTION pgoutput.table_{when}(relation oid) RETURNS jsonb
@@ -62,13 +65,52 @@ END $$"""
 subtransaction that has altered a column last.
 """
 
+_FACTS: Final = """\
+CREATE OR REPLACE FUNCTION pgoutput.facts_{when}(named oid[])
+RETURNS TABLE (kind text, above oid, relation oid, value jsonb)
+LANGUAGE plpgsql {volatility} SET search_path = pg_catalog AS $$
+BEGIN
+    RETURN QUERY
+    SELECT 'partition', inhparent, inhrelid, NULL::jsonb FROM pg_inherits
+    UNION ALL
+    SELECT 'table', 0::oid, oid, jsonb_build_array(relnamespace::int8, relpersistence, relreplident)
+    FROM pg_class WHERE oid = ANY (named) AND relkind IN ('r', 'p') AND relpersistence <> 't'
+    UNION ALL
+    SELECT CASE to_jsonb(r) ->> 'prexcept' WHEN 'true' THEN 'excepted' ELSE 'published' END, prpubid, prrelid,
+        to_jsonb(r)
+    FROM pg_publication_rel r;
+END $$"""
+"""SQL of a function that returns partitions, members of publications, and what decides if tables are sent.
+
+Of tables, only those in `named` are described.
+"""
+
+_BEGIN: Final = """\
+CREATE OR REPLACE FUNCTION pgoutput.begin_ddl_event() RETURNS event_trigger
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    PERFORM set_config('pgoutput.statement', '', false), set_config('pgoutput.statement', 'begun', true);
+END $$"""
+"""SQL of the function that notes the transaction in which a statement begins.
+
+DETACH PARTITION … CONCURRENTLY ends in another transaction, without a snapshot: a query of a STABLE function
+would crash the server there (GetActiveSnapshot in snapmgr.c). The local setting has ended by then.
+"""
+
 _SEND: Final = """\
 CREATE OR REPLACE FUNCTION pgoutput.send_ddl_events() RETURNS event_trigger
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
 DECLARE
     altered record;
     columns jsonb;
+    named oid[];
+    statement jsonb;
+    sent pg_lsn;
 BEGIN
+    IF current_setting('pgoutput.statement', true) IS DISTINCT FROM 'begun' THEN  -- no query is possible
+        sent := pg_logical_emit_message(true, 'pgoutput.ddl', '{"command": "ALTER TABLE"}');
+        RETURN;
+    END IF;
     FOR altered IN
         WITH RECURSIVE named AS (
             SELECT objid AS oid FROM pg_event_trigger_ddl_commands() WHERE classid = 'pg_class'::regclass
@@ -95,27 +137,91 @@ BEGIN
             'columns', columns
         )::text);
     END LOOP;
+    SELECT coalesce(array_agg(objid) FILTER (WHERE classid = 'pg_class'::regclass), '{}'),
+        jsonb_build_object('command', tg_tag, 'objects', coalesce(jsonb_agg(DISTINCT object_identity), '[]'))
+    INTO named, statement FROM pg_event_trigger_ddl_commands();
+    WITH RECURSIVE before AS MATERIALIZED (SELECT * FROM pgoutput.facts_before(named)),
+    after AS MATERIALIZED (SELECT * FROM pgoutput.facts_after(named)),
+    lost AS (TABLE before EXCEPT TABLE after),
+    gained AS (TABLE after EXCEPT TABLE before),
+    concerned AS (
+        SELECT relation FROM (TABLE lost UNION TABLE gained) changed
+        UNION
+        SELECT f.above FROM concerned JOIN (TABLE before UNION TABLE after) f USING (relation)
+        WHERE kind = 'partition'
+    )
+    SELECT statement || jsonb_build_object('tables', jsonb_agg(relation::int8), 'left', (
+        SELECT coalesce(jsonb_agg(relation::int8), '[]') FROM (
+            SELECT relation FROM lost WHERE kind = 'published'
+            UNION SELECT relation FROM gained WHERE kind = 'excepted'
+        ) l
+    ))
+    INTO statement FROM concerned HAVING count(*) > 0 OR tg_tag <> ALL ('{ALTER TABLE, DROP TABLE}');
+    IF statement IS NOT NULL THEN
+        PERFORM pg_logical_emit_message(true, 'pgoutput.ddl', jsonb_strip_nulls(statement)::text);
+    END IF;
 END $$"""
 """SQL of the event trigger's function."""
+
+_TAGS: Final = """\
+WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER PUBLICATION',
+    'DROP TABLE', 'DROP SCHEMA', 'DROP OWNED')"""
+
+_DROP: Final = tuple(f"DROP EVENT TRIGGER IF EXISTS {one}" for one in TRIGGERS)
 
 _INSTALL: Final = (
     "CREATE SCHEMA IF NOT EXISTS pgoutput",
     "GRANT USAGE ON SCHEMA pgoutput TO PUBLIC",
     _DESCRIBE.format(when="before", volatility="STABLE"),
     _DESCRIBE.format(when="after", volatility="VOLATILE"),
+    _FACTS.format(when="before", volatility="STABLE"),
+    _FACTS.format(when="after", volatility="VOLATILE"),
     _SEND,
-    f"DROP EVENT TRIGGER IF EXISTS {TRIGGER}",
-    f"CREATE EVENT TRIGGER {TRIGGER} ON ddl_command_end WHEN TAG IN ('ALTER TABLE')\n"
+    _BEGIN,
+    *_DROP,
+    f"CREATE EVENT TRIGGER {TRIGGERS[0]} ON ddl_command_start {_TAGS}\n"
+    "    EXECUTE FUNCTION pgoutput.begin_ddl_event()",
+    f"CREATE EVENT TRIGGER {TRIGGERS[1]} ON ddl_command_end {_TAGS}\n"
     "    EXECUTE FUNCTION pgoutput.send_ddl_events()",
-    f"ALTER EVENT TRIGGER {TRIGGER} ENABLE ALWAYS",
+    *(f"ALTER EVENT TRIGGER {one} ENABLE ALWAYS" for one in TRIGGERS),
 )
 
 _REMOVE: Final = (
-    f"DROP EVENT TRIGGER IF EXISTS {TRIGGER}",
-    "DROP FUNCTION IF EXISTS pgoutput.send_ddl_events(), pgoutput.table_before(oid),\n"
-    "    pgoutput.table_after(oid)",
+    *_DROP,
+    "DROP FUNCTION IF EXISTS pgoutput.begin_ddl_event(), pgoutput.send_ddl_events(),\n"
+    "    pgoutput.table_before(oid), pgoutput.table_after(oid), pgoutput.facts_before(oid[]),\n"
+    "    pgoutput.facts_after(oid[])",
     "DROP SCHEMA IF EXISTS pgoutput",
 )
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """A statement that may change which changes are sent, as a logical message describes it.
+
+    All fields are empty for the message that describes the columns of an altered table.
+    """
+
+    command: str = ""
+    """The command's tag, such as `ALTER TABLE`."""
+    objects: tuple[str, ...] = ()
+    """Names of the objects that the command has altered; empty if it has dropped them."""
+    tables: tuple[int, ...] = ()
+    """OIDs of concerned tables: also of all tables above partitions, before and after the statement."""
+    left: tuple[int, ...] = ()
+    """OIDs of the tables that a publication has ceased to publish, or publishes otherwise."""
+
+    @property
+    def text(self) -> str:
+        """The command with its objects."""
+        return " ".join([self.command, ", ".join(self.objects)]).rstrip()
+
+
+def parse_statement(content: bytes) -> Statement:
+    """Return the statement that the content of a logical message describes; an empty one if none."""
+    try:
+        return msgspec.convert(json.loads(content.decode("utf-8", "replace")), Statement)
+    except (ValueError, msgspec.ValidationError):
+        return Statement()
 
 
 def ddl_events_sql(*, remove: bool = False) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class Session:
             ends. Must write the LSN to the disk, so that a restart does not report a gap.
         save_seconds: Least number of seconds between two such LSNs while nothing is received.
         remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
-            the schema versions that begin in the segment.
+            the schema versions that begin in the segment, and the descriptions of statements of DDL in it.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Session:
         on_stored: Callable[[Path, Metadata], None],
         save_lsn: Callable[[int], None],
         save_seconds: float = 0.0,
-        remarks: Callable[[Sequence[SchemaVersion]], Remarks],
+        remarks: Callable[[Sequence[SchemaVersion], Sequence[bytes]], Remarks],
     ) -> None:
         source, sender_timeout = prepared.source, prepared.server.sender_timeout
         self.messages: int = 0

@@ -19,6 +19,7 @@ from pgoutput.recorder.catalog_changes import CatalogChanges, incomplete_table
 from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.copied_rows import CopiedTables, transactions_of
+from pgoutput.recorder.ddl_events import Statement, parse_statement
 from pgoutput.recorder.events import RowsComplete, TableComplete, TableNotCopied
 from pgoutput.recorder.folder import Folder
 from pgoutput.recorder.options import Settings
@@ -186,19 +187,23 @@ class SessionLoop:
         self._reporter.report_stored(self._folder.location / path.name, metadata)
         self._packer.add(metadata.number)
 
-    def _remarks(self, versions: Sequence[SchemaVersion]) -> Remarks:
+    def _remarks(self, versions: Sequence[SchemaVersion], described: Sequence[bytes]) -> Remarks:
         """Return incomplete and dropped tables, and changes of publications, for a segment's metadata.
 
-        If the catalogs as last read lack a relation of the segment, or one of its columns, the catalogs are
-        read again first: the metadata must name each incomplete table that the segment has changes of.
+        If the catalogs as last read lack a relation of the segment, or one of its columns, or the segment
+        describes a statement of DDL, the catalogs are read again first: the metadata must name each
+        incomplete table that the segment has changes of.
 
         Args:
             versions: The schema versions that begin in the segment.
+            described: Contents of the logical messages that describe statements of DDL.
         """
         assert self._folder.catalog is not None
         new = {one.relation["oid"] for one in versions if not _is_described(self._folder.catalog, one)}
-        existing = self._watch.read_now(_CATALOG_SECONDS, new) if new else ()
-        self._save_catalog_updates()
+        existing = self._watch.read_now(_CATALOG_SECONDS, new) if new or described else ()
+        statements = [parse_statement(one) for one in described]
+        self._save_catalog_updates(statements)
+        self._note_left(statements)
         self._note_gone(versions, existing)
         state = self._folder.state
         assert state is not None
@@ -280,6 +285,25 @@ class SessionLoop:
         )
         self._report_changes(catalog, CatalogChanges((), altered))
 
+    def _note_left(self, statements: Sequence[Statement]) -> None:
+        """Note published tables that a statement of the stream has taken out of their only publication.
+
+        Two readings of the catalogs need not show it, if the table was published again in between.
+        """
+        catalog, state = self._folder.catalog, self._folder.state
+        assert catalog is not None
+        assert state is not None
+        known = {one.oid for one in state.incomplete}
+        left = {oid: one.text for one in statements for oid in one.left if oid not in known}
+        tables = [(table, left[oid]) for oid, table in catalog.tables.items() if oid in left]
+        removed = tuple(
+            incomplete_table(table, catalog, f"not published for a time, by {text}", lsn=self._watch.wal_lsn)
+            for table, text in tables
+            if len(table.publications) == 1
+        )
+        if removed:
+            self._report_changes(catalog, CatalogChanges((), removed))
+
     def _note_gone(self, versions: Sequence[SchemaVersion], existing: Collection[int]) -> None:
         """Note relations of the stream that no reading of the catalogs has shown, and roots that had them.
 
@@ -321,8 +345,12 @@ class SessionLoop:
         if unknown:
             self._report_changes(catalog, CatalogChanges((), roots, gone))
 
-    def _save_catalog_updates(self) -> bool:
-        """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata."""
+    def _save_catalog_updates(self, statements: Sequence[Statement] = ()) -> bool:
+        """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata.
+
+        Args:
+            statements: Statements of the stream that may explain the changes.
+        """
         self._folder.check_in_place()
         updates = self._watch.take_updates()
         for catalog, changes in updates:
@@ -332,7 +360,7 @@ class SessionLoop:
             for oid, table in catalog.tables.items():
                 if oid in before.tables and before.tables[oid].columns != table.columns:
                     self._altered[oid] = catalog.lsn
-            self._report_changes(catalog, changes)
+            self._report_changes(catalog, _explained(changes, statements))
         return any(one.publications or one.incomplete or one.gone for _, one in updates)
 
     def _report_changes(self, catalog: Catalog, changes: CatalogChanges) -> None:
@@ -341,6 +369,18 @@ class SessionLoop:
         self._reporter.report_changes(changes, catalog)
         if self._settings.strict and (refused := self._settings.refused(changes.incomplete, catalog)):
             raise self._folder.incomplete_error(refused)
+
+
+def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> CatalogChanges:
+    """Return changes of the catalogs whose reasons name the statements that concern the table."""
+    texts = {oid: one.text for one in statements for oid in one.tables}
+    incomplete = tuple(
+        msgspec.structs.replace(one, lost=f"{one.lost} ({texts[one.oid]})")
+        if one.lost and one.oid in texts
+        else one
+        for one in changes.incomplete
+    )
+    return msgspec.structs.replace(changes, incomplete=incomplete)
 
 
 def _is_described(catalog: Catalog, version: SchemaVersion) -> bool:

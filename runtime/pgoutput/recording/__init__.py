@@ -83,12 +83,14 @@ from pgoutput.recording.segment_format import (
     encode_metadata,
 )
 from pgoutput.recording.small_files import remove_file, replace_file
+from pgoutput.recording.stream_state import DDL_PREFIX
 from pgoutput.recording.verified import Verified, VerifiedTable, store_verified_table, verified_tables
 from pgoutput.recording.writer import SEGMENT_BYTES, Job, Remarks, SegmentWriter, SessionStart
 
 __all__ = [
     "BEGINNING_FILE",
     "COPIES",
+    "DDL_PREFIX",
     "LEASE_KEY",
     "MESSAGE_SCHEMA",
     "NO_COMMITS",

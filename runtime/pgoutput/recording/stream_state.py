@@ -38,6 +38,9 @@ from pgoutput.stream import (
 CHANGE_TAGS: Final = tags(*CHANGES)
 """First bytes of the messages that are changes: Insert, Update, Delete and Truncate."""
 
+DDL_PREFIX: Final = "pgoutput.ddl"
+"""Prefix of the logical messages that describe statements of DDL (`pgoutput install-ddl-events`)."""
+
 _ABORT_TAGS: Final = tags("abort_streamed")
 
 
@@ -65,6 +68,7 @@ class StreamState:
         last_commit_time: Time of the current segment's last commit, in microseconds since 2000-01-01 00:00
             UTC; None without commits.
         relations: Schema versions that began in the current segment.
+        statements: Contents of the logical messages in the current segment that describe statements of DDL.
         ends: Transaction ends in the current segment that its metadata must list.
         prepared: Transactions that are prepared now, by gid.
 
@@ -150,6 +154,7 @@ class StreamState:
         self.transactions: int = 0
         self.last_commit_time: int | None = None
         self.relations: list[SchemaVersion] = []
+        self.statements: list[bytes] = []
         self.ends: list[TransactionEnd] = []
         keyframe = [encode_for(message, self._version) for message in self._keyframe()]
         if (current := self._tracker.current) is not None and not self.skipping:
@@ -420,7 +425,11 @@ class StreamState:
 
     def _payload(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         if event.kind == "changed":
-            return None if self.skipping else event.message
+            if self.skipping:
+                return None
+            if isinstance(event.message, messages.LogicalMessage) and event.message.prefix == DDL_PREFIX:
+                self.statements.append(event.message.content)
+            return event.message
         lsn = meaning_of(event.message, "lsn")
         if lsn is None:
             return event.message

@@ -104,8 +104,8 @@ class SegmentWriter:
         stored: Called by the last job of each segment with path and metadata, after the segment was flushed
             to the disk.
         segment_bytes: Size of the messages after which a new segment is started, in bytes.
-        remarks: Called when a segment ends, with the schema versions that begin in the segment; returns the
-            remarks for the segment's metadata.
+        remarks: Called when a segment ends, with the schema versions that begin in the segment, and the
+            descriptions of statements of DDL in it; returns the remarks for the segment's metadata.
         resent: Checks the transactions that the server sends again, if the stream begins before `start.lsn`.
     """
 
@@ -119,7 +119,7 @@ class SegmentWriter:
         end: Callable[[Job], None] = lambda job: job(),
         stored: Callable[[Path, Metadata], None] = lambda path, metadata: None,
         segment_bytes: int = SEGMENT_BYTES,
-        remarks: Callable[[Sequence[SchemaVersion]], Remarks] = lambda versions: Remarks(),
+        remarks: Callable[[Sequence[SchemaVersion], Sequence[bytes]], Remarks] = lambda *_: Remarks(),
         resent: ResentCommitCheck | None = None,
     ) -> None:
         self.state: StreamState = StreamState(
@@ -225,7 +225,7 @@ class SegmentWriter:
         self._file = None
         if self._position == file.position and not may_be_empty:  # the messages had been stored before
             return
-        remarks = self._remarks(state.relations)
+        remarks = self._remarks(state.relations, state.statements)
         metadata = Metadata(
             kind=self.kind,
             number=self._number,

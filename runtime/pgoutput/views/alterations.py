@@ -14,11 +14,9 @@ import msgspec
 from pgoutput._arrays import Numbers
 from pgoutput._index import MessageIndex, tag_mask
 from pgoutput.messages import ColumnFlag, LogicalMessage, Message, Relation, RelationColumn, ReplicaIdentity
+from pgoutput.recording import DDL_PREFIX
 from pgoutput.views.relation_schemas import RelationSchema, schema_of
 from pgoutput.wire import shown_text
-
-PREFIX: Final = "pgoutput.ddl"
-"""Prefix of the logical messages that describe alterations."""
 
 OPERATION: Final = "Schema"
 """Value of `operation` in the rows of the view `changes` that describe alterations."""
@@ -91,7 +89,7 @@ def read_alterations(index: MessageIndex, rows: Numbers) -> list[tuple[int, Alte
 
 def _parse(message: Message) -> Alteration | None:
     """Return the alteration that a logical message describes; None for any other message."""
-    if not isinstance(message, LogicalMessage) or message.prefix != PREFIX:
+    if not isinstance(message, LogicalMessage) or message.prefix != DDL_PREFIX:
         return None
     try:
         text = message.content.decode("utf-8", "surrogateescape")  # names in SQL_ASCII need not be UTF-8
