@@ -112,6 +112,11 @@ class CatalogTable(msgspec.Struct, frozen=True):
     """Names of all publications that publish the table."""
     storages: dict[int, Storage]
     """The tables that store the rows, by OID: the table itself, or its partitions."""
+    undescribed: dict[str, Column] | None = None
+    """Columns before the alterations that the stream has not described yet; None if there are none.
+
+    A replica compares the columns of two descriptions, and never sees the columns in between.
+    """
 
     @property
     def full_name(self) -> str:

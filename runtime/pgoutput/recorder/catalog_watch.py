@@ -17,6 +17,7 @@ from pgoutput.recorder.catalog_changes import (
     existing_relations,
 )
 from pgoutput.recorder.catalog_queries import read_catalog
+from pgoutput.recorder.column_changes import with_undescribed, without_undescribed
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.slots import Slot, find_slot
 from pgoutput.recorder.timelines import Timeline, read_timelines
@@ -79,6 +80,7 @@ class CatalogWatch:
         self._asked: Collection[int] = ()
         self._existing: frozenset[int] = frozenset()
         """Those of the OIDs in `_asked` that relations have."""
+        self._described: set[int] = set()
         self._requested = self._answered = 0
         """Calls of `read_now`: number of all calls, and number of calls that a reading has answered."""
         self._stopped = False
@@ -110,6 +112,11 @@ class CatalogWatch:
                 raise self._error
             updates, self._updates = self._updates, []
             return updates
+
+    def note_described(self, oids: Collection[int]) -> None:
+        """Note tables of which the stream has described the columns as the last reading found them."""
+        with self._condition:
+            self._described.update(oids)
 
     def read_now(self, timeout: float, oids: Collection[int] = ()) -> Collection[int]:
         """Make the thread read the catalogs now, and wait until the catalogs were read, or cannot be read.
@@ -163,13 +170,15 @@ class CatalogWatch:
         if catalog.ddl_events and not self._before.ddl_events:
             raise DdlEventsInstalled("the event trigger was installed: the stream must send its messages")
         changes = compare_catalogs(self._before, catalog, now, connection)
+        catalog = with_undescribed(self._before, catalog)
         existing = frozenset(existing_relations(connection, asked))
         with self._condition:
             if asked is self._asked:
                 self._existing = existing
             if any(getattr(catalog, name) != getattr(self._before, name) for name in _COMPARED):
                 self._updates.append((catalog, changes))
-            self._before = catalog
+            self._before = without_undescribed(catalog, self._described)
+            self._described.clear()
             self._answered = requested
             self._condition.notify_all()
         self._pause(max(_MIN_PAUSE, _PAUSE_FACTOR * (time.monotonic() - began)))

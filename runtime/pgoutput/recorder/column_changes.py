@@ -6,8 +6,10 @@ which columns were renamed, added, or dropped and added again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
+
+import msgspec
 
 from pgoutput.recorder.catalog import Catalog, CatalogTable, Column
 
@@ -44,7 +46,9 @@ def altered_columns(
         one.file for one in old.storages.values()
     }
     names = {column.number: name for name, column in old.columns.items()}
-    follows_renames = _is_rename_visible(old, new)
+    last = old.columns if old.undescribed is None else old.undescribed
+    last_names = {column.number: name for name, column in last.items()}
+    follows_renames = _is_rename_visible(last, new.columns)
 
     def reason(name: str, now: Column) -> str:
         if now.number not in names:
@@ -54,7 +58,7 @@ def altered_columns(
             has_values = not are_described if is_constant else now.origin and has_new_file
             return ADDED if has_values and is_published(now) else ""
         was = old.columns[names[now.number]]
-        if names[now.number] != name and not (are_described or follows_renames):
+        if last_names.get(now.number, name) != name and not (are_described or follows_renames):
             return RENAMED
         if now.type_oid in altered_types:
             return altered_types[now.type_oid]
@@ -73,20 +77,40 @@ def altered_columns(
     return reasons
 
 
-def _is_rename_visible(old: CatalogTable, new: CatalogTable) -> bool:
+def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> bool:
     """Return whether replicas infer the renames from the names and types that the stream contains.
 
     Replicas infer them if all columns, their types and the name of the last column are kept, and no column
     has the earlier name of another column.
     """
-    was, now = (sorted(table.columns.items(), key=lambda item: item[1].number) for table in (old, new))
+    was, now = (sorted(columns.items(), key=lambda item: item[1].number) for columns in (old, new))
     if not now or [(one.number, _types(one)) for _, one in was] != [
         (one.number, _types(one)) for _, one in now
     ]:
         return False
     names = [(before, after) for (before, _), (after, _) in zip(was, now, strict=True)]
     renamed = {after for before, after in names if before != after}
-    return names[-1][0] == names[-1][1] and renamed.isdisjoint(old.columns)
+    return names[-1][0] == names[-1][1] and renamed.isdisjoint(old)
+
+
+def with_undescribed(before: Catalog, after: Catalog) -> Catalog:
+    """Return `after` with the columns that tables had before alterations that are still undescribed."""
+    tables = {}
+    for oid, now in after.tables.items():
+        was = before.tables.get(oid)
+        if was is not None and (was.undescribed is not None or was.columns != now.columns):
+            now = msgspec.structs.replace(now, undescribed=was.undescribed or was.columns)
+        tables[oid] = now
+    return msgspec.structs.replace(after, tables=tables)
+
+
+def without_undescribed(catalog: Catalog, described: Collection[int]) -> Catalog:
+    """Return the catalogs after the stream has described the columns of tables, given by their OIDs."""
+    tables = {
+        oid: msgspec.structs.replace(one, undescribed=None) if oid in described else one
+        for oid, one in catalog.tables.items()
+    }
+    return msgspec.structs.replace(catalog, tables=tables)
 
 
 def explain_rewrite(old: CatalogTable, new: CatalogTable) -> bool:

@@ -17,6 +17,7 @@ from pgoutput.jsonlines import from_json
 from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import CatalogChanges, incomplete_table
 from pgoutput.recorder.catalog_watch import CatalogWatch
+from pgoutput.recorder.column_changes import without_undescribed
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.copied_rows import CopiedTables, transactions_of
 from pgoutput.recorder.ddl_events import Statement, parse_statement
@@ -204,6 +205,7 @@ class SessionLoop:
         statements = [parse_statement(one) for one in described]
         self._save_catalog_updates(statements)
         self._note_left(statements)
+        self._note_described(versions)
         self._note_gone(versions, existing)
         state = self._folder.state
         assert state is not None
@@ -284,6 +286,22 @@ class SessionLoop:
             if oid in since & copied.complete.keys()
         )
         self._report_changes(catalog, CatalogChanges((), altered))
+
+    def _note_described(self, versions: Sequence[SchemaVersion]) -> None:
+        """Note tables whose columns, as last read, are those of a schema version."""
+        catalog = self._folder.catalog
+        assert catalog is not None
+        relations: list[Any] = [from_json(one.relation) for one in versions]
+        described = {
+            one.oid
+            for one in relations
+            if (table := catalog.tables.get(one.oid)) is not None
+            and table.undescribed is not None
+            and table.columns.keys() == {column.name for column in one.columns}
+        }
+        if described:
+            self._watch.note_described(described)
+            self._folder.save_catalog(without_undescribed(catalog, described))
 
     def _note_left(self, statements: Sequence[Statement]) -> None:
         """Note published tables that a statement of the stream has taken out of their only publication.

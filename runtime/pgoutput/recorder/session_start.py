@@ -23,6 +23,7 @@ from pgoutput.recorder.catalog_changes import (
     tables_without_all_changes,
 )
 from pgoutput.recorder.catalog_queries import read_catalog
+from pgoutput.recorder.column_changes import with_undescribed
 from pgoutput.recorder.connection import Connection, Interrupted
 from pgoutput.recorder.copy_folder import CopyFolder
 from pgoutput.recorder.events import Event
@@ -151,7 +152,7 @@ class SessionStarter:
             )
             confirmed_lsn, catalog = self._open_slot(state, source, catalog, in_recovery=in_recovery)
             folder.update(timelines=timelines, server_start=str(server_start))
-            self._save_catalog_changes(catalog)
+            catalog = self._save_catalog_changes(catalog)
             assert folder.state is not None
             last = folder.last_segment()
             is_recorded = last is not None and last.source.publication_oids == source.publication_oids
@@ -370,8 +371,8 @@ class SessionStarter:
             raise ConnectionLost(f"the standby {ends}: it has to replay more first")
         raise ChangesLost(f"the server {ends}: it was restored, or is another; record anew in another folder")
 
-    def _save_catalog_changes(self, catalog: Catalog) -> None:
-        """Compare `catalog` with the catalogs saved last; save the differences and `catalog`."""
+    def _save_catalog_changes(self, catalog: Catalog) -> Catalog:
+        """Compare `catalog` with the catalogs saved last; save the differences and `catalog`; return it."""
         folder = self._folder
         before = folder.catalog
         if before is None:
@@ -381,7 +382,9 @@ class SessionStarter:
             )
         check_publication_oids(before, catalog)
         now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
-        folder.save_changes(catalog, compare_catalogs(before, catalog, now, self._catalog_connection))
+        changes = compare_catalogs(before, catalog, now, self._catalog_connection)
+        folder.save_changes(catalog := with_undescribed(before, catalog), changes)
+        return catalog
 
     def _resent_commits(self, confirmed_lsn: int, source: Source) -> tuple[int, RecordedCommits]:
         """Return the LSN to begin the stream at, and the recorded commits that the server sends again.
