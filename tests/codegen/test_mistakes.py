@@ -128,7 +128,7 @@ MISTAKES = [
     Mistake("gate wider than the message", RECORD, RECORD.replace("means: lsn,", f"means: lsn, versions: {OLDEST}+,"), f"CommitPrepared.commit_lsn: the gate {OLDEST}+ is wider than that of its message, 3+"),
     Mistake("gate wider than the context", IN_STREAM, IN_STREAM.replace("2+", "3+"), "LogicalMessage.xid: the gate 2+ is wider than that of the context in_stream, 3+", at="        versions: 2+\n"),
     Mistake("gate wider than the option", ABORT_LSN, ABORT_LSN.replace("4+", "3+"), "StreamAbort.abort_lsn: the gate 3+ is wider than that of streaming = parallel, 4+"),
-    Mistake("gate of the message again", FIELD, f"@      - {{name: x, type: lsn, versions: {OLDEST}+, doc: X.}}", f"Begin.x: the gate {OLDEST}+ is that of its message: leave it out"),
+    Mistake("gate of the message again", FIELD, "@      - {name: x, type: lsn, versions: 1+, doc: X.}", f"Begin.x: the gate {OLDEST}+ is that of its message: leave it out"),
     Mistake("gate of no version", "    versions: 3+\n", f"@    versions: {UNKNOWN}+\n", f"BeginPrepare: no version is in the gate `{UNKNOWN}+`: the versions are {KNOWN}; widen the gate, or remove this", after="  BeginPrepare:"),
     Mistake("field of no version", FIELD, f"@      - {{name: x, type: lsn, versions: 2-{UNKNOWN}, doc: X.}}", f"Begin.x: there is no version {UNKNOWN}: the versions are {KNOWN}; write `2+`, or add it"),
     Mistake("option of no version", '      "on": {versions: 3+', f'@      "on": {{versions: {UNKNOWN}+', f"two_phase.on: no version is in the gate `{UNKNOWN}+`"),

@@ -21,6 +21,7 @@ from pgoutput.messages import Cell, Streaming
 from pgoutput.stream import StreamDecoder
 from pgoutput.testing import Stream, streams
 from pgoutput.values import arrow_type
+from pgoutput.versions import CODECS, OPTIONS
 from tests.codec import corpus, fuzz
 from tests.columns.unusual_cells import UNUSUAL_CELLS
 from tests.effort import examples
@@ -156,7 +157,7 @@ def test_indexes_of_scenarios_are_equal(stream: Stream) -> None:
 
 
 @settings(max_examples=examples(40))
-@given(st.randoms(use_true_random=False), st.integers(1, 4), st.booleans(), st.data())
+@given(st.randoms(use_true_random=False), st.sampled_from([*CODECS]), st.booleans(), st.data())
 def test_indexes_of_damaged_batches_are_equal(
     source: random.Random, version: int, begins_in_stream: bool, data: st.DataObject
 ) -> None:
@@ -171,7 +172,11 @@ def test_indexes_of_damaged_batches_are_equal(
     both(
         array[start:],
         version=version,
-        streaming=data.draw(st.sampled_from(["off", "off", "on", "on", "parallel"][: 1 + version])),
+        streaming=data.draw(
+            st.sampled_from(
+                [one for one, need in OPTIONS["streaming"].items() if need.proto_version <= version]
+            )
+        ),
         begins_in_stream=begins_in_stream and version > 1,
         in_stream=in_stream,
     )
@@ -192,7 +197,7 @@ def test_in_stream_can_be_given_for_each_message(rows: list[bytes | None], began
 def index_of(cells: Sequence[Cell]) -> tuple[PureIndex, KernelIndex]:
     """Return PureIndex and KernelIndex of a batch of Insert messages with one cell each."""
     data = pa.array([PLAIN.encode(m.Insert(relation_oid=1, new=(cell,))) for cell in cells], pa.binary())
-    return both(data, version=1)
+    return both(data, version=OLDEST)
 
 
 def assert_same_values(cells: Sequence[Cell], types: Sequence[tuple[int, int]]) -> None:
@@ -248,14 +253,14 @@ def test_values_with_one_changed_character_are_read_equally(
 
 def test_an_empty_batch_has_an_empty_index() -> None:
     for type_ in pa.binary(), pa.large_binary():
-        both(pa.array([], type_), version=4)
-        both(pa.array([b"E", None], type_)[:0], version=4)
-        both(pa.nulls(3, type_), version=4)
+        both(pa.array([], type_), version=OLDEST)
+        both(pa.array([b"E", None], type_)[:0], version=OLDEST)
+        both(pa.nulls(3, type_), version=OLDEST)
 
 
 def test_no_cells_can_be_read_from_a_batch_without_cells() -> None:
     data = pa.array([PLAIN.encode(m.Begin(final_lsn=1, commit_time=2, xid=3))], pa.binary())
-    assert_same_columns(*both(data, version=1), np.array([-1, -1]), [*TYPES, (1007, -1)])
+    assert_same_columns(*both(data, version=OLDEST), np.array([-1, -1]), [*TYPES, (1007, -1)])
 
 
 def test_invalid_offsets_are_refused() -> None:
