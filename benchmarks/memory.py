@@ -102,7 +102,7 @@ def record(server: Server, slot: str, options: list[str]) -> Measured:
     """Record all changes of a slot with the command `pgoutput record`; return size, memory and time."""
     with tempfile.TemporaryDirectory(prefix="pgoutput-memory-") as folder:
         command = [sys.executable, "-c", RECORDER, "record", "--dsn", server.dsn, "--slot", slot]
-        command += ["--publication", "p", "--out", folder, "--until", "now", *options]
+        command += ["--publication", "p", "--recording", folder, "--until", "now", *options]
         start = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

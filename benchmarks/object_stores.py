@@ -116,7 +116,7 @@ def insert(server: Server, slots: list[str], mebibytes: int) -> None:
 def record(server: Server, slot: str, out: str, mebibytes: int) -> Recorded:
     """Record all changes of a slot, which have so many MiB, with the command `pgoutput record`."""
     stream = ["--dsn", server.dsn, "--slot", slot, "--publication", "p", "--until", "now", "--binary"]
-    run = [sys.executable, "-c", RECORDER, "record", *stream, "--out", out, "--log", "json"]
+    run = [sys.executable, "-c", RECORDER, "record", *stream, "--recording", out, "--log", "json"]
     *lines, peak = subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     events = [json.loads(line) for line in lines]
     (begin,) = [one["time"] for one in events if one["event"] == "connected"]

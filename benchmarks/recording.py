@@ -82,7 +82,7 @@ def receive(server: Server, slot: str, end: str) -> None:
 def record(server: Server, slot: str, end: str) -> None:
     with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
         stream = ["--dsn", server.dsn, "--slot", slot, "--publication", "p", "--until", end]
-        command = [sys.executable, "-m", "pgoutput.cli", "record", *stream, "--out", f"{folder}/out"]
+        command = [sys.executable, "-m", "pgoutput.cli", "record", *stream, "--recording", f"{folder}/out"]
         subprocess.run([*command, "--log", "json"], check=True, stdout=subprocess.DEVNULL)
 
 

@@ -173,13 +173,13 @@ class Round:
     def _record(self) -> Measured:
         """Record all changes; `seconds` ends when the last segment is stored."""
         stream = ["--dsn", self._server.dsn, "--slot", self._slots["record"], "--publication", "p"]
-        output = ["--out", self._recording, "--log", "json"]
+        output = ["--recording", self._recording, "--log", "json"]
         measured = measure([*PGOUTPUT, "record", *stream, *output, "--until", "now"])
         stored = max(path.stat().st_mtime for path in self._recording.glob("*.parquet"))
         return replace(measured, seconds=stored - measured.began)
 
     def _replicate(self, target: str, rows: pa.Table, *options: str) -> Measured:
-        places = ["--segments", self._recording, "--target", self._folder / target]
+        places = ["--recording", self._recording, "--target", self._folder / target]
         measured = measure([*PGOUTPUT, "replicate", *places, *options])
         check_equal(DeltaTable(self._place(target)), rows)
         return measured

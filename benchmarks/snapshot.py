@@ -71,7 +71,7 @@ def snapshot(server: Server, binary: bool, workers: int) -> tuple[float, float]:
     """Record a snapshot; return its seconds, without start and end of the command, and its peak of MB."""
     with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
         stream = ["--dsn", server.dsn, "--slot", "bench", "--publication", "p", "--until", "now"]
-        options = ["--snapshot", "--workers", str(workers), "--out", f"{folder}/out", "--log", "json"]
+        options = ["--snapshot", "--workers", str(workers), "--recording", f"{folder}/out", "--log", "json"]
         options += ["--binary"] if binary else []
         run = [sys.executable, "-c", _RUN, "record", *stream, *options]
         lines = subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()

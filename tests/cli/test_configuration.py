@@ -75,7 +75,7 @@ def test_a_secret_is_read_by_reference_and_not_printed(command: Command, tmp_pat
 dsn = {{ {source} = "{name}" }}
 slot = "s"
 publication = ["p", "q"]
-out = "PLACE/recording"
+recording = "PLACE/recording"
 retry-for = 0
 """
     config = write(tmp_path, text)
@@ -91,7 +91,7 @@ retry-for = 0
     assert 'socket "/nowhere/' in ended.stderr
     assert "Ahem77" not in ended.stderr + ended.stdout
     checked = command("config", "check", config)
-    assert (checked.code, checked.out) == (0, f"{config}: 1 command and 0 processes\n")
+    assert (checked.code, checked.out) == (0, f"{config}: the options of 1 command\n")
 
 
 @pytest.mark.parametrize("name", ["record", "sync", "status", "verify", "install-ddl-events"])
@@ -117,7 +117,6 @@ def test_help_and_usage_errors_do_not_print_the_dsn(
         f"[record]\ndsn = {{ password = '{SECRET}' }}",
         f"[record]\ndns = '{SECRET}'",
         f"[record]\ndsn = '{SECRET}",
-        f"[run]\ndsn = '{SECRET}'",
     ],
 )
 def test_errors_do_not_quote_misplaced_texts(command: Command, tmp_path: Path, text: str) -> None:
@@ -131,7 +130,7 @@ def test_a_dsn_that_cannot_be_read_is_not_printed(command: Command, tmp_path: Pa
     """The text behind a space in a password is no keyword with a value."""
     record_capture_file(CAPTURES / "pg18_p1.jsonl.gz", tmp_path / "recording")
     options = {
-        "record": f"slot = 's'\npublication = ['p']\nout = '{tmp_path / 'new'}'\n",
+        "record": f"slot = 's'\npublication = ['p']\nrecording = '{tmp_path / 'new'}'\n",
         "status": f"recording = '{tmp_path / 'recording'}'\n",
     }
     config = write(tmp_path, f"[{name}]\ndsn = '{SECRET} Ahem77'\n{options.get(name, '')}")
@@ -172,16 +171,13 @@ def test_a_command_that_is_started_has_no_dsn_in_its_arguments(tmp_path: Path) -
         ("[record]\nstreaming = 'maybe'", "[record]: streaming: "),
         ("[record]\ndsn = { vault = 'v' }", "[record]: dsn: a reference has one of the keys env, file, "),
         ("[record]\ndsn = { env = 5 }", "[record]: dsn: a reference has one of the keys env, file, "),
-        ("[run.a]\nslot = 's'", "[run.a]: the key command is missing: "),
-        ("[run.a]\ncommand = 'run'", "[run.a]: run is not a command: "),
-        ("[run.a]\ncommand = 'record'\nslto = 's'", "[run.a]: record has no option slto: "),
     ],
 )
 def test_mistakes_are_refused_with_file_table_and_key(
     command: Command, tmp_path: Path, text: str, error: str
 ) -> None:
     config = write(tmp_path, text)
-    for arguments in (("config", "check", config), ("spec", "--config", config), ("run", "--config", config)):
+    for arguments in (("config", "check", config), ("spec", "--config", config)):
         ended = command(*arguments)
         assert (ended.code, ended.out) == (2, "")
         assert ended.err.startswith(f"pgoutput: {config}: {error}"), ended.err
@@ -200,40 +196,15 @@ def test_a_reference_without_a_value_is_refused(
     command: Command, tmp_path: Path, reference: str, error: str
 ) -> None:
     config = write(tmp_path, f"[record]\ndsn = {{ {reference} }}\nslot = 's'\npublication = ['p']\n")
-    ended = command("record", "--config", config, "--out", tmp_path / "recording")
+    ended = command("record", "--config", config, "--recording", tmp_path / "recording")
     assert ended.code == 2
     assert ended.err.startswith(f"pgoutput: {config}: dsn: ")
     assert error in ended.err
     assert not (tmp_path / "recording").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "missing"),
-    [
-        ("[run.a]\ncommand = 'record'", "record lacks --slot, --publication, --out"),
-        ("[record]\nslot = 's'\n[run.a]\ncommand = 'record'\nout = 'o'", "record lacks --publication"),
-        ("[run.a]\ncommand = 'segments'", "segments lacks folder"),
-    ],
-)
-def test_processes_without_required_options_are_refused(
-    command: Command, tmp_path: Path, text: str, missing: str
-) -> None:
-    config = write(tmp_path, text)
-    for arguments in (("config", "check", config), ("run", "--config", config)):
-        ended = command(*arguments)
-        assert (ended.code, ended.out) == (2, "")
-        assert ended.err == f"pgoutput: {config}: [run.a]: {missing}\n"
-    assert command("spec", "--config", config).code == 0  # it is no process of `pgoutput run`
-
-
-def test_required_options_can_be_environment_variables(command: Command, tmp_path: Path) -> None:
-    config = write(tmp_path, "[run.a]\ncommand = 'record'\npublication = ['p']\ndsn = { env = 'MISSING' }\n")
-    checked = command("config", "check", config, PGOUTPUT_RECORD_SLOT="s", PGOUTPUT_RECORD_OUT="o")
-    assert (checked.code, checked.out) == (0, f"{config}: 0 commands and 1 process\n")
-
-
 def test_environment_variables_have_the_names_of_options(command: Command, tmp_path: Path) -> None:
     """Some parameters of Python functions have other names, because `from` and `for` are keywords."""
-    ended = command("serve", PGOUTPUT_SERVE_FROM=str(tmp_path))
+    ended = command("serve", PGOUTPUT_SERVE_RECORDING=str(tmp_path))
     assert ended.code == 2
     assert f"{tmp_path}: " in ended.err

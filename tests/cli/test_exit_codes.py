@@ -37,7 +37,7 @@ def test_2_bad_usage_and_bad_input(run: Run, tmp_path: Path) -> None:
         ("check", tmp_path),
         ("segments", tmp_path),
         ("encode", tmp_path / "nowhere"),
-        ("serve", "--from", tmp_path),
+        ("serve", "--recording", tmp_path),
         ("synth", "--out", "-", "--mix", "nonsense"),
     ):
         assert run(*arguments).code == 2, arguments
@@ -46,7 +46,7 @@ def test_2_bad_usage_and_bad_input(run: Run, tmp_path: Path) -> None:
 def test_3_the_server_refuses(run: Run, tmp_path: Path) -> None:
     done = run(
         *("record", "--dsn", "service=nowhere", "--slot", "s", "--publication", "p", "--until", "now"),
-        *("--out", tmp_path / "out"),
+        *("--recording", tmp_path / "out"),
     )
     assert (done.code, done.err.count("\n")) == (3, 1)
 
@@ -54,15 +54,15 @@ def test_3_the_server_refuses(run: Run, tmp_path: Path) -> None:
 def test_3_no_recorder_has_begun_the_recording(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """`pgoutput run` starts the replica again, because the recorder may take longer to connect."""
+    """A service manager starts the replica again, because the recorder may take longer to connect."""
     monkeypatch.setattr(replication, "_FOLDER_SECONDS", 0.3)
-    command = "replicate", "--segments", tmp_path / "none", "--target", tmp_path / "lake"
+    command = "replicate", "--recording", tmp_path / "none", "--target", tmp_path / "lake"
     done = run(*command, "--follow")
     assert (done.code, done.err.splitlines()[1:]) == (
         3,
         [
             f"pgoutput: {tmp_path}/none: no recorder began the recording within 0 seconds: start "
-            "`pgoutput record`, or correct --segments"
+            "`pgoutput record`, or correct --recording"
         ],
     )
     assert run(*command).code == 2, "only --follow waits for a recorder"
@@ -77,8 +77,8 @@ def test_3_the_object_store_does_not_answer(
     record_capture_file(CAPTURE, tmp_path / "recording")
     for arguments in (
         ("segments", "s3://bucket/recording"),
-        ("replicate", "--segments", "s3://bucket/recording", "--target", tmp_path / "lake"),
-        ("replicate", "--segments", tmp_path / "recording", "--target", "s3://bucket/lake"),
+        ("replicate", "--recording", "s3://bucket/recording", "--target", tmp_path / "lake"),
+        ("replicate", "--recording", tmp_path / "recording", "--target", "s3://bucket/lake"),
     ):
         assert run(*arguments).code == 3, arguments
 

@@ -147,7 +147,7 @@ def test_a_recorder_shows_open_transactions_and_a_lost_server(tmp_path: Path) ->
             "--slot=s",
             "--publication=p",
             "--create-slot",
-            f"--out={tmp_path / 'r'}",
+            f"--recording={tmp_path / 'r'}",
         )
         with Scraped("record", *options) as command:
             command.wait({"pgoutput_recorder_connected": lambda value: value == 1})
@@ -177,7 +177,7 @@ def test_a_recorder_shows_open_transactions_and_a_lost_server(tmp_path: Path) ->
 def test_a_replica_kept_by_spark_serves_the_same_metrics(run: Run, tmp_path: Path) -> None:
     recording, target = tmp_path / "r", tmp_path / "lake"
     assert run("synth", "--out", recording, "--tables=2", "--transactions=20").code == 0
-    options = "--follow", "--spark", "--segments", recording, "--target", target
+    options = "--follow", "--spark", "--recording", recording, "--target", target
     with Scraped("replicate", *options) as command:
         values = command.wait(
             {
@@ -193,13 +193,13 @@ def test_a_replica_kept_by_spark_serves_the_same_metrics(run: Run, tmp_path: Pat
 def test_a_replica_with_a_failed_table_is_not_ready(run: Run, tmp_path: Path) -> None:
     recording, target = tmp_path / "r", tmp_path / "lake"
     assert run("synth", "--out", recording, "--tables=2", "--transactions=20").code == 0
-    assert run("replicate", "--segments", recording, "--target", target).code == 0
+    assert run("replicate", "--recording", recording, "--target", target).code == 0
     table = next(iter(replica_tables(target).values()))
     for file in Path(table.place, "_delta_log").iterdir():
         file.write_text("damaged")
     failure = FailedTable(table.oid, table.namespace, table.name, "damaged")
     record_failure(locate(target), failure, MissedBatch(0, 1, 1))
-    with Scraped("replicate", "--follow", "--segments", recording, "--target", target) as command:
+    with Scraped("replicate", "--follow", "--recording", recording, "--target", target) as command:
         values = command.wait({"pgoutput_replica_lag_segments": lambda value: value == 0})
         assert values["pgoutput_replica_failed_tables"] == 1
         assert values[f"pgoutput_replica_table_errors_total[{table.namespace}.{table.name}]"] == 1
@@ -213,16 +213,23 @@ def test_a_table_that_may_differ_is_counted(
 ) -> None:
     name = "test_a_table_that_may_differ_is_counted"
     recording, target = tmp_path / "r", tmp_path / "lake"
-    recorded = "record", f"--dsn={server.dsn}", "--slot=differs", f"--publication={name}", "--out", recording
+    recorded = (
+        "record",
+        f"--dsn={server.dsn}",
+        "--slot=differs",
+        f"--publication={name}",
+        "--recording",
+        recording,
+    )
     connection.execute(f"INSERT INTO {name} VALUES (1)".encode())
     with Scraped(*recorded, "--create-slot", "--segment-seconds=0.2") as recorder:
         recorder.wait({"pgoutput_recorder_connected": lambda value: value == 1})
         connection.execute(f"ALTER TABLE {name} ADD y int DEFAULT 3".encode())
         connection.execute(f"INSERT INTO {name} VALUES (2, 3)".encode())
         recorder.wait({"pgoutput_recorder_incomplete_tables": lambda value: value == 1})
-        with Scraped("replicate", "--follow", "--segments", recording, "--target", target) as command:
+        with Scraped("replicate", "--follow", "--recording", recording, "--target", target) as command:
             command.wait({"pgoutput_replica_tables_that_may_differ": lambda value: value == 1})
-        with Scraped("replicate", "--follow", "--segments", recording, "--target", target) as command:
+        with Scraped("replicate", "--follow", "--recording", recording, "--target", target) as command:
             command.wait({"pgoutput_replica_tables_that_may_differ": lambda value: value == 1})
             snapshot = [sys.executable, "-m", "pgoutput.cli", "snapshot", f"--recording={recording}"]
             subprocess.run([*snapshot, f"--table=public.{name}"], check=True, capture_output=True)
@@ -282,7 +289,9 @@ def test_a_long_lag_takes_little_memory() -> None:
 
 @pytest.mark.parametrize("address", ["9187", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:http"])
 def test_an_address_must_be_host_and_port(run: Run, tmp_path: Path, address: str) -> None:
-    done = run("record", "--slot=s", "--publication=p", f"--out={tmp_path / 'r'}", f"--metrics={address}")
+    done = run(
+        "record", "--slot=s", "--publication=p", f"--recording={tmp_path / 'r'}", f"--metrics={address}"
+    )
     assert done.code == 2
     assert "HOST:PORT" in done.err
 
@@ -290,6 +299,8 @@ def test_an_address_must_be_host_and_port(run: Run, tmp_path: Path, address: str
 def test_an_address_in_use_ends_the_command(run: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        done = run("record", "--slot=s", "--publication=p", f"--out={tmp_path / 'r'}", f"--metrics={address}")
+        done = run(
+            "record", "--slot=s", "--publication=p", f"--recording={tmp_path / 'r'}", f"--metrics={address}"
+        )
     assert done.code == 3
     assert done.err == f"pgoutput: [Errno 98] metrics cannot be served: Address already in use: '{address}'\n"

@@ -67,7 +67,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_replicate_writes_the_tables_and_prints_totals(
     replicate: Replicate, engine: list[str], recording: Path, tmp_path: Path
 ) -> None:
-    done = replicate_alone(*engine, "--segments", recording, "--target", tmp_path / "lake")
+    done = replicate_alone(*engine, "--recording", recording, "--target", tmp_path / "lake")
     assert done.returncode == 0
     altered = [line.partition(" since LSN ")[0] for line in done.stderr.splitlines()]
     assert altered == [f"app.{name} may differ from its source" for name in ("strm", "evo")]
@@ -81,10 +81,10 @@ def test_replicate_writes_the_tables_and_prints_totals(
         if table.oid in places:
             assert equals_typed(table, DeltaTable(places[table.oid].place).to_pyarrow_table()), table.name
     assert len(places) > 30
-    again = replicate("--segments", recording, "--target", tmp_path / "lake")
+    again = replicate("--recording", recording, "--target", tmp_path / "lake")
     assert (again.returncode, again.stdout) == (0, "")
     assert again.stderr == "Nothing new was recorded since the last run.\n"
-    other = replicate("--segments", recording, "--target", tmp_path / "lake", "--history")
+    other = replicate("--recording", recording, "--target", tmp_path / "lake", "--history")
     assert (other.returncode, other.stdout) == (2, "")
     said = f"pgoutput: {tmp_path}/lake: the target holds tables. Write history to another target\n"
     assert other.stderr == said
@@ -95,7 +95,7 @@ def test_the_checkpoint_can_be_in_another_folder(
 ) -> None:
     target, checkpoint = tmp_path / "lake", tmp_path / "checkpoint"
     for expected in ("Insert", "Nothing new was recorded"):
-        ended = replicate("--segments", recording, "--target", target, "--checkpoint", checkpoint)
+        ended = replicate("--recording", recording, "--target", target, "--checkpoint", checkpoint)
         assert ended.returncode == 0, ended.stderr
         assert expected in ended.stdout + ended.stderr
     assert (checkpoint / "commits").is_dir()
@@ -104,7 +104,7 @@ def test_the_checkpoint_can_be_in_another_folder(
 
 def test_tables_are_selected_and_added(replicate: Replicate, recording: Path, tmp_path: Path) -> None:
     names = {table.oid: table.name for table in true_tables("pg18")}
-    places = ["--segments", recording, "--target", tmp_path / "lake"]
+    places = ["--recording", recording, "--target", tmp_path / "lake"]
 
     def followed() -> set[str]:
         return {names[oid] for oid in replica_tables(tmp_path / "lake")}
@@ -121,15 +121,15 @@ def test_tables_are_selected_and_added(replicate: Replicate, recording: Path, tm
     assert different_tables(tmp_path / "lake", truth) == []
     assert replicate(*places).returncode == 0
     assert followed() == {"app.strm", "app.tr_a"}
-    assert replicate("--segments", recording, "--target", tmp_path / "all").returncode == 0
-    refused = replicate("--segments", recording, "--target", tmp_path / "all", "--table", "app.tr_a")
+    assert replicate("--recording", recording, "--target", tmp_path / "all").returncode == 0
+    refused = replicate("--recording", recording, "--target", tmp_path / "all", "--table", "app.tr_a")
     assert refused.returncode == 2
     assert "the target follows all tables" in refused.stderr
 
 
 def test_follow_waits_for_the_folder_of_a_new_recording(tmp_path: Path) -> None:
     folder, target = tmp_path / "recording", tmp_path / "lake"
-    arguments = ["--segments", folder, "--target", target, "--follow"]
+    arguments = ["--recording", folder, "--target", target, "--follow"]
     command = [sys.executable, "-m", "pgoutput.cli", "replicate", *map(str, arguments)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -145,7 +145,7 @@ def test_follow_waits_for_the_folder_of_a_new_recording(tmp_path: Path) -> None:
 
 
 def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Path) -> None:
-    none = replicate("--segments", tmp_path / "none", "--target", tmp_path / "lake")
+    none = replicate("--recording", tmp_path / "none", "--target", tmp_path / "lake")
     assert (none.returncode, none.stdout) == (2, "")
     assert none.stderr.splitlines() == [
         f"pgoutput: {tmp_path}/none: no segments are here; `pgoutput record` writes them"
@@ -153,7 +153,7 @@ def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Pa
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "mine").write_text("")
-    other = replicate("--segments", recording, "--target", taken)
+    other = replicate("--recording", recording, "--target", taken)
     assert other.returncode == 2
     assert other.stderr.splitlines() == [
         f"pgoutput: {taken}: the target has no owner and is not empty: it contains mine"
@@ -193,7 +193,7 @@ def test_a_table_that_fails_is_retried_by_the_next_run(replicate: Replicate, tmp
     """The failing run writes the other table; the next run applies all missed changes to the failed table."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
-    place = "--segments", folder, "--target", target
+    place = "--recording", folder, "--target", target
     send(folder, *(m.Insert(relation_oid=oid, new=("1", "one")) for oid in (1, 2)))
     assert replicate(*place).returncode == 0
     table = target / "public.b"
@@ -222,7 +222,7 @@ def test_a_recording_that_was_begun_anew_is_refused(replicate: Replicate, tmp_pa
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     send(folder, m.Insert(relation_oid=1, new=("1", "old")))
-    assert replicate("--segments", folder, "--target", target).returncode == 0
+    assert replicate("--recording", folder, "--target", target).returncode == 0
     folder.rename(tmp_path / "old")
     folder.mkdir()
     other = msgspec.structs.replace(PARALLEL, recording="another")
@@ -233,7 +233,7 @@ def test_a_recording_that_was_begun_anew_is_refused(replicate: Replicate, tmp_pa
         m.Commit(commit_lsn=100, end_lsn=110, commit_time=0),
     ]
     write(folder, other, wrapped(*messages, lsn=100), cut=1)
-    refused = replicate("--segments", folder, "--target", target)
+    refused = replicate("--recording", folder, "--target", target)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
         f"pgoutput: {target}: the target belongs to recording {PARALLEL.recording}, and this is recording "
@@ -251,19 +251,19 @@ def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_p
     (segment,) = folder.iterdir()
     rewrite(segment, incomplete=[lacks])
     said = "public.b is incomplete: added to p at 0/5"
-    strict = replicate("--segments", folder, "--target", target, "--strict")
+    strict = replicate("--recording", folder, "--target", target, "--strict")
     assert (strict.returncode, strict.stdout, target.exists()) == (2, "", False)
     assert strict.stderr.splitlines() == [
         said,
         f"pgoutput: {folder}: the recording lacks rows of tables. "
         "Leave out --strict to replicate what it has, or record anew with a snapshot",
     ]
-    first = replicate("--segments", folder, "--target", target)
+    first = replicate("--recording", folder, "--target", target)
     assert (first.returncode, first.stderr.splitlines()[0]) == (0, said)
     assert first.stderr.splitlines()[1:] == [
         "public.b may differ from its source since LSN 0/64: added to p at 0/5"
     ]
-    again = replicate("--segments", folder, "--target", target)
+    again = replicate("--recording", folder, "--target", target)
     assert again.stderr.splitlines() == [said, "Nothing new was recorded since the last run."]
     (difference,) = replica_tables(target)[2].may_differ
     assert (difference.lsn, difference.reason) == (100, lacks["lost"])
@@ -271,7 +271,7 @@ def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_p
 
 @pytest.mark.spark
 def test_a_spark_master(recording: Path, tmp_path: Path) -> None:
-    done = replicate_alone("--master", "local[1]", "--segments", recording, "--target", tmp_path / "lake")
+    done = replicate_alone("--master", "local[1]", "--recording", recording, "--target", tmp_path / "lake")
     assert done.returncode == 0, done.stderr
     assert different_tables(tmp_path / "lake", list(true_tables("pg18"))) == []
 
@@ -282,7 +282,7 @@ def test_a_spark_cluster(recording: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     target = tmp_path / "lake"
     with Cluster(tmp_path, workers=2) as cluster:
-        done = replicate_alone("--master", cluster.url, "--segments", recording, "--target", target)
+        done = replicate_alone("--master", cluster.url, "--recording", recording, "--target", target)
     assert done.returncode == 0, done.stderr
     assert different_tables(target, list(true_tables("pg18"))) == []
 
@@ -304,7 +304,7 @@ def test_a_spark_cluster_and_an_object_store(
                 for path in paths:
                     with place.filesystem.open_output_stream((place / path.name).path) as file:
                         file.write(path.read_bytes())
-                done = replicate_alone("--master", cluster.url, "--segments", str(place), *options)
+                done = replicate_alone("--master", cluster.url, "--recording", str(place), *options)
                 assert done.returncode == 0, done.stderr
         assert different_tables(f"s3://{BUCKET}/lake", list(true_tables("pg18"))) == []
 
@@ -316,26 +316,26 @@ def test_a_spark_server(recording: Path, tmp_path: Path, monkeypatch: pytest.Mon
     target = tmp_path / "lake"
     for name, value in launcher_environment().items():
         monkeypatch.setenv(name, value)
-    done = replicate_alone("--remote", "local[2]", "--segments", recording, "--target", target)
+    done = replicate_alone("--remote", "local[2]", "--recording", recording, "--target", target)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert different_tables(target, list(true_tables("pg18"))) == []
 
 
 def test_a_master_and_a_server(recording: Path, tmp_path: Path) -> None:
     options = "--master", "local", "--remote", "sc://127.0.0.1"
-    done = replicate_alone(*options, "--segments", recording, "--target", tmp_path / "lake")
+    done = replicate_alone(*options, "--recording", recording, "--target", tmp_path / "lake")
     assert done.returncode == 2
     assert "give one of --master and --remote" in done.stderr
 
 
 @pytest.mark.spark
 def test_a_filesystem_that_spark_lacks(recording: Path) -> None:
-    done = replicate_alone("--spark", "--segments", recording, "--target", "mock://bucket/lake")
+    done = replicate_alone("--spark", "--recording", recording, "--target", "mock://bucket/lake")
     assert (done.returncode, done.stderr) == (2, 'pgoutput: No FileSystem for scheme "mock"\n')
 
 
 def test_a_filesystem_that_arrow_lacks(replicate: Replicate, recording: Path) -> None:
-    unknown = replicate("--segments", recording, "--target", "nosuch://bucket/lake")
+    unknown = replicate("--recording", recording, "--target", "nosuch://bucket/lake")
     assert unknown.returncode == 2
     (line,) = unknown.stderr.splitlines()
     assert line.startswith("pgoutput: nosuch://bucket/lake: ")
@@ -383,7 +383,7 @@ def test_follow_runs_until_a_signal(engine: list[str], recording: Path, tmp_path
     first, *rest = sorted(recording.iterdir())
     (growing / first.name).write_bytes(first.read_bytes())
     command = [sys.executable, "-m", "pgoutput.cli", "replicate", "--follow"]
-    arguments = ["--segments", str(growing), "--target", str(tmp_path / "lake")]
+    arguments = ["--recording", str(growing), "--target", str(tmp_path / "lake")]
     with subprocess.Popen([*command, *engine, *arguments], stdout=subprocess.PIPE, text=True) as process:
         try:
             wait_for(tmp_path / "lake" / "_checkpoint" / "commits" / "0")
@@ -412,7 +412,7 @@ def test_a_recording_is_pruned_between_runs(replicate: Replicate, engine: list[s
         replica_identity=m.ReplicaIdentity("d"),
         columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),),
     )
-    arguments = ["--segments", folder, "--target", tmp_path / "lake"]
+    arguments = ["--recording", folder, "--target", tmp_path / "lake"]
     beginnings = []
     for numbers in (range(1, 4), range(4, 8)):
         for n in numbers:
@@ -430,12 +430,12 @@ def test_a_recording_is_pruned_between_runs(replicate: Replicate, engine: list[s
     assert beginnings == ([1, 3] if engine else [3, 7])
     (table,) = replica_tables(tmp_path / "lake").values()
     assert sorted(DeltaTable(table.place).to_pyarrow_table()["id"].to_pylist()) == list(range(1, 8))
-    new = replicate("--segments", folder, "--target", tmp_path / "new")
+    new = replicate("--recording", folder, "--target", tmp_path / "new")
     assert (new.returncode, "segment 1 was pruned" in new.stderr) == (2, True)
 
 
 def test_tables_are_maintained(engine: list[str], recording: Path, tmp_path: Path) -> None:
-    places = ["--segments", recording, "--target", tmp_path / "lake"]
+    places = ["--recording", recording, "--target", tmp_path / "lake"]
     assert replicate_alone(*places).returncode == 0
     unused = Path(next(iter(replica_tables(tmp_path / "lake").values())).place) / "part-old.parquet"
     unused.write_bytes(b"not committed")

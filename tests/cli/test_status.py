@@ -47,7 +47,7 @@ def test_slot_recorder_and_replica(lab: Lab, run: Run, tmp_path: Path) -> None:
     assert (replica["target"], replica["lag_seconds"]) == (str(target), None)
     assert int(str(found["replica"]["lag_bytes"])) > 0
 
-    assert run("replicate", "--segments", lab.folder, "--target", target).code == 0
+    assert run("replicate", "--recording", lab.folder, "--target", target).code == 0
     with lab.recording() as recording:
         recording.wait(Connected)
         lab.run("INSERT INTO t VALUES (2)")
@@ -72,7 +72,7 @@ def test_slot_recorder_and_replica(lab: Lab, run: Run, tmp_path: Path) -> None:
 
 def test_trouble_is_listed(lab: Lab, run: Run, tmp_path: Path) -> None:
     target = tmp_path / "lake"
-    assert run("replicate", "--segments", lab.folder, "--target", target).code == 0
+    assert run("replicate", "--recording", lab.folder, "--target", target).code == 0
     (oid,) = replica_tables(target)
     record_failure(locate(target), FailedTable(oid, "public", "t", "the disk\nis full"))
     lab.run(f"SELECT pg_drop_replication_slot('{lab.slot}')")

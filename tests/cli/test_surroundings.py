@@ -99,7 +99,7 @@ def test_segments_with_odd_names_are_one_line(run: Run, odd: dict[str, Path], na
 
 def test_serve_and_encode_and_synth_with_odd_names(run: Run, odd: dict[str, Path], tmp_path: Path) -> None:
     for arguments in (
-        ("serve", "--from", odd["folder"]),
+        ("serve", "--recording", odd["folder"]),
         ("encode", tmp_path / f"nowhere{BAD}"),
         ("synth", "--out", f"{tmp_path}/new{BAD}"),
         ("synth", "--out", f"{tmp_path}/new{BAD}.jsonl"),

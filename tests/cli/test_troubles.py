@@ -112,7 +112,7 @@ def record(lab: Lab, run: Run, *options: str) -> SimpleNamespace:
 
 
 def replicate(lab: Lab, run: Run) -> SimpleNamespace:
-    return run("replicate", "--segments", lab.folder, "--target", lake(lab))
+    return run("replicate", "--recording", lab.folder, "--target", lake(lab))
 
 
 def lake(lab: Lab) -> Path:
@@ -166,7 +166,7 @@ def test_the_slot_is_gone(lab: Lab, run: Run, tmp_path: Path) -> None:
     assert record(lab, run, "--snapshot").code == 0
     lab.assert_equal()
     assert replicate(lab, run).code == 2
-    assert run("replicate", "--segments", lab.folder, "--target", tmp_path / "new").code == 0
+    assert run("replicate", "--recording", lab.folder, "--target", tmp_path / "new").code == 0
 
 
 def test_the_slot_is_in_use(lab: Lab, run: Run) -> None:

@@ -393,7 +393,7 @@ class Program:
 
     def kill_replica(self) -> None:
         """Apply the changes in a process that is killed."""
-        places = "--segments", str(self.lab.folder), "--target", str(self.target)
+        places = "--recording", str(self.lab.folder), "--target", str(self.target)
         command = [sys.executable, "-m", "pgoutput.cli", "replicate", *places, "--dropped", self._dropped]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             time.sleep(self.random.uniform(0.5, 2))

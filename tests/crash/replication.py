@@ -243,7 +243,7 @@ class Run:
         history = ["--history"] if self.random.random() < 0.3 else []
         self.log(f"seed {seed}, {engine}, {options}, segments {self._segments} {' '.join(history)}")
         recorder = ["tests.crash.recorder", self.server.dsn, str(self.recording), options, PUBLICATION, ""]
-        places = [f"--segments={self.recording}", f"--target={self.target}"]
+        places = [f"--recording={self.recording}", f"--target={self.target}"]
         self.recorder = self._stack.enter_context(Program("recorder", recorder, folder))
         self.replica = self._stack.enter_context(
             Program("replica", ["pgoutput.cli", "replicate", *places, *history], folder)

@@ -49,7 +49,7 @@ def test_a_recording_begun_with_a_snapshot_under_load_equals_the_tables(tmp_path
         with server.connect() as connection:
             prepare(connection, VERSION, 20_000)
         command = [sys.executable, "-m", "pgoutput.cli", "record", "--dsn", server.dsn, "--slot", "s"]
-        command += ["--publication", PUBLICATION, "--out", str(folder), "--snapshot", "--log", "json"]
+        command += ["--publication", PUBLICATION, "--recording", str(folder), "--snapshot", "--log", "json"]
         with (
             Workload(server.dsn, VERSION, 2) as workload,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as recorder,

@@ -36,8 +36,8 @@ def peaks(server: Server, folder: Path, rows: int) -> tuple[int, int]:
             f"INSERT INTO {name} SELECT g, now(), md5(g::text) FROM generate_series(1, {rows}) g".encode()
         )
     options = ["--dsn", server.dsn, "--slot", name, "--publication", name, "--streaming", "on"]
-    recorder = run("record", *options, "--out", recording, "--until", "now")
-    replica = run("replicate", "--segments", recording, "--target", target)
+    recorder = run("record", *options, "--recording", recording, "--until", "now")
+    replica = run("replicate", "--recording", recording, "--target", target)
     (table,) = replica_tables(target).values()
     assert DeltaTable(table.place).to_pyarrow_dataset().count_rows() == rows
     return recorder, replica

@@ -207,7 +207,7 @@ def fill(random: Random, lab: Lab) -> None:
     for _ in range(5):
         change(random, lab)
     run_cli(
-        *("record", "--dsn", lab.dsn, "--slot", lab.slot, "--publication", "p", "--out", lab.folder),
+        *("record", "--dsn", lab.dsn, "--slot", lab.slot, "--publication", "p", "--recording", lab.folder),
         *("--until", "now"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )

@@ -22,18 +22,17 @@ USER = 10001
 
 
 def check(folder: Path, text: str) -> dict[str, Any]:
-    """Check a configuration as `pgoutput config check` does; return the options of its processes by name."""
+    """Check a configuration as `pgoutput config check` does; return the options of its commands by name."""
     path = folder / "pgoutput.toml"
     path.write_text(text)
     group: Any = typer.main.get_command(app)
-    found = read_configuration(path, group.configurable)
-    return {name: one.options for name, one in found.instances.items()}
+    return read_configuration(path, group.configurable)
 
 
 def test_the_configuration_of_the_page_is_valid(tmp_path: Path) -> None:
     page = (ROOT / "docs/howto/production.md").read_text()
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    assert check(tmp_path, text).keys() == {"shop-recorder", "shop-replica", "crm-recorder"}
+    assert check(tmp_path, text).keys() == {"record", "replicate"}
 
 
 @pytest.fixture(scope="module")
@@ -44,44 +43,42 @@ def objects() -> dict[str, Any]:
 
 
 def test_the_kubernetes_objects_fit_together(objects: dict[str, Any], tmp_path: Path) -> None:
-    """Each process of the configuration has a container, with its own port, probes and volumes."""
-    processes = check(tmp_path, objects["ConfigMap"]["data"]["pgoutput.toml"])
+    """Each command of the configuration has a container, with its own port, probes and volumes."""
+    commands = check(tmp_path, objects["ConfigMap"]["data"]["pgoutput.toml"])
     workload = objects["StatefulSet"]["spec"]
     pod = workload["template"]["spec"]
-    containers = {one["name"]: one for one in pod["containers"]}
-    assert containers.keys() == processes.keys()
+    containers = {one["args"][0]: one for one in pod["containers"]}
+    assert containers.keys() == commands.keys()
     service = objects["Service"]
     ports = {one["name"]: one["port"] for one in service["spec"]["ports"]}
     volumes = {one["name"] for one in pod["volumes"]}
     volumes |= {one["metadata"]["name"] for one in workload["volumeClaimTemplates"]}
     used: set[str] = set()
-    for name, container in containers.items():
+    for command, container in containers.items():
         mounts = {one["name"]: Path(one["mountPath"]) for one in container["volumeMounts"]}
         used |= mounts.keys()
-        options = processes[name]
+        options, name = commands[command], container["name"]
         (port,) = container["ports"]
         assert port == {"name": name, "containerPort": int(options["metrics"].rpartition(":")[2])}
         assert ports.pop(name) == port["containerPort"]
         for probe, page in (("startup", "healthz"), ("liveness", "healthz"), ("readiness", "readyz")):
             assert container[f"{probe}Probe"]["httpGet"] == {"path": f"/{page}", "port": name}
-        for option in ("out", "segments", "target"):
+        for option in ("recording", "target"):
             assert Path(options.get(option, mounts["data"])).is_relative_to(mounts["data"])
         if "dsn" in options:
             secret = Path(options["dsn"]["file"])
             assert secret.parent == mounts["secret"]
             assert secret.name in objects["Secret"]["stringData"]
     assert (used, ports) == (volumes, {})
-    assert processes["recorder"]["out"] == processes["replica"]["segments"]
+    assert commands["record"]["recording"] == commands["replicate"]["recording"]
     labels = workload["template"]["metadata"]["labels"]
     assert workload["selector"]["matchLabels"] == service["spec"]["selector"] == labels
     assert workload["serviceName"] == service["metadata"]["name"]
     assert (workload["replicas"], pod["securityContext"]["runAsUser"]) == (1, USER)
 
 
-def test_a_container_of_kubernetes_runs_its_process(
-    objects: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Arguments and environment of each container give the options of its own [run.NAME]."""
+def test_a_container_of_kubernetes_runs_its_command(objects: dict[str, Any], tmp_path: Path) -> None:
+    """The arguments of each container give the options of its command."""
     path, secret = tmp_path / "pgoutput.toml", tmp_path / "dsn"
     text = objects["ConfigMap"]["data"]["pgoutput.toml"]
     path.write_text(text.replace("/etc/pgoutput-secret/dsn", str(secret)))
@@ -89,29 +86,28 @@ def test_a_container_of_kubernetes_runs_its_process(
     group: Any = typer.main.get_command(app)
     found = {}
     for container in objects["StatefulSet"]["spec"]["template"]["spec"]["containers"]:
-        for one in container["env"]:
-            monkeypatch.setenv(one["name"], one["value"])
         arguments = [one.replace("/etc/pgoutput", str(tmp_path)) for one in container["args"]]
         parent = typer.Context(group)
         command = group.commands[arguments[0]]
         found[container["name"]] = command.make_context(arguments[0], arguments[1:], parent=parent).params
     assert found["recorder"]["dsn"] == "host=db"
     assert (found["recorder"]["slot"], found["recorder"]["snapshot"]) == ("lake", True)
-    assert (found["replica"]["segments"], found["replica"]["follow"]) == (found["recorder"]["out"], True)
+    assert (found["replica"]["recording"], found["replica"]["follow"]) == (
+        found["recorder"]["recording"],
+        True,
+    )
 
 
-@pytest.mark.parametrize("key", ["ExecStartPre", "ExecStart"])
-def test_the_unit_of_systemd_runs_existing_commands(key: str) -> None:
+@pytest.mark.parametrize("name", ["record", "replicate"])
+def test_a_unit_of_systemd_runs_an_existing_command(name: str, tmp_path: Path) -> None:
     unit = ConfigParser(interpolation=None)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
-    unit.read_string((DEPLOY / "systemd/pgoutput.service").read_text())
-    _, name, *arguments = unit["Service"][key].split()
-    group: Any = typer.main.get_command(app)
-    command = group.commands[name]
-    if name == "config":
-        command = command.commands[arguments.pop(0)]
-    command.make_context(name, arguments, parent=typer.Context(group))  # fails for unknown options
-    assert unit["Service"]["Type"] == "notify"
+    unit.read_string((DEPLOY / f"systemd/pgoutput-{name}@.service").read_text())
+    _, command, option, path = unit["Service"]["ExecStart"].split()
+    assert (command, option, path) == (name, "--config", "/etc/pgoutput/%i.toml")
+    page = (ROOT / "docs/howto/production.md").read_text()
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert check(tmp_path, text)[name]
 
 
 def test_the_container_installs_existing_extras_and_starts_a_command() -> None:

@@ -129,7 +129,7 @@ def test_replicate_prints_json(published: Lab, run: Run, tmp_path: Path) -> None
     published.record()
     done = run(
         "replicate",
-        "--segments",
+        "--recording",
         published.folder,
         "--target",
         tmp_path / "lake",

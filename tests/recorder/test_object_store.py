@@ -345,7 +345,7 @@ def test_every_command_reads_the_url(lab: Lab, direct: None, url: str, run: Run,
     source = RecordedSource(url)
     assert [relation.name for relation in source.tables] == ["t"]
     for target in (str(tmp_path / "lake"), url.replace("recording", "lake")):
-        done = run("replicate", "--segments", url, "--target", target)
+        done = run("replicate", "--recording", url, "--target", target)
         assert done.code == 0, done.err
         (table,) = replica_tables(target).values()
         assert len(DeltaTable(table.place).to_pyarrow_table()) == 3

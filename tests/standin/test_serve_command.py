@@ -64,7 +64,7 @@ def serving(
 def test_serve_a_recording_until_sigterm(tmp_path: Path) -> None:
     stream = Repeated(5)
     recording = write_capture_file(tmp_path / "c.jsonl", stream.payloads())
-    with serving("--from", recording, "--fault", "drop-after=300", folder=tmp_path) as (dsn, _):
+    with serving("--recording", recording, "--fault", "drop-after=300", folder=tmp_path) as (dsn, _):
         assert dsn.startswith("host=127.0.0.1 port=")
         create_slot(dsn)
         assert read_with_psycopg3(dsn, stream.end_lsn, tmp_path) == stream.payloads()[:300]
@@ -86,7 +86,7 @@ def test_serve_a_scenario_from_the_working_directory(tmp_path: Path) -> None:
 
 def test_serve_with_a_password_from_the_environment_or_a_file_until_sigint(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("from a file\n")
-    options = ("--from", CAPTURE, "--user", "me")
+    options = ("--recording", CAPTURE, "--user", "me")
     with serving(*options, folder=tmp_path, PGPASSWORD="secret") as (dsn, _):
         assert "user=me" in dsn
         assert "secret" not in dsn
@@ -106,14 +106,14 @@ def test_serve_with_a_password_from_the_environment_or_a_file_until_sigint(tmp_p
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ((), "give one of --from and --scenario"),
-        (("--from", str(CAPTURE), "--scenario", "a:b"), "give one of --from and --scenario"),
-        (("--from", "nothing.jsonl"), "nothing.jsonl: No such file or directory"),
-        (("--from", str(CAPTURE), "--fault", "x"), "there is no fault 'x'"),
-        (("--from", str(CAPTURE), "--user", "me"), "--user needs a password"),
-        (("--from", str(CAPTURE), "--password-file", "x"), "--password-file needs --user"),
-        (("--from", str(CAPTURE), "--tls-cert", "x"), "no certificate with its key"),
-        (("--from", str(CAPTURE), "--tls-key", "x"), "--tls-key needs --tls-cert"),
+        ((), "give one of --recording and --scenario"),
+        (("--recording", str(CAPTURE), "--scenario", "a:b"), "give one of --recording and --scenario"),
+        (("--recording", "nothing.jsonl"), "nothing.jsonl: No such file or directory"),
+        (("--recording", str(CAPTURE), "--fault", "x"), "there is no fault 'x'"),
+        (("--recording", str(CAPTURE), "--user", "me"), "--user needs a password"),
+        (("--recording", str(CAPTURE), "--password-file", "x"), "--password-file needs --user"),
+        (("--recording", str(CAPTURE), "--tls-cert", "x"), "no certificate with its key"),
+        (("--recording", str(CAPTURE), "--tls-key", "x"), "--tls-key needs --tls-cert"),
         (("--scenario", "nonsense"), "give MODULE:NAME, not nonsense"),
         (("--scenario", "no.such.module:x"), "ModuleNotFoundError"),
         (("--scenario", "os:getcwd"), "is str, not a scenario"),

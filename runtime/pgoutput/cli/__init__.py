@@ -67,7 +67,7 @@ def _run() -> None:
 
 
 def _may_pass(error: PgoutputError | OSError) -> bool:
-    """Return whether the same command may succeed later: then `pgoutput run` restarts it."""
+    """Return whether the same command may succeed later, so that a service manager should restart it."""
     if isinstance(error, ReplicationError | RecordingInUse):
         return not isinstance(error, ChangesLost)
     # Arrow's errors of object stores have no errno. A damaged object looks the same, and is tried again too.

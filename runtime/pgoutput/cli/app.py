@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pgoutput._text import counted
-from pgoutput.cli.configuration import ConfigurableGroup, check_processes, read_configuration
+from pgoutput.cli.configuration import ConfigurableGroup, read_configuration
 from pgoutput.cli.printing import version_line
 from pgoutput.cli.recording_commands import install_ddl_events, prune, record, segments, snapshot, status
 from pgoutput.cli.replica_commands import replicate, sync, verify
@@ -64,28 +63,6 @@ for command in (  # in the order of `pgoutput --help`
     app.command()(command)
 
 
-@app.command()
-def run(
-    context: typer.Context,
-    config: Annotated[
-        Path,
-        typer.Option(
-            envvar="PGOUTPUT_CONFIG", help="A TOML file that describes processes.", show_default=False
-        ),
-    ],
-) -> None:
-    """Run the processes of a configuration file, and restart those that crash, until Ctrl-C or SIGTERM.
-
-    Exit code 2: a process has ended with an error that a restart cannot solve.
-    """
-    from pgoutput.cli.supervision import Supervisor
-
-    assert context.parent is not None
-    group: Any = context.parent.command
-    configuration = read_configuration(config, group.configurable)
-    sys.exit(Supervisor(configuration, group.configurable).run())
-
-
 @config_app.command("check")
 def check_config(
     context: typer.Context,
@@ -93,10 +70,8 @@ def check_config(
 ) -> None:
     """Check a configuration file, without starting anything and without reading secrets."""
     group: Any = context.find_root().command
-    configuration = read_configuration(file, group.configurable)
-    check_processes(configuration, group.configurable)
-    commands, processes = len(configuration.commands), len(configuration.instances)
-    print(f"{file}: {counted(commands, 'command')} and {counted(processes, 'process')}")
+    options = read_configuration(file, group.configurable)
+    print(f"{file}: the options of {counted(len(options), 'command')}")
 
 
 app.add_typer(vectors_app)

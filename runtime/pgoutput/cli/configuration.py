@@ -1,8 +1,7 @@
 """Options of commands from a TOML file.
 
 A file has a table for each command, such as `[record]`. Its keys are the long names of the command's options,
-without dashes in front. A table `[run.NAME]` describes one process of `pgoutput run`: the key `command` names
-the command, and the other keys are its options, which replace those of the command's own table.
+without dashes in front.
 
 A text can be given by reference, so that a file has no passwords: `{ env = "NAME" }` is the value of an
 environment variable, `{ file = "PATH" }` the content of a file, and `{ command = "PROGRAM ARGUMENTS" }` what
@@ -20,63 +19,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import msgspec
 import typer
 import typer.main
 from typer.core import TyperGroup
 
 from pgoutput.errors import PgoutputError
 
-INSTANCE: Final = "PGOUTPUT_INSTANCE"
-"""Environment variable that `pgoutput run` sets: the NAME of the table `[run.NAME]` with the options."""
 
-
-class Instance(msgspec.Struct, frozen=True):
-    """A process of `pgoutput run`."""
-
-    command: str
-    options: dict[str, Any]
-    """Values of options, by parameter name, which replace those of the command."""
-
-
-class Configuration(msgspec.Struct, frozen=True):
-    """The content of a configuration file, checked against the options of the commands."""
-
-    path: Path
-    commands: dict[str, dict[str, Any]]
-    """Values of each command's options, by parameter name; references are not resolved."""
-    instances: dict[str, Instance]
-    """Processes of `pgoutput run`, by name."""
-
-    def instance(self, command: str, name: str) -> Instance:
-        """Return a process of `pgoutput run`; without a name, the command with the options of its table.
-
-        Raises:
-            PgoutputError: The file has no such instance of the command.
-        """
-        if not name:
-            return Instance(command, {})
-        found = self.instances.get(name)
-        if found is None or found.command != command:
-            raise PgoutputError(f"{self.path}: there is no [run.{name}] with command = {command!r}")
-        return found
-
-    def defaults(self, instance: Instance) -> dict[str, Any]:
-        """Return the defaults of a process's options, by parameter name.
-
-        The default of an option with references is a function, which resolves them when the value is needed:
-        the text of a help page does not contain it. The function raises PgoutputError if that fails.
-        """
-        options = self.commands.get(instance.command, {}) | instance.options
-        return {name: _as_default(value, f"{self.path}: {name}") for name, value in options.items()}
-
-
-def read_configuration(path: Path, commands: Mapping[str, Any]) -> Configuration:
+def read_configuration(path: Path, commands: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Read a configuration file, and check it; references are not resolved.
 
     Args:
         path: Path of the file.
         commands: The commands that a file can configure, by name.
+
+    Returns:
+        Values of options by parameter name, for each command of the file.
 
     Raises:
         PgoutputError: The file cannot be read, is not TOML, has an unknown command or option, or a value of
@@ -88,45 +46,10 @@ def read_configuration(path: Path, commands: Mapping[str, Any]) -> Configuration
         raise PgoutputError(f"{path}: {error.strerror}") from None
     except ValueError as error:  # of tomllib, or of the encoding
         raise PgoutputError(f"{path}: {error}") from None
-    instances: dict[str, Instance] = {}
-    for name, value in _table(content.pop("run", {}), f"{path}: run").items():
-        place = f"{path}: [run.{name}]"
-        options = dict(_table(value, place))
-        command = options.pop("command", None)
-        if not isinstance(command, str):
-            raise PgoutputError(f'{place}: the key command is missing: the command to run, such as "record"')
-        instances[name] = Instance(command, _check_options(place, commands, command, options))
-    return Configuration(
-        path,
-        {
-            name: _check_options(f"{path}: [{name}]", commands, name, _table(options, f"{path}: {name}"))
-            for name, options in content.items()
-        },
-        instances,
-    )
-
-
-def check_processes(configuration: Configuration, commands: Mapping[str, Any]) -> None:
-    """Check that each process of `pgoutput run` has its required options, in the file or the environment.
-
-    Args:
-        configuration: The configuration.
-        commands: The commands that a file can configure, by name.
-
-    Raises:
-        PgoutputError: A process lacks required options, or its command needs an argument.
-    """
-    for name, instance in configuration.instances.items():
-        given = configuration.commands.get(instance.command, {}) | instance.options
-        missing = [
-            one.opts[0]
-            for one in commands[instance.command].params
-            if one.required and one.name not in given and not os.environ.get(one.envvar or "")
-        ]
-        if missing:
-            raise PgoutputError(
-                f"{configuration.path}: [run.{name}]: {instance.command} lacks {', '.join(missing)}"
-            )
+    return {
+        name: _check_options(f"{path}: [{name}]", commands, name, _table(options, f"{path}: {name}"))
+        for name, options in content.items()
+    }
 
 
 def _table(value: Any, place: str) -> dict[str, Any]:
@@ -235,9 +158,7 @@ class ConfigurableGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.configurable: dict[str, Any] = {
-            name: command
-            for name, command in self.commands.items()
-            if name not in ("run", "config", "vectors")
+            name: command for name, command in self.commands.items() if name not in ("config", "vectors")
         }
         """The commands that a file can configure, by name."""
         declared = typer.main.get_command(_declaration).params[0]
@@ -255,12 +176,8 @@ def _set_defaults(context: typer.Context, path: Path | None) -> None:
     if path is not None and not context.resilient_parsing:
         assert context.parent is not None
         group: Any = context.parent.command
-        configuration = read_configuration(path, group.configurable)
-        instance = configuration.instance(str(context.info_name), os.environ.get(INSTANCE, ""))
-        for option in context.command.params:
-            if option.name in instance.options:  # the environment is that of all processes
-                os.environ.pop(str(option.envvar), None)
-        context.default_map = configuration.defaults(instance)
+        options = read_configuration(path, group.configurable).get(str(context.info_name), {})
+        context.default_map = {name: _as_default(one, f"{path}: {name}") for name, one in options.items()}
 
 
 @_declaration.command()

@@ -27,9 +27,7 @@ Dsn = Annotated[
     ),
 ]
 Proto = Annotated[int, typer.Option(min=1, max=LATEST, help="Protocol version of the stream.")]
-Place = Annotated[
-    str, typer.Option("--recording", help="The folder or URI of the recording.", show_default=False)
-]
+RecordingPlace = Annotated[str, typer.Option(help="The folder or URI of the recording.", show_default=False)]
 TableNames = Annotated[
     list[str] | None,
     typer.Option("--table", help="A table, such as public.orders; repeatable.", show_default=False),

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from pgoutput._extras import require
-from pgoutput.cli.options import Dsn, Log, LogSeconds, Metrics, Place, SegmentSeconds
+from pgoutput.cli.options import Dsn, Log, LogSeconds, Metrics, RecordingPlace, SegmentSeconds
 from pgoutput.cli.printing import refused_values
 from pgoutput.versions import LATEST
 
@@ -19,10 +19,11 @@ def record(
         list[str],
         typer.Option(help="A publication to record; repeat the option for several.", show_default=False),
     ],
-    out: Annotated[
+    recording: Annotated[
         str,
         typer.Option(
-            help="The folder or URL (s3://, gs://, az://) of the recording; an existing one is continued."
+            help="The folder or URL (s3://, gs://, az://) of the recording; an existing one is continued.",
+            show_default=False,
         ),
     ],
     dsn: Dsn = "",
@@ -108,7 +109,7 @@ def record(
 
     Ctrl-C stores and acknowledges everything received, then ends.
     """
-    from pgoutput.cli import recording
+    from pgoutput.cli import recording as command
     from pgoutput.recorder import RecorderOptions
 
     options = RecorderOptions(
@@ -119,12 +120,12 @@ def record(
         messages=messages,
         origin=origin,
     )
-    recording.record(
+    command.record(
         dsn,
         slot,
         publication,
-        out,
-        until=recording.parse_until(until),
+        recording,
+        until=command.parse_until(until),
         seconds=for_,
         log=log,
         interval=log_seconds,
@@ -144,7 +145,7 @@ def record(
 
 
 def segments(
-    folder: Annotated[str, typer.Argument(help="The folder or URL of the recording.", show_default=False)],
+    recording: Annotated[str, typer.Argument(help="The folder or URI of the recording.", show_default=False)],
     json: Annotated[
         bool,
         typer.Option(
@@ -155,11 +156,11 @@ def segments(
     """List the segments of a recording, and verify that none is missing."""
     from pgoutput.cli import listing
 
-    listing.show(Console(width=1000, highlight=False, markup=False), folder, json)
+    listing.show(Console(width=1000, highlight=False, markup=False), recording, json)
 
 
 def status(
-    recording: Place,
+    recording: RecordingPlace,
     dsn: Annotated[
         str | None,
         typer.Option(
@@ -185,7 +186,7 @@ def status(
 
 
 def snapshot(
-    recording: Place,
+    recording: RecordingPlace,
     table: Annotated[
         list[str],
         typer.Option(
@@ -204,7 +205,7 @@ def snapshot(
 
 
 def prune(
-    recording: Place,
+    recording: RecordingPlace,
     keep: Annotated[
         str, typer.Option(help="Keep segments that were stored in this time, such as 90m, 12h or 7d.")
     ] = "7d",

@@ -13,7 +13,7 @@ from pgoutput.cli.options import (
     Log,
     LogSeconds,
     Metrics,
-    Place,
+    RecordingPlace,
     SegmentSeconds,
     TableNames,
     Target,
@@ -22,7 +22,7 @@ from pgoutput.cli.printing import refused_values
 
 
 def replicate(
-    segments: Annotated[str, typer.Option(help="The folder or URL of the recording.", show_default=False)],
+    recording: RecordingPlace,
     target: Target,
     table: Annotated[
         list[str] | None,
@@ -88,7 +88,7 @@ def replicate(
 
     output = replication.Output(log, log_seconds)
     run = replication.Run(
-        segments,
+        recording,
         target,
         follow=follow,
         history=history,
@@ -153,7 +153,7 @@ def sync(
 
 
 def verify(
-    recording: Place,
+    recording: RecordingPlace,
     target: Target,
     dsn: Dsn = "",
     table: TableNames = None,

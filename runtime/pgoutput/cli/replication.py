@@ -146,7 +146,7 @@ class Run:
         observed: What the health pages judge: the replica, and in `pgoutput sync` also the recorder.
 
     Args:
-        segments: Folder or URI of the recording.
+        recording: Folder or URI of the recording.
         target: Folder or URI of the replica.
         follow: Whether to wait for new segments after the last segment, instead of ending.
         history: Whether to keep all versions of rows (SCD type 2).
@@ -166,7 +166,7 @@ class Run:
 
     def __init__(
         self,
-        segments: str,
+        recording: str,
         target: str,
         *,
         follow: bool,
@@ -179,7 +179,7 @@ class Run:
         is_recording: bool = False,
         tables: Collection[str] = (),
     ) -> None:
-        self.segments = segments
+        self.recording = recording
         self.target = target
         self.follow = follow
         self.history = history
@@ -190,8 +190,8 @@ class Run:
         self.metrics = Metrics(metrics)
         self._strict = strict
         if follow and not is_recording:
-            self._await_folder(segments)
-        self._recording = Recording(segments, may_be_empty=follow, may_be_missing=is_recording)
+            self._await_folder(recording)
+        self._recording = Recording(recording, may_be_empty=follow, may_be_missing=is_recording)
         check_owner(target, "history" if history else "tables", self._recording.identity)
         if tables:
             self._select(tables)
@@ -201,7 +201,7 @@ class Run:
         self._check_complete()
 
     def _select(self, tables: Collection[str]) -> None:
-        for name in select_tables(self.segments, self.target, tables, self.checkpoint):
+        for name in select_tables(self.recording, self.target, tables, self.checkpoint):
             self.output.warn(f"no table {name} has been recorded so far")
 
     def _check_complete(self) -> None:
@@ -220,26 +220,26 @@ class Run:
                 "replicate what it has, or record anew with a snapshot"
             )
 
-    def _await_folder(self, segments: str) -> None:
+    def _await_folder(self, recording: str) -> None:
         """Wait for a recorder that starts at the same time to create the folder, for a minute at most.
 
         Raises:
             RecordingError: The folder still does not exist; the cause, a TimeoutError, makes this retryable.
         """
-        place, deadline = locate(segments), time.monotonic() + _FOLDER_SECONDS
+        place, deadline = locate(recording), time.monotonic() + _FOLDER_SECONDS
         if not place.is_folder:
-            self.output.warn(f"waiting for a recorder to begin the recording {segments}")
+            self.output.warn(f"waiting for a recorder to begin the recording {recording}")
         while not place.is_folder:
             if time.monotonic() > deadline:
                 raise RecordingError(
                     f"{place}: no recorder began the recording within {_FOLDER_SECONDS:.0f} seconds: start "
-                    "`pgoutput record`, or correct --segments"
+                    "`pgoutput record`, or correct --recording"
                 ) from TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
             time.sleep(_POLL_SECONDS)
 
     def retry(self) -> None:
         """Apply the micro-batches that failed tables have missed."""
-        for applied in retry_tables(self.segments, self.target):
+        for applied in retry_tables(self.recording, self.target):
             self._add(applied)
 
     def report(self, batch: int, applied: Sequence[TableResult]) -> None:
@@ -355,7 +355,7 @@ def apply_directly(run: Run, stop: Event) -> None:
             run.show_interval(text, progress.applied_segment)
 
         start_query(
-            run.segments,
+            run.recording,
             run.target,
             history=run.history,
             follow=run.follow,

@@ -21,7 +21,7 @@ def find_source(recording: str | None, scenario: str | None) -> Source | StreamF
     """Return the recording or scenario that the stand-in server is to serve.
 
     Args:
-        recording: Value of the option --from, or None.
+        recording: Value of the option --recording, or None.
         scenario: Value of the option --scenario, or None.
 
     Raises:
@@ -29,7 +29,7 @@ def find_source(recording: str | None, scenario: str | None) -> Source | StreamF
         RecordingError: The recording cannot be served.
     """
     if (recording is None) == (scenario is None):
-        raise typer.BadParameter("give one of --from and --scenario")
+        raise typer.BadParameter("give one of --recording and --scenario")
     if recording is not None:
         return RecordedSource(recording)
     assert scenario is not None

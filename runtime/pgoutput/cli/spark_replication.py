@@ -59,7 +59,7 @@ class SparkEngine(msgspec.Struct, frozen=True):
 
 
 def _run_query(session: SparkSession, run: Run, stop: Event) -> None:
-    source = session.readStream.format("pgoutput").option("path", run.segments).option("view", "batches")
+    source = session.readStream.format("pgoutput").option("path", run.recording).option("view", "batches")
     changes = source.option("maxFilesPerTrigger", str(SEGMENTS_PER_BATCH)).load()
     trigger = {"processingTime": "1 second"} if run.follow else {"availableNow": True}
     # A Spark Connect server calls the function in a process of its own.
@@ -72,7 +72,7 @@ def _run_query(session: SparkSession, run: Run, stop: Event) -> None:
         checkpoint=run.checkpoint,
         trigger=trigger,
         report=report,
-        recording=run.segments,
+        recording=run.recording,
     )
     with segments_bar(run.output.console) as bar:
         task = bar.add_task("replicating", total=run.segments_recorded)

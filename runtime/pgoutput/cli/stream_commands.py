@@ -104,10 +104,9 @@ def check(
 
 
 def serve(
-    from_: Annotated[
+    recording: Annotated[
         str | None,
         typer.Option(
-            "--from",
             help="A recording: a folder or URL of segments, or a capture file.",
             show_default=False,
         ),
@@ -148,7 +147,7 @@ def serve(
     from pgoutput.cli import serving
 
     serving.run(
-        serving.find_source(from_, scenario),
+        serving.find_source(recording, scenario),
         host,
         user,
         port=port,

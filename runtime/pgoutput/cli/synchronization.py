@@ -71,16 +71,26 @@ def synchronize(
             f"{target}: a recording is made in a local folder or an object store: name one with the option "
             "--recording"
         )
-    segments = recording or os.path.join(target, RECORDING)
+    recording = recording or os.path.join(target, RECORDING)
     command = [
-        *(sys.executable, "-m", "pgoutput.cli", "record", "--snapshot", "--log", "json", "--out", segments),
+        *(
+            sys.executable,
+            "-m",
+            "pgoutput.cli",
+            "record",
+            "--snapshot",
+            "--log",
+            "json",
+            "--recording",
+            recording,
+        ),
         *("--slot", slot or slot_name(publications), "--segment-seconds", str(segment_seconds)),
         *(word for name in publications for word in ("--publication", name)),
     ]
 
     definitions = RECORDER + REPLICA
     run = Run(
-        segments,
+        recording,
         target,
         follow=True,
         history=history,
@@ -94,7 +104,7 @@ def synchronize(
 
     def follow(run: Run, stop: Event) -> None:
         with _recorder(command, dsn, run, observed, stop) as (process, ended):
-            place = locate(segments)
+            place = locate(recording)
             while not (is_begun := place.is_folder) and not ended.wait(_POLL_SECONDS):
                 pass
             if is_begun:  # otherwise the recorder could not begin, and prints why

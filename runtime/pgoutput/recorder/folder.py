@@ -166,7 +166,7 @@ class Folder:
         if not self.directory.in_place:
             raise RecordingError(
                 f"{self.path}: the folder was moved or removed while it was recorded to; nothing more is "
-                "acknowledged. Start again with the folder's new path (--out), or put it back"
+                "acknowledged. Start again with the folder's new path (--recording), or put it back"
             )
 
     def state_for(self, slot: str, system_identifier: str, database: str) -> State:
