@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from pyarrow import fs
 
 from pgoutput.errors import RecordingError
-from pgoutput.recording import SegmentReader, find_segments, locate, read_metadata, record_capture_file
+from pgoutput.recording import (
+    Location,
+    SegmentReader,
+    find_segments,
+    locate,
+    read_metadata,
+    record_capture_file,
+)
 from tests.codec import corpus
 
 S3 = "s3://key:secret@bucket/rec{}?endpoint_override=localhost%3A5999&scheme=http"
@@ -50,3 +61,25 @@ def test_a_storage_failure_is_not_reported_as_damage(tmp_path: Path) -> None:
     ) as error:
         SegmentReader(loop)
     assert isinstance(error.value.__cause__, OSError)
+
+
+class RemovedStore:
+    """An object store in which an object is removed after it was opened, before its bytes are read."""
+
+    removed = False
+
+    @contextmanager
+    def open_input_file(self, path: str) -> Iterator[RemovedStore]:
+        yield self
+
+    def read(self) -> bytes:
+        self.removed = True
+        raise OSError("AWS Error NO_SUCH_KEY during GetObject operation: The specified key does not exist.")
+
+    def get_file_info(self, path: str) -> fs.FileInfo:
+        return fs.FileInfo(path, fs.FileType.NotFound if self.removed else fs.FileType.File)
+
+
+def test_an_object_that_is_removed_while_it_is_read_is_missing() -> None:
+    """As the request of `pgoutput snapshot`, which the recorder removes."""
+    assert Location("s3://bucket/request", cast(Any, RemovedStore()), "bucket/request").content() is None

@@ -120,9 +120,10 @@ class Location(msgspec.Struct, frozen=True):
                 # follow its end.
                 if self.is_local or self._info().size in (len(content), None):
                     return content
-        except FileNotFoundError:
-            return None
         except (OSError, pa.ArrowException) as error:
+            # An object that is removed after Arrow has asked for its size fails with another OSError.
+            if isinstance(error, FileNotFoundError) or self._info().type == fs.FileType.NotFound:
+                return None
             raise RecordingError(f"{self}: {one_line(error)}") from error
 
     @property
