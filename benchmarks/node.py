@@ -21,8 +21,7 @@ from msgspec.structs import replace
 from benchmarks.machine import FOLDER
 from benchmarks.streams import Batch, Row
 from benchmarks.timing import Implementation, Run
-from pgoutput import messages as m
-from pgoutput import v4
+from pgoutput import messages as m, v4
 from tests.standin.fetched.node_client import INSTALL
 
 PACKAGE: Final = "pg-logical-replication"

@@ -9,8 +9,7 @@ from typing import Any
 from benchmarks.machine import FOLDER
 from benchmarks.streams import Batch, Row
 from benchmarks.timing import Implementation, Run, timed
-from pgoutput import messages as m
-from pgoutput import v4
+from pgoutput import messages as m, v4
 
 
 def ours() -> list[Implementation]:

@@ -26,8 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import one_table
 from benchmarks.process_tree import resident_memory
-from pgoutput import messages as m
-from pgoutput import v4
+from pgoutput import messages as m, v4
 from pgoutput.messages import Message, XLogData
 from pgoutput.recording import SegmentWriter, SessionStart
 from pgoutput.spark import from_pgoutput, local_session

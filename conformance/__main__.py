@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pgoutput.vectors import Vector, Verdict, build_vectors, run_decoder
-from tests.versions import CAPTURES as FOLDER
-from tests.versions import RELEASED
+from tests.versions import CAPTURES as FOLDER, RELEASED
 
 ROOT: Final = Path(__file__).parent.parent
 ADAPTERS: Final = ROOT / "conformance/adapters"

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import update_wrapper
-from struct import Struct
-from struct import error as StructError
+from struct import Struct, error as StructError
 from typing import Any, Final, TypeAlias, get_args
 
 from pgoutput import _protocols, messages

@@ -56,6 +56,12 @@ LATEST: Final = 4
 LATEST_RELEASED: Final = 4
 """The newest protocol version that a released server speaks."""
 
+decode: Final = CODECS[LATEST_RELEASED].decode
+"""`decode` of the newest released version, which decodes the messages of all released versions too."""
+
+encode: Final = CODECS[LATEST_RELEASED].encode
+"""`encode` of the newest released version."""
+
 SERVERS: Final[Mapping[int, int]] = {
     1: 10,
     2: 14,

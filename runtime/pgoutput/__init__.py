@@ -14,7 +14,6 @@ module                       contents
 `pgoutput.jsonlines`         messages as JSON objects, and back
 `pgoutput.recorder`          `Recorder`: records a replication slot
 `pgoutput.recording`         recordings: folders of Parquet segments
-`pgoutput.views`             a recording as rows: messages, changes, one table, the schema
 `pgoutput.replica`           Delta tables that follow a recording
 `pgoutput.verification`      proves that Delta tables equal the source
 `pgoutput.spark`             the PySpark data source `pgoutput`, column functions, and `replicate`
@@ -34,9 +33,14 @@ module                       contents
 
 A module or package is public if this table names it. Of a package, only the names in its `__all__` are
 public. Everything else may change in any release.
+
+The names that most programs begin with can also be imported from here, such as `pgoutput.decode`. Their
+modules, and the packages that these need, are imported at the first access.
 """
 
+from importlib import import_module
 from pkgutil import extend_path
+from typing import TYPE_CHECKING, Any, Final
 
 from pgoutput.errors import (
     ChangesLost,
@@ -52,22 +56,83 @@ from pgoutput.errors import (
     StreamError,
 )
 
+if TYPE_CHECKING:
+    from pgoutput.capturefile import CaptureFile
+    from pgoutput.columns import ColumnDecoder
+    from pgoutput.recorder import Recorder
+    from pgoutput.recording import Recording, RecordingReader
+    from pgoutput.replica import replica_tables, replicate
+    from pgoutput.standin import StandIn
+    from pgoutput.stream import StreamDecoder, Tables, Transactions
+    from pgoutput.synth import Scenario
+    from pgoutput.synth.workload import Workload
+    from pgoutput.verification import verify_tables
+    from pgoutput.versions import decode, encode
+
 # An editable install has the generated modules in a source root of their own.
 __path__ = extend_path(__path__, __name__)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CaptureFile",
     "ChangesLost",
+    "ColumnDecoder",
     "ConnectionLost",
     "DecodeError",
     "EncodeError",
     "PgoutputError",
+    "Recorder",
+    "Recording",
     "RecordingError",
     "RecordingInUse",
+    "RecordingReader",
     "ReplicaError",
     "ReplicationError",
+    "Scenario",
     "ScenarioError",
+    "StandIn",
+    "StreamDecoder",
     "StreamError",
+    "Tables",
+    "Transactions",
+    "Workload",
     "__version__",
+    "decode",
+    "encode",
+    "replica_tables",
+    "replicate",
+    "verify_tables",
 ]
+
+_MODULES: Final = {
+    "CaptureFile": "capturefile",
+    "ColumnDecoder": "columns",
+    "Recorder": "recorder",
+    "Recording": "recording",
+    "RecordingReader": "recording",
+    "Scenario": "synth",
+    "StandIn": "standin",
+    "StreamDecoder": "stream",
+    "Tables": "stream",
+    "Transactions": "stream",
+    "Workload": "synth.workload",
+    "decode": "versions",
+    "encode": "versions",
+    "replica_tables": "replica",
+    "replicate": "replica",
+    "verify_tables": "verification",
+}
+"""By name, the module that is imported at the first access to the name."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | _MODULES.keys())

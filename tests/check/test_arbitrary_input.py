@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pgoutput import envelope, strategies, v4
-from pgoutput import messages as m
+from pgoutput import envelope, messages as m, strategies, v4
 from pgoutput.messages import Streaming
-from pgoutput.stream.check import RULES, Checker, CheckOptions, check
-from pgoutput.stream.check import samples as s
+from pgoutput.stream.check import RULES, Checker, CheckOptions, check, samples as s
 
 NAMES = {rule.name for rule in RULES}
 SMALL = st.integers(0, 6)

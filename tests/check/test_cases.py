@@ -6,8 +6,7 @@ import pytest
 
 from pgoutput import messages as m
 from pgoutput.messages import Message
-from pgoutput.stream.check import CheckOptions, check
-from pgoutput.stream.check import samples as s
+from pgoutput.stream.check import CheckOptions, check, samples as s
 from tests.versions import WRITTEN
 
 OTHER = m.StreamStart(xid=760, first_stream_segment=True)

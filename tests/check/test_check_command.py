@@ -9,12 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgoutput import envelope, v4
-from pgoutput import messages as m
+from pgoutput import envelope, messages as m, v4
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.recording import record_capture_file
-from pgoutput.stream.check import RULES
-from pgoutput.stream.check import samples as s
+from pgoutput.stream.check import RULES, samples as s
 from tests.codec.corpus import CAPTURES, path, read
 from tests.recording import recordings
 

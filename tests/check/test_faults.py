@@ -10,8 +10,7 @@ from hypothesis import given, settings
 
 from pgoutput import messages as m
 from pgoutput.errors import DecodeError
-from pgoutput.stream.check import CheckOptions, Violation
-from pgoutput.stream.check import samples as s
+from pgoutput.stream.check import CheckOptions, Violation, samples as s
 from pgoutput.testing.faults import FAULTS, Corruption, Fault, Stream, corruptions
 from tests.check.legal_by_chance import (
     why_drop_is_legal,

@@ -7,11 +7,9 @@ import copy
 import msgspec
 import pytest
 
-from pgoutput import envelope
-from pgoutput import messages as m
+from pgoutput import envelope, messages as m
 from pgoutput.stream import StreamDecoder
-from pgoutput.stream.check import RULES, Checker, CheckOptions, Rule, Violation, check
-from pgoutput.stream.check import samples as s
+from pgoutput.stream.check import RULES, Checker, CheckOptions, Rule, Violation, check, samples as s
 from pgoutput.stream.check.model import rule
 from pgoutput.stream.check.rules import find_rule
 from pgoutput.testing import Stream, shop

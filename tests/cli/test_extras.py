@@ -31,6 +31,20 @@ def test_version_works_in_a_core_install() -> None:
     assert done.stdout.startswith(f"pgoutput {__version__}, ")
 
 
+def test_main_names_are_imported_at_the_first_access() -> None:
+    code = (
+        "import pgoutput\n"
+        "assert 'pgoutput.versions' not in sys.modules\n"
+        "assert set(pgoutput.__all__) <= set(dir(pgoutput))\n"
+        "insert = pgoutput.decode(b'I\\0\\0\\x40\\0N\\0\\1t\\0\\0\\0\\1x')\n"
+        "print(pgoutput.encode(insert), pgoutput.Tables.__name__)\n"
+        "pgoutput.replicate"
+    )
+    done = run_without(["pyarrow"], code)
+    assert done.stdout == "b'I\\x00\\x00@\\x00N\\x00\\x01t\\x00\\x00\\x00\\x01x' Tables\n"
+    assert done.stderr.endswith("pip install 'pgoutput[replica]'\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     ("packages", "arguments", "extras"),
     [

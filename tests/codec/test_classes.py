@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pgoutput import _protocols
-from pgoutput import messages as m
+from pgoutput import _protocols, messages as m
 from pgoutput.errors import EncodeError
 from pgoutput.jsonlines import from_json, to_json
 from tests.codec.cases import column

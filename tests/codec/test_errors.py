@@ -11,8 +11,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from pgoutput import envelope, v2, v3, v4
-from pgoutput import messages as m
+from pgoutput import envelope, messages as m, v2, v3, v4
 from pgoutput.errors import DecodeError, EncodeError, PgoutputError, RecordingError, StreamError
 from pgoutput.messages import Message, ReplicaIdentity
 from pgoutput.versions import CODECS, Codec

@@ -13,12 +13,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
-from pgoutput import compiled, envelope
-from pgoutput import messages as m
+from pgoutput import compiled, envelope, messages as m
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.messages import UNCHANGED, Message
 from pgoutput.testing import streams

@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from pgoutput import _protocols
-from pgoutput import messages as m
+from pgoutput import _protocols, messages as m
 from pgoutput._build import build
 from pgoutput._offsets import layout_of, offset_of
 from pgoutput._roles import ROLES

@@ -7,8 +7,7 @@ from functools import cache
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pgoutput import envelope, strategies
 from pgoutput.errors import DecodeError

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput import v3, v4
+from pgoutput import messages as m, v3, v4
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import UNCHANGED, Cell, Message, ReplicaIdentity
 from pgoutput.stream import Change, StreamDecoder, Table, Tables, Transaction, Transactions

@@ -9,8 +9,7 @@ import pytest
 
 import hatch_build
 from pgoutput import compiled
-from tests.codegen.derived import LAST, NEW, OLD, run_python
-from tests.codegen.derived import five as add_five
+from tests.codegen.derived import LAST, NEW, OLD, five as add_five, run_python
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 from tests.versions import CAPTURED, NEWEST, OLDEST
 

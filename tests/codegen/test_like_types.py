@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.codegen.derived import NEW, run_python
-from tests.codegen.derived import five as add_five
+from tests.codegen.derived import NEW, five as add_five, run_python
 from tests.codegen.spec_copy import Run, SpecCopy
 
 BIG = 2**64 - 1

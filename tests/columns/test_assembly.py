@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pgoutput import compiled, v4
-from pgoutput import messages as m
+from pgoutput import compiled, messages as m, v4
 from pgoutput.columns import (
     Cells,
     assembly,
+    cells as cells_module,
     encode_begins,
     encode_cells,
     encode_commits,
@@ -25,7 +24,6 @@ from pgoutput.columns import (
     encode_updates,
     encode_xlog_data,
 )
-from pgoutput.columns import cells as cells_module
 from pgoutput.errors import EncodeError
 from tests.columns.without_kernel import outcome, pure
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pgoutput import envelope
-from pgoutput import messages as m
+from pgoutput import envelope, messages as m
 from pgoutput.columns import (
     decode_copy_data,
     decode_xlog_data,

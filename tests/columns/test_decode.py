@@ -8,13 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec import json
 from msgspec.structs import replace
 
-from pgoutput import messages as m
-from pgoutput import v4
+from pgoutput import messages as m, v4
 from pgoutput.columns import HEADERS, ColumnDecoder, DecodedBatch, Tuples
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.jsonlines import to_json

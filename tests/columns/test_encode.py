@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pgoutput import messages as m
-from pgoutput import v4
+from pgoutput import messages as m, v4
 from pgoutput.columns import encode_cells, encode_deletes, encode_inserts, encode_updates
 from pgoutput.errors import EncodeError
 from pgoutput.messages import Cell, Message, TupleData

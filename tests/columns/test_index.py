@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from pgoutput import _protocols, catalog, compiled, v2
-from pgoutput import messages as m
+from pgoutput import _protocols, catalog, compiled, messages as m, v2
 from pgoutput._arrays import Numbers
 from pgoutput._index import KernelIndex, MessageIndex, PureIndex, read_column, read_texts
 from pgoutput.messages import Cell, Streaming

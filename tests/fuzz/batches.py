@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import catalog, compiled
-from pgoutput import messages as m
+from pgoutput import catalog, compiled, messages as m
 from pgoutput._index import KernelIndex, PureIndex
 from pgoutput.columns import ColumnDecoder
 from pgoutput.errors import DecodeError

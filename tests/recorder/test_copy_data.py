@@ -8,8 +8,7 @@ from itertools import islice
 
 import psycopg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pgoutput import compiled, envelope
 from pgoutput.errors import ConnectionLost, ReplicationError

@@ -9,8 +9,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pgoutput import compiled
 from pgoutput.columns import encode_inserts

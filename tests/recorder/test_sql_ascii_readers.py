@@ -9,8 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pgoutput import messages as m
-from pgoutput import views
+from pgoutput import messages as m, views
 from pgoutput.messages import XLogData
 from pgoutput.recording import Recording, RecordingReader, SegmentReader, list_segments, read_metadata
 from pgoutput.values import to_arrow, to_text

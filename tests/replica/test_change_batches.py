@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pgoutput.replica.change_batches import pack_by_relation, split_by_key, unpack_changes
 from pgoutput.views import CHANGES

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pgoutput.replica.chunks import Chunk, split_changes
 from pgoutput.views import CHANGES

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pgoutput.replica.rows.keys import NEVER_SENT, NULL, number_keys, number_values
 from pgoutput.replica.rows.merge import merge_changes, read_effects

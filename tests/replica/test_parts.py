@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from pgoutput.recording import locate
 from pgoutput.replica import replica_tables

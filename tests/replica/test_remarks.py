@@ -12,8 +12,14 @@ from deltalake import DeltaTable
 
 from pgoutput.recorder import Connected, TableDropped, TableIncomplete
 from pgoutput.recording import GoneTable, Location, Recording, locate
-from pgoutput.replica import Dropped, apply_changes, registry, remarks, replica_tables
-from pgoutput.replica import folders as folders_module
+from pgoutput.replica import (
+    Dropped,
+    apply_changes,
+    folders as folders_module,
+    registry,
+    remarks,
+    replica_tables,
+)
 from pgoutput.replica.registry import archive_table, remove_table
 from tests import store
 from tests.recorder.lab import Lab

@@ -21,8 +21,7 @@ from pgoutput.replica.checkpoint import Checkpoint, Offset
 from pgoutput.replica.sorted_changes import SortedChanges
 from pgoutput.views import CHANGES
 from tests.recording.recordings import sent, source, write
-from tests.replica.changes import recorded_changes
-from tests.replica.changes import sorted_changes as sorted_table
+from tests.replica.changes import recorded_changes, sorted_changes as sorted_table
 from tests.replica.tables import different_tables
 from tests.truth import true_tables
 

@@ -21,8 +21,8 @@ from pgoutput.replica import (
     retry_tables,
     select_tables,
     selected_tables,
+    selection as selection_module,
 )
-from pgoutput.replica import selection as selection_module
 from pgoutput.replica.checkpoint import Checkpoint, Offset
 from tests.recording.recordings import record, sent, source, write
 from tests.replica.tables import different_tables

@@ -12,8 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pgoutput import replica
-from pgoutput.spark import PgoutputDataSource, local_session
-from pgoutput.spark import replicate as start_query
+from pgoutput.spark import PgoutputDataSource, local_session, replicate as start_query
 from tests.recorder.lab import Lab
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 from pgoutput import EncodeError, _protocols, catalog, messages, strategies, v4

@@ -24,8 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from pgoutput import messages as m
-from pgoutput import v4
+from pgoutput import messages as m, v4
 from pgoutput.errors import RecordingError
 from pgoutput.messages import ColumnFlag, ReplicaIdentity, XLogData
 from pgoutput.recording import (

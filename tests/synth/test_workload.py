@@ -18,8 +18,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from pgoutput import _protocols
-from pgoutput import messages as m
+from pgoutput import _protocols, messages as m
 from pgoutput._servers import MAJOR_VERSIONS, newest_version
 from pgoutput._stored_stream import StoredStream
 from pgoutput.capturefile import CaptureFile

@@ -9,8 +9,7 @@ import tracemalloc
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pgoutput import catalog
 from pgoutput.capturefile import CaptureFile

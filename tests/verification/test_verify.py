@@ -25,9 +25,9 @@ from pgoutput.verification import (
     RowDifference,
     ValueDifference,
     key_ranges,
+    verify as verify_module,
     verify_tables,
 )
-from pgoutput.verification import verify as verify_module
 from pgoutput.verification.source_rows import SourceRows, Total
 from tests.conftest import Run
 from tests.recorder.lab import Lab

@@ -11,8 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from pgoutput import compiled
-from pgoutput import messages as m
+from pgoutput import compiled, messages as m
 from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
 from pgoutput.recording import Recording, SegmentReader
 from pgoutput.views import RESCUED, TableView, plan_changes, read, row_type, table_schema

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -42,25 +42,18 @@ def options(
     """Accept the options before a command."""
 
 
-for command in (  # in the order of `pgoutput --help`
-    decode,
-    encode,
-    inspect,
-    spec,
-    record,
-    segments,
-    replicate,
-    sync,
-    status,
-    snapshot,
-    prune,
-    install_ddl_events,
-    verify,
-    check,
-    serve,
-    synth,
-):
-    app.command()(command)
+_GROUPS: Final = {
+    "Look": (decode, inspect, check, spec, segments),
+    "Record": (record, snapshot, prune, install_ddl_events),
+    "Replicate": (replicate, sync, verify),
+    "Test": (synth, serve, encode),
+    "Operate": (status,),
+}
+"""The commands by the title of their group, in the order of `pgoutput --help`."""
+
+for title, commands in _GROUPS.items():
+    for command in commands:
+        app.command(rich_help_panel=title)(command)
 
 
 @config_app.command("check")
@@ -74,5 +67,5 @@ def check_config(
     print(f"{file}: the options of {counted(len(options), 'command')}")
 
 
-app.add_typer(vectors_app)
-app.add_typer(config_app)
+app.add_typer(vectors_app, rich_help_panel="Test")
+app.add_typer(config_app, rich_help_panel="Operate")

@@ -15,8 +15,7 @@ from rich.console import Console
 from pgoutput._text import counted
 from pgoutput.cli.listing import readers_table
 from pgoutput.cli.printing import complain, printable
-from pgoutput.recording import Pruned, Reader
-from pgoutput.recording import prune as prune_recording
+from pgoutput.recording import Pruned, Reader, prune as prune_recording
 from pgoutput.wire import format_lsn
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

@@ -16,8 +16,7 @@ from typing import Literal
 import msgspec
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, SpinnerColumn, TextColumn
 from rich.table import Table
 
 from pgoutput._text import counted
@@ -38,11 +37,11 @@ from pgoutput.replica import (
     check_owner,
     existing_tables,
     replica_tables,
+    replicate as start_query,
     retry_tables,
     select_tables,
     selected_tables,
 )
-from pgoutput.replica import replicate as start_query
 from pgoutput.wire import format_lsn
 
 _FOLDER_SECONDS = 60.0

@@ -18,8 +18,7 @@ from pgoutput.cli.replication import Run, segments_bar
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import PgoutputError
 from pgoutput.replica import SEGMENTS_PER_BATCH
-from pgoutput.spark import cluster_session, local_session
-from pgoutput.spark import replicate as start_query
+from pgoutput.spark import cluster_session, local_session, replicate as start_query
 
 
 class SparkEngine(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from pgoutput.synth.workload import (
     PROFILES,
     Mix,
     Profile,
+    Progress as ReportProgress,
     Range,
     Workload,
     all_messages,
@@ -31,7 +32,6 @@ from pgoutput.synth.workload import (
     write_copy_data,
     write_recording,
 )
-from pgoutput.synth.workload import Progress as ReportProgress
 from pgoutput.wire import is_utf8
 
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")

@@ -18,7 +18,13 @@ require("arrow", "numpy", "pyarrow")
 
 from pgoutput.columns.batch_encoder import Columns, Masks
 from pgoutput.columns.cells import Cells, encode_cells
-from pgoutput.columns.decode import HEADERS, ColumnDecoder, DecodedBatch, RelationTuples, Tuples
+from pgoutput.columns.decode import (
+    HEADERS as HEADERS,
+    ColumnDecoder,
+    DecodedBatch,
+    RelationTuples as RelationTuples,
+    Tuples,
+)
 from pgoutput.columns.encode import (
     encode_begins,
     encode_commits,
@@ -27,31 +33,24 @@ from pgoutput.columns.encode import (
     encode_updates,
 )
 from pgoutput.columns.envelopes import (
-    XLogDataBatch,
-    decode_copy_data,
-    decode_xlog_data,
-    encode_copy_data,
-    encode_xlog_data,
+    XLogDataBatch as XLogDataBatch,
+    decode_copy_data as decode_copy_data,
+    decode_xlog_data as decode_xlog_data,
+    encode_copy_data as encode_copy_data,
+    encode_xlog_data as encode_xlog_data,
 )
 
 __all__ = [
-    "HEADERS",
     "Cells",
     "ColumnDecoder",
     "Columns",
     "DecodedBatch",
     "Masks",
-    "RelationTuples",
     "Tuples",
-    "XLogDataBatch",
-    "decode_copy_data",
-    "decode_xlog_data",
     "encode_begins",
     "encode_cells",
     "encode_commits",
-    "encode_copy_data",
     "encode_deletes",
     "encode_inserts",
     "encode_updates",
-    "encode_xlog_data",
 ]

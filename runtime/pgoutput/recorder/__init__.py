@@ -9,8 +9,8 @@ from pgoutput._extras import require
 
 require("recorder", "numpy", "psycopg", "pyarrow")
 
-from pgoutput.recorder.ddl_events import ddl_events_sql, install_ddl_events
-from pgoutput.recorder.event_texts import event_level, event_text
+from pgoutput.recorder.ddl_events import ddl_events_sql as ddl_events_sql, install_ddl_events
+from pgoutput.recorder.event_texts import event_level as event_level, event_text
 from pgoutput.recorder.events import (
     Connected,
     Event,
@@ -30,8 +30,8 @@ from pgoutput.recorder.events import (
 )
 from pgoutput.recorder.options import RecorderOptions
 from pgoutput.recorder.recorder import Recorder
-from pgoutput.recorder.slot_status import SlotStatus, read_slot_status
-from pgoutput.recorder.snapshot_requests import is_requested, request_snapshot
+from pgoutput.recorder.slot_status import SlotStatus as SlotStatus, read_slot_status as read_slot_status
+from pgoutput.recorder.snapshot_requests import is_requested as is_requested, request_snapshot
 
 __all__ = [
     "Connected",
@@ -43,7 +43,6 @@ __all__ = [
     "Recorder",
     "RecorderOptions",
     "RowsComplete",
-    "SlotStatus",
     "Snapshotted",
     "Stopped",
     "Stored",
@@ -52,11 +51,7 @@ __all__ = [
     "TableIncomplete",
     "TableNotCopied",
     "Waiting",
-    "ddl_events_sql",
-    "event_level",
     "event_text",
     "install_ddl_events",
-    "is_requested",
-    "read_slot_status",
     "request_snapshot",
 ]

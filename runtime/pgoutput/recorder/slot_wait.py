@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Event as ThreadEvent
-from threading import Thread
+from threading import Event as ThreadEvent, Thread
 from typing import Final
 
 from pgoutput.errors import PgoutputError

@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import Queue, SimpleQueue
-from threading import Event as Flag
-from threading import Semaphore, Thread
+from threading import Event as Flag, Semaphore, Thread
 from typing import Final
 
 from pgoutput._text import one_line

@@ -22,139 +22,112 @@ from pgoutput._extras import require
 
 require("arrow", "numpy", "pyarrow")
 
-from pgoutput.recording.check import find_inconsistencies, find_missing_end
-from pgoutput.recording.directory import Directory, partial_name, sync_path
+from pgoutput.recording.check import (
+    find_inconsistencies as find_inconsistencies,
+    find_missing_end as find_missing_end,
+)
+from pgoutput.recording.directory import (
+    Directory as Directory,
+    partial_name as partial_name,
+    sync_path as sync_path,
+)
 from pgoutput.recording.from_capture_file import record_capture_file
 from pgoutput.recording.location import (
-    BEGINNING_FILE,
-    COPIES,
-    SNAPSHOT,
-    STATE_FILE,
-    Beginning,
-    Location,
+    BEGINNING_FILE as BEGINNING_FILE,
+    COPIES as COPIES,
+    SNAPSHOT as SNAPSHOT,
+    STATE_FILE as STATE_FILE,
+    Beginning as Beginning,
+    Location as Location,
     PathOrUri,
-    find_segments,
-    last_acknowledged,
-    locate,
-    pack_name,
-    packed_numbers,
-    read_beginning,
-    segment_number,
+    find_segments as find_segments,
+    last_acknowledged as last_acknowledged,
+    locate as locate,
+    pack_name as pack_name,
+    packed_numbers as packed_numbers,
+    read_beginning as read_beginning,
+    segment_number as segment_number,
 )
 from pgoutput.recording.object_store import (
-    ObjectStore,
-    StoreUnavailable,
-    Superseded,
-    Version,
-    parse_store_url,
+    ObjectStore as ObjectStore,
+    StoreUnavailable as StoreUnavailable,
+    Superseded as Superseded,
+    Version as Version,
+    parse_store_url as parse_store_url,
 )
-from pgoutput.recording.packs import write_pack
+from pgoutput.recording.packs import write_pack as write_pack
 from pgoutput.recording.pruning import Pruned, prune
 from pgoutput.recording.reader import (
     RecordingReader,
     SegmentReader,
     list_segments,
     read_metadata,
-    segments_at,
+    segments_at as segments_at,
 )
 from pgoutput.recording.recording import Recording
-from pgoutput.recording.registered_readers import Reader, read_readers, reader_file
-from pgoutput.recording.resent_commits import (
-    NO_COMMITS,
-    RecordedCommits,
-    ResentCommitCheck,
-    recorded_commits,
+from pgoutput.recording.registered_readers import (
+    Reader as Reader,
+    read_readers as read_readers,
+    reader_file as reader_file,
 )
-from pgoutput.recording.segment_file import SegmentFile, segment_name
+from pgoutput.recording.resent_commits import (
+    NO_COMMITS as NO_COMMITS,
+    RecordedCommits as RecordedCommits,
+    ResentCommitCheck as ResentCommitCheck,
+    recorded_commits as recorded_commits,
+)
+from pgoutput.recording.segment_file import SegmentFile as SegmentFile, segment_name as segment_name
 from pgoutput.recording.segment_format import (
-    LEASE_KEY,
-    MESSAGE_SCHEMA,
+    LEASE_KEY as LEASE_KEY,
+    MESSAGE_SCHEMA as MESSAGE_SCHEMA,
     SCHEMA,
     GoneTable,
     IncompleteTable,
     Metadata,
-    PreparedTransaction,
+    PreparedTransaction as PreparedTransaction,
     PublicationChange,
     SchemaVersion,
     Source,
-    TransactionEnd,
-    TransactionPart,
+    TransactionEnd as TransactionEnd,
+    TransactionPart as TransactionPart,
     Upgrade,
-    encode_metadata,
+    encode_metadata as encode_metadata,
 )
-from pgoutput.recording.small_files import remove_file, replace_file
-from pgoutput.recording.stream_state import DDL_PREFIX
-from pgoutput.recording.verified import Verified, VerifiedTable, store_verified_table, verified_tables
-from pgoutput.recording.writer import SEGMENT_BYTES, Job, Remarks, SegmentWriter, SessionStart
+from pgoutput.recording.small_files import remove_file as remove_file, replace_file as replace_file
+from pgoutput.recording.stream_state import DDL_PREFIX as DDL_PREFIX
+from pgoutput.recording.verified import (
+    Verified,
+    VerifiedTable,
+    store_verified_table as store_verified_table,
+    verified_tables,
+)
+from pgoutput.recording.writer import (
+    SEGMENT_BYTES as SEGMENT_BYTES,
+    Job as Job,
+    Remarks as Remarks,
+    SegmentWriter as SegmentWriter,
+    SessionStart as SessionStart,
+)
 
 __all__ = [
-    "BEGINNING_FILE",
-    "COPIES",
-    "DDL_PREFIX",
-    "LEASE_KEY",
-    "MESSAGE_SCHEMA",
-    "NO_COMMITS",
     "SCHEMA",
-    "SEGMENT_BYTES",
-    "SNAPSHOT",
-    "STATE_FILE",
-    "Beginning",
-    "Directory",
     "GoneTable",
     "IncompleteTable",
-    "Job",
-    "Location",
     "Metadata",
-    "ObjectStore",
     "PathOrUri",
-    "PreparedTransaction",
     "Pruned",
     "PublicationChange",
-    "Reader",
-    "RecordedCommits",
     "Recording",
     "RecordingReader",
-    "Remarks",
-    "ResentCommitCheck",
     "SchemaVersion",
-    "SegmentFile",
     "SegmentReader",
-    "SegmentWriter",
-    "SessionStart",
     "Source",
-    "StoreUnavailable",
-    "Superseded",
-    "TransactionEnd",
-    "TransactionPart",
     "Upgrade",
     "Verified",
     "VerifiedTable",
-    "Version",
-    "encode_metadata",
-    "find_inconsistencies",
-    "find_missing_end",
-    "find_segments",
-    "last_acknowledged",
     "list_segments",
-    "locate",
-    "pack_name",
-    "packed_numbers",
-    "parse_store_url",
-    "partial_name",
     "prune",
-    "read_beginning",
     "read_metadata",
-    "read_readers",
-    "reader_file",
     "record_capture_file",
-    "recorded_commits",
-    "remove_file",
-    "replace_file",
-    "segment_name",
-    "segment_number",
-    "segments_at",
-    "store_verified_table",
-    "sync_path",
     "verified_tables",
-    "write_pack",
 ]

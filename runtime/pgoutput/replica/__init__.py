@@ -35,54 +35,53 @@ from pgoutput._extras import require
 
 require("replica", "deltalake", "numpy", "pyarrow")
 
-from pgoutput.recording import Verified
-from pgoutput.replica.applied import Applied, log_batch
+from pgoutput.recording import Verified as Verified
+from pgoutput.replica.applied import Applied as Applied, log_batch as log_batch
 from pgoutput.replica.batch import TableResult, apply_changes
-from pgoutput.replica.checkpoint import Offset, applied_offset, parse_offsets
-from pgoutput.replica.failed_tables import FailedTable, MissedBatch, read_failed_tables, record_failure
+from pgoutput.replica.checkpoint import (
+    Offset as Offset,
+    applied_offset as applied_offset,
+    parse_offsets as parse_offsets,
+)
+from pgoutput.replica.failed_tables import (
+    FailedTable as FailedTable,
+    MissedBatch as MissedBatch,
+    read_failed_tables as read_failed_tables,
+    record_failure as record_failure,
+)
 from pgoutput.replica.maintenance import Maintenance, maintain_tables
-from pgoutput.replica.ownership import Owner, check_owner, claim_target, read_owner
-from pgoutput.replica.registration import Registration
-from pgoutput.replica.remarks import Dropped, apply_remarks
-from pgoutput.replica.replication import SEGMENTS_PER_BATCH, Progress, Report, replicate
+from pgoutput.replica.ownership import (
+    Owner as Owner,
+    check_owner as check_owner,
+    claim_target as claim_target,
+    read_owner as read_owner,
+)
+from pgoutput.replica.registration import Registration as Registration
+from pgoutput.replica.remarks import Dropped, apply_remarks as apply_remarks
+from pgoutput.replica.replication import SEGMENTS_PER_BATCH as SEGMENTS_PER_BATCH, Progress, Report, replicate
 from pgoutput.replica.retry import retry_tables
 from pgoutput.replica.schema import Difference
-from pgoutput.replica.selection import Selection, existing_tables, select_tables, selected_tables
+from pgoutput.replica.selection import (
+    Selection as Selection,
+    existing_tables as existing_tables,
+    select_tables,
+    selected_tables as selected_tables,
+)
 from pgoutput.replica.tables import ReplicaTable, replica_table, replica_tables
 
 __all__ = [
-    "SEGMENTS_PER_BATCH",
-    "Applied",
     "Difference",
     "Dropped",
-    "FailedTable",
     "Maintenance",
-    "MissedBatch",
-    "Offset",
-    "Owner",
     "Progress",
-    "Registration",
     "ReplicaTable",
     "Report",
-    "Selection",
     "TableResult",
-    "Verified",
-    "applied_offset",
     "apply_changes",
-    "apply_remarks",
-    "check_owner",
-    "claim_target",
-    "existing_tables",
-    "log_batch",
     "maintain_tables",
-    "parse_offsets",
-    "read_failed_tables",
-    "read_owner",
-    "record_failure",
     "replica_table",
     "replica_tables",
     "replicate",
     "retry_tables",
     "select_tables",
-    "selected_tables",
 ]

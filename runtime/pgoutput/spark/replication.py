@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pgoutput.errors import ReplicaError

@@ -21,8 +21,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Recording, locate

@@ -7,7 +7,7 @@ tables.
 """
 
 from pgoutput.stream.decoder import StreamDecoder
-from pgoutput.stream.encoder import encode_for
+from pgoutput.stream.encoder import encode_for as encode_for
 from pgoutput.stream.tables import Table, Tables
 from pgoutput.stream.tracker import TrackedTransaction, TransactionEvent, TransactionTracker
 from pgoutput.stream.transactions import Change, Transaction, Transactions
@@ -22,5 +22,4 @@ __all__ = [
     "TransactionEvent",
     "TransactionTracker",
     "Transactions",
-    "encode_for",
 ]

@@ -8,8 +8,7 @@ from itertools import product
 from random import Random
 from typing import Any, Final, Unpack
 
-from hypothesis import note
-from hypothesis import strategies as st
+from hypothesis import note, strategies as st
 
 from pgoutput import strategies
 from pgoutput._roles import classes

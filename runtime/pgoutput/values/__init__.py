@@ -31,30 +31,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from pgoutput.values.binary_from_cells import encode_binary, to_binary
-from pgoutput.values.builtin_types import base_types
-from pgoutput.values.forms.floats import format_float4, format_float8
-from pgoutput.values.literals import parse_array, quote_array_element
+from pgoutput.values.builtin_types import base_types as base_types
+from pgoutput.values.forms.floats import format_float4 as format_float4, format_float8 as format_float8
+from pgoutput.values.literals import parse_array, quote_array_element as quote_array_element
 from pgoutput.values.python_from_cells import to_python
 from pgoutput.values.text_from_cells import Rescued, decode_binary, to_text
 
 if TYPE_CHECKING:
     from pgoutput.values.arrow_from_cells import to_arrow
-    from pgoutput.values.arrow_types import arrow_type, common_type, default_type
+    from pgoutput.values.arrow_types import (
+        arrow_type,
+        common_type as common_type,
+        default_type as default_type,
+    )
     from pgoutput.values.text_from_arrow import from_arrow
 
 __all__ = [
     "Rescued",
     "arrow_type",
-    "base_types",
-    "common_type",
     "decode_binary",
-    "default_type",
     "encode_binary",
-    "format_float4",
-    "format_float8",
     "from_arrow",
     "parse_array",
-    "quote_array_element",
     "to_arrow",
     "to_binary",
     "to_python",

@@ -12,27 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 from pgoutput._extras import require
 from pgoutput.vectors.answers import answer
-from pgoutput.vectors.judging import Verdict, judge
+from pgoutput.vectors.judging import Verdict, judge as judge
 from pgoutput.vectors.kit import read_kit
 from pgoutput.vectors.kit_schema import schema
-from pgoutput.vectors.model import FORMAT, Answer, Fault, Manifest, Options, Request, Vector
+from pgoutput.vectors.model import (
+    FORMAT as FORMAT,
+    Answer,
+    Fault as Fault,
+    Manifest,
+    Options,
+    Request as Request,
+    Vector,
+)
 from pgoutput.vectors.running import run_decoder
 
 if TYPE_CHECKING:
     from pgoutput.vectors.building import build_vectors, write_kit
 
 __all__ = [
-    "FORMAT",
     "Answer",
-    "Fault",
     "Manifest",
     "Options",
-    "Request",
     "Vector",
     "Verdict",
     "answer",
     "build_vectors",
-    "judge",
     "read_kit",
     "run_decoder",
     "schema",

@@ -20,10 +20,14 @@ require("replica", "deltalake", "pyarrow")
 require("recorder", "numpy", "psycopg")
 
 from pgoutput.verification.differences import RowDifference, ValueDifference
-from pgoutput.verification.verify import SHOWN_ROWS, AwaitingRecording, TableVerdict, verify_tables
+from pgoutput.verification.verify import (
+    SHOWN_ROWS as SHOWN_ROWS,
+    AwaitingRecording,
+    TableVerdict,
+    verify_tables,
+)
 
 __all__ = [
-    "SHOWN_ROWS",
     "AwaitingRecording",
     "RowDifference",
     "TableVerdict",

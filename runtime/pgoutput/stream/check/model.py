@@ -9,8 +9,7 @@ import msgspec
 
 from pgoutput._build import fitted
 from pgoutput._roles import classes
-from pgoutput._rules import RULES as SPEC_RULES
-from pgoutput._rules import Breach
+from pgoutput._rules import RULES as SPEC_RULES, Breach
 from pgoutput.messages import Message
 from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.samples import TRANSACTION

@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from pgoutput import messages as m
-from pgoutput._roles import CHANGES as CHANGE_ROLES
-from pgoutput._roles import OPENERS, ROLES, classes, meaning_of, read_end
+from pgoutput._roles import CHANGES as CHANGE_ROLES, OPENERS, ROLES, classes, meaning_of, read_end
 from pgoutput.messages import ColumnFlag, Message
 from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.tracker import TrackedTransaction, TransactionTracker

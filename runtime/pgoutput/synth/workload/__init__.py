@@ -2,21 +2,27 @@
 
 from pgoutput.synth.workload.definition import ColumnShape, Mix, Profile, Range, TableShape, Workload
 from pgoutput.synth.workload.fit import fit_profile
-from pgoutput.synth.workload.profiles import MAX_SMALL, PROFILES, all_messages, default_profile
-from pgoutput.synth.workload.writer import Progress, write_capture_file, write_copy_data, write_recording
+from pgoutput.synth.workload.profiles import (
+    MAX_SMALL as MAX_SMALL,
+    PROFILES,
+    all_messages as all_messages,
+    default_profile as default_profile,
+)
+from pgoutput.synth.workload.writer import (
+    Progress as Progress,
+    write_capture_file,
+    write_copy_data,
+    write_recording,
+)
 
 __all__ = [
-    "MAX_SMALL",
     "PROFILES",
     "ColumnShape",
     "Mix",
     "Profile",
-    "Progress",
     "Range",
     "TableShape",
     "Workload",
-    "all_messages",
-    "default_profile",
     "fit_profile",
     "write_capture_file",
     "write_copy_data",
