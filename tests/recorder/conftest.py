@@ -62,7 +62,7 @@ def record_cli(lab: Lab, run: Run) -> Command:
     """Return a function that runs `pgoutput record` on the test database, in this process."""
 
     def record_cli(*arguments: str, **options: str | Path) -> tuple[object, str, str]:
-        settings = {"dsn": lab.dsn, "slot": lab.slot, "publication": "p", "out": lab.folder} | options
+        settings = {"dsn": lab.dsn, "slot": lab.slot, "publication": "p", "recording": lab.folder} | options
         flags = [f"--{name}={value}" for name, value in settings.items()]
         done = run("record", *flags, *arguments)
         return done.code, done.out, done.err

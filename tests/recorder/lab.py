@@ -189,7 +189,7 @@ class Lab:
 
     def command(self, *options: str) -> list[str]:
         """Return a command line that runs `pgoutput record` in a new process."""
-        settings = {"dsn": self.dsn, "slot": self.slot, "publication": "p", "out": self.folder}
+        settings = {"dsn": self.dsn, "slot": self.slot, "publication": "p", "recording": self.folder}
         arguments = [f"--{name}={value}" for name, value in settings.items()]
         return [sys.executable, "-m", "pgoutput.cli", "record", *arguments, *options]
 

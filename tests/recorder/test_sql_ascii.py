@@ -66,7 +66,7 @@ def test_bytes_pass_through(ascii_lab: Lab, binary: bool) -> None:
 def test_events_are_json(ascii_lab: Lab, record_cli: Command) -> None:
     lab = ascii_lab
     insert(lab, 1)
-    place = {"dsn": lab.dsn, "slot": lab.slot, "out": lab.folder}
+    place = {"dsn": lab.dsn, "slot": lab.slot, "recording": lab.folder}
     code, out, err = record_cli("--until=now", "--snapshot", "--log=json", **place)
     assert (code, err) == (0, "")
     tables = {event.get("table") for event in map(msgspec.json.decode, out.splitlines())}
