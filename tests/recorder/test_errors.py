@@ -240,7 +240,7 @@ def test_an_invalidated_slot_is_refused(refused: Refused, other_server: Server, 
         for _ in range(4):
             lab.run("INSERT INTO t SELECT count(*) FROM t", "SELECT pg_switch_wal()")
         lab.run("CHECKPOINT")
-        line = refused(dsn=lab.dsn, slot=lab.slot, out=lab.folder, exit_code=2)
+        line = refused(dsn=lab.dsn, slot=lab.slot, recording=lab.folder, exit_code=2)
         assert line == (
             f"the server has given up the slot {lab.slot} (wal_removed), and changes are lost: "
             f"{DROP.format(lab.slot)}, and record anew in another folder"
@@ -284,7 +284,7 @@ def test_a_slot_with_another_two_phase_flag_is_refused(refused: Refused, table: 
     )
     other = f"{table.slot}_two_phase"
     table.record(options=RecorderOptions(two_phase=True), slot=other, folder=table.folder.with_name("other"))
-    assert refused(slot=other, out=table.folder.with_name("third")) == (
+    assert refused(slot=other, recording=table.folder.with_name("third")) == (
         f"the slot {other} has the flag two_phase: ask for two_phase, "
         f"or {DROP.format(other)} and have it created anew"
     )
@@ -328,7 +328,7 @@ def test_a_second_recorder_is_refused(refused: Refused, table: Lab) -> None:
         assert refused() == (
             f"{table.folder}: another recorder is at work here; let it go on, or use another folder"
         )
-        line = refused("--retry-for=0", out=table.folder.with_name("other"))
+        line = refused("--retry-for=0", recording=table.folder.with_name("other"))
         assert re.fullmatch(
             rf"the slot {table.slot} is in use by another connection \(server process \d+\): "
             "end that one, or record from a slot of its own",
@@ -344,10 +344,10 @@ def test_a_second_recorder_is_refused(refused: Refused, table: Lab) -> None:
 
 def test_a_folder_with_other_files_is_refused(refused: Refused, table: Lab, tmp_path: Path) -> None:
     (tmp_path / "letter").write_text("Dear")
-    assert refused("--create-slot", out=tmp_path, exit_code=2) == (
+    assert refused("--create-slot", recording=tmp_path, exit_code=2) == (
         f"{tmp_path}: the folder is not empty, and no recording: use a new one"
     )
-    assert "File exists" in refused("--create-slot", out=tmp_path / "letter", exit_code=2)
+    assert "File exists" in refused("--create-slot", recording=tmp_path / "letter", exit_code=2)
     assert [path.name for path in tmp_path.iterdir()] == ["letter"]
     assert table.slots() == []
 
@@ -396,7 +396,7 @@ def test_a_full_disk_loses_nothing(table: Lab) -> None:
 
 
 def test_a_folder_that_cannot_be_created_leaves_no_slot(refused: Refused, table: Lab) -> None:
-    line = refused("--create-slot", out="/dev/null/recording", exit_code=2)
+    line = refused("--create-slot", recording="/dev/null/recording", exit_code=2)
     assert line.endswith("'/dev/null/recording'")
     assert table.slots() == []
 
@@ -406,13 +406,13 @@ def test_uris_of_other_kinds_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for uri in ("s3://key:SECRET@bucket/recording", "s3:/bucket", "hdfs://host/recording"):
-        line = refused("--create-slot", out=uri, exit_code=2)
+        line = refused("--create-slot", recording=uri, exit_code=2)
         scheme = uri.partition(":")[0]
         assert line == (
             "a recording is made in a folder, or at a URL as s3://BUCKET/PATH, gs://BUCKET/PATH or "
             f"az://CONTAINER/PATH without credentials, and not at {scheme}://…"
         )
-    line = refused("--create-slot", out="s3://bucket/", exit_code=2)
+    line = refused("--create-slot", recording="s3://bucket/", exit_code=2)
     assert line.startswith("s3://bucket/: the URL of a recording needs a path")
     assert list(tmp_path.iterdir()) == []
     assert table.slots() == []
@@ -421,7 +421,7 @@ def test_uris_of_other_kinds_are_refused(
 def test_a_folder_whose_name_is_not_utf_8(
     refused: Refused, table: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = refused("--create-slot", out=tmp_path / os.fsdecode(b"a\xff"), exit_code=2)
+    line = refused("--create-slot", recording=tmp_path / os.fsdecode(b"a\xff"), exit_code=2)
     assert line == f"the name of the folder {tmp_path}/a\\xff is not valid UTF-8: choose another"
     assert (list(tmp_path.iterdir()), table.slots()) == ([], [])
     inside = tmp_path / os.fsdecode(b"b\xff")
