@@ -105,13 +105,15 @@ class _Writer:
         With a value for `transactional`, only messages that have such a field are yielded.
         """
         for role in roles:
-            for message in self.roles.get(role, ()):
+            messages = self.roles.get(role, [])
+            for left, message in zip(range(len(messages) - 1, -1, -1), messages, strict=True):
                 if "transactional" in values and all(
                     field.means != "transactional" for field in message.fields
                 ):
                     continue
                 self._in_stream = self._in_stream or role == "open_block"
-                yield self.encode(message, **values)
+                earlier = {"lsn": self._lsn - 8 * left} if role == "payload" else {}
+                yield self.encode(message, **earlier, **values)
                 self._in_stream = self._in_stream and role != "close_block"
 
     def next(self, role: Role, **values: Any) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from pgoutput import envelope, messages as m, strategies, v4
 from pgoutput.messages import Streaming
 from pgoutput.stream.check import RULES, Checker, CheckOptions, check, samples as s
+from pgoutput.versions import CODECS, OPTIONS
 
 NAMES = {rule.name for rule in RULES}
 SMALL = st.integers(0, 6)
@@ -53,7 +54,7 @@ INPUT = st.one_of(
 
 @given(
     st.lists(INPUT, max_size=12),
-    st.integers(1, 4),
+    st.sampled_from(list(CODECS)),
     st.sampled_from(["off", "on", "parallel"]),
     st.booleans(),
     st.sampled_from([None, False, True]),
@@ -61,7 +62,7 @@ INPUT = st.one_of(
 def test_any_stream_is_legal_or_illegal(
     fed: list[bytes | m.XLogData], version: int, streaming: Streaming, two_phase: bool, option: bool | None
 ) -> None:
-    if version < {"off": 1, "on": 2, "parallel": 4}[streaming]:
+    if version < OPTIONS["streaming"][streaming].proto_version:
         streaming = "off"
     checker = Checker(version, streaming=streaming, two_phase=two_phase, binary=option, messages=option)
     for number, data in enumerate(fed):

@@ -30,6 +30,7 @@ ALLOWED = {
     "standin/replication/executor.py": "CopyDone",
     "standin/replication/walsender.py": "CopyData, CopyDone and Terminate",
     "standin/sql/extended_query.py": "messages of the frontend/backend protocol",
+    "recorder/server_errors.py": "fields of ErrorResponse and NoticeResponse",
     "columns/envelopes.py": "CopyData",
     "recorder/copy_data.py": "messages of COPY, and NoticeResponse",
     # Formats of values and of COPY, which messages contain as opaque bytes.

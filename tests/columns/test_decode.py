@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-from msgspec import json
-from msgspec.structs import replace
+from msgspec import Struct, json
+from msgspec.structs import asdict, replace
 
 from pgoutput import messages as m, v4
+from pgoutput._roles import has_role, meaning_of, tuples
 from pgoutput.columns import HEADERS, ColumnDecoder, DecodedBatch, Tuples
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.jsonlines import to_json
@@ -56,15 +57,14 @@ def groups(
             relation = base_types(replace(message, xid=None), types)
             if known.get(message.oid) != relation:
                 known[message.oid] = relation
-        elif isinstance(message, m.Insert | m.Update | m.Delete):
-            relation = known[message.relation_oid]
+        elif message is not None and has_role(message, "insert", "update", "delete"):
+            relation = known[meaning_of(message, "relation")]
             group = next((one for one in found if one[0] is relation), None)
             if group is None:
                 group = relation, {name: [] for name in TUPLES}
                 found.append(group)
-            for name in TUPLES:
-                if (cells := getattr(message, name, None)) is not None:
-                    group[1][name].append((row, cells))
+            for path, cells in tuples(message):
+                group[1]["new" if path.endswith("]") else path].append((row, cells))
     return found
 
 
@@ -91,13 +91,15 @@ def shown(name: str, value: Any) -> Any:
     if name == "columns" and value is not None:
         names = [field.name for field in schemas.RELATION_COLUMN]
         return [{name: getattr(column, name) for name in names} for column in value]
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [asdict(one) if isinstance(one, Struct) else one for one in value]
+    return value
 
 
-def assert_tuples(tuples: Tuples, relation: Relation, rows: list[tuple[int, TupleData]]) -> None:
-    assert tuples.rows.to_pylist() == [row for row, _ in rows]
-    assert len(tuples) == len(rows)
-    kinds, raw, texts, (values, rescued) = tuples.kinds(), tuples.raw(), tuples.texts(), tuples.values()
+def assert_tuples(found: Tuples, relation: Relation, rows: list[tuple[int, TupleData]]) -> None:
+    assert found.rows.to_pylist() == [row for row, _ in rows]
+    assert len(found) == len(rows)
+    kinds, raw, texts, (values, rescued) = found.kinds(), found.raw(), found.texts(), found.values()
     for place, column in enumerate(relation.columns):
         name = shown_text(column.name)
         cells = [cells[place] for _, cells in rows]

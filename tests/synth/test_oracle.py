@@ -10,6 +10,8 @@ from pgoutput import messages
 from pgoutput.messages import XLogData
 from pgoutput.synth import Scenario
 from pgoutput.synth.programs import Program, Step, TableDefinition, run_program
+from pgoutput.versions import SERVERS
+from tests.server import WHEEL_VERSION
 from tests.synth.compare import MODES, compare, running_oracle
 from tests.synth.normalize import normalize
 from tests.synth.oracle import FLUSH, Oracle
@@ -17,6 +19,8 @@ from tests.versions import OLDEST
 
 PROGRAMS = 50
 """Number of random sequences of operations that are compared in each mode; `make oracle` runs 1,000."""
+SPOKEN = max(version for version, server in SERVERS.items() if server <= WHEEL_VERSION)
+"""The newest protocol version that the server speaks."""
 BEGIN, COMMIT = Step(0, "db.transaction"), Step(0, "commit")
 
 
@@ -67,7 +71,7 @@ def test_only_large_transactions_are_streamed(oracle: Oracle) -> None:
     ]
     table = TableDefinition(name="s.t", columns={"id": "int4 key", "v": "text"})
     program = Program((), {}, (table,), tuple(steps))
-    scenario = Scenario(streaming="parallel")
+    scenario = Scenario(proto_version=SPOKEN, streaming="parallel")
     run_program(scenario, program)
     real = oracle.play(program, scenario.options, False, immediate=False)
     sent = [one for one in scenario.stream() if isinstance(one, XLogData)]

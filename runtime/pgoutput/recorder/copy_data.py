@@ -167,7 +167,7 @@ class ReplicationSocket(_CopySocket):
     Attributes:
         more: Whether further messages may have arrived.
         ended: Whether the server has ended the stream, or the connection was lost.
-        error: Fields of the error that has ended the stream, or None.
+        error: Fields of the error that has ended the stream; None if `send_done` has ended it.
     """
 
     more: bool = True
@@ -237,6 +237,8 @@ class ReplicationSocket(_CopySocket):
         elif kind == _ERROR:
             self.error = ErrorFields.of_contents(contents)
         self.ended = kind not in _READ_HERE or kind == _COPY_DONE
+        if self.ended and not self._is_done and self.error is None:  # as at the shutdown of a server
+            self.error = _LOST
 
     def send(self, contents: bytes) -> None:
         """Send a CopyData message.
