@@ -106,13 +106,13 @@ class _Writer:
         """
         for role in roles:
             messages = self.roles.get(role, [])
-            for left, message in zip(range(len(messages) - 1, -1, -1), messages, strict=True):
+            for number, message in enumerate(messages, 1):
                 if "transactional" in values and all(
                     field.means != "transactional" for field in message.fields
                 ):
                     continue
                 self._in_stream = self._in_stream or role == "open_block"
-                earlier = {"lsn": self._lsn - 8 * left} if role == "payload" else {}
+                earlier = {"lsn": self._lsn - 8 * (len(messages) - number)} if role == "payload" else {}
                 yield self.encode(message, **earlier, **values)
                 self._in_stream = self._in_stream and role != "close_block"
 

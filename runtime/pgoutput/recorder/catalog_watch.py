@@ -114,7 +114,7 @@ class CatalogWatch:
             return updates
 
     def note_described(self, oids: Collection[int]) -> None:
-        """Note tables of which the stream has described the columns as the last reading found them."""
+        """Note that the stream has described the columns of tables as last read; `oids` are their OIDs."""
         with self._condition:
             self._described.update(oids)
 

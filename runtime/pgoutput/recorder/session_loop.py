@@ -14,6 +14,7 @@ import msgspec
 from pgoutput._text import qualified_name
 from pgoutput.errors import ChangesLost
 from pgoutput.jsonlines import from_json
+from pgoutput.messages import Relation
 from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import CatalogChanges, incomplete_table
 from pgoutput.recorder.catalog_watch import CatalogWatch
@@ -200,13 +201,14 @@ class SessionLoop:
             described: Contents of the logical messages that describe statements of DDL.
         """
         assert self._folder.catalog is not None
-        new = {one.relation["oid"] for one in versions if not _is_described(self._folder.catalog, one)}
+        relations: list[Any] = [from_json(one.relation) for one in versions]
+        new = {one.oid for one in relations if not _is_described(self._folder.catalog, one)}
         existing = self._watch.read_now(_CATALOG_SECONDS, new) if new or described else ()
         statements = [parse_statement(one) for one in described]
         self._save_catalog_updates(statements)
         self._note_left(statements)
-        self._note_described(versions)
-        self._note_gone(versions, existing)
+        self._note_described(relations)
+        self._note_gone(relations, existing)
         state = self._folder.state
         assert state is not None
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
@@ -287,11 +289,10 @@ class SessionLoop:
         )
         self._report_changes(catalog, CatalogChanges((), altered))
 
-    def _note_described(self, versions: Sequence[SchemaVersion]) -> None:
-        """Note tables whose columns, as last read, are those of a schema version."""
+    def _note_described(self, relations: Sequence[Relation]) -> None:
+        """Note tables whose columns, as last read, are those of a Relation message."""
         catalog = self._folder.catalog
         assert catalog is not None
-        relations: list[Any] = [from_json(one.relation) for one in versions]
         described = {
             one.oid
             for one in relations
@@ -322,7 +323,7 @@ class SessionLoop:
         if removed:
             self._report_changes(catalog, CatalogChanges((), removed))
 
-    def _note_gone(self, versions: Sequence[SchemaVersion], existing: Collection[int]) -> None:
+    def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
         """Note relations of the stream that no reading of the catalogs has shown, and roots that had them.
 
         A relation was published by itself, or it was a partition: before changes of a partition that is
@@ -330,13 +331,12 @@ class SessionLoop:
         description does not name the root: it has the same columns.
 
         Args:
-            versions: The schema versions that begin in a segment.
+            relations: The Relation messages of the schema versions that begin in a segment.
             existing: OIDs of the new relations that exist.
         """
         catalog = self._folder.catalog
         assert catalog is not None
         known = self._published | {oid for one in catalog.tables.values() for oid in one.storages}
-        relations: list[Any] = [from_json(one.relation) for one in versions]
         unknown = [one for one in relations if one.oid not in known]
         self._published |= {one.oid for one in unknown}
         columns = [{column.name for column in one.columns} for one in unknown]
@@ -401,9 +401,8 @@ def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> Cata
     return msgspec.structs.replace(changes, incomplete=incomplete)
 
 
-def _is_described(catalog: Catalog, version: SchemaVersion) -> bool:
-    """Return whether the catalogs have a table, or a partition of a root, with the columns of a version."""
-    relation: Any = from_json(version.relation)
+def _is_described(catalog: Catalog, relation: Relation) -> bool:
+    """Return whether the catalogs have a table, or a partition of a root, with the columns of a relation."""
     table = catalog.tables.get(relation.oid)
     if table is None:
         return any(relation.oid in one.storages for one in catalog.tables.values())
