@@ -22,7 +22,7 @@ PIP_INSTALL := .venv/bin/python -m pip --quiet --disable-pip-version-check --no-
 # another lock, moved, or left half-made by Ctrl-C has no stamp, and is made anew.
 key = $(shell (cat $(1) 2>/dev/null; echo "$(CURDIR)$(2)") | cksum | cut -d ' ' -f 1)
 LOCKED := .venv/stamp-locked-$(call key,requirements.lock)
-BUILT_OF := requirements.lock pyproject.toml hatch_build.py generated/pgoutput/_kernel.pyx
+BUILT_OF := requirements.lock pyproject.toml hatch_build.py generated/pgoutput/_kernel.pyx $(sort $(wildcard runtime/kernel/*))
 READY := .venv/stamp-ready-$(call key,$(BUILT_OF),$(shell command -v cc gcc) $(PGOUTPUT_PURE))
 BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
 DEBEZIUM := .venv/stamp-debezium-$(call key,requirements.lock benchmarks/debezium.txt)

@@ -1,7 +1,8 @@
 """Hatchling build hook: compiles the kernel for a wheel if possible; otherwise the wheel is pure Python.
 
-Cython translates `generated/pgoutput/_kernel.pyx` to C, and the C compiler that Python is configured with
-compiles it. All files are in a temporary folder: the source tree stays clean, also in editable installs.
+Cython translates `generated/pgoutput/_kernel.pyx`, and the files in `runtime/kernel` that it includes, to C.
+The C compiler that Python is configured with compiles the C file. All files are in a temporary folder: the
+source tree stays clean, also in editable installs.
 
 `python hatch_build.py FOLDER` writes the compiled module to a folder. The environment variable CFLAGS is
 appended to the compiler's flags.
@@ -17,9 +18,11 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from setuptools import Distribution, Extension
-from setuptools.errors import CCompilerError, PlatformError
+from setuptools.errors import CCompilerError, CompileError, PlatformError
 
 SOURCE = Path("generated/pgoutput/_kernel.pyx")
+INCLUDED = Path(__file__).parent / "runtime/kernel"
+"""Folder of the hand-written files that the kernel includes."""
 
 
 class CannotCompile(Exception):
@@ -71,13 +74,16 @@ def build(source: Path, folder: Path) -> Path:
         except (CCompilerError, PlatformError) as error:
             missing = "a C compiler and Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
             raise CannotCompile(f"install {missing}, then install pgoutput again") from error
-        from Cython.Build import cythonize
+        # cythonize would search for the included files only where its first call in this process searched.
+        from Cython.Compiler.Main import compile
 
+        c_file = str(Path(temporary, f"{source.stem}.c"))
+        options = {"include_path": [str(INCLUDED)], "output_file": c_file}
+        result = compile(str(source), full_module_name=source.stem, **options)  # type: ignore[no-untyped-call]
+        if result.num_errors:
+            raise CompileError(f"Cython cannot translate {source}; its messages are above")
         flags = ["-O3", "-g0", *os.environ.get("CFLAGS", "").split()]
-        extension = Extension(source.stem, [str(source)], extra_compile_args=flags)
-        (extension,) = cythonize(  # type: ignore[no-untyped-call]
-            extension, build_dir=temporary, force=True, quiet=True
-        )
+        extension = Extension(source.stem, [c_file], extra_compile_args=flags)
         return _compile(extension, str(folder), temporary)
 
 

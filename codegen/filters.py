@@ -124,6 +124,12 @@ def length_sizes(field: Field) -> list[int]:
     return sorted({cell.length_size for cell in field.cells} - {0})
 
 
+def widths(field: Field) -> str:
+    """Return how many bytes a tuple's count and the lengths of its cells have, as arguments in the kernel."""
+    lengths = {cell.form: cell.length_size for cell in field.cells}
+    return f"{field.size}, {lengths['text']}, {lengths['binary']}"
+
+
 def count_struct(field: Field) -> str:
     """Return the name of the `struct.Struct` that reads a tuple's number of cells."""
     return f"_COUNT{field.size * 8}"

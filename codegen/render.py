@@ -24,6 +24,9 @@ from codegen.model import PROTOCOLS, Gate, Spec
 from codegen.resolve import Field, MessageView, View, resolve, scalar_notation, snake
 from codegen.tables import PYARROW_OF_ARROW, SPARK_OF_ARROW
 
+KERNEL = Path(__file__).parent.parent / "runtime/kernel"
+"""Folder of the files that the generated kernel includes. Codegen reads them only for the kernel's digest."""
+
 _MODULES = (
     "messages", "versions", "_protocols", "_rules", "catalog", "strategies",
     "schemas/__init__", "schemas/spark", "schemas/arrow",
@@ -38,7 +41,7 @@ _FILTERS = (
     filters.c_arguments, filters.c_name, filters.c_type, filters.cell_structs, filters.cells, filters.compact,
     filters.condition, filters.contexts, filters.count_struct, filters.doc, filters.format, filters.kind,
     filters.length_sizes, filters.length_struct, filters.literal, filters.mask, filters.pairs,
-    filters.target, filters.types, filters.value, filters.variable, filters.wrap, snake,
+    filters.target, filters.types, filters.value, filters.variable, filters.widths, filters.wrap, snake,
 )  # fmt: skip
 
 
@@ -65,7 +68,6 @@ def render(spec: Spec) -> dict[str, str]:
         layouts=layouts,
         layout_names=layout_names,
         tuples=tuples,
-        cell_forms={cell.form: cell for cell in next(iter(tuples.values())).cells},
         views=(union, envelope),
         union=union,
         versions=versions,
@@ -79,7 +81,8 @@ def render(spec: Spec) -> dict[str, str]:
         spark_imports=_spark_imports(messages),
     )
     kernel = env.get_template("kernel.pyx.jinja")
-    env.globals["digest"] = hashlib.sha256(kernel.render().encode()).hexdigest()[:16]
+    kernel_files = [kernel.render().encode(), *(path.read_bytes() for path in sorted(KERNEL.glob("*.pxi")))]
+    env.globals["digest"] = hashlib.sha256(b"".join(kernel_files)).hexdigest()[:16]
     files = {
         f"pgoutput/v{number}.py": _codec(
             env,

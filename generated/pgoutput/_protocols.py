@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput._layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "b001bfa78f05f6f6"
+KERNEL: Final = "49b791f392291ed1"
 """Digest of the kernel's source. A compiled kernel with another digest refuses to be imported."""
 
 _TUPLE_DATA = (

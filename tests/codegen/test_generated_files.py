@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from codegen import files
 from codegen.load import load
-from codegen.render import render
+from codegen.render import KERNEL, render
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 
 
@@ -123,3 +124,19 @@ def test_text_that_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None
     with pytest.raises(UnicodeEncodeError):
         files.write_file(path, "new \ud800")
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("v2.py", "old")]
+
+
+def test_the_generated_kernel_includes_every_hand_written_file() -> None:
+    included = re.findall(r'^include "(.+)"$', (ROOT / "generated/pgoutput/_kernel.pyx").read_text(), re.M)
+    assert sorted(included) == sorted(path.name for path in KERNEL.iterdir())
+
+
+def test_the_digest_of_the_kernel_covers_the_hand_written_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(KERNEL, tmp_path / "kernel")
+    with (tmp_path / "kernel/buffers.pxi").open("a") as file:
+        file.write("# edited\n")
+    monkeypatch.setattr("codegen.render.KERNEL", tmp_path / "kernel")
+    stale = files.compare(ROOT / "generated", render(load(ROOT / "spec")))["stale"]
+    assert stale == ["pgoutput/_kernel.pyx", "pgoutput/_protocols.py"]

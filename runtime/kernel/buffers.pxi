@@ -1,10 +1,25 @@
-# Memory, and the smallest pieces of the wire
+# Memory, integers and UTF-8
+
+import sys
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.math cimport NAN, isinf
+from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc, strtod
+from libc.string cimport memchr, memcpy, memset
+
+cdef extern from "<stdlib.h>" nogil:
+    float strtof(const char*, char**)
+
+if sys.byteorder != "little":
+    raise ImportError("it needs a processor that has the least significant byte first")
 
 
 cdef enum:
-    _LEAST = 16  # 2**16, 64 KiB: smaller blocks are the allocator's business
-    _MOST = 26  # 2**26, 64 MiB: larger ones are too rare
-    _KEPT = 64  # of each size
+    _LEAST = 16  # 2**16 bytes, 64 KiB: the allocator handles smaller blocks well
+    _MOST = 26  # 2**26 bytes, 64 MiB: larger blocks are too rare
+    _KEPT = 64  # blocks of each size
 
 cdef void* _blocks[_MOST + 1][_KEPT]
 cdef int _n_blocks[_MOST + 1]
@@ -13,10 +28,10 @@ cdef Py_ssize_t _pool_limit = 64 << 20
 
 
 def set_pool_limit(Py_ssize_t limit):
-    """How many bytes are kept for later use; with 0 each block has exactly the size that was asked for.
+    """Set how many bytes of freed blocks are kept for new buffers; with 0, buffers have exact sizes.
 
-    Large blocks that are freed go back to the system, which clears each page when it hands it out again.
-    That takes longer than what is done here with it.
+    The system clears each page of a large block before it hands it out again, which takes longer than to
+    decode or encode messages in it.
     """
     global _pool_limit
     cdef int size
@@ -50,7 +65,7 @@ cdef void _give_back(void* block, Py_ssize_t room) noexcept:
 
 
 cdef inline int _power(Py_ssize_t size) noexcept nogil:
-    """The least power of two that is not smaller."""
+    """Return the least exponent of two whose power is at least `size`."""
     cdef int power = 0
     while (<Py_ssize_t>1 << power) < size:
         power += 1
@@ -58,7 +73,7 @@ cdef inline int _power(Py_ssize_t size) noexcept nogil:
 
 
 cdef class Buffer:
-    """Bytes that grow, and that others can look at by the buffer protocol once they are written."""
+    """Bytes that grow while they are written; then Python reads them through the buffer protocol."""
 
     cdef uint8_t* data
     cdef Py_ssize_t size
@@ -76,7 +91,7 @@ cdef class Buffer:
 
 
 cdef Buffer new_buffer(Py_ssize_t room):
-    """An empty buffer with room for so many bytes.
+    """Return an empty buffer with room for `room` bytes.
 
     Raises:
         MemoryError: There is no more memory.
@@ -99,7 +114,7 @@ cdef Buffer new_buffer(Py_ssize_t room):
 
 
 cdef Buffer filled_buffer(Py_ssize_t size, int byte):
-    """A buffer of so many bytes, all alike."""
+    """Return a buffer of `size` equal bytes."""
     cdef Buffer buffer = new_buffer(size)
     memset(buffer.data, byte, size)
     buffer.size = size
@@ -107,7 +122,7 @@ cdef Buffer filled_buffer(Py_ssize_t size, int byte):
 
 
 cdef inline bint reserve(Buffer buffer, Py_ssize_t more) noexcept nogil:
-    """Have room for so many bytes more; false if there is no memory."""
+    """Make room for `more` bytes; return False if there is no memory."""
     if more <= buffer.room - buffer.size:
         return True
     return _grow(buffer, buffer.size + more)
@@ -125,6 +140,10 @@ cdef bint _grow(Buffer buffer, Py_ssize_t room) noexcept nogil:
     return True
 
 
+cdef inline uint8_t get_u8(const uint8_t* at) noexcept nogil:
+    return at[0]
+
+
 cdef inline uint16_t get_u16(const uint8_t* at) noexcept nogil:
     return <uint16_t>((at[0] << 8) | at[1])
 
@@ -135,6 +154,13 @@ cdef inline uint32_t get_u32(const uint8_t* at) noexcept nogil:
 
 cdef inline uint64_t get_u64(const uint8_t* at) noexcept nogil:
     return (<uint64_t>get_u32(at) << 32) | get_u32(at + 4)
+
+
+cdef inline uint64_t get_unsigned(const uint8_t* at, int width) noexcept nogil:
+    """Return an unsigned integer of 1, 2 or 4 bytes."""
+    if width == 4:
+        return get_u32(at)
+    return get_u16(at) if width == 2 else at[0]
 
 
 cdef inline void put_u16(uint8_t* at, uint16_t value) noexcept nogil:
@@ -155,7 +181,7 @@ cdef inline void put_u64(uint8_t* at, uint64_t value) noexcept nogil:
 
 
 cdef bint is_utf8(const uint8_t* at, Py_ssize_t size) noexcept nogil:
-    """Whether the bytes are UTF-8: the shortest form of each character, no surrogates, none past U+10FFFF."""
+    """Return whether the bytes are UTF-8 without overlong forms, surrogates and characters above U+10FFFF."""
     cdef const uint8_t* end = at + size
     cdef uint64_t word
     cdef uint8_t first

@@ -1,12 +1,11 @@
-{% set length_size = cell_forms.text.length_size %}
-# Messages of columns: `pgoutput.columns.parts` says what they are made of
+# Messages, joined from parts: `pgoutput.columns.assembly` says which parts
 
 from cpython.buffer cimport PyBuffer_IsContiguous
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 
 
 cdef enum:
-    _MARGIN = 16  # bytes behind the messages, so that short pieces are copied as 16 bytes
+    _MARGIN = 16  # unused bytes after the messages, so that short parts are copied as 16 bytes
 
 cdef enum _Kind:
     _SAME
@@ -16,13 +15,13 @@ cdef enum _Kind:
     _CELLS_OR_NOT
 
 cdef struct _Bits:
-    const uint8_t* data  # NULL if there are none
+    const uint8_t* data  # NULL if there is no bitmap
     Py_ssize_t start
 
 cdef struct _Part:
     _Kind kind
-    Py_ssize_t width  # of what is the same, or of a number
-    uint64_t tags[3]  # of NULL, UNCHANGED and a value, where they stand in the first eight bytes of a cell
+    Py_ssize_t width  # bytes of a constant part, or of a number
+    uint64_t tags[3]  # of NULL, UNCHANGED and a value, as the highest byte: the first of a cell's eight bytes
     const int64_t* numbers
     const int32_t* offsets
     const uint8_t* data
@@ -35,18 +34,19 @@ def join_parts(list parts, Py_ssize_t rows, Py_ssize_t most):
     """Return the concatenated parts of each message.
 
     Args:
-        parts: Bytes are the same in all messages. Others are tuples: a buffer of integers (int64), and how many
-            bytes of them are wanted; of an Arrow array its offset and its buffers, for what they hold; of cells
-            behind those their tag, whether some are NULL, and where they are UNCHANGED: a bitmap and its
-            offset, or None.
-        rows: How many messages there are.
-        most: The bytes that they may have.
+        parts: Bytes are the same in all messages. Other parts are tuples. Integers: a buffer (int64), and
+            the bytes of each integer in a message. Values: offset and buffers of an Arrow array. Cells: the same,
+            then the tag of a value, whether some are NULL, and a bitmap of unchanged cells with its offset, or
+            None.
+        rows: Number of messages.
+        most: Maximum size of all messages, in bytes.
 
     Returns:
-        How many bytes they have; their offsets (int32), and the bytes, or None twice if they are too many.
+        The size of the messages in bytes, their offsets (int32), and their bytes. The last two are None if the
+        size is more than `most`.
 
     Raises:
-        ValueError: A buffer ends before its array does, or offsets are not in their order.
+        ValueError: A buffer ends before its array does, or offsets are not ascending.
     """
     cdef list views = []
     cdef Buffer places = new_buffer((len(parts) + 1) * sizeof(_Part))
@@ -101,8 +101,8 @@ cdef _Part _part(object given, Py_ssize_t rows, list views) except *:
     if len(given) > 2:
         _, _, tag, has_null, unchanged = given
         part.kind = _CELLS
-        part.tags[0] = <uint64_t>{{ cell_forms.null.tag | byte }} << 56  # {{ cell_forms.null.tag }}
-        part.tags[1] = <uint64_t>{{ cell_forms.unchanged.tag | byte }} << 56  # {{ cell_forms.unchanged.tag }}
+        part.tags[0] = <uint64_t>CELL_NULL << 56
+        part.tags[1] = <uint64_t>CELL_UNCHANGED << 56
         part.tags[2] = <uint64_t>(<uint8_t>tag) << 56
         if has_null:
             part.kind = _CELLS_OR_NOT
@@ -122,7 +122,7 @@ cdef _Bits _bits(object bitmap, Py_ssize_t start, Py_ssize_t rows, list views) e
 
 
 cdef const uint8_t* _view(object given, Py_ssize_t least, Py_ssize_t* size, list views) except? NULL:
-    """Where the bytes of a buffer are, as long as the view of it is there."""
+    """Return the address of a buffer's bytes, which is valid while `views` holds the buffer's view."""
     cdef object view = PyMemoryView_FromObject(given)
     cdef Py_buffer* buffer = PyMemoryView_GET_BUFFER(view)
     if not PyBuffer_IsContiguous(buffer, b"C"):
@@ -142,12 +142,12 @@ cdef inline int64_t _bit(_Bits bits, Py_ssize_t row, int64_t otherwise) noexcept
 
 
 cdef inline int64_t _is_sent(const _Part* part, Py_ssize_t row) noexcept nogil:
-    """1 if the value of a cell is, else 0: what follows is the same for both, as no branch can be foretold."""
+    """Return 1 if a cell has a value, else 0. Callers calculate with it: a branch would be unpredictable."""
     return _bit(part.valid, row, 1) & ~_bit(part.unchanged, row, 0)
 
 
 cdef int64_t _measure(const _Part* parts, Py_ssize_t n, Py_ssize_t rows) noexcept nogil:
-    """The bytes of all messages; -1 if offsets are wrong. What is found to be right here is not asked again."""
+    """Return the size of all messages, or -1 if offsets are wrong; `_write` does not check them again."""
     cdef const _Part* part
     cdef const int32_t* offsets
     cdef Py_ssize_t i, row
@@ -168,18 +168,18 @@ cdef int64_t _measure(const _Part* parts, Py_ssize_t n, Py_ssize_t rows) noexcep
         if part.kind == _CELLS_OR_NOT:
             size += rows
             for row in range(rows):
-                size += _is_sent(part, row) * ({{ length_size }} + offsets[row + 1] - offsets[row])
+                size += _is_sent(part, row) * (CELL_LENGTH + offsets[row + 1] - offsets[row])
         else:
             size += offsets[rows] - offsets[0]
             if part.kind == _CELLS:
-                size += rows * {{ 1 + length_size }}
+                size += rows * CELL_HEAD
     return size
 
 
 cdef void _write(
     const _Part* parts, Py_ssize_t n, Py_ssize_t rows, int32_t* offsets, uint8_t* begin
 ) noexcept nogil:
-    """Write the messages, behind which are _MARGIN bytes more: so numbers and heads are written as eight."""
+    """Write the messages. _MARGIN bytes follow them, so that numbers and heads are written as eight bytes."""
     cdef uint8_t* at = begin
     cdef const _Part* part
     cdef const _Part* end = parts + n
@@ -197,20 +197,20 @@ cdef void _write(
             elif part.kind == _CELLS_OR_NOT:
                 sent = _is_sent(part, row)
                 size = sent * (part.offsets[row + 1] - part.offsets[row])
-                put_u64(at, part.tags[2 * sent + _bit(part.unchanged, row, 0)] | <uint64_t>size << {{ 56 - 8 * length_size }})
-                at = _copy(at + 1 + {{ length_size }} * sent, part, part.offsets[row], size)
+                put_u64(at, part.tags[2 * sent + _bit(part.unchanged, row, 0)] | <uint64_t>size << (56 - 8 * CELL_LENGTH))
+                at = _copy(at + 1 + CELL_LENGTH * sent, part, part.offsets[row], size)
             else:
                 size = part.offsets[row + 1] - part.offsets[row]
                 if part.kind != _VALUES:
-                    put_u64(at, part.tags[2] | <uint64_t>size << {{ 56 - 8 * length_size }})
-                    at += {{ 1 + length_size }}
+                    put_u64(at, part.tags[2] | <uint64_t>size << (56 - 8 * CELL_LENGTH))
+                    at += CELL_HEAD
                 at = _copy(at, part, part.offsets[row], size)
             part += 1
         offsets[row + 1] = <int32_t>(at - begin)
 
 
 cdef inline uint8_t* _copy(uint8_t* at, const _Part* part, Py_ssize_t place, Py_ssize_t size) noexcept nogil:
-    """Copy some bytes of a part; give where they end."""
+    """Copy bytes of a part; return where they end."""
     if size <= _MARGIN and place + _MARGIN <= part.data_size:
         memcpy(at, part.data + place, _MARGIN)
     elif size:

@@ -1,4 +1,3 @@
-{% set length_size = cell_forms.text.length_size %}
 # Rows of COPY as the cells of tuples
 
 
@@ -71,7 +70,7 @@ def encode_text_rows(const uint8_t[::1] data, Py_ssize_t rows, Py_ssize_t width)
     if rows < 0 or width < 1 or rows > len(data) // width:
         raise ValueError(f"{len(data)} bytes are not {rows} rows of {width} columns")
     cdef Buffer offsets = new_buffer((rows + 1) * 4)
-    cdef Buffer cells = new_buffer(len(data) + {{ 1 + length_size }} * rows * width + _COPIED)
+    cdef Buffer cells = new_buffer(len(data) + CELL_HEAD * rows * width + _COPIED)
     cdef const uint8_t* at = &data[0] if rows else NULL
     cdef const uint8_t* end = at + len(data)
     cdef int32_t* ends = <int32_t*>offsets.data
@@ -145,17 +144,17 @@ def encode_binary_rows(const uint8_t[::1] data, const uint8_t[::1] tags):
 
 
 cdef inline bint _text_cell(const uint8_t** place, const uint8_t* end, uint8_t** target, uint8_t separator) noexcept nogil:
-    """Write a cell; false if the data do not have the separator behind it."""
+    """Write a cell; return False if no separator follows it."""
     cdef const uint8_t* at = place[0]
     cdef uint8_t* to = target[0]
-    cdef uint8_t* value = to + {{ 1 + length_size }}
+    cdef uint8_t* value = to + CELL_HEAD
     cdef uint64_t word
     if end - at >= 3 and at[0] == c'\\' and at[1] == c'N' and at[2] == separator:
-        to[0] = {{ cell_forms.null.tag | byte }}  # {{ cell_forms.null.tag }}
+        to[0] = CELL_NULL
         place[0] = at + 3
         target[0] = to + 1
         return True
-    to[0] = {{ cell_forms.text.tag | byte }}  # {{ cell_forms.text.tag }}
+    to[0] = CELL_TEXT
     to = value
     while True:
         while end - at >= _COPIED:
@@ -180,27 +179,35 @@ cdef inline bint _text_cell(const uint8_t** place, const uint8_t* end, uint8_t**
         to += 1
     if at[0] != separator:
         return False
-    put_u32(value - {{ length_size }}, <uint32_t>(to - value))
+    put_u32(value - CELL_LENGTH, <uint32_t>(to - value))
     place[0] = at + 1
     target[0] = to
     return True
 
 
 cdef inline uint64_t _has_zero(uint64_t word) noexcept nogil:
-    """Not 0 if one of the bytes is 0."""
+    """Return a number that is not 0 if one of the bytes is 0."""
     return (word - 0x0101010101010101ULL) & ~word & 0x8080808080808080ULL
 
 
 cdef inline uint8_t _unescape(uint8_t letter) noexcept nogil:
-    {% for letter, byte in (("b", 8), ("t", 9), ("n", 10), ("v", 11), ("f", 12), ("r", 13)) %}
-    if letter == c'{{ letter }}':
-        return {{ byte }}
-    {% endfor %}
+    if letter == c'b':
+        return 8
+    if letter == c't':
+        return 9
+    if letter == c'n':
+        return 10
+    if letter == c'v':
+        return 11
+    if letter == c'f':
+        return 12
+    if letter == c'r':
+        return 13
     return letter
 
 
 cdef inline bint _binary_cell(const uint8_t** place, const uint8_t* end, uint8_t** target, uint8_t tag) noexcept nogil:
-    """Write a cell; false if the data end before it does."""
+    """Write a cell; return False if the data end before the cell does."""
     cdef const uint8_t* at = place[0]
     cdef uint8_t* to = target[0]
     cdef int32_t size
@@ -209,16 +216,16 @@ cdef inline bint _binary_cell(const uint8_t** place, const uint8_t* end, uint8_t
     size = <int32_t>get_u32(at)
     at += 4
     if size < 0:
-        to[0] = {{ cell_forms.null.tag | byte }}  # {{ cell_forms.null.tag }}
+        to[0] = CELL_NULL
         to += 1
     elif end - at < size:
         return False
     else:
         to[0] = tag
         put_u32(to + 1, <uint32_t>size)
-        memcpy(to + {{ 1 + length_size }}, at, size)
+        memcpy(to + CELL_HEAD, at, size)
         at += size
-        to += {{ 1 + length_size }} + size
+        to += CELL_HEAD + size
     place[0] = at
     target[0] = to
     return True

@@ -24,12 +24,19 @@ cdef uint64_t _hash_bytes(const uint8_t* at, int32_t size) noexcept nogil:
         a += words[0]
         b += words[1]
         c += words[2]
-{% for bits in (4, 6, 8, 16, 19, 4) %}
-{% set a, b, c = [("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b")][loop.index0 % 3] %}
-        {{ a }} -= {{ c }}
-        {{ a }} ^= ({{ c }} << {{ bits }}) | ({{ c }} >> {{ 32 - bits }})
-        {{ c }} += {{ b }}
-{% endfor %}
+        # mix
+        a = (a - c) ^ _rotated(c, 4)
+        c += b
+        b = (b - a) ^ _rotated(a, 6)
+        a += c
+        c = (c - b) ^ _rotated(b, 8)
+        b += a
+        a = (a - c) ^ _rotated(c, 16)
+        c += b
+        b = (b - a) ^ _rotated(a, 19)
+        a += c
+        c = (c - b) ^ _rotated(b, 4)
+        b += a
         at += 12
         size -= 12
     words[0] = words[1] = words[2] = 0
@@ -37,13 +44,19 @@ cdef uint64_t _hash_bytes(const uint8_t* at, int32_t size) noexcept nogil:
     a += words[0]
     b += words[1]
     c += words[2] << 8  # the lowest byte holds the size
-{% for target, other, bits in (
-    ("c", "b", 14), ("a", "c", 11), ("b", "a", 25), ("c", "b", 16), ("a", "c", 4), ("b", "a", 14), ("c", "b", 24)
-) %}
-    {{ target }} ^= {{ other }}
-    {{ target }} -= ({{ other }} << {{ bits }}) | ({{ other }} >> {{ 32 - bits }})
-{% endfor %}
+    # final
+    c = (c ^ b) - _rotated(b, 14)
+    a = (a ^ c) - _rotated(c, 11)
+    b = (b ^ a) - _rotated(a, 25)
+    c = (c ^ b) - _rotated(b, 16)
+    a = (a ^ c) - _rotated(c, 4)
+    b = (b ^ a) - _rotated(a, 14)
+    c = (c ^ b) - _rotated(b, 24)
     return (<uint64_t>b << 32) | c
+
+
+cdef inline uint32_t _rotated(uint32_t word, int bits) noexcept nogil:
+    return (word << bits) | (word >> (32 - bits))
 
 
 cdef struct _Texts:

@@ -1,25 +1,15 @@
-# What a walsender puts around messages
+# XLogData and CopyData, which a walsender puts around messages
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX
 
-{% set xlog_data = envelope.messages | selectattr("name", "equalto", "XLogData") | first %}
-{% set head = namespace(size=1) %}
-{% for field in xlog_data.fields if field.size %}
-{% if field.name == "wal_start" %}
-{% set head.wal_start = head.size %}
-{% endif %}
-{% set head.size = head.size + field.size %}
-{% endfor %}
 cdef enum:
-    _XLOG_DATA_HEAD = {{ head.size }}  # the bytes before the message
-    _WAL_START = {{ head.wal_start }}
     _COPY_HEAD = 5  # bytes of a CopyData message before its contents: type and size
 
 
 cdef inline Py_ssize_t _contents_size(const uint8_t[::1] data, Py_ssize_t at) noexcept nogil:
-    """Size of the contents of the CopyData message at `at`; -1 if there is no whole CopyData message."""
+    """Return the size of the contents of the CopyData message at `at`, or -1 if the message is not whole."""
     cdef Py_ssize_t left = len(data) - at - _COPY_HEAD
     cdef Py_ssize_t size
     if left < 0 or data[at] != c'd':
@@ -32,11 +22,11 @@ def split_xlog_data(payloads):
     """Return the messages inside XLogData as one column.
 
     Args:
-        payloads: What stood in each CopyData.
+        payloads: The contents of each CopyData.
 
     Returns:
         Buffers of Arrow arrays: wal_start of each XLogData (int64), the offsets of the messages in them (int32), and
-        their bytes; and the payloads that are no XLogData, each with the number of those before it.
+        their bytes; and a list of the other payloads, each with the number of XLogData before it.
 
     Raises:
         OverflowError: The messages have more than 2 GB.
@@ -51,7 +41,7 @@ def split_xlog_data(payloads):
         for payload in payloads:
             _look(payload, &views[rows])
             if _is_xlog_data(&views[rows]):
-                size += views[rows].len - _XLOG_DATA_HEAD
+                size += views[rows].len - XLOG_DATA_HEAD
                 rows += 1
             else:
                 PyBuffer_Release(&views[rows])
@@ -84,9 +74,9 @@ def split_copy_data(const uint8_t[::1] data):
         if length < 0:
             raise ValueError(f"byte {at} is not the start of a whole CopyData message")
         at += _COPY_HEAD
-        if length >= _XLOG_DATA_HEAD and data[at] == {{ xlog_data.tag | byte }}:  # {{ xlog_data.tag }}
+        if length >= XLOG_DATA_HEAD and data[at] == XLOG_DATA:
             rows += 1
-            size += length - _XLOG_DATA_HEAD
+            size += length - XLOG_DATA_HEAD
         else:
             others.append((rows, bytes(data[at : at + length])))
         at += length
@@ -105,10 +95,10 @@ def split_copy_data(const uint8_t[::1] data):
         while row < rows:
             length = _contents_size(data, at)
             at += _COPY_HEAD
-            if length >= _XLOG_DATA_HEAD and data[at] == {{ xlog_data.tag | byte }}:
-                lsn[row] = get_u64(&data[at + _WAL_START])
-                memcpy(target + offset[row], &data[at] + _XLOG_DATA_HEAD, length - _XLOG_DATA_HEAD)
-                offset[row + 1] = <int32_t>(offset[row] + length - _XLOG_DATA_HEAD)
+            if length >= XLOG_DATA_HEAD and data[at] == XLOG_DATA:
+                lsn[row] = get_u64(&data[at + XLOG_DATA_WAL_START])
+                memcpy(target + offset[row], &data[at] + XLOG_DATA_HEAD, length - XLOG_DATA_HEAD)
+                offset[row + 1] = <int32_t>(offset[row] + length - XLOG_DATA_HEAD)
                 row += 1
             at += length
     return lsns, offsets, contents, others
@@ -117,15 +107,15 @@ def split_copy_data(const uint8_t[::1] data):
 cdef int _look(object payload, Py_buffer* view) except -1:
     try:
         return PyObject_GetBuffer(payload, view, PyBUF_SIMPLE)
-    except (BufferError, TypeError):  # its bytes are not side by side, or it has none
+    except (BufferError, TypeError):  # the bytes are not contiguous, or there are none
         return PyObject_GetBuffer(bytes(memoryview(payload)), view, PyBUF_SIMPLE)
 
 
 cdef inline bint _is_xlog_data(const Py_buffer* view) noexcept:
-    return view.len >= _XLOG_DATA_HEAD and (<const uint8_t*>view.buf)[0] == {{ xlog_data.tag | byte }}  # {{ xlog_data.tag }}
+    return view.len >= XLOG_DATA_HEAD and (<const uint8_t*>view.buf)[0] == XLOG_DATA
 
 
-# In bytes, and not in buffers that are kept for reuse: a recorder holds many of them, of any size.
+# Not in instances of Buffer, whose blocks are reused: a recorder holds many results, of any size.
 cdef tuple _copied(const Py_buffer* views, Py_ssize_t rows, Py_ssize_t size):
     lsns = PyBytes_FromStringAndSize(NULL, 8 * rows)
     offsets = PyBytes_FromStringAndSize(NULL, 4 * (rows + 1))
@@ -138,8 +128,8 @@ cdef tuple _copied(const Py_buffer* views, Py_ssize_t rows, Py_ssize_t size):
     offset[0] = 0
     for i in range(rows):
         at = <const uint8_t*>views[i].buf
-        length = views[i].len - _XLOG_DATA_HEAD
-        lsn[i] = get_u64(at + _WAL_START)
-        memcpy(target + offset[i], at + _XLOG_DATA_HEAD, length)
+        length = views[i].len - XLOG_DATA_HEAD
+        lsn[i] = get_u64(at + XLOG_DATA_WAL_START)
+        memcpy(target + offset[i], at + XLOG_DATA_HEAD, length)
         offset[i + 1] = <int32_t>(offset[i] + length)
     return lsns, offsets, data
