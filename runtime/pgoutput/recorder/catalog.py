@@ -6,7 +6,7 @@ differences with `compare_catalogs`.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,13 @@ Membership: TypeAlias = tuple[str, str | None, str | None]
 The identity contains the OIDs of the catalog rows that name the table, and is only digits if the publication
 names the table itself. The identity changes when the table is removed from the publication and added again,
 or moved to another schema and back.
+"""
+
+NO_MEMBERSHIP: Final = None, None, None
+"""Membership of a table that its publication does not name, as in FOR ALL TABLES.
+
+A table that was published while the catalogs were read has this membership too: the queries' snapshot lacks
+the table's row in pg_publication_rel, but pg_get_publication_tables reads the newer caches of the server.
 """
 
 
@@ -48,15 +55,16 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     """OID of the column's type."""
     type_modifier: int
     """Type modifier of the column (atttypmod), or -1 for none."""
-    digest: str
-    """Digest of all values of the row, and of the OID of the default. If the row version differs and the
-    digest does not, the row was changed and changed back."""
     origin: Literal["", "missing", "default", "generated"] = ""
     """What may have given values to the rows that existed when the column was added.
 
     `missing`: the constant that the server returns for these rows (attmissingval). `default`: a default
     or identity, which rewrites the table if it is volatile. `generated`: an expression. Empty: nothing.
     """
+
+
+Description: TypeAlias = tuple[tuple[str, int, int], ...]
+"""The columns of a Relation message: name, OID of the type and type modifier of each."""
 
 
 def sent_namespace(namespace: str) -> str:
@@ -76,6 +84,8 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     toast: int
     """OID of the TOAST table, or 0. Changes if ALTER TABLE rewrites the table, but not with VACUUM FULL or
     TRUNCATE."""
+    row_version: str
+    """xmin of the table's row in pg_class: the last transaction that has altered or truncated the table."""
     is_truncated: bool
     """Whether the last statement that has replaced the file is proven to be TRUNCATE."""
     links: tuple[str, ...]
@@ -100,6 +110,10 @@ class CatalogTable(msgspec.Struct, frozen=True):
     """Schema of the table."""
     name: str
     """Name of the table, without its schema."""
+    row_version: str
+    """xmin of the table's row in pg_class; changes if the table is attached or detached as a partition."""
+    greatest_number: int
+    """Greatest number (attnum) of the columns that the table has ever had."""
     columns: dict[str, Column]
     """Columns of the table, by column name."""
     memberships: dict[str, Membership]
@@ -149,3 +163,22 @@ class Catalog(msgspec.Struct, frozen=True):
     Empty if there are no such triggers, or if one is not always enabled. Also empty in a catalog that was
     read while the recorder did not receive logical messages.
     """
+
+    def sent_columns(self, table: CatalogTable) -> dict[int, tuple[str, int, int]]:
+        """Return name, OID of the type and type modifier of each published column of a table, by number."""
+        columns = sorted(table.columns.items(), key=lambda item: item[1].number)
+        return {
+            column.number: (name, column.type_oid, column.type_modifier)
+            for name, column in columns
+            if self.publishes(table, column)
+        }
+
+    def publishes(self, table: CatalogTable, column: Column) -> bool:
+        """Return whether a publication publishes a column of a table."""
+        for one in self.publications:
+            if one.name in table.publications:
+                listed = table.memberships.get(one.name, NO_MEMBERSHIP)[1]
+                is_generated = column.origin == "generated" and one.settings.get("pubgencols") != "s"
+                if str(column.number) in listed.split() if listed else not is_generated:
+                    return True
+        return False

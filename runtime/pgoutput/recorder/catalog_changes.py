@@ -15,27 +15,32 @@ from psycopg import sql
 
 from pgoutput.errors import ChangesLost
 from pgoutput.recorder.catalog import (
+    NO_MEMBERSHIP,
     Catalog,
     CatalogTable,
-    Column,
+    Description,
     Membership,
     Publication,
     sent_namespace,
 )
-from pgoutput.recorder.catalog_queries import has_row_from_before, is_empty, wal_end
+from pgoutput.recorder.catalog_queries import has_row_from_before, is_empty, wal_insert_end
 from pgoutput.recorder.column_changes import (
+    SET_BACK,
     WITHOUT_ROWS,
     altered_columns,
     altered_types,
     explain_rewrite,
     has_new_column,
+    may_be_set_back,
 )
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.pending_tables import PendingTable, harmless_descriptions
 from pgoutput.recorder.storage_changes import (
     REWRITTEN,
     SET_LOGGED,
     TRUNCATED,
     altered_storages,
+    truncating_transaction,
     unidentified_storages,
     unlogged_storages,
 )
@@ -72,6 +77,8 @@ class CatalogChanges(msgspec.Struct, frozen=True):
     """Tables that became incomplete between the two readings of the catalogs."""
     gone: tuple[GoneTable, ...] = ()
     """Tables that were dropped between the two readings of the catalogs."""
+    pending: tuple[PendingTable, ...] = ()
+    """Tables that may have become incomplete between the two readings of the catalogs."""
 
 
 def check_publication_oids(before: Catalog, after: Catalog) -> None:
@@ -125,7 +132,8 @@ def compare_catalogs(
         if text != lasting.get(oid):
             incomplete.setdefault(oid, (after.tables[oid], ""))
     # What was just found may have happened later than `after.lsn`, and be missing in a copy as of that LSN.
-    lsn = wal_end(connection) if incomplete else after.lsn
+    pending = {oid: one for oid, one in comparison.pending.items() if oid not in incomplete}
+    lsn = wal_insert_end(connection) if incomplete or pending else after.lsn
     return CatalogChanges(
         tuple(
             PublicationChange(
@@ -148,6 +156,15 @@ def compare_catalogs(
             for oid, table in gone.items()
         )
         + _attached_tables(before, after, time),
+        tuple(
+            PendingTable(
+                table=incomplete_table(after.tables[oid], after, reason, lsn=lsn, altered=True),
+                descriptions=descriptions,
+                truncated_by=xid,
+            )
+            for oid, found in pending.items()
+            for reason, descriptions, xid in found
+        ),
     )
 
 
@@ -261,6 +278,8 @@ class _Comparison:
 
     Attributes:
         texts: For each altered publication, by name, a list of texts that describe what was altered.
+        pending: For each table that may be incomplete, by OID, values for `PendingTable`s: the reason, the
+            harmless descriptions, and the xid of the transaction that has truncated the table or None.
     """
 
     def __init__(self, before: Catalog, after: Catalog, connection: Connection) -> None:
@@ -270,6 +289,7 @@ class _Comparison:
         self._altered_types = altered_types(before, after)
         self._since = f"after {format_lsn(before.lsn)}"
         self.texts: dict[str, list[str]] = {}
+        self.pending: dict[int, list[tuple[str, tuple[Description, ...], int | None]]] = {}
         self._compare_memberships()
 
     def altered_tables(self) -> Iterator[tuple[int, tuple[CatalogTable, str]]]:
@@ -379,7 +399,7 @@ class _Comparison:
         publications = {one.name: one for one in (*self._after.publications, *self._before.publications)}
 
         def is_covered(name: str) -> bool:
-            columns = (old if name in had else new).memberships.get(name, _NO_MEMBERSHIP)[1]
+            columns = (old if name in had else new).memberships.get(name, NO_MEMBERSHIP)[1]
             return any(
                 row_filter is None
                 and column_list in (None, columns)
@@ -389,7 +409,7 @@ class _Comparison:
                     for operation in _PUBLISHED_OPERATIONS
                 )
                 for other in had & has
-                for _, column_list, row_filter in [new.memberships.get(other, _NO_MEMBERSHIP)]
+                for _, column_list, row_filter in [new.memberships.get(other, NO_MEMBERSHIP)]
             )
 
         texts = [
@@ -408,15 +428,30 @@ class _Comparison:
             partial(has_row_from_before, self._connection, xid=self._before.xid),
             sends_truncate=_sends_truncate(self._after, new),
         )
+        are_described = bool(self._after.ddl_events) and self._before.ddl_events == self._after.ddl_events
+        pending: list[tuple[str, tuple[Description, ...], int | None]] = []
+        xid = truncating_transaction(new, storages) if _sends_truncate(self._after, new) else None
+        if xid is not None:
+            pending.append((self._text(storages), (), xid))
+            storages = {}
+        if not are_described and may_be_set_back(old, new):
+            harmless = harmless_descriptions(
+                self._before.sent_columns(old),
+                self._after.sent_columns(new),
+                new.greatest_number - old.greatest_number,
+            )
+            pending.append((self._text({f"columns {SET_BACK}": []}), harmless, None))
+        if pending:
+            self.pending[new.oid] = pending
         columns = altered_columns(
             old,
             new,
             self._altered_types,
-            lambda column: self._publishes(new, column),
+            lambda column: self._after.publishes(new, column),
             was_rewritten=not storages.keys().isdisjoint((SET_LOGGED, REWRITTEN, TRUNCATED)),
-            are_described=bool(self._after.ddl_events) and self._before.ddl_events == self._after.ddl_events,
+            are_described=are_described,
         )
-        if columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
+        if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             columns = {}
         # The server refuses SET UNLOGGED for a table that a publication names, but not for its partitions.
         is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
@@ -429,32 +464,17 @@ class _Comparison:
                 storages.pop(reason, None)
         if not (storages or columns):
             return None
-        named = {reason: list(map(_quoted, names)) for reason, names in columns.items()} | storages
+        return self._text({reason: list(map(_quoted, names)) for reason, names in columns.items()} | storages)
+
+    def _text(self, named: dict[str, list[str]]) -> str:
+        """Return a text that names columns and partitions, by reason."""
         texts = [f"{', '.join(names)} {reason}".lstrip() for reason, names in named.items()]
         return f"{'; '.join(texts)} {self._since}: values of existing rows were not sent"
-
-    def _publishes(self, table: CatalogTable, column: Column) -> bool:
-        """Return whether a publication publishes a column of a table."""
-        for one in self._after.publications:
-            if one.name in table.publications:
-                listed = table.memberships.get(one.name, _NO_MEMBERSHIP)[1]
-                is_generated = column.origin == "generated" and one.settings.get("pubgencols") != "s"
-                if str(column.number) in listed.split() if listed else not is_generated:
-                    return True
-        return False
-
-
-_NO_MEMBERSHIP: Final = None, None, None
-"""Membership of a table that its publication does not name, as in FOR ALL TABLES.
-
-A table that was published while the catalogs were read has this membership too: the queries' snapshot lacks
-the table's row in pg_publication_rel, but pg_get_publication_tables reads the newer caches of the server.
-"""
 
 
 def _membership_changes(old: Membership | None, new: Membership | None) -> list[str]:
     texts = ("removed from the publication and added again", "column list changed", "row filter changed")
-    pairs = zip(texts, old or _NO_MEMBERSHIP, new or _NO_MEMBERSHIP, strict=True)
+    pairs = zip(texts, old or NO_MEMBERSHIP, new or NO_MEMBERSHIP, strict=True)
     return [text for text, was, now in pairs if was != now]
 
 

@@ -21,16 +21,22 @@ _LIMITS: Final = "SELECT max(oid::int8), txid_snapshot_xmin(txid_current_snapsho
 _LSN: Final = """\
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END"""
 
+_INSERT_LSN: Final = _LSN.replace("pg_current_wal_lsn", "pg_current_wal_insert_lsn")
+
+_PAGE: Final = 8192
+"""Size of a page of WAL (XLOG_BLCKSZ), in bytes."""
+_PAGE_HEADERS: Final = 24, 40
+"""Sizes of the headers of WAL pages, in bytes."""
+
 _PUBLICATIONS: Final = """\
 SELECT pubname, oid, xmin::text, to_jsonb(p) - 'oid' - 'pubname' - 'pubowner', pubowner
 FROM pg_publication p WHERE pubname = ANY (ARRAY[{names}]::name[])"""
 
 _TABLES: Final = """\
-SELECT c.oid, n.nspname, c.relname,
-    (SELECT json_object_agg(attname, json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod,
-            md5(concat(a, d.oid)), {origin}))
+SELECT c.oid, n.nspname, c.relname, c.xmin, c.relnatts,
+    (SELECT json_object_agg(attname,
+            json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod, {origin}))
         FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid
-            LEFT JOIN pg_attrdef d ON adrelid = attrelid AND adnum = attnum
         WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid IN (SELECT relid FROM ({published}) p)"""
@@ -47,7 +53,8 @@ WITH RECURSIVE found AS (
     FROM found JOIN pg_class c ON c.oid = part JOIN pg_inherits i ON inhparent = part WHERE relkind = 'p'
 )
 SELECT root, part, nspname || '.' || c.relname,
-    CASE c.relkind WHEN 'r' THEN c.relpersistence ELSE c.relkind END, c.relfilenode, c.reltoastrelid, EXISTS (
+    CASE c.relkind WHEN 'r' THEN c.relpersistence ELSE c.relkind END, c.relfilenode, c.reltoastrelid,
+    c.xmin, EXISTS (
         SELECT 1 FROM pg_class i WHERE i.relfilenode = c.relfilenode::int8 + 1
             AND i.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = part UNION SELECT c.reltoastrelid)
     ), links, c.relreplident IN ('f', r.relreplident)
@@ -195,6 +202,16 @@ def wal_end(connection: Connection) -> int:
     return parse_lsn(str(connection.query(_LSN)[0][0]))
 
 
+def wal_insert_end(connection: Connection) -> int:
+    """Return an LSN behind the end of each transaction whose effects the connection has seen.
+
+    With synchronous_commit = off, transactions are visible before they are written (`wal_end`). If the last
+    record fills a page, the server returns the position behind the header of the next page.
+    """
+    lsn = parse_lsn(str(connection.query(_INSERT_LSN)[0][0]))
+    return lsn - lsn % _PAGE if lsn % _PAGE in _PAGE_HEADERS else lsn
+
+
 def _has_memberships(catalog: Catalog) -> bool:
     """Return whether each publication that publishes a table also names that table.
 
@@ -238,12 +255,14 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             int(str(oid)),
             shown_text(str(namespace)),
             shown_text(str(name)),
+            str(version),
+            int(str(greatest_number)),
             _parse_columns(columns),
             memberships.get(int(str(oid)), {}),
             tuple(publishing.get(int(str(oid)), ())),
             storages.get(int(str(oid)), {}),
         )
-        for oid, namespace, name, columns in connection.query(tables_query)
+        for oid, namespace, name, version, greatest_number, columns in connection.query(tables_query)
     }
     greatest_oid, xid = connection.query(_LIMITS)[0]
     ddl_events = (
@@ -301,12 +320,14 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
     """Return the tables that store the rows of each published table, by OID of the published table."""
     storages: dict[int, dict[int, Storage]] = {}
     query = sql.SQL(_STORAGES).format(published=published)
-    for root, part, name, kind, file, toast, is_truncated, links, identifies in connection.query(query):
+    for row in connection.query(query):
+        root, part, name, kind, file, toast, version, is_truncated, links, identifies = row
         storages.setdefault(int(str(root)), {})[int(str(part))] = Storage(
             shown_text(str(name)),
             str(kind),
             int(str(file)),
             int(str(toast)),
+            str(version),
             is_truncated == "t",
             tuple(str(links).split()),
             identifies == "t",

@@ -16,8 +16,9 @@ from pgoutput.recorder.catalog import Catalog, CatalogTable, Column
 ADDED: Final = "added with a default"
 RENAMED: Final = "renamed"
 SET_BACK: Final = "altered and set back (perhaps renamed)"
+ATTACHED: Final = "altered and set back (perhaps with the table attached as a partition for a time)"
 
-WITHOUT_ROWS: Final = frozenset({ADDED, RENAMED, SET_BACK})
+WITHOUT_ROWS: Final = frozenset({ADDED, RENAMED})
 """Reasons that do not concern a table without rows."""
 
 
@@ -49,6 +50,7 @@ def altered_columns(
     last = old.columns if old.undescribed is None else old.undescribed
     last_names = {column.number: name for name, column in last.items()}
     follows_renames = _is_rename_visible(last, new.columns)
+    may_be_attached = _may_have_been_attached(old, new)
 
     def reason(name: str, now: Column) -> str:
         if now.number not in names:
@@ -68,13 +70,41 @@ def altered_columns(
             return "retyped (USING may have changed its values)"
         if was_rewritten:  # SET NOT NULL and other statements update the row too, but rewrite no table
             return "rewritten (ALTER COLUMN … USING)"
-        return "" if are_described or was.digest != now.digest else SET_BACK
+        return ATTACHED if may_be_attached else ""
 
     reasons: dict[str, list[str]] = {}
     for name, now in sorted(new.columns.items()):
         if text := reason(name, now):
             reasons.setdefault(text, []).append(name)
     return reasons
+
+
+def _may_have_been_attached(old: CatalogTable, new: CatalogTable) -> bool:
+    """Return whether the table may have been a partition for a time, whose changes were sent as its root's.
+
+    ATTACH and DETACH PARTITION update the rows of all columns, and the table's row in pg_class.
+    """
+    kept = _kept_columns(old, new)
+    return old.row_version != new.row_version and all(was.row_version != now.row_version for was, now in kept)
+
+
+def may_be_set_back(old: CatalogTable, new: CatalogTable) -> bool:
+    """Return whether a column may have had another name or type between two readings of the catalogs.
+
+    That is so if the column's row was updated. It is also so for a column that was added after another column
+    was added and dropped, which may have had the same name.
+    """
+    numbers = {one.number for one in new.columns.values()}
+    added = set(range(old.greatest_number + 1, new.greatest_number + 1))
+    return any(was.row_version != now.row_version for was, now in _kept_columns(old, new)) or bool(
+        added & numbers and added - numbers
+    )
+
+
+def _kept_columns(old: CatalogTable, new: CatalogTable) -> list[tuple[Column, Column]]:
+    """Return the columns that a table has in both readings, in both."""
+    earlier = {one.number: one for one in old.columns.values()}
+    return [(earlier[one.number], one) for one in new.columns.values() if one.number in earlier]
 
 
 def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> bool:

@@ -16,6 +16,7 @@ from pgoutput._text import qualified_name
 from pgoutput.errors import RecordingError, RecordingInUse
 from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import CatalogChanges
+from pgoutput.recorder.pending_tables import PendingTable
 from pgoutput.recorder.timelines import Timeline
 from pgoutput.recording import (
     COPIES,
@@ -84,6 +85,8 @@ class State(msgspec.Struct, kw_only=True):
     """
     incomplete: tuple[IncompleteTable, ...] = ()
     """Incomplete tables of the recording."""
+    pending: tuple[PendingTable, ...] = ()
+    """Tables that may be incomplete: the stream that is not stored yet decides."""
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that are not yet in the metadata of a segment."""
     gone: tuple[GoneTable, ...] = ()
@@ -249,7 +252,7 @@ class Folder:
             RecordingError: The folder was moved or removed.
             OSError: A file cannot be written.
         """
-        if changes.publications or changes.incomplete or changes.gone:
+        if changes.publications or changes.incomplete or changes.gone or changes.pending:
             dropped = {one.oid for one in changes.gone if one.is_dropped}
             self.update(
                 incomplete=lambda state: tuple(
@@ -257,6 +260,7 @@ class Folder:
                 ),
                 publication_changes=lambda state: (*state.publication_changes, *changes.publications),
                 gone=lambda state: (*state.gone, *changes.gone),
+                pending=lambda state: (*state.pending, *changes.pending),
             )
         self.save_catalog(catalog)
 

@@ -157,6 +157,11 @@ class Session:
             self._acknowledge()
             self._end_stream()
 
+    @property
+    def truncates(self) -> dict[int, int]:
+        """The last transaction of the session that has emptied a table, as xid, by OID of the table."""
+        return self._writer.state.truncates
+
     def announce(self) -> None:
         """Write the current incomplete tables and publication changes to the metadata of a segment.
 

@@ -26,6 +26,7 @@ from pgoutput.recorder.events import RowsComplete, TableComplete, TableNotCopied
 from pgoutput.recorder.folder import Folder
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.packing import Packer, PackerThread
+from pgoutput.recorder.pending_tables import PendingTable, contradicted, description_of
 from pgoutput.recorder.reports import Reporter
 from pgoutput.recorder.server_errors import UndefinedObject
 from pgoutput.recorder.session import Session
@@ -99,6 +100,8 @@ class SessionLoop:
         )
         self._altered: dict[int, int] = {}
         """LSN of the last reading of the catalogs that has found a table's columns altered, by OID."""
+        self._truncates: dict[int, int] = {}
+        """`Session.truncates` when a segment ended last."""
         self._storing: CopiedTables | None = None
         """Tables whose copied rows are being stored."""
 
@@ -121,7 +124,7 @@ class SessionLoop:
         assert self._folder.state is not None
         self._reporter.report_known(self._folder.state, self._start.catalog)
         with self._watch, self._snapshots, self._packing as self._packer:
-            session = self._begin()
+            session = self._session = self._begin()
             on_stream()
             if self._has_unannounced_changes():
                 session.announce()
@@ -134,7 +137,7 @@ class SessionLoop:
                 self._report_progress(session)
                 self._request_snapshots(requests)
                 self._store_snapshots(session)
-                return self._snapshots.is_copying
+                return self._settle_truncates(session) or self._snapshots.is_copying
 
             try:
                 session.run(until, stop, tick)
@@ -178,13 +181,16 @@ class SessionLoop:
 
     def _save_stored(self, path: Path, metadata: Metadata) -> None:
         """Save that a segment is stored in the state of the recording, report it, and pack small segments."""
-        announced, gone = metadata.publication_changes, metadata.gone
+        announced, gone, end_lsn = metadata.publication_changes, metadata.gone, metadata.end_lsn
         self._folder.update(
             last_segment=metadata.number,
             publication_changes=lambda state: tuple(
                 one for one in state.publication_changes if one not in announced
             ),
             gone=lambda state: tuple(one for one in state.gone if one not in gone),
+            pending=lambda state: tuple(
+                one for one in state.pending if one.truncated_by is not None or one.table.lsn > end_lsn
+            ),
         )
         self._reporter.report_stored(self._folder.location / path.name, metadata)
         self._packer.add(metadata.number)
@@ -192,9 +198,9 @@ class SessionLoop:
     def _remarks(self, versions: Sequence[SchemaVersion], described: Sequence[bytes]) -> Remarks:
         """Return incomplete and dropped tables, and changes of publications, for a segment's metadata.
 
-        If the catalogs as last read lack a relation of the segment, or one of its columns, or the segment
-        describes a statement of DDL, the catalogs are read again first: the metadata must name each
-        incomplete table that the segment has changes of.
+        If the segment describes a relation otherwise than the catalogs as last read, describes a statement of
+        DDL, or truncates a table with partitions, the catalogs are read again first: the metadata must name
+        each incomplete table that the segment has changes of.
 
         Args:
             versions: The schema versions that begin in the segment.
@@ -203,10 +209,14 @@ class SessionLoop:
         assert self._folder.catalog is not None
         relations: list[Any] = [from_json(one.relation) for one in versions]
         new = {one.oid for one in relations if not _is_described(self._folder.catalog, one)}
-        existing = self._watch.read_now(_CATALOG_SECONDS, new) if new or described else ()
+        truncates, self._truncates = self._truncates, dict(self._session.truncates)
+        truncated = self._truncates.items() - truncates.items()
+        is_due = new or described or any(_is_root(self._folder.catalog, oid) for oid, _ in truncated)
+        existing = self._watch.read_now(_CATALOG_SECONDS, new) if is_due else ()
         statements = [parse_statement(one) for one in described]
         self._save_catalog_updates(statements)
         self._note_left(statements)
+        self._note_incomplete(contradicted(self._pending(), versions))
         self._note_described(relations)
         self._note_gone(relations, existing)
         state = self._folder.state
@@ -323,6 +333,30 @@ class SessionLoop:
         if removed:
             self._report_changes(catalog, CatalogChanges((), removed))
 
+    def _pending(self) -> tuple[PendingTable, ...]:
+        assert self._folder.state is not None
+        return self._folder.state.pending
+
+    def _settle_truncates(self, session: Session) -> bool:
+        """Decide which truncated tables are incomplete; return whether one is still undecided."""
+        pending = [one for one in self._pending() if one.truncated_by is not None]
+        sent = [one for one in pending if session.truncates.get(one.table.oid) == one.truncated_by]
+        unsent = [one for one in pending if one not in sent and session.has_received(one.table.lsn)]
+        if sent:
+            self._folder.update(pending=lambda state: tuple(one for one in state.pending if one not in sent))
+        if unsent:
+            self._note_incomplete(unsent)
+            session.announce()
+        return len(sent) + len(unsent) < len(pending)
+
+    def _note_incomplete(self, found: Collection[PendingTable]) -> None:
+        """Note that tables are incomplete, as the stream has decided."""
+        if not found:
+            return
+        assert self._folder.catalog is not None
+        self._folder.update(pending=lambda state: tuple(one for one in state.pending if one not in found))
+        self._report_changes(self._folder.catalog, CatalogChanges((), tuple(one.table for one in found)))
+
     def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
         """Note relations of the stream that no reading of the catalogs has shown, and roots that had them.
 
@@ -406,11 +440,12 @@ def _is_described(catalog: Catalog, relation: Relation) -> bool:
     table = catalog.tables.get(relation.oid)
     if table is None:
         return any(relation.oid in one.storages for one in catalog.tables.values())
-    return all(
-        (column := table.columns.get(sent.name)) is not None
-        and (column.type_oid, column.type_modifier) == (sent.type_oid, sent.type_modifier)
-        for sent in relation.columns
-    )
+    return description_of(relation) == tuple(catalog.sent_columns(table).values())
+
+
+def _is_root(catalog: Catalog, oid: int) -> bool:
+    """Return whether a table is published with the rows of its partitions."""
+    return oid in catalog.tables and oid not in catalog.tables[oid].storages
 
 
 def _without(

@@ -315,7 +315,9 @@ class SessionStarter:
             changes = compare_catalogs(before, catalog, now, self._catalog_connection, copied)
             folder.save_catalog(catalog)
             incomplete = (*tables_without_all_changes(before), *changes.incomplete)
-            folder.update(incomplete=tuple({one.oid: one for one in incomplete}.values()))
+            folder.update(
+                incomplete=tuple({one.oid: one for one in incomplete}.values()), pending=changes.pending
+            )
         except (ConnectionLost, Interrupted):  # the next session copies the rest
             raise
         except BaseException:  # an unused slot would retain WAL

@@ -71,6 +71,21 @@ def altered_storages(
     return reasons
 
 
+def truncating_transaction(new: CatalogTable, reasons: dict[str, list[str]]) -> int | None:
+    """Return the xid of the transaction that has truncated all partitions of a table; None if not proven.
+
+    Only a Truncate in the stream proves that the statement has named the table itself.
+
+    Args:
+        new: The table as read later.
+        reasons: Result of `altered_storages`.
+    """
+    partitions = [one for oid, one in new.storages.items() if oid != new.oid]
+    xids = {one.row_version for one in partitions}
+    is_proven = [*reasons] == [TRUNCATED] and len(reasons[TRUNCATED]) == len(partitions) and len(xids) == 1
+    return int(xids.pop()) if is_proven and all(one.is_truncated for one in partitions) else None
+
+
 def unidentified_storages(table: CatalogTable) -> list[str]:
     """Return the names of the partitions whose old values do not identify rows of the published table."""
     return sorted(one.name for one in table.storages.values() if not one.identifies_rows)

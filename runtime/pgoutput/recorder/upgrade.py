@@ -284,7 +284,7 @@ def _rebased_table(
     before: CatalogTable, after: CatalogTable, is_restored: Callable[[str], bool], added: set[int]
 ) -> CatalogTable:
     columns = {
-        name: msgspec.structs.replace(column, row_version=new.row_version, digest=new.digest)
+        name: msgspec.structs.replace(column, row_version=new.row_version)
         if (new := after.columns.get(name)) is not None and is_restored(new.row_version)
         else column
         for name, column in before.columns.items()

@@ -1,7 +1,8 @@
 """Update a `StreamState` with batches of messages, without a Python object per message.
 
 Consecutive transactions that are wholly in the batch, each a Begin, changes and a Commit, are processed
-together. Messages of all other transactions are processed one by one. Changes are never decoded.
+together. Messages of all other transactions are processed one by one. Inserts, updates and deletes are never
+decoded.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from pgoutput.recording.stream_state import StreamState
 
 _Array: TypeAlias = npt.NDArray[Any]
 
-_IS_CHANGE: Final = np.isin(np.arange(256), list(tags(*CHANGES)))
-"""Whether a message is a change, for each value of the message's first byte."""
+_IS_COUNTED: Final = np.isin(np.arange(256), list(tags(*CHANGES) - tags("truncate")))
+"""Whether a message is an insert, update or delete, for each value of the message's first byte."""
 
 _MIN_MESSAGES: Final = 16
 """Minimum number of Begin, Commit and other non-change messages for which `_find_runs` saves time."""
@@ -68,7 +69,7 @@ class BatchTracker:
         lengths = np.diff(self._starts)
         tags = np.zeros(len(self._batch), np.uint8)
         tags[lengths > 0] = self._content[self._starts[:-1][lengths > 0]]
-        others = np.flatnonzero(~_IS_CHANGE[tags])
+        others = np.flatnonzero(~_IS_COUNTED[tags])
         done = 0
         if self._begin and self._commit and len(others) >= _MIN_MESSAGES:
             for first, end in _find_runs(self._begin, self._commit, tags[others], lengths[others]):
@@ -107,7 +108,7 @@ class BatchTracker:
         """Update the stream's state one message at a time; leave out changes that are stored already.
 
         Args:
-            rows: Row numbers of the messages, none of which is a change.
+            rows: Row numbers of the messages, none of which is an insert, update or delete.
         """
         for row in rows.tolist():
             if self._state.skipping:

@@ -71,6 +71,8 @@ class StreamState:
         statements: Contents of the logical messages in the current segment that describe statements of DDL.
         ends: Transaction ends in the current segment that its metadata must list.
         prepared: Transactions that are prepared now, by gid.
+        truncates: The last transaction of the session that has emptied a table, as xid, by OID of the table.
+            No other change follows the Truncate in the transaction, which was neither streamed nor prepared.
 
     Args:
         source: Source of the stream.
@@ -95,6 +97,9 @@ class StreamState:
         self._stored_lsn = self._last_lsn = end_lsn
         self.prepared: dict[str, PreparedTransaction] = {one.gid: one for one in prepared}
         self.skipping: bool = False
+        self.truncates: dict[int, int] = {}
+        self._truncated: tuple[OpenTransaction | None, int, tuple[int, ...]] = (None, 0, ())
+        """A transaction, its tables whose Truncates came last, and the number of changes up to them."""
         self._resent = resent or ResentCommitCheck()
         self._version = source.proto_version
         self._parallel = source.streaming == "parallel"
@@ -125,6 +130,7 @@ class StreamState:
             "origin": self._origin,
             "relation": self._relation,
             "payload": self._payload,
+            "truncate": self._truncate,
         }
         for message in map(self._decoder.decode, described):
             if isinstance(message, messages.Relation):
@@ -169,7 +175,7 @@ class StreamState:
         return tuple(self._parts.values())
 
     def feed(self, data: bytes, position: int, lsn: int) -> bytes | None:
-        """Update the state with a message that is not a change; return the message to store, if any.
+        """Update the state with a Truncate, or a message that is not a change; return the message to store.
 
         Args:
             data: The message.
@@ -197,7 +203,8 @@ class StreamState:
         stored = message if effect is None else effect(event)
         if stored is None:
             return None
-        self._stored_others += 1
+        if role != "truncate":
+            self._stored_others += 1
         return data if stored is message else encode_for(stored, self._version)
 
     def takes_whole(self, first_lsn: int) -> bool:
@@ -266,6 +273,9 @@ class StreamState:
         transaction = self._leave(event)
         if self._was_skipped():
             return None
+        truncated, count, oids = self._truncated
+        if truncated is transaction and count == self._counted:
+            self.truncates |= dict.fromkeys(oids, transaction.xid)
         end = read_end(event.message)
         if len(transaction.segments) == 1:
             del self._parts[transaction.begin]  # wholly inside the segment
@@ -421,6 +431,20 @@ class StreamState:
                 self._position, self._last_lsn, to_json(relation), tuple(map(to_json, types))
             )
             self.relations.append(version)
+        return event.message
+
+    def _truncate(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
+        if self.skipping:
+            return None
+        message: Any = event.message
+        transaction, count, oids = self._truncated
+        changes = self._position - self._stored_others
+        follows = transaction is event.transaction and count == changes
+        self._truncated = (
+            event.transaction,
+            changes + 1,
+            (*(oids if follows else ()), *message.relation_oids),
+        )
         return event.message
 
     def _payload(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
