@@ -64,6 +64,13 @@ HARMFUL = {
     "detach": Case(TREE, ("ALTER TABLE {t} DETACH PARTITION {t}_1",)),
     "detach concurrently": Case(TREE, ("ALTER TABLE {t} DETACH PARTITION {t}_1 CONCURRENTLY",)),
     "truncate": Case(TREE, ("TRUNCATE {t}_3",)),
+    "truncate of all partitions": Case(TREE, ("TRUNCATE {t}_1, {t}_3, {t}_4",)),
+    "truncate of a root and a partition": Case(
+        TREE, ("TRUNCATE {t}", "INSERT INTO {t} VALUES (3)", "TRUNCATE {t}_1")
+    ),
+    "truncate of a root and a partition in one transaction": Case(
+        TREE, ("BEGIN; TRUNCATE {t}; INSERT INTO {t} VALUES (3), (11); TRUNCATE {t}_1; COMMIT",)
+    ),
     "truncate and fill": Case(TREE, ("TRUNCATE {t}_1", "INSERT INTO {t} VALUES (3, 'new')")),
     "attach": Case((*TREE, FREE, FILL), (ATTACH,)),
     "attach a new table": Case(TREE, (FREE, FILL, ATTACH)),
@@ -161,6 +168,51 @@ HARMFUL = {
             "ALTER TABLE {t} RENAME a TO c; ALTER TABLE {t} RENAME b TO a; ALTER TABLE {t} RENAME c TO b",
         ),
     ),
+    "renamed and back, and altered": Case(
+        PLAIN,
+        (
+            "ALTER TABLE {t} RENAME b TO c",
+            "INSERT INTO {t} VALUES (3)",
+            "ALTER TABLE {t} RENAME c TO b",
+            "ALTER TABLE {t} ALTER a SET STATISTICS 7",
+            "ALTER TABLE {t} ALTER b SET DEFAULT 'x'",
+        ),
+    ),
+    "swapped, with a column added": Case(
+        PLAIN,
+        (
+            "ALTER TABLE {t} RENAME a TO c; ALTER TABLE {t} RENAME b TO a; ALTER TABLE {t} RENAME c TO b",
+            "INSERT INTO {t} VALUES (3)",
+            "ALTER TABLE {t} RENAME a TO c; ALTER TABLE {t} RENAME b TO a; ALTER TABLE {t} RENAME c TO b",
+            "ALTER TABLE {t} ADD c int",
+        ),
+    ),
+    "added, dropped and added again": Case(
+        PLAIN,
+        (
+            "ALTER TABLE {t} ADD c text",
+            "INSERT INTO {t} VALUES (3, 'x', 'x', 'lost')",
+            "ALTER TABLE {t} DROP c",
+            "ALTER TABLE {t} ADD c text",
+        ),
+    ),
+    "names pushed along": Case(
+        PLAIN,
+        (
+            "ALTER TABLE {t} DROP a; ALTER TABLE {t} RENAME b TO a; ALTER TABLE {t} ADD b text",
+            "INSERT INTO {t} VALUES (3, 'lost', 'lost')",
+            "ALTER TABLE {t} DROP b; ALTER TABLE {t} RENAME a TO b",
+        ),
+    ),
+    "attached for a time": Case(
+        (*PLAIN, "CREATE TABLE {t}_root (LIKE {t}) PARTITION BY RANGE (id)"),
+        (
+            "ALTER TABLE {t}_root ATTACH PARTITION {t} DEFAULT",
+            "DELETE FROM {t}_root",
+            "ALTER TABLE {t}_root DETACH PARTITION {t}",
+        ),
+        "s",
+    ),
     # Types behind existing rows.
     "enum": Case(typed("{t}_mood", "'sad'", MOODS), (RENAMED,)),
     "enum and back": Case(
@@ -214,6 +266,50 @@ HARMLESS = {
     "index on a tree": Case(TREE, ("CREATE INDEX ON {t} (a)", "REINDEX TABLE {t}_1", "ANALYZE {t}")),
     "column of a tree": Case(TREE, ("ALTER TABLE {t} ADD c int", "ALTER TABLE {t} ALTER a SET NOT NULL")),
     "truncate": Case(PLAIN, ("TRUNCATE {t}", "INSERT INTO {t} VALUES (3)")),
+    "truncate of a root": Case(TREE, ("TRUNCATE {t}", "INSERT INTO {t} VALUES (3), (11)")),
+    "truncate of two roots": Case(
+        (*TREE, "CREATE TABLE {t}_other (id int PRIMARY KEY, a text) PARTITION BY RANGE (id)"),
+        ("TRUNCATE {t}, {t}_other",),
+        "s",
+    ),
+    "truncate of a partition, then of its root": Case(TREE, ("TRUNCATE {t}_1", "TRUNCATE {t}")),
+    "not null and back": Case(
+        PLAIN,
+        (
+            "INSERT INTO {t} VALUES (3, 'x')",
+            "ALTER TABLE {t} ALTER a SET NOT NULL",
+            "INSERT INTO {t} VALUES (4, 'x')",
+            "ALTER TABLE {t} ALTER a DROP NOT NULL",
+            "INSERT INTO {t} VALUES (5, 'x')",
+        ),
+    ),
+    "not null and back, with a column added": Case(
+        PLAIN,
+        (
+            "INSERT INTO {t} VALUES (3, 'x')",
+            "ALTER TABLE {t} ALTER a SET NOT NULL, ADD c int",
+            "INSERT INTO {t} VALUES (4, 'x')",
+            "ALTER TABLE {t} ALTER a DROP NOT NULL",
+        ),
+    ),
+    "not null and back, with a column dropped": Case(
+        PLAIN,
+        (
+            "INSERT INTO {t} VALUES (3, 'x')",
+            "ALTER TABLE {t} ALTER a SET NOT NULL",
+            "ALTER TABLE {t} DROP b",
+            "INSERT INTO {t} VALUES (4, 'x')",
+            "ALTER TABLE {t} ALTER a DROP NOT NULL",
+        ),
+    ),
+    "not null and back of a root": Case(
+        TREE,
+        (
+            "ALTER TABLE {t} ALTER a SET NOT NULL",
+            "INSERT INTO {t} VALUES (3, 'x')",
+            "ALTER TABLE {t} ALTER a DROP NOT NULL",
+        ),
+    ),
     "unlogged and truncate": Case(
         PLAIN,
         ("ALTER TABLE {t} SET UNLOGGED", "DELETE FROM {t}", "ALTER TABLE {t} SET LOGGED", "TRUNCATE {t}"),
