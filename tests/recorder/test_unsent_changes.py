@@ -5,6 +5,7 @@ The tables of all cases are in one database: a case costs some statements, and n
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import NamedTuple
 
@@ -203,15 +204,6 @@ HARMFUL = {
             "INSERT INTO {t} VALUES (3, 'lost', 'lost')",
             "ALTER TABLE {t} DROP b; ALTER TABLE {t} RENAME a TO b",
         ),
-    ),
-    "attached for a time": Case(
-        (*PLAIN, "CREATE TABLE {t}_root (LIKE {t}) PARTITION BY RANGE (id)"),
-        (
-            "ALTER TABLE {t}_root ATTACH PARTITION {t} DEFAULT",
-            "DELETE FROM {t}_root",
-            "ALTER TABLE {t}_root DETACH PARTITION {t}",
-        ),
-        "s",
     ),
     # Types behind existing rows.
     "enum": Case(typed("{t}_mood", "'sad'", MOODS), (RENAMED,)),
@@ -572,6 +564,48 @@ def test_a_table_that_is_excepted_for_a_time_is_incomplete(lab: Lab) -> None:
     lab.run("ALTER PUBLICATION p SET ALL TABLES", "INSERT INTO t VALUES (3)")
     assert list(incomplete(lab.record(snapshot=True))) == ["public.t"]
     assert incomplete(lab.record()) == {}
+    lab.assert_equal()
+
+
+@pytest.mark.parametrize("statement", ["INSERT INTO t VALUES (31, 'x')", "DELETE FROM t WHERE id = 30"])
+def test_a_published_table_that_was_a_partition_for_a_time_is_incomplete(lab: Lab, statement: str) -> None:
+    lab.require(13, "publish_via_partition_root")
+    lab.run(*(one.format(t="t") for one in (*TREE, FREE, FILL)))
+    lab.run("CREATE PUBLICATION p FOR ALL TABLES WITH (publish_via_partition_root)")
+    lab.record(snapshot=True)
+    lab.run(ATTACH.format(t="t"), statement, "ALTER TABLE t DETACH PARTITION t_free")
+    assert list(incomplete(lab.record(snapshot=True))) == ["public.t_free", "public.t"]
+    assert incomplete(lab.record()) == {}
+    lab.assert_equal()
+
+
+def test_a_table_whose_columns_cannot_be_read_in_time_is_incomplete(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgoutput.recorder.catalog_watch.CatalogWatch.read_now", lambda *_: None)
+    run(lab, "t", PLAIN)
+    lab.run("CREATE PUBLICATION p FOR TABLE t")
+    lab.record(snapshot=True)
+    with lab.recording() as recording:
+        recording.wait(Connected)
+        lab.run("ALTER TABLE t RENAME b TO c", "INSERT INTO t VALUES (3)", "ALTER TABLE t RENAME c TO b")
+        assert "could not be read" in recording.wait(TableIncomplete).reason
+
+
+@pytest.mark.parametrize("root", [False, True])
+def test_harmless_statements_of_a_running_recorder_are_not_reported(lab: Lab, root: bool) -> None:
+    lab.require(13 if root else 10, "publish_via_partition_root")
+    run(lab, "t", TREE if root else PLAIN)
+    lab.run(f"CREATE PUBLICATION p FOR TABLE t{' WITH (publish_via_partition_root)' if root else ''}")
+    lab.record(snapshot=True)
+    truncate = ["TRUNCATE t"] if lab.version >= 11 else []
+    with lab.recording() as recording:
+        recording.wait(Connected)
+        for number in range(4):
+            lab.run("ALTER TABLE t ALTER a SET NOT NULL", f"INSERT INTO t VALUES (3, '{number}')")
+            lab.run("ALTER TABLE t ALTER a DROP NOT NULL", "DELETE FROM t WHERE id = 3", *truncate)
+            time.sleep(0.8)
+    assert incomplete([*recording.events, *lab.record()]) == {}
     lab.assert_equal()
 
 

@@ -6,7 +6,7 @@ column was dropped and added again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from functools import partial
 from typing import Final
 
@@ -25,6 +25,7 @@ from pgoutput.recorder.catalog import (
 )
 from pgoutput.recorder.catalog_queries import has_row_from_before, is_empty, wal_insert_end
 from pgoutput.recorder.column_changes import (
+    ATTACHED,
     SET_BACK,
     WITHOUT_ROWS,
     altered_columns,
@@ -123,6 +124,11 @@ def compare_catalogs(
             incomplete[oid] = (
                 table,
                 f"published since after {format_lsn(before.lsn)}: earlier rows are missing",
+            )
+    for oid, table in after.tables.items():
+        if oid not in table.storages and table.columns.keys() in comparison.attached:
+            incomplete.setdefault(
+                oid, (table, f"may have had another partition for a time after {format_lsn(before.lsn)}")
             )
     gone = {oid: table for oid, table in before.tables.items() if oid not in after.tables}
     for oid in existing_relations(connection, [*gone]):
@@ -278,6 +284,7 @@ class _Comparison:
 
     Attributes:
         texts: For each altered publication, by name, a list of texts that describe what was altered.
+        attached: For each table that may have been attached as a partition for a time, its column names.
         pending: For each table that may be incomplete, by OID, values for `PendingTable`s: the reason, the
             harmless descriptions, and the xid of the transaction that has truncated the table or None.
     """
@@ -289,6 +296,7 @@ class _Comparison:
         self._altered_types = altered_types(before, after)
         self._since = f"after {format_lsn(before.lsn)}"
         self.texts: dict[str, list[str]] = {}
+        self.attached: list[Set[str]] = []
         self.pending: dict[int, list[tuple[str, tuple[Description, ...], int | None]]] = {}
         self._compare_memberships()
 
@@ -451,6 +459,8 @@ class _Comparison:
             was_rewritten=not storages.keys().isdisjoint((SET_LOGGED, REWRITTEN, TRUNCATED)),
             are_described=are_described,
         )
+        if ATTACHED in columns:
+            self.attached.append(new.columns.keys())
         if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             columns = {}
         # The server refuses SET UNLOGGED for a table that a publication names, but not for its partitions.

@@ -118,7 +118,7 @@ class CatalogWatch:
         with self._condition:
             self._described.update(oids)
 
-    def read_now(self, timeout: float, oids: Collection[int] = ()) -> Collection[int]:
+    def read_now(self, timeout: float, oids: Collection[int] = ()) -> Collection[int] | None:
         """Make the thread read the catalogs now, and wait until the catalogs were read, or cannot be read.
 
         Args:
@@ -126,16 +126,16 @@ class CatalogWatch:
             oids: OIDs of relations that may have been dropped.
 
         Returns:
-            Those of `oids` whose relations exist; all of them if the catalogs were not read in time.
+            Those of `oids` whose relations exist; None if the catalogs were not read in time.
         """
         with self._condition:
             self._requested += 1
-            self._asked, self._existing = oids, frozenset(oids)
+            self._asked = oids
             number = self._requested
             self._condition.notify_all()
             self._condition.wait_for(lambda: self._answered >= number or self._error, timeout)
             self._asked = ()  # later readings do not look for the relations again
-            return self._existing
+            return None if self._answered < number or self.wal_lsn is None else self._existing
 
     def _run(self) -> None:
         while not self._stopped:

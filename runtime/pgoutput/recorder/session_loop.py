@@ -23,7 +23,7 @@ from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.copied_rows import CopiedTables, transactions_of
 from pgoutput.recorder.ddl_events import Statement, parse_statement
 from pgoutput.recorder.events import RowsComplete, TableComplete, TableNotCopied
-from pgoutput.recorder.folder import Folder
+from pgoutput.recorder.folder import Folder, State
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.packing import Packer, PackerThread
 from pgoutput.recorder.pending_tables import PendingTable, contradicted, description_of
@@ -160,7 +160,9 @@ class SessionLoop:
             start,
             self._settings,
             on_stored=self._save_stored,
-            save_lsn=lambda lsn: self._folder.update(acknowledged_lsn=lsn),
+            save_lsn=lambda lsn: self._folder.update(
+                acknowledged_lsn=lsn, pending=lambda state: _undecided(state, lsn)
+            ),
             save_seconds=self._folder.save_seconds,
             remarks=self._remarks,
         )
@@ -181,16 +183,14 @@ class SessionLoop:
 
     def _save_stored(self, path: Path, metadata: Metadata) -> None:
         """Save that a segment is stored in the state of the recording, report it, and pack small segments."""
-        announced, gone, end_lsn = metadata.publication_changes, metadata.gone, metadata.end_lsn
+        announced, gone = metadata.publication_changes, metadata.gone
         self._folder.update(
             last_segment=metadata.number,
             publication_changes=lambda state: tuple(
                 one for one in state.publication_changes if one not in announced
             ),
             gone=lambda state: tuple(one for one in state.gone if one not in gone),
-            pending=lambda state: tuple(
-                one for one in state.pending if one.truncated_by is not None or one.table.lsn > end_lsn
-            ),
+            pending=lambda state: _undecided(state, metadata.end_lsn),
         )
         self._reporter.report_stored(self._folder.location / path.name, metadata)
         self._packer.add(metadata.number)
@@ -213,12 +213,14 @@ class SessionLoop:
         truncated = self._truncates.items() - truncates.items()
         is_due = new or described or any(_is_root(self._folder.catalog, oid) for oid, _ in truncated)
         existing = self._watch.read_now(_CATALOG_SECONDS, new) if is_due else ()
+        if existing is None:
+            self._note_unread(new)
         statements = [parse_statement(one) for one in described]
         self._save_catalog_updates(statements)
         self._note_left(statements)
         self._note_incomplete(contradicted(self._pending(), versions))
         self._note_described(relations)
-        self._note_gone(relations, existing)
+        self._note_gone(relations, new if existing is None else existing)
         state = self._folder.state
         assert state is not None
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
@@ -355,7 +357,20 @@ class SessionLoop:
             return
         assert self._folder.catalog is not None
         self._folder.update(pending=lambda state: tuple(one for one in state.pending if one not in found))
-        self._report_changes(self._folder.catalog, CatalogChanges((), tuple(one.table for one in found)))
+        tables = tuple(one.table for one in found if one.table.oid in self._folder.catalog.tables)
+        self._report_changes(self._folder.catalog, CatalogChanges((), tables))
+
+    def _note_unread(self, oids: Collection[int]) -> None:
+        """Note tables with other columns than the catalogs had that cannot be read again now.
+
+        The next reading may show the same columns as the last one, and not those that the stream describes.
+        """
+        catalog = self._folder.catalog
+        assert catalog is not None
+        reason = f"altered after {format_lsn(catalog.lsn)}, and the catalogs could not be read"
+        tables = [table for oid, table in catalog.tables.items() if oid in oids]
+        found = tuple(incomplete_table(one, catalog, reason, altered=True) for one in tables)
+        self._report_changes(catalog, CatalogChanges((), found))
 
     def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
         """Note relations of the stream that no reading of the catalogs has shown, and roots that had them.
@@ -421,6 +436,11 @@ class SessionLoop:
         self._reporter.report_changes(changes, catalog)
         if self._settings.strict and (refused := self._settings.refused(changes.incomplete, catalog)):
             raise self._folder.incomplete_error(refused)
+
+
+def _undecided(state: State, lsn: int) -> tuple[PendingTable, ...]:
+    """Return the pending tables that the stream after an LSN decides on, and those that need a Truncate."""
+    return tuple(one for one in state.pending if one.truncated_by is not None or one.table.lsn > lsn)
 
 
 def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> CatalogChanges:

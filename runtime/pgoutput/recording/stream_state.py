@@ -42,6 +42,7 @@ DDL_PREFIX: Final = "pgoutput.ddl"
 """Prefix of the logical messages that describe statements of DDL (`pgoutput install-ddl-events`)."""
 
 _ABORT_TAGS: Final = tags("abort_streamed")
+_TRUNCATE_TAGS: Final = tags("truncate")
 
 
 class OpenTransaction(TrackedTransaction):
@@ -189,7 +190,7 @@ class StreamState:
             DecodeError: The message is invalid or out of place.
         """
         self._position = position
-        if lsn:
+        if lsn and not (data and data[0] in _TRUNCATE_TAGS):
             self._last_lsn = lsn
         tracker = self._tracker
         if data and data[0] in _ABORT_TAGS and not tracker.streamed:
