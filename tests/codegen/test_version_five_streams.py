@@ -310,7 +310,7 @@ import pyarrow as pa
 from pgoutput import messages as m
 from pgoutput.columns import encode_inserts
 from pgoutput.jsonlines import from_json
-from pgoutput.recorder.published_tables import PublishedTable
+from pgoutput.recorder.publications import PublishedTable
 from pgoutput.recorder.snapshot_segment import SnapshotSegment
 from pgoutput.recording import Directory, RecordingReader, Source, read_metadata
 

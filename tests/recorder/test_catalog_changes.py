@@ -15,7 +15,7 @@ from pgoutput.recorder.catalog_changes import compare_catalogs
 from pgoutput.recorder.catalog_queries import query_catalog, read_catalog
 from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.published_tables import published_relations
+from pgoutput.recorder.publications import published_relations
 from pgoutput.recording import Metadata
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab, wait_until

@@ -20,7 +20,7 @@ from pgoutput.recorder import (
     TableNotCopied,
 )
 from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.published_tables import PublishedTable, published_tables
+from pgoutput.recorder.publications import PublishedTable, published_tables
 from pgoutput.recorder.snapshot import TableCopy
 from pgoutput.recording import RecordingReader, SegmentReader, list_segments
 from tests.recorder import workload

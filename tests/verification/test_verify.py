@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from pgoutput.errors import RecordingError, ReplicaError, ReplicationError
 from pgoutput.recorder import Connected, RecorderOptions
 from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.published_tables import published_tables
+from pgoutput.recorder.publications import published_tables
 from pgoutput.recording import Recording, SegmentReader, prune
 from pgoutput.replica import recorded_changes, replicate, select_tables
 from pgoutput.verification import (

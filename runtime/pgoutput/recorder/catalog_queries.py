@@ -12,7 +12,7 @@ from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder.catalog import Catalog, CatalogTable, Column, Membership, Publication, Storage
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.ddl_events import DDL_EVENTS_SINCE, TRIGGERS
-from pgoutput.recorder.published_tables import FIRST_CUSTOM_OID, published_relations
+from pgoutput.recorder.publications import FIRST_CUSTOM_OID, published_relations
 from pgoutput.recorder.server_errors import LockNotAvailable
 from pgoutput.wire import parse_lsn, shown_text
 

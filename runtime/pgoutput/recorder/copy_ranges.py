@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.copy_folder import CopiedTable, Place
-from pgoutput.recorder.published_tables import Leaf, PublishedTable
+from pgoutput.recorder.publications import Leaf, PublishedTable
 from pgoutput.recorder.row_keys import Keys, RowKey, key_columns, key_conditions
 
 RANGE_BYTES: int = 64 << 20

@@ -30,7 +30,7 @@ from pgoutput.recorder.events import Event
 from pgoutput.recorder.exported_snapshot import ExportedSnapshot
 from pgoutput.recorder.folder import Folder, State
 from pgoutput.recorder.options import Settings
-from pgoutput.recorder.published_tables import may_read_any
+from pgoutput.recorder.publications import may_read_any
 from pgoutput.recorder.server import Server, check_publications
 from pgoutput.recorder.server_errors import PermissionDenied
 from pgoutput.recorder.slot_wait import SlotWait

@@ -25,7 +25,7 @@ from pgoutput.recorder.copy_ranges import RangePlan, Task, identity
 from pgoutput.recorder.events import Event, Snapshotted
 from pgoutput.recorder.exported_snapshot import ExportedSnapshot
 from pgoutput.recorder.options import Settings
-from pgoutput.recorder.published_tables import PublishedTable, published_tables
+from pgoutput.recorder.publications import PublishedTable, published_tables
 from pgoutput.recorder.row_keys import Keys
 from pgoutput.recorder.server_errors import PermissionDenied
 from pgoutput.recorder.snapshot_segment import SnapshotSegment

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pgoutput._arrays import binary_array, repeated_int64, value_offsets
 from pgoutput._build import build, fitted
 from pgoutput.jsonlines import to_json
-from pgoutput.recorder.published_tables import PublishedTable
+from pgoutput.recorder.publications import PublishedTable
 from pgoutput.recording import (
     MESSAGE_SCHEMA,
     Directory,

@@ -37,12 +37,21 @@ require("replica", "deltalake", "numpy", "pyarrow")
 
 from pgoutput.recording import Verified as Verified
 from pgoutput.replica.applied import Applied as Applied, log_batch as log_batch
-from pgoutput.replica.batch import TableResult, apply_changes
+from pgoutput.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesAsOf
+from pgoutput.replica.batch import TableResult, apply_changes, apply_repeatedly as apply_repeatedly
+from pgoutput.replica.change_batches import (
+    pack_by_relation as pack_by_relation,
+    pack_changes as pack_changes,
+    split_by_key as split_by_key,
+    split_by_relation as split_by_relation,
+    unpack_changes as unpack_changes,
+)
 from pgoutput.replica.checkpoint import (
     Offset as Offset,
     applied_offset as applied_offset,
     parse_offsets as parse_offsets,
 )
+from pgoutput.replica.chunks import MAX_ROWS as MAX_ROWS, Chunk as Chunk, split_changes as split_changes
 from pgoutput.replica.failed_tables import (
     FailedTable as FailedTable,
     MissedBatch as MissedBatch,
@@ -56,6 +65,19 @@ from pgoutput.replica.ownership import (
     claim_target as claim_target,
     read_owner as read_owner,
 )
+from pgoutput.replica.parts import (
+    Part as Part,
+    PartsError as PartsError,
+    Rewrite as Rewrite,
+    Rewritten as Rewritten,
+    TableVersion as TableVersion,
+    commit_parts as commit_parts,
+    discard_files as discard_files,
+    find_version as find_version,
+    fold_part as fold_part,
+    plan_rewrites as plan_rewrites,
+    rewrite_files as rewrite_files,
+)
 from pgoutput.replica.registration import Registration as Registration
 from pgoutput.replica.remarks import Dropped, apply_remarks as apply_remarks
 from pgoutput.replica.replication import SEGMENTS_PER_BATCH as SEGMENTS_PER_BATCH, Progress, Report, replicate
@@ -67,7 +89,9 @@ from pgoutput.replica.selection import (
     select_tables,
     selected_tables as selected_tables,
 )
+from pgoutput.replica.sorted_changes import SortedChanges as SortedChanges
 from pgoutput.replica.tables import ReplicaTable, replica_table, replica_tables
+from pgoutput.replica.verified import store_verified as store_verified
 
 __all__ = [
     "Difference",

@@ -26,32 +26,35 @@ from pyspark.sql import DataFrame, SparkSession, functions as sf
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Recording, locate
 from pgoutput.replica import (
+    MAX_ROWS,
+    Chunk,
     Dropped,
     FailedTable,
-    Report,
-    TableResult,
-    apply_remarks,
-    log_batch,
-    read_failed_tables,
-    record_failure,
-)
-from pgoutput.replica.batch import apply_repeatedly
-from pgoutput.replica.change_batches import pack_changes, split_by_key, split_by_relation, unpack_changes
-from pgoutput.replica.chunks import MAX_ROWS, Chunk, split_changes
-from pgoutput.replica.parts import (
     Part,
     PartsError,
+    Report,
     Rewrite,
     Rewritten,
+    SortedChanges,
+    TableResult,
     TableVersion,
+    apply_remarks,
+    apply_repeatedly,
     commit_parts,
     discard_files,
     find_version,
     fold_part,
+    log_batch,
+    pack_changes,
     plan_rewrites,
+    read_failed_tables,
+    record_failure,
     rewrite_files,
+    split_by_key,
+    split_by_relation,
+    split_changes,
+    unpack_changes,
 )
-from pgoutput.replica.sorted_changes import SortedChanges
 from pgoutput.spark.checkpoint import Batch
 from pgoutput.views import BATCHES, CHANGES
 

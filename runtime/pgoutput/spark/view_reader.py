@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording, SegmentReader
-from pgoutput.replica.change_batches import pack_by_relation
+from pgoutput.replica import pack_by_relation
 from pgoutput.spark.filters import Filters
 from pgoutput.views import (
     BATCHES,

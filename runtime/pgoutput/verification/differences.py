@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pgoutput.recorder.row_keys import Keys
+from pgoutput.recorder import Keys
 from pgoutput.verification.replica_rows import ReplicaRows
 from pgoutput.verification.source_rows import BUCKETS, SourceRows, Sums
 from pgoutput.wire import is_utf8

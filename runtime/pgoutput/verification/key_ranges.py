@@ -19,9 +19,7 @@ import pyarrow.compute as pc
 from pgoutput import catalog
 from pgoutput._arrays import Numbers
 from pgoutput.messages import ColumnFlag
-from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.published_tables import PublishedTable
-from pgoutput.recorder.row_keys import quote_name, quote_text
+from pgoutput.recorder import Connection, PublishedTable, quote_name, quote_text
 
 ROWS: Final = 1_000_000
 """Target number of rows in a key range."""

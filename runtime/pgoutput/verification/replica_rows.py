@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput._arrays import Numbers
-from pgoutput.replica.as_of import TableAsOf
+from pgoutput.replica import TableAsOf
 from pgoutput.verification.key_ranges import KeyRanges
 from pgoutput.verification.row_texts import ColumnTexts, column_texts, record_texts
 from pgoutput.verification.source_rows import BUCKETS, Sums

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pgoutput import compiled
 from pgoutput._arrays import from_buffers, raw_buffers, value_bytes
-from pgoutput.replica.as_of import TableAsOf
+from pgoutput.replica import TableAsOf
 from pgoutput.values import from_arrow
 
 _DOUBLED: Final = np.frombuffer(b'"\\', np.uint8)

@@ -11,9 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput.errors import ReplicationError
-from pgoutput.recorder.connection import Connection, Row
-from pgoutput.recorder.published_tables import PublishedTable
-from pgoutput.recorder.row_keys import quote_name
+from pgoutput.recorder import Connection, PublishedTable, Row, quote_name
 from pgoutput.verification.key_ranges import KeyRanges
 from pgoutput.verification.text_hash import Hashes, hash_texts, md5_hashes
 

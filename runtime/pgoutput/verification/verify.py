@@ -16,12 +16,21 @@ import msgspec
 from pgoutput._text import one_line
 from pgoutput.errors import RecordingError, ReplicaError, ReplicationError
 from pgoutput.messages import ColumnFlag, Relation
-from pgoutput.recorder import Event, Recorder, RecorderOptions
-from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.exported_snapshot import ExportedSnapshot, export_snapshot, is_recording, stored_lsn
-from pgoutput.recorder.published_tables import PublishedTable, published_tables
-from pgoutput.recorder.row_keys import Keys, key_columns
-from pgoutput.recorder.server import identify
+from pgoutput.recorder import (
+    Connection,
+    Event,
+    ExportedSnapshot,
+    Keys,
+    PublishedTable,
+    Recorder,
+    RecorderOptions,
+    export_snapshot,
+    identify,
+    is_recording,
+    key_columns,
+    published_tables,
+    stored_lsn,
+)
 from pgoutput.recording import (
     Location,
     PathOrUri,
@@ -32,10 +41,15 @@ from pgoutput.recording import (
     locate,
     store_verified_table,
 )
-from pgoutput.replica import Owner, existing_tables, replica_table, selected_tables
-from pgoutput.replica.as_of import TablesAsOf
-from pgoutput.replica.ownership import read_owner
-from pgoutput.replica.verified import store_verified
+from pgoutput.replica import (
+    Owner,
+    TablesAsOf,
+    existing_tables,
+    read_owner,
+    replica_table,
+    selected_tables,
+    store_verified,
+)
 from pgoutput.values import base_types
 from pgoutput.verification.comparable import check_columns
 from pgoutput.verification.differences import FoundDifferences, RowDifference, find_differences
