@@ -137,6 +137,13 @@ class Program:
         name, parent, bounds = self.random.choice(rows) if rows else ("", "", "")
         return name, parent, bounds
 
+    def partitions(self) -> list[str]:
+        """Return the partitions that store rows."""
+        rows = self.lab.rows(
+            "SELECT oid::regclass::text FROM pg_class WHERE relispartition AND relkind = 'r'"
+        )
+        return [name for (name,) in rows]
+
     def table(self, kinds: str = "rp") -> str:
         return self.random.choice(self.tables(kinds) or ["missing"])
 
@@ -218,6 +225,8 @@ class Program:
             [f"ADD {new} text DEFAULT md5(random()::text)"],
             [f"DROP {column}"],
             [f"DROP {column}, ADD {column} text DEFAULT 'again'"],
+            [f"ADD {new} int", f"DROP {new}", f"ADD {new} int"],
+            [f"RENAME {column} TO {new}", f"ALTER {new} SET STATISTICS 9", f"RENAME {new} TO {column}"],
             [f"RENAME {column} TO {new}", *([f"RENAME {new} TO {column}"] if back else [])],
             [f"ALTER {column} TYPE varchar(3) USING left({column}::text, 3)"],
             [f"ALTER {column} TYPE text"],
@@ -264,8 +273,14 @@ class Program:
             return
         forms = [
             [f"TRUNCATE {name}"],
+            [f"TRUNCATE {', '.join(self.partitions())}"],
+            [f"TRUNCATE {parent}; INSERT INTO {parent} (id) VALUES (3), (30); TRUNCATE {name}"],
             [f"DROP TABLE {name}"],
             [f"ALTER TABLE {parent} DETACH PARTITION {name}"],
+            [f"CREATE TABLE {new} (LIKE {parent} INCLUDING ALL)",
+             f"ALTER TABLE {parent} ATTACH PARTITION {new} FOR VALUES FROM ({low}) TO ({low + 5})",
+             f"INSERT INTO {parent} (id) VALUES ({low}), ({low + 1})",
+             f"ALTER TABLE {parent} DETACH PARTITION {new}"],
             [f"ALTER TABLE {parent} DETACH PARTITION {name}", f"DELETE FROM {name} WHERE id % 2 = 0",
              f"ALTER TABLE {parent} ATTACH PARTITION {name} {bounds}"],
             [f"CREATE TABLE {new} (LIKE {parent} INCLUDING ALL)",

@@ -112,6 +112,8 @@ class CatalogTable(msgspec.Struct, frozen=True):
     """Name of the table, without its schema."""
     row_version: str
     """xmin of the table's row in pg_class; changes if the table is attached or detached as a partition."""
+    is_original: bool
+    """Whether a column still has the row of CREATE TABLE: then the table was never attached or detached."""
     greatest_number: int
     """Greatest number (attnum) of the columns that the table has ever had."""
     columns: dict[str, Column]

@@ -125,8 +125,13 @@ def compare_catalogs(
                 table,
                 f"published since after {format_lsn(before.lsn)}: earlier rows are missing",
             )
+    attached = comparison.attached + [
+        table.columns.keys()
+        for oid, table in after.tables.items()
+        if oid > before.greatest_oid and not table.is_original
+    ]
     for oid, table in after.tables.items():
-        if oid not in table.storages and table.columns.keys() in comparison.attached:
+        if oid not in table.storages and table.columns.keys() in attached:
             incomplete.setdefault(
                 oid, (table, f"may have had another partition for a time after {format_lsn(before.lsn)}")
             )
@@ -348,7 +353,9 @@ class _Comparison:
         is_unaltered = len({one.row_version for one in columns}) < 2 and not any(
             one.type_oid in self._altered_types for one in columns
         )
-        return (is_covered and is_new and is_unaltered) or is_empty(self._connection, table.oid)
+        return (is_covered and is_new and is_unaltered and table.is_original) or is_empty(
+            self._connection, table.oid
+        )
 
     def _settings_reason(self, publication: Publication) -> str | None:
         """Return a text that describes altered settings of a publication, or None if no setting was altered.

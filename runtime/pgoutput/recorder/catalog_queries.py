@@ -33,7 +33,11 @@ SELECT pubname, oid, xmin::text, to_jsonb(p) - 'oid' - 'pubname' - 'pubowner', p
 FROM pg_publication p WHERE pubname = ANY (ARRAY[{names}]::name[])"""
 
 _TABLES: Final = """\
-SELECT c.oid, n.nspname, c.relname, c.xmin, c.relnatts,
+SELECT c.oid, n.nspname, c.relname, c.xmin, EXISTS (
+        SELECT 1 FROM pg_attribute a JOIN pg_attribute b ON b.attrelid = a.attrelid
+        WHERE a.attrelid = c.oid AND a.attnum = -1 AND b.attnum > 0
+            AND b.xmin = a.xmin AND b.cmin::text = a.cmin::text
+    ), c.relnatts,
     (SELECT json_object_agg(attname,
             json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod, {origin}))
         FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid
@@ -256,13 +260,16 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             shown_text(str(namespace)),
             shown_text(str(name)),
             str(version),
+            is_original == "t",
             int(str(greatest_number)),
             _parse_columns(columns),
             memberships.get(int(str(oid)), {}),
             tuple(publishing.get(int(str(oid)), ())),
             storages.get(int(str(oid)), {}),
         )
-        for oid, namespace, name, version, greatest_number, columns in connection.query(tables_query)
+        for oid, namespace, name, version, is_original, greatest_number, columns in connection.query(
+            tables_query
+        )
     }
     greatest_oid, xid = connection.query(_LIMITS)[0]
     ddl_events = (
