@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from benchmarks.one_table import PER_SEGMENT, check_equal, write
 from pgoutput.recording import Recording, locate
 from pgoutput.replica import replica_tables
-from pgoutput.replica.chunks import split_changes
 from pgoutput.replica.parts import commit_parts, find_version, fold_part, plan_rewrites, rewrite_files
 from pgoutput.spark import local_session, replicate
 from pgoutput.views import plan_changes
@@ -78,18 +77,18 @@ def compare(folder: Path, count: int, size: int) -> float:
         for numbers in (recording.numbers[: size // PER_SEGMENT], recording.numbers[size // PER_SEGMENT :])
     )
     whole, divided = folder / "whole", folder / "divided"
-    apply(first, whole, "benchmark", 0)
+    apply(first, whole, 0)
     shutil.copytree(whole, divided)
-    one, _ = measure(lambda: apply(second, whole, "benchmark", 1))
+    one, _ = measure(lambda: apply(second, whole, 1))
     (oid,) = replica_tables(divided)
-    version = find_version(locate(divided), oid, "benchmark", 1, "")
+    version = find_version(locate(divided), oid, "")
     assert version is not None
-    folded = [measure(partial(fold_part, split_changes(part), version)) for part in divide(second, count)]
-    parts = [part for _, part in folded]
+    folded = [measure(partial(fold_part, part, version)) for part in divide(second, count)]
+    parts = [part for _, part in folded if part is not None]
     planning, rewrites = measure(lambda: plan_rewrites(oid, version, parts))
     rewritten = [measure(partial(rewrite_files, rewrite)) for rewrite in rewrites]
     new = [files for _, files in rewritten]
-    commit, _ = measure(lambda: commit_parts(version, parts, rewrites, new, "benchmark", 1))
+    commit, _ = measure(lambda: commit_parts(version, parts, rewrites, new))
     for target in (whole, divided):
         check_equal(target, rows)
     fold, rewrite = ([seconds for seconds, _ in tasks] for tasks in (folded, rewritten))

@@ -15,21 +15,20 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from pgoutput.replica import replica_tables, retry_tables
+from pgoutput.replica import catch_up, replica_tables
 from pgoutput.spark import replicate
 
 
 def main(recording: str, target: str, checkpoint: str | None = None) -> int:
     """Apply what the target does not have yet; return 1 if tables have failed, and 0 otherwise."""
     spark = SparkSession.builder.appName(f"pgoutput: {target}").getOrCreate()
-    for applied in retry_tables(recording, target):
-        print(f"{applied.namespace}.{applied.name} is retried: {applied.error or applied.changes}")
+    for applied in catch_up(recording, target):
+        print(f"{applied.namespace}.{applied.name} lacked changes: {applied.error or applied.changes}")
     changes = spark.readStream.format("pgoutput").option("path", recording).option("view", "batches").load()
     query = replicate(
         changes,
         target,
         checkpoint=checkpoint,
-        recording=recording,
         trigger={"availableNow": True},  # or {"processingTime": "1 minute"}, to follow the recording
     )
     query.awaitTermination()

@@ -90,16 +90,17 @@ def test_replicate_writes_the_tables_and_prints_totals(
     assert other.stderr == said
 
 
-def test_the_checkpoint_can_be_in_another_folder(
-    replicate: Replicate, recording: Path, tmp_path: Path
-) -> None:
+@pytest.mark.spark
+def test_the_checkpoint_can_be_in_another_folder(recording: Path, tmp_path: Path) -> None:
     target, checkpoint = tmp_path / "lake", tmp_path / "checkpoint"
+    options = "--recording", recording, "--target", target, "--checkpoint", checkpoint
     for expected in ("Insert", "Nothing new was recorded"):
-        ended = replicate("--recording", recording, "--target", target, "--checkpoint", checkpoint)
+        ended = replicate_alone("--spark", *options)
         assert ended.returncode == 0, ended.stderr
         assert expected in ended.stdout + ended.stderr
     assert (checkpoint / "commits").is_dir()
     assert not (target / "_checkpoint").exists()
+    assert "--checkpoint needs Spark" in replicate_alone(*options).stderr
 
 
 def test_tables_are_selected_and_added(replicate: Replicate, recording: Path, tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_follow_waits_for_the_folder_of_a_new_recording(tmp_path: Path) -> None:
         assert process.stderr.readline() == f"waiting for a recorder to begin the recording {folder}\n"
         record_capture_file(CAPTURES / "pg18_p1.jsonl.gz", folder)
         deadline = time.monotonic() + PATIENCE
-        while not (target / "_checkpoint" / "commits" / "0").exists():
+        while not (target / "_reached.json").exists():
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.05)
@@ -237,7 +238,7 @@ def test_a_recording_that_was_begun_anew_is_refused(replicate: Replicate, tmp_pa
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
         f"pgoutput: {target}: the target belongs to recording {PARALLEL.recording}, and this is recording "
-        "another. Replicate that one, or begin anew with a new target and a new checkpoint\n"
+        "another. Replicate that one, or begin anew with a new target\n"
     )
     assert rows(target, 1) == [(1, "old")]
 
@@ -386,12 +387,14 @@ def test_follow_runs_until_a_signal(engine: list[str], recording: Path, tmp_path
     arguments = ["--recording", str(growing), "--target", str(tmp_path / "lake")]
     with subprocess.Popen([*command, *engine, *arguments], stdout=subprocess.PIPE, text=True) as process:
         try:
-            wait_for(tmp_path / "lake" / "_checkpoint" / "commits" / "0")
+            reached = tmp_path / "lake" / "_reached.json"
+            wait_for(reached)
+            before = reached.read_text()
             for path in rest:
                 part = growing / f".{path.name}"
                 part.write_bytes(path.read_bytes())
                 part.rename(growing / path.name)
-            wait_for(tmp_path / "lake" / "_checkpoint" / "commits" / "1")
+            wait_until(lambda: reached.read_text() != before)
             process.send_signal(signal.SIGINT)
             said, _ = process.communicate(timeout=PATIENCE)
         finally:

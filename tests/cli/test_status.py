@@ -10,7 +10,8 @@ import pytest
 
 from pgoutput.recorder import Connected
 from pgoutput.recording import list_segments, locate
-from pgoutput.replica import FailedTable, record_failure, replica_tables
+from pgoutput.replica import replica_tables
+from pgoutput.replica.failed_tables import FailedTable, record_failure
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 from tests.server import Server

@@ -14,22 +14,18 @@ from pgoutput.errors import ReplicaError
 from pgoutput.recording import PathOrUri, locate
 from pgoutput.replica import TableResult, apply_changes, replica_tables
 from pgoutput.replica.batch import apply_repeatedly
-from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, split_changes
+from pgoutput.replica.change_batches import split_by_relation
 from pgoutput.values import default_type, from_arrow, quote_array_element
 from tests.truth import TrueTable, equals_typed
 
 
-def apply(
-    batches: Iterable[pa.RecordBatch], target: Path, query: str, batch: int, **options: Any
-) -> list[TableResult]:
-    """Apply a micro-batch to a target; return each table's result. Raise ReplicaError if a table fails.
+def apply(batches: Iterable[pa.RecordBatch], target: Path, number: int, **options: Any) -> list[TableResult]:
+    """Apply changes to a target; return each table's result. Raise ReplicaError if a table fails.
 
-    Micro-batches with an odd number have several chunks in one commit.
+    With an odd number, several chunks are one commit.
     """
-    if batch % 2:
-        results = list(apply_combined(batches, target, query, batch, **options))
-    else:
-        results = list(apply_changes(batches, target, query, batch, **options))
+    function = apply_combined if number % 2 else apply_changes
+    results = list(function(batches, target, **options))
     for result in results:
         if result.error:
             raise ReplicaError(result.error)
@@ -39,22 +35,20 @@ def apply(
 def apply_combined(
     batches: Iterable[pa.RecordBatch],
     target: Path,
-    query: str,
-    batch: int,
     *,
     recording: str = "",
     history: bool = False,
-    max_rows: int = MAX_ROWS,
-    max_bytes: int = MAX_BYTES,
+    **limits: Any,
 ) -> Iterator[TableResult]:
-    """Apply a micro-batch to a target with several chunks in one commit; yield each table's result."""
-    relations: dict[int, list[Chunk]] = {}
-    for chunk in split_changes(batches, max_rows, max_bytes):
-        relations.setdefault(chunk.oid, []).append(chunk)
-    for chunks in relations.values():
-        read = partial(iter, chunks)
-        result = apply_repeatedly(read, locate(target), query, batch, recording, history=history)
-        if not result.is_empty:
+    """Apply changes to a target with several chunks in one commit; yield each table's result."""
+    relations: dict[int, list[pa.RecordBatch]] = {}
+    for batch in batches:
+        for oid, rows in split_by_relation(batch):
+            relations.setdefault(oid, []).append(rows)
+    for oid, changes in relations.items():
+        read = partial(iter, changes)
+        result = apply_repeatedly(read, locate(target), oid, recording, history=history, **limits)
+        if result is not None and not result.is_empty:
             yield result
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Transaction
+from deltalake import DeltaTable
 
 from pgoutput.replica import TableResult, maintain_tables, replicate
 from pgoutput.replica.cleaning import RETENTION
 from pgoutput.replica.data_files import DataFiles, small_files
+from pgoutput.replica.delta_log import Position, read_position
 from pgoutput.replica.registry import OID
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables
@@ -41,7 +42,7 @@ def make_table(folder: Path, properties: dict[str, str | None], commits: int) ->
         small = [file for file in files if file.path in paths]
         rows = [pa.record_batch([[number]], schema=SCHEMA)]
         rows += [batch for file in small for batch in files.read(file)]
-        files.commit(files.write(rows), small, table.schema(), Transaction("query", number))
+        files.commit(files.write(rows), small, table.schema(), Position(number, 0, 0))
     return table
 
 
@@ -51,7 +52,7 @@ def test_replaced_files_and_old_commits_are_removed(tmp_path: Path, monkeypatch:
     assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(COMMITS))
     assert len(list(tmp_path.glob("*.parquet"))) <= 100
     assert len(list((tmp_path / "_delta_log").iterdir())) <= 100 + 5
-    assert DeltaTable(tmp_path).transaction_version("query") == COMMITS - 1
+    assert read_position(DeltaTable(tmp_path)) == Position(COMMITS - 1, 0, 0)
 
 
 def test_a_new_table_keeps_replaced_files_for_an_hour(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_table_without_new_changes_is_maintained(tmp_path: Path, monkeypatch: 
     assert remaining.to_pyarrow_table().equals(rows)
     assert len(list(folder.glob("part-*.parquet"))) == len(remaining.file_uris())
     assert remaining.version() > version
-    assert remaining.transaction_version("query") == 29
+    assert read_position(remaining) == Position(29, 0, 0)
 
 
 def test_a_query_commits_while_its_tables_are_maintained(

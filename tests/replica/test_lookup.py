@@ -63,7 +63,7 @@ def test_a_key_that_was_never_sent_is_an_error(change: str, history: bool, tmp_p
     server = SimulatedServer(1, "t", {"a": "int4", "b": "text"}, keys=2)
     for a in "123":
         server.insert(a, "b" + a)
-    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
+    apply(server.take().to_batches(), tmp_path, 0, history=history)
     server.full = False
     server.add_column("id", "int4")
     for at, row in enumerate(server.rows):
@@ -74,7 +74,7 @@ def test_a_key_that_was_never_sent_is_an_error(change: str, history: bool, tmp_p
         server.update(3, b="b5")
     else:
         server.delete(3)
-    apply(server.take().to_batches(), tmp_path, "query", 1, history=history)
+    apply(server.take().to_batches(), tmp_path, 1, history=history)
     before = table_of(tmp_path).to_pyarrow_table()
     if change == "update":
         server.update(0, b="new")
@@ -83,5 +83,5 @@ def test_a_key_that_was_never_sent_is_an_error(change: str, history: bool, tmp_p
     with pytest.raises(
         ReplicaError, match=r"public\.t: rows cannot be found by id: .* never sent.* empty target"
     ):
-        apply(server.take().to_batches(), tmp_path, "query", 2, history=history)
+        apply(server.take().to_batches(), tmp_path, 2, history=history)
     assert table_of(tmp_path).to_pyarrow_table().equals(before)

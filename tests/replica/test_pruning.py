@@ -34,9 +34,8 @@ from pgoutput.recording import (
     reader_file,
     segment_name,
 )
-from pgoutput.replica import as_of, registration, replica_tables, replicate, retry_tables
-from pgoutput.replica.delta_log import NOTHING, Applied
-from pgoutput.replica.failed_tables import FailedTable, MissedBatch, record_failure
+from pgoutput.replica import as_of, registration, replica_tables, replicate
+from pgoutput.replica.delta_log import NOTHING, Position
 from pgoutput.replica.small_files import write_file
 from pgoutput.spark.source import PgoutputDataSource
 from pgoutput.views import schema_versions
@@ -242,11 +241,11 @@ def test_readers_that_come_too_late_are_refused(
     assert done.first_segment > 30
     assert {file.last - file.first for file in pruning._stored_files(locate(folder))} >= {4} or not is_packed
     begins = f"the recording begins with segment {done.first_segment}"
-    for target, segment in (("new", 1), ("old", 21)):
-        with pytest.raises(RecordingError, match=f"segment {segment} was pruned: {begins}"):
+    for target in ("new", "old"):
+        with pytest.raises(RecordingError, match=f"segment 1 was pruned: {begins}"):
             replicate(folder, tmp_path / target)
     assert [one.target for one in read_readers(locate(folder))] == [str(tmp_path / "lake")]
-    assert not (tmp_path / "new" / "_checkpoint").exists()
+    assert not (tmp_path / "new").exists()
     for query_start in (0, 20):
         stream = PgoutputDataSource({"path": str(folder)})
         reader = stream.streamReader(stream.schema())
@@ -268,7 +267,7 @@ def test_a_reader_is_refused_while_it_runs(folder: Path, recorder: Recorder, tmp
     (reader,) = read_readers(locate(folder))
     prune(folder, keep=0, forget=[reader.id])
     assert read_beginning(locate(folder)).segment > 21
-    with pytest.raises(RecordingError, match="segment 21 was pruned"):
+    with pytest.raises(RecordingError, match=r"segment \d+ was pruned"):
         next(query)
     assert read_readers(locate(folder)) == []
 
@@ -279,7 +278,7 @@ def replicate_stepwise(folder: Path, target: Path) -> Iterator[None]:
 
     from pgoutput.replica.replication import _Query
 
-    query = _Query(folder, target, False, "keep", None, Event(), None, None)
+    query = _Query(folder, target, False, "keep", Event(), None, None)
     while True:
         query.run(follow=False)
         yield
@@ -318,14 +317,14 @@ def test_a_failed_table_keeps_the_segments_that_it_has_missed(
     target = tmp_path / "lake"
     recorder.store(20)
     replicate(folder, target)
-    oid, table = next(iter(replica_tables(target).items()))
-    failed = FailedTable(oid, table.namespace, table.name, "it failed")
-    record_failure(locate(target), failed, MissedBatch(1000, 12, 20))
+    place = Path(next(iter(replica_tables(target).values())).place)
+    moved = place.rename(tmp_path / "moved")
     recorder.store_all()
     replicate(folder, target)
-    assert prune(folder, keep=0).first_segment <= 11
-    assert not any(result.error for result in retry_tables(folder, target))
+    assert prune(folder, keep=0).first_segment == 1
+    moved.rename(place)
     replicate(folder, target)
+    assert not any(one.error for one in replica_tables(target).values())
     assert prune(folder, keep=0).first_segment > 20
 
 
@@ -400,7 +399,7 @@ def test_pruned_changes_are_not_taken_for_missing_ones(
     begins, file = recording.beginning.lsn, str(tmp_path / "changes")
     with pytest.raises(RecordingError, match="was pruned"):
         as_of._store_missing(recording, {1: NOTHING}, begins + 1, file)
-    as_of._store_missing(recording, {1: Applied(begins, 0, 0)}, begins + 1, file)
+    as_of._store_missing(recording, {1: Position(begins, 0, 0)}, begins + 1, file)
     with pytest.raises(RecordingError, match="was pruned"):
         list(copied_rows._later_transactions(recording, begins - 1))
     assert list(copied_rows._later_transactions(recording, begins))

@@ -19,7 +19,7 @@ from pgoutput.errors import RecordingError
 from pgoutput.recorder import is_requested, request_snapshot
 from pgoutput.recorder.exported_snapshot import stored_lsn
 from pgoutput.recording import Recording, find_segments, locate, prune, read_beginning, read_readers
-from pgoutput.replica import replica_tables, replicate, retry_tables, select_tables
+from pgoutput.replica import replica_tables, replicate, select_tables
 from tests.recorder.lab import Lab, wait_until
 from tests.server import VERSION, Server
 
@@ -85,7 +85,7 @@ def pruning(folder: Path, random: Random) -> Iterator[list[int]]:
 def change_rows(lab: Lab, seconds: float, random: Random) -> None:
     """Change rows in transactions of many sizes, some of which are open for long, streamed or rolled back."""
     end = time.monotonic() + seconds
-    number = int(lab.value("SELECT coalesce(max(id), 0) FROM t"))
+    number = int(lab.value("SELECT coalesce(max(abs(id)), 0) FROM t"))
     with lab.connect() as slow:
         slow.autocommit = False
         while time.monotonic() < end:
@@ -168,8 +168,8 @@ def test_a_table_with_pruned_changes_is_added_after_a_snapshot(lab: Lab, tmp_pat
         wait_until(lambda: not is_requested(request))
         apply("UPDATE u SET a = 'after' WHERE id = 2")
         select_tables(lab.folder, target, ["public.u"])
-        assert [one.error for one in retry_tables(lab.folder, target)] == [""]
         apply("INSERT INTO u VALUES (11, 'last')")
+        assert not any(one.error for one in replica_tables(target).values())
     places = {one.name: one.place for one in replica_tables(target).values()}
     found = DeltaTable(places["u"]).to_pyarrow_table().select(["id", "a"]).to_pylist()
     assert sorted((row["id"], row["a"]) for row in found) == sorted(lab.rows("SELECT id, a FROM u"))

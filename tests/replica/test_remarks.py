@@ -227,7 +227,7 @@ def test_a_table_in_an_object_store_is_archived_and_removed(monkeypatch: pytest.
         target = locate(f"s3://{store.BUCKET}/lake")
         for batch in range(3):
             server.insert(str(batch))
-            (*_,) = apply_changes(server.take().to_batches(), target.place, "query", batch)
+            (*_,) = apply_changes(server.take().to_batches(), target.place)
         files = folders_module._files(target / "public.t")
         for count in range(len(files)):  # number of files removed before a kill
             with monkeypatch.context() as patched:

@@ -11,10 +11,11 @@ from deltalake import DeltaTable
 
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import locate
-from pgoutput.replica import Owner, TableResult, claim_target, replica_tables
-from pgoutput.replica.batch import CHUNK_BITS, TableWriter, apply_repeatedly
+from pgoutput.replica import TableResult, claim_target, replica_tables
+from pgoutput.replica.batch import TableWriter, apply_repeatedly
 from pgoutput.replica.chunks import Chunk, split_changes
 from pgoutput.replica.data_files import DataFile, PendingFiles
+from pgoutput.replica.delta_log import Position, read_position
 from pgoutput.replica.pending_chunks import PendingChunks
 from tests.replica.changes import captured_changes
 from tests.replica.simulator import SimulatedServer
@@ -33,7 +34,7 @@ def table_of(target: Path, oid: int = 1) -> DeltaTable:
 
 def follows(target: Path, server: SimulatedServer, batch: int) -> bool:
     """Apply the simulated server's new changes; return whether the replica equals the server's table."""
-    apply(server.take().to_batches(), target, "query", batch)
+    apply(server.take().to_batches(), target, batch)
     found = table_of(target, server.oid).to_pyarrow_table()
     return equals_typed(server.truth, rescued_last(found))
 
@@ -54,7 +55,7 @@ def server() -> SimulatedServer:
 def test_replicas_equal_the_servers_tables(name: str, rows: int, tmp_path: Path) -> None:
     changes = captured_changes(tmp_path / "recording", name, cut=50)
     target = tmp_path / "target"
-    applied = apply(changes.to_batches(17), target, "query", 0, max_rows=rows)
+    applied = apply(changes.to_batches(17), target, 0, max_rows=rows)
     truth = list(true_tables(name.partition("_")[0]))
     assert different_tables(target, truth) == []
     assert sum(sum(one.changes.values()) for one in applied) == changes.num_rows
@@ -63,7 +64,7 @@ def test_replicas_equal_the_servers_tables(name: str, rows: int, tmp_path: Path)
 def test_text_and_binary_format_give_equal_replicas(tmp_path: Path) -> None:
     for name in ("pg18_p2_stream", "pg18_p2_stream_bin"):
         changes = captured_changes(tmp_path / f"{name}.recording", name)
-        apply(changes.to_batches(), tmp_path / name, "query", 0)
+        apply(changes.to_batches(), tmp_path / name, 0)
     text, binary = (replica_tables(tmp_path / name) for name in ("pg18_p2_stream", "pg18_p2_stream_bin"))
     assert text.keys() == binary.keys()
     for oid, table in text.items():
@@ -106,7 +107,7 @@ def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path:
     server.update(0, ("w",), v="now")
     server.delete(1)
     server.insert("3", "three", "stays")
-    apply(server.take().to_batches(), tmp_path, "query", 0)
+    apply(server.take().to_batches(), tmp_path, 0)
     assert table_of(tmp_path).to_pyarrow_table().sort_by("k").to_pylist() == [
         {"k": 1, "v": "now", "w": None, "_rescued_data": [("w", None)]},
         {"k": 3, "v": "three", "w": "stays", "_rescued_data": None},
@@ -114,7 +115,7 @@ def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path:
     server.delete(1)
     server.take()  # not sent, as if the publication did not contain the table
     server.insert("3", "again", "new")
-    apply(server.take().to_batches(), tmp_path, "query", 1)
+    apply(server.take().to_batches(), tmp_path, 1)
     assert sorted(table_of(tmp_path).to_pyarrow_table()["v"].to_pylist()) == ["again", "now"]
 
 
@@ -235,9 +236,9 @@ def test_names_with_special_characters(tmp_path: Path) -> None:
     columns = {"id": "int4", "ID": "text", 'a."b`/%': "text", "_rescued_data": "text", "": "text"}
     server = SimulatedServer(1, "../x y/%2F é", columns, keys=1)
     server.insert("1", "a", "b", "c", "d")
-    apply(server.take().to_batches(), tmp_path, "query", 0)
+    apply(server.take().to_batches(), tmp_path, 0)
     server.update(0, ("ID", "_rescued_data", ""), id="2")
-    apply(server.take().to_batches(), tmp_path, "query", 1)
+    apply(server.take().to_batches(), tmp_path, 1)
     assert [folder.name for folder in tmp_path.iterdir() if folder.name[0] != "_"] == [
         "public.~2E~2E~2Fx y~2F~252F é"
     ]
@@ -278,11 +279,11 @@ def test_history_keeps_all_versions(tmp_path: Path) -> None:
     server.insert("1", "a", "toast")
     server.commit()
     server.update(0, ("w",), v="b")
-    apply(server.take().to_batches(), tmp_path, "query", 0, history=True)
+    apply(server.take().to_batches(), tmp_path, 0, history=True)
     server.commit()
     server.update(0, ("w",), v="c")
     server.truncate()
-    apply(server.take().to_batches(), tmp_path, "query", 1, history=True)
+    apply(server.take().to_batches(), tmp_path, 1, history=True)
     rows = table_of(tmp_path).to_pyarrow_table().sort_by("v").to_pylist()
     moments = [(row["__START_AT"], row["__END_AT"]) for row in rows]
     assert [(row["k"], row["v"], row["w"]) for row in rows] == [(1, v, "toast") for v in "abc"]
@@ -300,17 +301,17 @@ def test_concurrent_writers_apply_changes_once(server: SimulatedServer, tmp_path
     server.insert("1", "a", "b")
     taken = server.take().to_batches()
     (first,) = split_changes(taken)
-    late = TableWriter(locate(tmp_path), first, "query", history=False)
-    apply(taken, tmp_path, "query", 0)
-    late.apply(iter([first]), 0)
+    late = TableWriter(locate(tmp_path), first, history=False)
+    apply(taken, tmp_path, 0)
+    late.apply(iter([first]))
     assert table_of(tmp_path).to_pyarrow_table().num_rows == 1
     server.insert("2", "a", "b")
     assert follows(tmp_path, server, 1)
     server.update(0, ("w",), v="c")
     (third,) = split_changes(server.take().to_batches())
-    late = TableWriter(locate(tmp_path), third, "query", history=False)
+    late = TableWriter(locate(tmp_path), third, history=False)
     assert table_of(tmp_path).optimize.compact()["numFilesRemoved"] == 2
-    late.apply(iter([third]), 2 << CHUNK_BITS)
+    late.apply(iter([third]))
     found = table_of(tmp_path).to_pyarrow_table()
     assert equals_typed(server.truth, rescued_last(found))
 
@@ -340,10 +341,10 @@ def unused_files(table: DeltaTable) -> set[str]:
 def test_several_chunks_are_one_commit(combined: DeltaTable, server: SimulatedServer, tmp_path: Path) -> None:
     changes, version = server.take().to_batches(), combined.version()
     for _ in range(2):  # the second time, nothing is left to do
-        apply(changes, tmp_path, "query", 1, max_rows=1)
+        apply(changes, tmp_path, 1, max_rows=1)
         combined.update_incremental()
         assert combined.version() == version + 1
-    assert combined.transaction_version("query") == (1 << CHUNK_BITS) + 7
+    assert read_position(combined).position == changes[-1]["position"][-1].as_py()
     assert not unused_files(combined)
 
 
@@ -355,13 +356,36 @@ def test_chunks_are_applied_again_after_a_conflict(
 
     def conflicting(files: PendingFiles) -> tuple[list[DataFile], ...]:
         if next(conflicts, None) is not None:
-            table = table_of(tmp_path)
-            table.update({"w": "'x'"}, predicate="k = 0")
+            table_of(tmp_path).alter.set_table_properties({"note": "changed"}, raise_if_not_exists=False)
         return merge(files)
 
     monkeypatch.setattr(PendingFiles, "merge", conflicting)
-    apply(server.take().to_batches(), tmp_path, "query", 1, max_rows=1)
-    table_of(tmp_path).update({"w": "'b'"}, predicate="k = 0")
+    apply(server.take().to_batches(), tmp_path, 1, max_rows=1)
+
+
+def test_rows_of_another_program_mark_the_table_until_a_snapshot(
+    server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.insert("1", "a", "b")
+    assert follows(tmp_path, server, 0)
+    server.update(0, ("w",), v="c")
+    merge = PendingFiles.merge
+
+    def conflicting(files: PendingFiles) -> tuple[list[DataFile], ...]:
+        monkeypatch.undo()
+        table_of(tmp_path).update({"w": "'x'"})
+        return merge(files)
+
+    monkeypatch.setattr(PendingFiles, "merge", conflicting)
+    assert not follows(tmp_path, server, 1)
+    reason = "another program has changed rows: UPDATE in version 2"
+    assert [one.reason for one in replica_tables(tmp_path)[1].may_differ] == [reason]
+    server.update(0, ("w",), v="d")
+    assert not follows(tmp_path, server, 0)
+    with server.snapshot():
+        pass
+    assert follows(tmp_path, server, 1)
+    assert replica_tables(tmp_path)[1].may_differ == ()
 
 
 def test_unread_changes_leave_no_files(combined: DeltaTable, server: SimulatedServer, tmp_path: Path) -> None:
@@ -372,11 +396,9 @@ def test_unread_changes_leave_no_files(combined: DeltaTable, server: SimulatedSe
         raise RecordingError("the segment is damaged")
 
     with pytest.raises(RecordingError, match="damaged"):
-        apply_repeatedly(
-            lambda: split_changes(unreadable(), 1), locate(tmp_path), "query", 1, "", history=False
-        )
+        apply_repeatedly(unreadable, locate(tmp_path), 1, "", history=False, max_rows=1)
     assert not unused_files(combined)
-    apply(changes, tmp_path, "query", 1)
+    apply(changes, tmp_path, 1)
 
 
 def test_chunks_before_an_error_are_committed(
@@ -385,27 +407,28 @@ def test_chunks_before_an_error_are_committed(
     changes, version = server.take().to_batches(), combined.version()
     fold, left = PendingChunks.fold, iter(range(3))
 
-    def failing(pending: PendingChunks, chunk: Chunk, version: int) -> None:
+    def failing(pending: PendingChunks, chunk: Chunk) -> None:
         if next(left, None) is None:
             raise OSError("no space is left")
-        fold(pending, chunk, version)
+        fold(pending, chunk)
 
     with monkeypatch.context() as patch:
         patch.setattr(PendingChunks, "fold", failing)
         with pytest.raises(ReplicaError, match="no space is left"):
-            apply(changes, tmp_path, "query", 1, max_rows=1)
+            apply(changes, tmp_path, 1, max_rows=1)
     combined.update_incremental()
     assert combined.version() == version + 1
-    assert combined.transaction_version("query") == (1 << CHUNK_BITS) + 2
-    apply(changes, tmp_path, "query", 1, max_rows=1)
+    assert read_position(combined).position == changes[0]["position"][2].as_py()
+    apply(changes, tmp_path, 1, max_rows=1)
 
 
 def test_a_result_counts_the_applied_changes(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "a", "b")
     server.insert("2", "a", "b")
     server.delete(0)
-    applied = apply(server.take().to_batches(), tmp_path, "query", 0)
-    assert applied == [TableResult(1, "public", "t", {"Insert": 2, "Delete": 1})]
+    applied = apply(server.take().to_batches(), tmp_path, 0)
+    counts = {"Insert": 2, "Delete": 1}
+    assert applied == [TableResult(1, "public", "t", counts, position=Position(100, 3, 0))]
 
 
 def test_tables_need_no_special_reader_features(server: SimulatedServer, tmp_path: Path) -> None:
@@ -418,26 +441,24 @@ def test_tables_need_no_special_reader_features(server: SimulatedServer, tmp_pat
 def test_chunks_are_limited_by_their_size(server: SimulatedServer, tmp_path: Path) -> None:
     for key in range(5):
         server.insert(str(key), "x" * 100, None)
-    apply(server.take().to_batches(), tmp_path, "query", 0, max_bytes=250)
+    apply(server.take().to_batches(), tmp_path, 0, max_bytes=250)
     assert table_of(tmp_path).version() == 3  # the creation, then commits of two, two and one changes
     assert table_of(tmp_path).to_pyarrow_table().num_rows == 5
 
 
-def test_a_target_belongs_to_one_query(tmp_path: Path) -> None:
-    one = Owner("one", "tables", "a")
-    claim_target(tmp_path, one, batch=0)
-    claim_target(tmp_path, one, batch=1)
-    with pytest.raises(ReplicaError, match="the target belongs to query one, and this is query two"):
-        claim_target(tmp_path, Owner("two", "tables", "a"), batch=0)
+def test_a_target_belongs_to_one_recording(tmp_path: Path) -> None:
+    owner = claim_target(tmp_path, "tables", "a")
+    assert claim_target(tmp_path, "tables", "a") == owner
     with pytest.raises(ReplicaError, match=r"the target holds tables\. Write history to another target"):
-        claim_target(tmp_path, Owner("one", "history", "a"), batch=0)
+        claim_target(tmp_path, "history", "a")
     with pytest.raises(ReplicaError, match=r"belongs to recording a, and this is recording b\. Repl"):
-        claim_target(tmp_path, Owner("one", "tables", "b"), batch=0)
+        claim_target(tmp_path, "tables", "b")
     (tmp_path / "other" / "something").mkdir(parents=True)
     with pytest.raises(ReplicaError, match="is not empty: it contains something"):
-        claim_target(tmp_path / "other", one, batch=0)
-    with pytest.raises(ReplicaError, match="is empty, but by its checkpoint the query has written 7"):
-        claim_target(tmp_path / "gone", one, batch=7)
+        claim_target(tmp_path / "other", "tables", "a")
+    (tmp_path / "_owner.json").write_text('{"query": "q", "output": "tables", "recording": "a"}')
+    with pytest.raises(ReplicaError, match="was written by an earlier pgoutput, or the file is damaged"):
+        claim_target(tmp_path, "tables", "a")
 
 
 @pytest.mark.parametrize("history", [False, True])
@@ -446,16 +467,16 @@ def test_replica_identity_full_ignores_columns_that_were_never_sent(history: boo
     server = SimulatedServer(1, "t", {"a": "int4", "b": "text"}, keys=2)
     for a in ("1", "2", "2", "3"):
         server.insert(a, "b")
-    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
+    apply(server.take().to_batches(), tmp_path, 0, history=history)
     server.add_column("c", "int4")
     for row in server.rows:
         row["c"] = "7"
     server.insert("4", "b", None)
     server.update(0, b="c")
     server.delete(1)
-    apply(server.take().to_batches(), tmp_path, "query", 1, history=history)
+    apply(server.take().to_batches(), tmp_path, 1, history=history)
     server.delete(3)
-    apply(server.take().to_batches(), tmp_path, "query", 2, history=history)
+    apply(server.take().to_batches(), tmp_path, 2, history=history)
     found = table_of(tmp_path).to_pyarrow_table().to_pylist()
     rows = [(row["a"], row["b"], row["c"], row["_rescued_data"]) for row in found if not row.get("__END_AT")]
     assert sorted(rows, key=str) == [
@@ -470,20 +491,9 @@ def test_a_value_that_was_never_sent_stays_marked_when_its_column_is_retyped(tmp
     server.insert("1", "{1}")
     server.take()
     server.update(0, ("v",))
-    apply(server.take().to_batches(), tmp_path, "query", 0)
+    apply(server.take().to_batches(), tmp_path, 0)
     server.columns["v"] = "text"
     server.insert("2", "b")
-    apply(server.take().to_batches(), tmp_path, "query", 1)
+    apply(server.take().to_batches(), tmp_path, 1)
     rows = table_of(tmp_path).to_pyarrow_table().sort_by("k").to_pylist()
     assert [row["_rescued_data"] for row in rows] == [[("v", None)], None]
-
-
-def test_the_number_of_commits_in_a_batch_is_limited(
-    server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More Delta commits than the limit would use txnVersions that belong to the next micro-batch."""
-    monkeypatch.setattr("pgoutput.replica.batch.MAX_COMMITS", 4)
-    for key in range(5):
-        server.insert(str(key), None, None)
-    with pytest.raises(ReplicaError, match=r"public\.t: a batch has more than 4 commits"):
-        apply(server.take().to_batches(), tmp_path, "query", 0, max_rows=1)

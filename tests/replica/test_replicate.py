@@ -15,9 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import locate
 from pgoutput.replica import Progress, TableResult, replica_tables, replicate
-from pgoutput.replica.checkpoint import Checkpoint, Offset
 from pgoutput.replica.sorted_changes import SortedChanges
 from pgoutput.views import CHANGES
 from tests.recording.recordings import sent, source, write
@@ -49,23 +47,20 @@ def versions(target: Path) -> list[int]:
     return [DeltaTable(table.place).version() for table in replica_tables(target).values()]
 
 
-def forget_commit(target: Path) -> None:
-    """Change a checkpoint as if the query had been killed before it committed the last micro-batch."""
-    commits = target / "_checkpoint" / "commits"
-    (commits / str(max(int(file.name) for file in commits.iterdir()))).unlink()
-
-
 def test_tables_equal_a_real_servers_tables(recording: Path, tmp_path: Path) -> None:
     folder, target = tmp_path / "recording", tmp_path / "lake"
     results: list[TableResult] = []
     for count in (3, 4, None):
         copy_segments(recording, folder, count)
-        replicate(folder, target, report=lambda batch, applied: results.extend(applied))
+        replicate(folder, target, report=lambda segment, applied: results.extend(applied))
     assert different_tables(target, list(true_tables("pg18"))) == []
     before = versions(target)
-    forget_commit(target)
-    replicate(folder, target)
-    assert versions(target) == before
+    for content in (None, "", "{}", stored := (target / "_reached.json").read_text(), stored[:-9]):
+        (target / "_reached.json").unlink()
+        if content is not None:
+            (target / "_reached.json").write_text(content)
+        replicate(folder, target)
+        assert versions(target) == before
     assert not any(one.error for one in results)
 
 
@@ -112,7 +107,7 @@ def test_a_following_query_sees_a_segment_at_once(recording: Path, tmp_path: Pat
     query.start()
     try:
         end = time.monotonic() + 60
-        while not (target / "_checkpoint" / "commits" / "0").exists():
+        while not (target / "_reached.json").exists():
             assert time.monotonic() < end
             time.sleep(0.01)
         time.sleep(0.2)
@@ -143,35 +138,13 @@ def test_changes_are_sorted_in_memory_and_in_a_file(recording: Path, memory: int
     assert found.equals(expected)
 
 
-def test_two_queries_cannot_plan_the_same_batch(tmp_path: Path) -> None:
-    location = locate(tmp_path / "checkpoint")
-    first, second = Checkpoint(location), Checkpoint(location)
-    first.plan(Offset(3, "one"))
-    with pytest.raises(ReplicaError, match="another process has written this file: only one query"):
-        second.plan(Offset(2, "one"))
-    resumed = Checkpoint(location)
-    assert (resumed.query, resumed.batch, resumed.offset) == (first.query, 0, Offset(3, "one"))
-    assert not resumed.is_committed
-    assert not list((tmp_path / "checkpoint" / "offsets").glob(".*"))
-
-
-def test_the_files_of_old_batches_are_removed(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(locate(tmp_path))
-    for segment in range(1, 131):
-        checkpoint.plan(Offset(segment, "one"))
-        checkpoint.commit()
-    for folder in ("offsets", "commits"):
-        assert sorted(int(file.name) for file in (tmp_path / folder).iterdir()) == [*range(30, 130)]
-    assert Checkpoint(locate(tmp_path)).offset == Offset(130, "one")
-
-
 def test_lost_segments_and_other_recordings_are_refused(recording: Path, tmp_path: Path) -> None:
     folder, target = tmp_path / "recording", tmp_path / "lake"
     copy_segments(recording, folder, 3)
     replicate(folder, target)
     before = versions(target)
     (folder / "0000000003.parquet").unlink()
-    with pytest.raises(RecordingError, match="the checkpoint has read segment 3, but the last segment here"):
+    with pytest.raises(RecordingError, match="and no segment ends there: the segments are missing or others"):
         replicate(folder, target)
     shutil.rmtree(folder)
     folder.mkdir()
@@ -184,17 +157,3 @@ def test_lost_segments_and_other_recordings_are_refused(recording: Path, tmp_pat
     with pytest.raises(RecordingError, match=r"0000000005\.parquet"):
         replicate(folder, target)
     assert versions(target) == before
-
-
-def test_a_target_that_is_gone_is_refused(recording: Path, tmp_path: Path) -> None:
-    checkpoint, target = tmp_path / "checkpoint", tmp_path / "lake"
-    folder = tmp_path / "recording"
-    copy_segments(recording, folder, 3)
-    replicate(folder, target, checkpoint=checkpoint)
-    shutil.rmtree(target)
-    copy_segments(recording, folder)
-    with pytest.raises(ReplicaError, match="is empty, but by its checkpoint the query has"):
-        replicate(folder, target, checkpoint=checkpoint)
-    replicate(folder, tmp_path / "new", checkpoint=checkpoint.with_name("a"))
-    with pytest.raises(ReplicaError, match="A query whose checkpoint is lost cannot be resumed"):
-        replicate(folder, tmp_path / "new", checkpoint=checkpoint.with_name("b"))

@@ -26,7 +26,7 @@ def server() -> SimulatedServer:
 
 
 def send(target: Path, server: SimulatedServer, batch: int, *, history: bool) -> None:
-    apply(server.take().to_batches(), target, "query", batch, history=history)
+    apply(server.take().to_batches(), target, batch, history=history)
 
 
 def current_rows(target: Path) -> list[tuple[Any, ...]]:

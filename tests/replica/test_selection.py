@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from threading import Event, Thread
 
+import msgspec
 import pytest
 from deltalake import DeltaTable
 
@@ -16,17 +19,17 @@ from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import Recording, locate, prune
 from pgoutput.replica import (
     Selection,
+    positions as positions_module,
     replica_tables,
     replicate,
-    retry_tables,
     select_tables,
     selected_tables,
     selection as selection_module,
 )
-from pgoutput.replica.checkpoint import Checkpoint, Offset
+from tests.recorder.lab import wait_until
 from tests.recording.recordings import record, sent, source, write
 from tests.replica.tables import different_tables
-from tests.replica.test_replicate import copy_segments, forget_commit
+from tests.replica.test_replicate import copy_segments
 from tests.truth import TrueTable, true_tables
 
 NAME = "pg18_p4_par_2pc"
@@ -62,8 +65,8 @@ def test_added_tables_equal_a_real_servers_tables(
     random.shuffle(names)
     last = max(len(list(whole.iterdir())) - 1, 1)
     stages = sorted(random.sample(range(1, last), 6))
-    for function in ("record_failure", "replace_file"):
-        monkeypatch.setattr(selection_module, function, killing(getattr(selection_module, function), random))
+    for module, function in ((selection_module, "replace_file"), (positions_module, "write_file")):
+        monkeypatch.setattr(module, function, killing(getattr(module, function), random))
     wanted: set[str] = set()
     for count in [*stages, None]:
         copy_segments(whole, folder, count)
@@ -75,7 +78,7 @@ def test_added_tables_equal_a_real_servers_tables(
             if wanted:  # otherwise the query would follow all tables
                 replicate_despite_kills(folder, target)
         if count is not None and random.random() < 0.5:
-            forget_commit(target)
+            (target / "_reached.json").unlink(missing_ok=True)
         replicate_despite_kills(folder, target)
     assert selected_tables(locate(target)) == frozenset(wanted)
     replicate_despite_kills(folder, target)
@@ -139,7 +142,6 @@ def run(folder: Path, target: Path, *tables: str) -> None:
     """Do what `pgoutput replicate` does."""
     if tables:
         select_tables(folder, target, tables)
-    list(retry_tables(folder, target))
     replicate(folder, target)
 
 
@@ -184,7 +186,7 @@ def test_a_table_that_gets_a_selected_name_has_its_earlier_rows(tmp_path: Path, 
     insert(folder, "a", 3)
     replicate(folder, target)
     (table,) = replica_tables(target).values()
-    assert bool(table.error) == bool(between)
+    assert not table.error
     insert(folder, "a", 4)
     replicate(folder, target)
     run(folder, target)
@@ -227,51 +229,22 @@ def test_tables_are_added_to_a_target_that_follows_some_tables(tmp_path: Path) -
         replicate(folder, other)
 
 
-def test_a_query_that_runs_meanwhile_misses_nothing_silently(tmp_path: Path) -> None:
-    """It fails, or the micro-batches that it has planned with the tables of before are recorded as missed."""
+def test_a_running_query_applies_added_tables(tmp_path: Path) -> None:
     folder, target = tmp_path / "recording", tmp_path / "lake"
     insert(folder, "a", 1)
     insert(folder, "b", 2, oid=2)
-    run(folder, target, "public.a")
-    running = Checkpoint(locate(target) / "_checkpoint")
-    select_tables(folder, target, ["public.b"])
-    with pytest.raises(ReplicaError, match="only one query may write to a target"):
-        running.plan(running.offset)
-    insert(folder, "c", 3, oid=3)
-    run(folder, target)
-    insert(folder, "c", 4, oid=3)
-    insert(folder, "d", 5, oid=4)
-    replicate(folder, target)
-    forget_commit(target)  # of the micro-batch with the last two segments
-    select_tables(folder, target, ["public.c", "public.d"])
-    run(folder, target)
-    run(folder, target)
-    assert rows(target) == {"a": [1], "b": [2], "c": [3, 4], "d": [5]}
-
-
-def test_a_query_plans_a_micro_batch_while_tables_are_added(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, target = tmp_path / "recording", tmp_path / "lake"
-    insert(folder, "a", 1)
-    insert(folder, "b", 2, oid=2)
-    run(folder, target, "public.a")
-    insert(folder, "b", 3, oid=2)
-    insert(folder, "c", 4, oid=3)
-    plan = Checkpoint.plan
-
-    def plan_too_late(checkpoint: Checkpoint, end: Offset) -> None:
-        monkeypatch.setattr(Checkpoint, "plan", plan)
-        (target / "_selected_tables.json").write_text('["public.a"]')
-        replicate(folder, target)
-        (target / "_selected_tables.json").write_text('["public.a", "public.b", "public.c"]')
-        checkpoint.plan(end)
-
-    monkeypatch.setattr(Checkpoint, "plan", plan_too_late)
-    with pytest.raises(ReplicaError, match=r"The tables were added"):
-        select_tables(folder, target, ["public.b", "public.c"])
-    run(folder, target)
-    assert rows(target) == {"a": [1], "b": [2, 3], "c": [4]}
+    select_tables(folder, target, ["public.a"])
+    stop = Event()
+    query = Thread(target=replicate, args=(folder, target), kwargs={"follow": True, "stop": stop})
+    query.start()
+    try:
+        wait_until(lambda: rows(target) == {"a": [1]})
+        select_tables(folder, target, ["public.b"])
+        insert(folder, "b", 3, oid=2)
+        wait_until(lambda: rows(target) == {"a": [1], "b": [2, 3]})
+    finally:
+        stop.set()
+        query.join()
 
 
 def test_a_waiting_query_learns_of_added_tables(tmp_path: Path) -> None:
@@ -281,24 +254,26 @@ def test_a_waiting_query_learns_of_added_tables(tmp_path: Path) -> None:
     selection = Selection(Recording(folder), locate(target))
     select_tables(folder, target, ["public.b"])
     insert(folder, "b", 2, oid=2)
-    assert Selection(Recording(folder), locate(target)).oids(0, 1, 2) == {1, 2}
-    assert selection.oids(0, 1, 1) == {1}
+    for one, last, expected in (
+        (selection, 1, {1: 1}),
+        (Selection(Recording(folder), locate(target)), 2, {1: 1, 2: 2}),
+    ):
+        assert one.first_segments(last) == expected
+        assert one.oids() == expected.keys()
 
 
-def test_tables_are_added_with_the_recording_and_checkpoint_of_the_target(tmp_path: Path) -> None:
-    folder, target, checkpoint = tmp_path / "recording", tmp_path / "lake", tmp_path / "checkpoint"
+def test_tables_are_added_with_the_recording_of_the_target(tmp_path: Path) -> None:
+    folder, target = tmp_path / "recording", tmp_path / "lake"
     insert(folder, "a", 1)
     insert(folder, "b", 2, oid=2)
-    select_tables(folder, target, ["public.a"])
-    replicate(folder, target, checkpoint=checkpoint)
+    run(folder, target, "public.a")
     other = tmp_path / "other"
-    other.mkdir()
-    for recording, place in ((folder, None), (folder, tmp_path / "no"), (other, checkpoint)):
-        with pytest.raises(ReplicaError, match="tables cannot be added"):
-            select_tables(recording, target, ["public.b"], place)
-    select_tables(folder, target, ["public.b"], checkpoint)
-    list(retry_tables(folder, target))
-    assert rows(target) == {"a": [1], "b": [2]}
+    shutil.copytree(folder, other)
+    for file in other.glob("*.parquet"):
+        file.unlink()
+    write(other, msgspec.structs.replace(source(NAME), recording="another"), sent(NAME), 40)
+    with pytest.raises(ReplicaError, match="tables cannot be added"):
+        select_tables(other, target, ["public.b"])
 
 
 def test_missed_segments_are_kept(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_dropped_table_is_put_aside(session: SparkSession, lab: Lab, tmp_path:
     lab.record()
     lab.run("INSERT INTO t VALUES (2)")
     lab.record()
-    with_spark(session, *folders, recording=lab.folder, dropped="archive")
+    with_spark(session, *folders, dropped="archive")
     names = sorted(path.name for path in folders[1].glob("[!_]*"))
     assert re.fullmatch(r"public\.t public\.t@\d+-\d{4}-\d\d-\d\d", " ".join(names))
     rows = [DeltaTable(str(folders[1] / name)).to_pyarrow_table()["id"].to_pylist() for name in names]
@@ -72,7 +72,8 @@ def test_each_engine_resumes_the_other(session: SparkSession, tmp_path: Path, sp
         copy_segments(whole, folder, count)
         engine()
         before = versions(target)
-        forget_last_batch(target / "_checkpoint")
+        if engine is engines[0 if spark_first else 1]:
+            forget_last_batch(target / "_checkpoint")
         other()
         assert versions(target) == before
     assert different_tables(target, list(true_tables("pg18"))) == []

@@ -23,7 +23,7 @@ def test_a_second_recording_that_begins_later_is_refused(tmp_path: Path) -> None
         str(tmp_path / "target"),
         "tables",
         str(checkpoint),
-        lambda rows, batch, recording: done.append(batch.number),
+        lambda rows, batch, owner: done.append(batch.number),
     )
     rows: Any = SimpleNamespace(sparkSession=None)
     for batch, other in enumerate([_EMPTY, '{"segment": 1, "recording": "two"}']):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -18,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pgoutput.replica import TableResult
-from pgoutput.replica.batch import CHUNK_BITS, MAX_COMMITS
+from pgoutput.replica.delta_log import Position
+from pgoutput.replica.parts import commit_parts
 from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate, write_feed
 from pgoutput.views import CHANGES
 from tests.recording.recordings import sent, source, write
@@ -135,8 +137,8 @@ def test_changes_of_every_kind_are_applied(stream: Stream) -> None:
     stream.run()
     assert stream.different_tables == []
     assert stream.batches[2] == [
-        TableResult(1, "public", "a", {"Update": 1}),
-        TableResult(2, "public", "b", {"Truncate": 1, "Insert": 1}),
+        TableResult(1, "public", "a", {"Update": 1}, position=Position(100, 5, 0)),
+        TableResult(2, "public", "b", {"Truncate": 1, "Insert": 1}, position=Position(100, 5, 0)),
     ]
 
 
@@ -171,8 +173,7 @@ def test_a_repeated_batch_changes_nothing(stream: Stream) -> None:
     stream.forget_last_batch()
     stream.run()
     assert stream.versions == before
-    assert len(stream.batches) == 2
-    assert stream.batches[0] == stream.batches[1]
+    assert stream.batches[1:] == [[]]
     b.delete(0)
     stream.send()
     stream.run()
@@ -182,6 +183,14 @@ def test_a_repeated_batch_changes_nothing(stream: Stream) -> None:
 def test_a_relation_with_many_changes_is_divided(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table then has one commit for each micro-batch, except one with an update that moves a row."""
     monkeypatch.setattr("pgoutput.spark.tables.MAX_ROWS", 50)
+    in_parts: list[int] = []
+
+    def commit(*arguments: Any) -> TableResult:
+        result = commit_parts(*arguments)
+        in_parts.append(result.oid)
+        return result
+
+    monkeypatch.setattr("pgoutput.spark.tables.commit_parts", commit)
     a, b = stream.servers
     for round in range(6):
         for key in range(60):
@@ -198,22 +207,12 @@ def test_a_relation_with_many_changes_is_divided(stream: Stream, monkeypatch: py
     assert stream.different_tables == []
     counts = [{one.oid: sum(one.changes.values()) for one in results} for results in stream.batches]
     assert [one[2] for one in counts] == [60] * 6
-    assert commits_in_parts(stream, 1) == [1, 2, 5]
-    assert commits_in_parts(stream, 2) == []
+    assert in_parts == [1, 1, 1]
     stream.forget_last_batch()
     before = stream.versions
     stream.run()
     assert stream.versions == before
-    assert stream.batches[-1] == stream.batches[-2]
-
-
-def commits_in_parts(stream: Stream, oid: int) -> list[int]:
-    """Return the micro-batches that a table has applied in parts, in one commit each."""
-    table = DeltaTable(replica_tables(stream.target)[oid].place)
-    log = Path(table.table_uri.removeprefix("file://"), "_delta_log")
-    lines = [line for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()]
-    versions = [msgspec.json.decode(line)["txn"]["version"] for line in lines if line.startswith('{"txn"')]
-    return [version >> CHUNK_BITS for version in versions if version % (1 << CHUNK_BITS) == MAX_COMMITS]
+    assert not stream.batches[-1]
 
 
 def test_history_keeps_all_versions(stream: Stream) -> None:
@@ -228,16 +227,17 @@ def test_history_keeps_all_versions(stream: Stream) -> None:
     assert found == {"one": ("toast", False), "two": ("toast", True)}
 
 
-def test_another_query_is_refused(stream: Stream, tmp_path: Path) -> None:
+def test_another_query_continues(stream: Stream, tmp_path: Path) -> None:
+    """Each table has its position: a query without its checkpoint reads all changes, and skips most."""
     stream.servers[0].insert("1", "one", "toast")
     stream.send()
     stream.run()
+    before = stream.versions
     query = replicate(stream.changes, stream.target, checkpoint=tmp_path / "other", trigger=NOW)
-    with pytest.raises(StreamingQueryException, match="begin anew, with an empty target"):
-        query.awaitTermination()
+    query.awaitTermination()
     shutil.rmtree(stream.target / "_checkpoint")
-    with pytest.raises(StreamingQueryException, match="begin anew, with an empty target"):
-        stream.run()
+    stream.run()
+    assert stream.versions == before
     assert stream.different_tables == []
 
 
@@ -268,16 +268,18 @@ def contents(target: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in files}
 
 
-def test_a_query_whose_target_is_gone_is_refused(session: SparkSession, tmp_path: Path) -> None:
-    """A new, empty target would lack the rows of earlier micro-batches."""
-    changes = recording(session, tmp_path / "recording", "pg10_p1", "batches")
-    target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"
+def test_a_target_that_is_gone_is_written_again(session: SparkSession, tmp_path: Path) -> None:
+    """The driver applies what the tables lack before a micro-batch, unless the changes may be filtered."""
+    folder, target, checkpoint = tmp_path / "recording", tmp_path / "target", tmp_path / "checkpoint"
+    changes = recording(session, folder, "pg18_p4_par_2pc", "batches")
     replicate(changes, target, checkpoint=checkpoint, trigger=NOW).awaitTermination()
     shutil.rmtree(target)
     forget_last_batch(checkpoint)
-    query = replicate(changes, target, checkpoint=checkpoint, trigger=NOW)
-    with pytest.raises(StreamingQueryException, match="is empty, but by its checkpoint the query has"):
-        query.awaitTermination()
+    view = session.readStream.format("pgoutput").option("path", str(folder)).load()
+    with pytest.raises(StreamingQueryException, match="lack changes before segment"):
+        replicate(view, target, checkpoint=checkpoint, trigger=NOW).awaitTermination()
+    replicate(changes, target, checkpoint=checkpoint, trigger=NOW).awaitTermination()
+    assert different_tables(target, list(true_tables("pg18"))) == []
 
 
 def test_other_dataframes_are_refused(session: SparkSession, stream: Stream) -> None:

@@ -159,7 +159,7 @@ def falsified(made: Falsified, monkeypatch: pytest.MonkeyPatch) -> Falsified:
 
 
 FOLDERS = (
-    "recording", "lake", "lake/_checkpoint", "lake/_relations", "lake/public.t", "lake/public.u",
+    "recording", "lake", "lake/_relations", "lake/public.t", "lake/public.u",
     "lake/public.t/_delta_log",
 )  # fmt: skip
 

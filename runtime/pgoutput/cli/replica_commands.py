@@ -60,7 +60,7 @@ def replicate(
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            help="Folder or URI of the checkpoint, always the same for a target; by default in the target.",
+            help="With Spark: folder or URI of the query's checkpoint; by default in the target.",
             show_default=False,
         ),
     ] = None,
@@ -84,6 +84,8 @@ def replicate(
         raise typer.BadParameter("--maintain needs --follow")
     if spark := spark or bool(master or remote):
         require("spark", "pyspark")
+    if checkpoint and not spark:
+        raise typer.BadParameter("--checkpoint needs Spark; without, each table has its position")
     from pgoutput.cli import replication
 
     output = replication.Output(log, log_seconds)
@@ -94,14 +96,13 @@ def replicate(
         history=history,
         strict=strict,
         dropped=dropped,
-        checkpoint=checkpoint,
         output=output,
         tables=table or (),
     )
     if spark:
         from pgoutput.cli.spark_replication import SparkEngine
 
-        replication.replicate(run, SparkEngine(master, remote), metrics, maintain=maintain)
+        replication.replicate(run, SparkEngine(master, remote, checkpoint), metrics, maintain=maintain)
     else:
         replication.replicate(run, replication.apply_directly, metrics, maintain=maintain)
 

@@ -38,7 +38,6 @@ from pgoutput.replica import (
     existing_tables,
     replica_tables,
     replicate as start_query,
-    retry_tables,
     select_tables,
     selected_tables,
 )
@@ -151,7 +150,6 @@ class Run:
         history: Whether to keep all versions of rows (SCD type 2).
         strict: Whether to refuse a recording with incomplete tables.
         dropped: What happens to the tables of relations that were dropped on the server.
-        checkpoint: Folder or URI of the checkpoint; None for a folder in the target.
         output: Prints warnings and micro-batches; None for text.
         metrics: Definitions of the metrics to serve.
         is_recording: Whether the command also records, so that the recording may not exist yet.
@@ -172,7 +170,6 @@ class Run:
         history: bool,
         strict: bool,
         dropped: Dropped = "keep",
-        checkpoint: str | None = None,
         output: Output | None = None,
         metrics: Iterable[Metric] = REPLICA,
         is_recording: bool = False,
@@ -183,7 +180,6 @@ class Run:
         self.follow = follow
         self.history = history
         self.dropped: Dropped = dropped
-        self.checkpoint = checkpoint
         self.is_counted: bool = True
         self.output = output or Output()
         self.metrics = Metrics(metrics)
@@ -200,7 +196,7 @@ class Run:
         self._check_complete()
 
     def _select(self, tables: Collection[str]) -> None:
-        for name in select_tables(self.recording, self.target, tables, self.checkpoint):
+        for name in select_tables(self.recording, self.target, tables):
             self.output.warn(f"no table {name} has been recorded so far")
 
     def _check_complete(self) -> None:
@@ -236,15 +232,10 @@ class Run:
                 ) from TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
             time.sleep(_POLL_SECONDS)
 
-    def retry(self) -> None:
-        """Apply the micro-batches that failed tables have missed."""
-        for applied in retry_tables(self.recording, self.target):
-            self._add(applied)
-
-    def report(self, batch: int, applied: Sequence[TableResult]) -> None:
+    def report(self, segment: int, applied: Sequence[TableResult]) -> None:
         """Add the results of a micro-batch to the output."""
         if self.output.is_json:
-            print_event(Applied(batch=batch, tables=tuple(applied)))
+            print_event(Applied(segment=segment, tables=tuple(applied)))
         self.replica_metrics.add_batch()
         for one in applied:
             self._add(one)
@@ -323,7 +314,6 @@ def replicate(
             serve_metrics(metrics, run.metrics, run.observed),
             Maintenance(run.target) if maintain else nullcontext(),
         ):
-            run.retry()
             if metrics is not None:
                 run.replica_metrics.read_tables()
             stop_at_signals(stop.set)
@@ -359,7 +349,6 @@ def apply_directly(run: Run, stop: Event) -> None:
             history=run.history,
             follow=run.follow,
             dropped=run.dropped,
-            checkpoint=run.checkpoint,
             stop=stop,
             report=run.report,
             progress=show_progress,

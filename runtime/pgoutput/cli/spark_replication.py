@@ -17,7 +17,7 @@ from pgoutput._text import counted
 from pgoutput.cli.replication import Run, segments_bar
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import PgoutputError
-from pgoutput.replica import SEGMENTS_PER_BATCH
+from pgoutput.replica import SEGMENTS_PER_BATCH, catch_up
 from pgoutput.spark import cluster_session, local_session, replicate as start_query
 
 
@@ -28,6 +28,8 @@ class SparkEngine(msgspec.Struct, frozen=True):
     """URL of the master of a Spark cluster."""
     remote: str = ""
     """URL of a Spark Connect server."""
+    checkpoint: str | None = None
+    """Folder or URI of the query's checkpoint; None for a folder in the target."""
 
     def __call__(self, run: Run, stop: Event) -> None:
         """Apply the changes of a run until the event is set or, unless the run follows, to the end."""
@@ -42,7 +44,7 @@ class SparkEngine(msgspec.Struct, frozen=True):
                 run.is_counted = False
             else:
                 session.sparkContext.setLogLevel("OFF")  # errors are reported below, in one line
-            _run_query(session, run, stop)
+            _run_query(session, run, stop, self.checkpoint)
         except (PySparkException, Py4JError, OSError) as error:
             if not stop.is_set():  # the signal may have ended Java too
                 raise PgoutputError(_cause(error)) from None
@@ -57,10 +59,13 @@ class SparkEngine(msgspec.Struct, frozen=True):
             return local_session("pgoutput replicate")
 
 
-def _run_query(session: SparkSession, run: Run, stop: Event) -> None:
+def _run_query(session: SparkSession, run: Run, stop: Event, checkpoint: str | None) -> None:
     source = session.readStream.format("pgoutput").option("path", run.recording).option("view", "batches")
     changes = source.option("maxFilesPerTrigger", str(SEGMENTS_PER_BATCH)).load()
     trigger = {"processingTime": "1 second"} if run.follow else {"availableNow": True}
+    # Without new segments, there is no micro-batch before which Spark does so.
+    if results := catch_up(run.recording, run.target, dropped=run.dropped):
+        run.report(run.segments_recorded, results)
     # A Spark Connect server calls the function in a process of its own.
     report, before = (run.report, {}) if run.is_counted else (None, run.tables())
     query = start_query(
@@ -68,10 +73,9 @@ def _run_query(session: SparkSession, run: Run, stop: Event) -> None:
         run.target,
         history=run.history,
         dropped=run.dropped,
-        checkpoint=run.checkpoint,
+        checkpoint=checkpoint,
         trigger=trigger,
         report=report,
-        recording=run.recording,
     )
     with segments_bar(run.output.console) as bar:
         task = bar.add_task("replicating", total=run.segments_recorded)

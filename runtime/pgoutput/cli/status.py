@@ -12,7 +12,7 @@ from pgoutput._extras import require
 from pgoutput._text import counted
 from pgoutput.cli.lag import last_commit_time
 from pgoutput.cli.printing import printable, refused_values
-from pgoutput.recording import Metadata, Recording
+from pgoutput.recording import Metadata, Recording, locate
 from pgoutput.wire import format_lsn
 
 if TYPE_CHECKING:
@@ -124,11 +124,11 @@ def _slot(dsn: str, name: str) -> SlotStatus | None:
 
 def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus:
     require("replica", "deltalake")
-    from pgoutput.replica import applied_offset, check_owner, read_owner, replica_tables
+    from pgoutput.replica import Positions, check_owner, read_owner, replica_tables
 
     owner = read_owner(target)
     check_owner(target, "tables" if owner is None else owner.output, last.source.recording)
-    segment = applied_offset(target).segment
+    segment = Positions(recording, locate(target)).least_segment
     is_known = segment in recording.numbers
     (applied,) = recording.metadata([segment if is_known else recording.numbers[0]])
     start = applied.end_lsn if is_known else applied.start_lsn

@@ -7,26 +7,26 @@ from column name to the text of a value that its column cannot represent. A NULL
 the server never sent the value. With history (SCD type 2) the table also has `__START_AT` and `__END_AT`,
 named as in Spark's AUTO CDC.
 
-A table whose changes cannot be applied becomes a failed table. Changes of the other tables are still applied.
-`replica_tables` returns the error of a failed table, and `retry_tables` applies the micro-batches that the
-table has missed.
+Each table has its position, the last change that it has applied: rows and position change in one commit. A
+table whose changes cannot be applied becomes a failed table, and keeps its position. Changes of the other
+tables are still applied. `replica_tables` returns the error of a failed table; the next run continues it.
 
 How the package is divided:
 
 - `schema`: gives a Delta table the columns of its relation.
 - `rows`: applies changes to the rows of a Delta table.
-- `replication`, `checkpoint`, `sorted_changes`: read a recording, and apply it in micro-batches.
-- `batch`, `chunks`, `data_files`: apply a micro-batch, table by table, in chunks of bounded size.
+- `replication`, `positions`, `sorted_changes`: read a recording, and apply it in micro-batches.
+- `batch`, `chunks`, `data_files`: apply changes, table by table, in chunks of bounded size.
 - `applied`: the event of an applied micro-batch, logged with the logger `pgoutput.replica`.
 - `ownership`, `registry`, `failed_tables`: files of the target that name its owner, the folder of each
   relation's table, and the failed tables.
 - `remarks`, `folders`: mark incomplete and dropped tables, and put dropped tables aside.
 - `selection`: the tables that a target follows, if it does not follow all tables of the recording.
 - `registration`: registers a query in the recording, which is then not pruned before it was read.
-- `tables`, `retry`: list the tables of a target, and retry the failed tables.
+- `tables`: lists the tables of a target.
 - `cleaning`, `maintenance`: remove files that the tables do not need any more.
-- `delta_log`, `as_of`, `verified`: how far a table has applied changes, its rows as of an LSN, and up to
-  which LSN it was found equal to its source.
+- `delta_log`, `as_of`, `verified`: the position of a table and of its versions, its rows as of an LSN, and up
+  to which LSN it was found equal to its source.
 """
 
 from __future__ import annotations
@@ -46,18 +46,8 @@ from pgoutput.replica.change_batches import (
     split_by_relation as split_by_relation,
     unpack_changes as unpack_changes,
 )
-from pgoutput.replica.checkpoint import (
-    Offset as Offset,
-    applied_offset as applied_offset,
-    parse_offsets as parse_offsets,
-)
-from pgoutput.replica.chunks import MAX_ROWS as MAX_ROWS, Chunk as Chunk, split_changes as split_changes
-from pgoutput.replica.failed_tables import (
-    FailedTable as FailedTable,
-    MissedBatch as MissedBatch,
-    read_failed_tables as read_failed_tables,
-    record_failure as record_failure,
-)
+from pgoutput.replica.chunks import MAX_ROWS as MAX_ROWS
+from pgoutput.replica.delta_log import NOTHING as NOTHING, Position
 from pgoutput.replica.maintenance import Maintenance, maintain_tables
 from pgoutput.replica.ownership import (
     Owner as Owner,
@@ -78,10 +68,21 @@ from pgoutput.replica.parts import (
     plan_rewrites as plan_rewrites,
     rewrite_files as rewrite_files,
 )
+from pgoutput.replica.positions import Positions as Positions
 from pgoutput.replica.registration import Registration as Registration
-from pgoutput.replica.remarks import Dropped, apply_remarks as apply_remarks
-from pgoutput.replica.replication import SEGMENTS_PER_BATCH as SEGMENTS_PER_BATCH, Progress, Report, replicate
-from pgoutput.replica.retry import retry_tables
+from pgoutput.replica.remarks import (
+    Dropped,
+    apply_remarks as apply_remarks,
+    mark_foreign_changes as mark_foreign_changes,
+    removed_relations as removed_relations,
+)
+from pgoutput.replica.replication import (
+    SEGMENTS_PER_BATCH as SEGMENTS_PER_BATCH,
+    Progress,
+    Report,
+    catch_up,
+    replicate,
+)
 from pgoutput.replica.schema import Difference
 from pgoutput.replica.selection import (
     Selection as Selection,
@@ -97,15 +98,16 @@ __all__ = [
     "Difference",
     "Dropped",
     "Maintenance",
+    "Position",
     "Progress",
     "ReplicaTable",
     "Report",
     "TableResult",
     "apply_changes",
+    "catch_up",
     "maintain_tables",
     "replica_table",
     "replica_tables",
     "replicate",
-    "retry_tables",
     "select_tables",
 ]

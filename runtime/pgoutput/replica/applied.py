@@ -21,17 +21,22 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=
 
     time: str = msgspec.field(default_factory=lambda: datetime.now(UTC).isoformat())
     """Time of the event by the clock of the process, in ISO 8601."""
-    batch: int
-    """Number of the micro-batch."""
+    segment: int
+    """Number of the micro-batch's last segment."""
     tables: tuple[TableResult, ...]
     """One result for each changed table."""
 
 
-def log_batch(batch: int, results: Sequence[TableResult]) -> None:
-    """Log an applied micro-batch, and a warning for each table that has failed or may differ since then."""
+def log_batch(segment: int, results: Sequence[TableResult]) -> None:
+    """Log a micro-batch, and a warning for each table that has failed or may differ since then.
+
+    Args:
+        segment: Number of the last segment of the micro-batch.
+        results: The results of the changed tables.
+    """
     changes = sum(sum(one.changes.values()) for one in results)
-    text = f"micro-batch {batch}: {counted(changes, 'change')} of {counted(len(results), 'table')}"
-    log_event(_LOGGER, logging.INFO, text, Applied(batch=batch, tables=tuple(results)))
+    text = f"up to segment {segment}: {counted(changes, 'change')} of {counted(len(results), 'table')}"
+    log_event(_LOGGER, logging.INFO, text, Applied(segment=segment, tables=tuple(results)))
     for one in results:
         name = f"{one.namespace}.{one.name}"
         if one.error:

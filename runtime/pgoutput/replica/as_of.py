@@ -2,8 +2,7 @@
 
 The newest version of the Delta table that does not go beyond the LSN is completed with the recorded changes
 that the target has not applied yet. The changes are applied to a copy of the table: its data files are hard
-links in a temporary folder. A change that the target has applied, by its checkpoint or by its registration in
-the recording, but that the table lacks, is not added: readers of the table lack it too.
+links in a temporary folder.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -21,22 +19,18 @@ from deltalake import DeltaTable
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.messages import Relation
-from pgoutput.recording import Location, Recording, locate, read_readers
+from pgoutput.recording import Location, Recording, locate
 from pgoutput.replica.batch import apply_changes
-from pgoutput.replica.checkpoint import CHECKPOINT_FOLDER, Checkpoint
 from pgoutput.replica.chunks import Chunk, Column
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import LOG_FOLDER, NOTHING, Applied, Version, version_before
-from pgoutput.replica.failed_tables import read_failed_tables
+from pgoutput.replica.delta_log import LOG_FOLDER, NOTHING, Position, Version, is_after, version_before
 from pgoutput.replica.ownership import Owner
+from pgoutput.replica.positions import Positions
 from pgoutput.replica.recorded_changes import StoredChanges, store_changes
 from pgoutput.replica.registry import find_table, register_table
 from pgoutput.replica.schema import TableLayout, delta_names, follow_schema, read_layout
 from pgoutput.views import CHANGES, LsnRange
 from pgoutput.wire import shown_text
-
-_QUERY: Final = "as of"
-"""ID of the query that applies changes to the copy of a Delta table."""
 
 
 class TableAsOf:
@@ -104,10 +98,9 @@ class TablesAsOf:
         self._versions: dict[int, Version] = {}
         self._errors: dict[int, ReplicaError] = {}
         self._behind: set[int] = set()
-        missing: dict[int, Applied] = {}
+        missing: dict[int, Position] = {}
         """For each relation, a change that all changes to be read follow."""
-        failed = read_failed_tables(target)
-        claimed = _claimed(recording, target, owner)  # before the tables are read: queries may go on
+        positions = Positions(recording, target) if recording.numbers else None
         for oid in oids:
             try:
                 version, is_newest = _version(target, oid, lsn)
@@ -117,8 +110,9 @@ class TablesAsOf:
             self._versions[oid] = version
             if is_newest:
                 self._behind.add(oid)
-            is_complete = is_newest and oid not in failed
-            missing[oid] = max(version.applied, claimed) if is_complete else version.applied
+            missing[oid] = version.applied
+            if is_newest and positions is not None:
+                missing[oid] = max(version.applied, positions.reached(oid))
         self._changes = _store_missing(recording, missing, lsn, os.path.join(folder, "changes"))
 
     def pending(self, oid: int) -> int:
@@ -155,8 +149,6 @@ class TablesAsOf:
         for result in apply_changes(
             self._changes.sorted(relation.oid),
             folder,
-            _QUERY,
-            0,
             recording=self._recording,
             history=self._history,
         ):
@@ -175,35 +167,15 @@ def _version(target: Location, oid: int, lsn: int) -> tuple[Version, bool]:
     return version, version.number == newest
 
 
-def _claimed(recording: Recording, target: Location, owner: Owner) -> Applied:
-    """Return a change such that the target has applied it and all earlier changes, except in failed tables.
-
-    The target says so in its checkpoint, unless that is elsewhere, and in its registration in the recording.
-    """
-    segments = [one.segment for one in read_readers(recording.location) if one.id == owner.query]
-    checkpoint = Checkpoint(target / CHECKPOINT_FOLDER)
-    if checkpoint.query == owner.query:
-        segments.append(checkpoint.applied.segment)
-    segment, beginning = max(segments, default=0), recording.beginning
-    if segment < beginning.segment:
-        return Applied(beginning.lsn, -1, -1)
-    (found,) = recording.metadata([segment])
-    return Applied(found.end_lsn, found.next_position, -1)
-
-
 def _store_missing(
-    recording: Recording, missing: Mapping[int, Applied], lsn: int, file: str
+    recording: Recording, missing: Mapping[int, Position], lsn: int, file: str
 ) -> StoredChanges:
     """Write the changes of relations that precede an LSN, and follow the given change of each relation."""
 
     def is_missing(oid: int, batch: pa.RecordBatch) -> pa.BooleanArray:
-        is_later, is_equal = pa.scalar(False), pa.scalar(True)
-        for numbers, number in zip(batch["sequence"].flatten(), missing[oid], strict=True):
-            is_later = pc.or_(is_later, pc.and_(is_equal, pc.greater(numbers, number)))
-            is_equal = pc.and_(is_equal, pc.equal(numbers, number))
-        return pc.and_(is_later, pc.less(batch["commit_lsn"], lsn))
+        return pc.and_(is_after(batch, missing[oid]), pc.less(batch["commit_lsn"], lsn))
 
-    first = min(missing.values(), default=Applied(lsn, 0, 0))
+    first = min(missing.values(), default=Position(lsn, 0, 0))
     numbers = []
     for number in reversed(recording.numbers):
         (one,) = recording.metadata([number])

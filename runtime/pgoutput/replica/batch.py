@@ -1,9 +1,9 @@
-"""Apply the changes of a micro-batch to the Delta tables of a target."""
+"""Apply changes to the Delta tables of a target."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, groupby
@@ -12,15 +12,15 @@ from typing import Final, TypeVar
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, PathOrUri, locate
+from pgoutput.replica.change_batches import split_by_relation
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, split_changes
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import changes_metadata, last_change, version_before
+from pgoutput.replica.delta_log import NOTHING, Position, is_after, last_change, read_position
 from pgoutput.replica.pending_chunks import PendingChunks
 from pgoutput.replica.registry import find_table, open_table
 from pgoutput.replica.rows import ChunkWriter, Replacement
@@ -30,19 +30,10 @@ from pgoutput.replica.schema import (
     follow_schema,
     make_layout,
     read_layout,
+    store_foreign_change,
     store_unmatched,
     update_properties,
 )
-from pgoutput.wire import format_lsn
-
-CHUNK_BITS: Final = 20
-"""Number of a txnVersion's low bits, for the commit's number. Higher bits hold the micro-batch's number."""
-
-MAX_COMMITS: Final = (1 << CHUNK_BITS) - 1
-"""Maximum number of a micro-batch's commits for one table. Their numbers begin with 0.
-
-As a commit's number, it is that of a commit that applies the whole micro-batch.
-"""
 
 T = TypeVar("T")
 
@@ -50,7 +41,7 @@ _ATTEMPTS: Final = 5
 
 
 class TableResult(msgspec.Struct, frozen=True):
-    """The result of applying a micro-batch to the Delta table of one relation."""
+    """The result of applying changes to the Delta table of one relation."""
 
     oid: int
     namespace: str
@@ -58,13 +49,14 @@ class TableResult(msgspec.Struct, frozen=True):
     changes: dict[str, int]
     """Number of applied changes, by operation such as "Insert"; empty if the table has failed."""
     may_differ: tuple[Difference, ...] = ()
-    """Reasons why the table may differ from its source, without reasons known before this micro-batch."""
+    """Reasons why the table may differ from its source, without reasons known before."""
     error: str = ""
-    """Why the micro-batch was not applied to the table, or only in part; empty if all of it was applied."""
+    """Why the changes were not applied to the table, or only in part; empty if all were applied."""
     unmatched: int = 0
     """Number of changes that contradict the rows of the table: an update or delete found no row, or an insert
     found one. Then the table lacks changes that the server did not send."""
-
+    position: Position = NOTHING
+    """The last change that the table has applied."""
     dropped: str = ""
     """What has happened to the table because its relation was dropped on the server; empty if it was not."""
 
@@ -77,122 +69,162 @@ class TableResult(msgspec.Struct, frozen=True):
 def apply_changes(
     batches: Iterable[pa.RecordBatch],
     target: PathOrUri,
-    query: str,
-    batch: int,
     *,
     recording: str = "",
     history: bool = False,
-    failed: Mapping[int, str] = {},
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[TableResult]:
-    """Apply the changes of a micro-batch to the Delta tables of a target.
+    """Apply changes to the Delta tables of a target.
 
-    Applying a micro-batch again changes nothing, because each commit has a Delta transaction identifier:
-    txnAppId is the query, txnVersion increases with each commit. If a table fails, it keeps the state of its
-    last commit, and the other tables are not affected. A snapshot that replaces the rows of a table is one
-    commit, whatever its size. Without history, so are the changes of a transaction from a TRUNCATE on.
+    Changes that a table has by its position are skipped, so applying changes again changes nothing. If a
+    table fails, it keeps the state of its last commit, and the other tables are not affected. A snapshot that
+    replaces the rows of a table is one commit, whatever its size. Without history, so are the changes of a
+    transaction from a TRUNCATE on.
 
     Args:
         batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
         target: The folder of the tables, as a path or URI.
-        query: ID of the query that applies the changes, the same for all micro-batches of a target.
-        batch: The number of the micro-batch, greater than the numbers of earlier micro-batches.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
-        failed: Errors of the failed tables, by relation OID. Changes of these relations are not applied.
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text. A larger single change is a chunk of
             its own.
 
     Yields:
-        One result for each relation that the changes belong to, except relations without a Delta table that
-        were only altered.
+        One result for each relation with changes that its table did not have yet, except relations without a
+        Delta table that were only altered.
 
     Raises:
         ReplicaError: The target is a URI that pyarrow does not know.
     """
     location = locate(target)
-    for oid, chunks in groupby(split_changes(batches, max_rows, max_bytes), lambda chunk: chunk.oid):
-        application = _Application(location, query, batch, recording, history=history, combine=False)
-        result = application.apply(chunks, failed.get(oid, ""))
-        if not result.is_empty:
+    relations = groupby(chain.from_iterable(map(split_by_relation, batches)), lambda one: one[0])
+    for oid, changes in relations:
+        application = _Application(location, oid, recording, history=history, combine=False)
+        result = application.apply((rows for _, rows in changes), max_rows=max_rows, max_bytes=max_bytes)
+        if result is not None and not result.is_empty:
             yield result
 
 
 def apply_repeatedly(
-    read: Callable[[], Iterator[Chunk]],
+    read: Callable[[], Iterator[pa.RecordBatch]],
     target: Location,
-    query: str,
-    batch: int,
+    oid: int,
     recording: str,
     *,
     history: bool,
-    error: str = "",
-) -> TableResult:
-    """Apply a micro-batch's changes of one relation, several chunks in one commit, until there is an error.
+    known: Position = NOTHING,
+    from_snapshot: bool = False,
+    max_rows: int = MAX_ROWS,
+    max_bytes: int = MAX_BYTES,
+) -> TableResult | None:
+    """Apply changes of one relation, several chunks in one commit, until there is an error.
 
     Args:
-        read: Returns the changes, at least one chunk. Called again after a conflict with another commit.
+        read: Returns the changes. Called again after a conflict with another commit.
         target: The folder that holds the replica.
-        query: ID of the query that applies the changes.
-        batch: The number of the micro-batch.
+        oid: OID of the relation.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
-        error: Error of a failed table, to which no changes are applied; empty if it has not failed.
+        known: A position that the table has reached.
+        from_snapshot: Whether to apply changes only from a snapshot on that replaces all rows.
+        max_rows: Maximum number of changes in a chunk.
+        max_bytes: Maximum size of a chunk's values, in bytes of text.
+
+    Returns:
+        The result; None if there are no changes that the table lacks.
     """
     may_differ: tuple[Difference, ...] = ()
+    result: TableResult | None = None
     for combine in (True,) * _ATTEMPTS + (False,):
-        application = _Application(target, query, batch, recording, history=history, combine=combine)
-        result = application.apply(read(), error)
-        may_differ += result.may_differ
+        application = _Application(target, oid, recording, history=history, combine=combine, known=known)
+        batches = _from_snapshot(read()) if from_snapshot else read()
+        latest = application.apply(batches, max_rows=max_rows, max_bytes=max_bytes)
+        if latest is None:
+            break
+        result, may_differ = latest, may_differ + latest.may_differ
         if not application.has_conflict:
             break
-    return msgspec.structs.replace(result, may_differ=may_differ)
+    return None if result is None else msgspec.structs.replace(result, may_differ=may_differ)
+
+
+def _from_snapshot(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield changes of one relation from a snapshot on that replaces all its rows."""
+    found = False
+    for batch in batches:
+        if not found:
+            begins = pc.and_(pc.equal(batch["operation"], "Truncate"), pc.equal(batch["xid"], 0))
+            first = pc.index(begins, True).as_py()
+            if first < 0:
+                continue
+            found, batch = True, batch.slice(first)
+        yield batch
 
 
 class _Application:
-    """The application of a micro-batch to one table. The arguments are those of `apply_repeatedly`.
+    """The application of changes to one table. The arguments are those of `apply_repeatedly`.
 
     Attributes:
-        has_conflict: Whether another commit has changed the table, so that chunks have to be applied again.
+        has_conflict: Whether another commit has changed the table, so that changes have to be applied again.
 
     Args:
         combine: Whether to apply several chunks in one commit.
     """
 
     def __init__(
-        self, target: Location, query: str, batch: int, recording: str, *, history: bool, combine: bool
+        self,
+        target: Location,
+        oid: int,
+        recording: str,
+        *,
+        history: bool,
+        combine: bool,
+        known: Position = NOTHING,
     ) -> None:
-        self._target, self._query, self._batch, self._recording = target, query, batch, recording
+        self._target, self._oid, self._recording, self._known = target, oid, recording, known
         self._history = history
         self._combine = combine
         self.has_conflict: bool = False
         self._writer: TableWriter | None = None
 
-    def apply(self, chunks: Iterator[Chunk], error: str) -> TableResult:
-        """Apply the chunks until there is an error; `error` is the error of a failed table."""
-        first = next(chunks)
+    def apply(
+        self, batches: Iterator[pa.RecordBatch], *, max_rows: int, max_bytes: int
+    ) -> TableResult | None:
+        """Apply the changes that the table does not have, until there is an error; None without any."""
+        changes = split_changes(self._skip_applied(batches), max_rows, max_bytes)
+        if (first := next(changes, None)) is None:
+            return None
         name = f"{first.namespace}.{first.name}"
         counts: Counter[str] = Counter()
-        counted = count_changes(chain([first], chunks), counts)
+        error = ""
         try:
-            for number, commit in group_chunks(counted, history=self._history):
+            for commit in group_chunks(count_changes(chain([first], changes), counts), history=self._history):
+                error = self._attempt(name, partial(self._apply, commit))
                 if error or self.has_conflict:
                     break
-                error = self._attempt(name, partial(self._apply, name, number, commit))
             # Chunks before an error are committed too.
             error = self._attempt(name, self._commit) or error
-        except BaseException:  # the chunks cannot be read, or the query is stopped
+        except BaseException:  # the changes cannot be read, or the query is stopped
             if self._writer is not None:
                 self._writer.discard()
             raise
-        applied = {} if error else dict(counts)  # a retry applies and counts the whole batch again
+        applied = {} if error else dict(counts)
         result = TableResult(first.oid, first.namespace, first.name, applied, error=error)
         if self._writer is None:
             return result
-        may_differ, unmatched = tuple(self._writer.may_differ), self._writer.unmatched
-        return msgspec.structs.replace(result, may_differ=may_differ, unmatched=unmatched)
+        writer = self._writer
+        may_differ, unmatched = tuple(writer.may_differ), writer.unmatched
+        return msgspec.structs.replace(
+            result, may_differ=may_differ, unmatched=unmatched, position=writer.position
+        )
+
+    def _skip_applied(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            found = find_table(self._target, self._oid)
+        except ReplicaError:  # raised again where the changes are applied
+            found = None
+        return skip_applied(batches, NOTHING if found is None else read_position(found[1]))
 
     def _attempt(self, name: str, step: Callable[[], None]) -> str:
         """Call a function; return its error as a text, or an empty string."""
@@ -209,12 +241,7 @@ class _Application:
             return f"{name}: {type(failure).__name__}: {one_line(failure)}"
         return ""
 
-    def _apply(self, name: str, number: int, chunks: Iterator[Chunk]) -> None:
-        if number >= MAX_COMMITS:
-            raise ReplicaError(
-                f"{name}: a batch has more than {MAX_COMMITS} commits for this table. "
-                "Begin anew, with an empty target and smaller batches"
-            )
+    def _apply(self, chunks: Iterator[Chunk]) -> None:
         chunk = next(chunks)
         if self._writer is None and chunk.is_alteration and find_table(self._target, chunk.oid) is None:
             return  # the relation is not published, or no change of it was applied yet
@@ -222,16 +249,25 @@ class _Application:
             self._writer = TableWriter(
                 self._target,
                 chunk,
-                self._query,
                 self._recording,
                 history=self._history,
                 combine=self._combine,
+                known=self._known,
             )
-        self._writer.apply(chain([chunk], chunks), self._batch << CHUNK_BITS | number)
+        self._writer.apply(chain([chunk], chunks))
 
     def _commit(self) -> None:
         if self._writer is not None:
             self._writer.commit()
+
+
+def skip_applied(batches: Iterable[pa.RecordBatch], position: Position) -> Iterator[pa.RecordBatch]:
+    """Yield changes, as rows of the view `changes`, without those up to a position."""
+    for batch in batches:
+        if batch.num_rows and Position(**batch["sequence"][0].as_py()) <= position:
+            batch = batch.filter(is_after(batch, position))
+        if batch.num_rows:
+            yield batch
 
 
 def count_changes(chunks: Iterable[Chunk], counts: Counter[str]) -> Iterator[Chunk]:
@@ -248,65 +284,73 @@ class TableWriter:
 
     Args:
         target: The folder that holds the replica.
-        chunk: The relation's first chunk of changes in the micro-batch. If the table does not exist, it is
-            created with the columns of this chunk.
-        query: ID of the query that writes. It is the txnAppId of the Delta transaction identifiers.
+        chunk: The relation's first chunk. If the table does not exist, it is created with the columns of this
+            chunk.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
         combine: Whether to apply successive chunks in one commit where possible. If so, `commit` has to be
             called after the last chunk.
+        known: A position that the table has reached.
 
     Attributes:
         may_differ: Reasons why the table may differ from its source, without reasons known before.
         unmatched: Number of changes that contradict the rows of the table, as in `TableResult`.
 
     Raises:
-        ReplicaError: The target cannot be read, or the table's folder contains something other than a Delta
-            table.
+        ReplicaError: The target cannot be read, the table's folder contains something other than a Delta
+            table, or the table is behind the known position.
     """
 
     def __init__(
         self,
         target: Location,
         chunk: Chunk,
-        query: str,
         recording: str = "",
         *,
         history: bool,
         combine: bool = False,
+        known: Position = NOTHING,
     ) -> None:
         self.may_differ: list[Difference] = []
         self.unmatched: int = 0
+        self._name = f"{chunk.namespace}.{chunk.name}"
         self._history = history
-        self._query = query
         self._combine = combine
         self._pending: PendingChunks | None = None
         layout = make_layout(chunk.columns, history=history)
         self._table = open_table(target, chunk, layout.schema, recording)
+        if read_position(self._table) < known and not (chunk.truncates and chunk.is_snapshot):
+            raise ReplicaError(
+                f"{self._name}: the table was replaced by an older copy while changes were applied. "
+                "The next run applies the changes that the copy lacks"
+            )
+        self._is_checked = False
 
-    def apply(self, chunks: Iterator[Chunk], version: int) -> None:
-        """Apply chunks in one commit, unless the table has this or a later txnVersion.
+    @property
+    def position(self) -> Position:
+        """Position of the table after the last commit."""
+        return read_position(self._table)
+
+    def apply(self, chunks: Iterator[Chunk]) -> None:
+        """Apply chunks in one commit.
 
         Args:
             chunks: One chunk, or the chunks of a transaction that begin with a truncate.
-            version: The txnVersion of the commit, greater than the txnVersion of the previous commit.
 
         Raises:
             ReplicaError: A row has to be found by a key column whose value was never sent.
             deltalake.exceptions.CommitFailedError: Several attempts failed because of concurrent commits.
         """
         first = next(chunks)
-        if self._has(version):
-            if not first.is_alteration:  # its commit does not say which change it applies
-                self._check_applied(first)
-            return
-        if self._combine and self._fold(first, version):
+        if not (first.truncates and first.is_snapshot):
+            self._note_foreign_change()
+        if self._combine and self._fold(first):
             return
         self.commit()
         if first.truncates and (first.is_snapshot or not self._history):
-            self._replace_rows(first, chunks, version)
+            self._replace_rows(first, chunks)
         else:
-            self._change_rows(first, version)
+            self._change_rows(first)
 
     def commit(self) -> None:
         """Commit the chunks that were folded and not committed yet.
@@ -318,7 +362,7 @@ class TableWriter:
         if self._pending is not None:
             pending, self._pending = self._pending, None
             self.may_differ += store_unmatched(self._table, pending.unmatched)
-            pending.commit(self._table, Transaction(self._query, pending.version))
+            pending.commit(self._table)
             self.unmatched += len(pending.unmatched)
 
     def discard(self) -> None:
@@ -327,64 +371,73 @@ class TableWriter:
             self._pending.discard()
             self._pending = None
 
-    def _fold(self, chunk: Chunk, version: int) -> bool:
+    def _note_foreign_change(self) -> None:
+        """Note that the table may differ if another program has changed rows."""
+        if not self._is_checked:
+            self.may_differ += store_foreign_change(self._table)
+            self._is_checked = True
+
+    def _fold(self, chunk: Chunk) -> bool:
         """Fold a chunk into data files that are committed later; return False if that is not possible."""
         if chunk.truncates or chunk.is_alteration or chunk.replaced_by is not None:
             return False
-        pending = self._pending or PendingChunks(self._table, f"{chunk.namespace}.{chunk.name}")
+        pending = self._pending or PendingChunks(self._table, self._name)
         if not pending.fits(self._table, chunk):
             return False
         self._pending = pending
-        pending.fold(chunk, version)
+        pending.fold(chunk)
         if pending.is_full:
             self.commit()
         return True
 
-    def _change_rows(self, chunk: Chunk, version: int) -> None:
+    def _change_rows(self, chunk: Chunk) -> None:
         """Apply a chunk to the rows of the table."""
 
         def change() -> Sequence[int]:
-            layout = read_layout(self._table, f"{chunk.namespace}.{chunk.name}")
+            self._note_foreign_change()
+            layout = read_layout(self._table, self._name)
             files = DataFiles(self._table, layout.schema)
             self.may_differ += update_properties(self._table, files, layout, chunk)
-            transaction = Transaction(self._query, version)
             if chunk.is_alteration:
-                alter_table(self._table, layout, chunk, transaction, history=self._history)
+                alter_table(self._table, layout, chunk, history=self._history)
                 return ()
             layout = follow_schema(self._table, layout, chunk, history=self._history)
             files = DataFiles(self._table, layout.schema)
             writer = ChunkWriter(files, layout, chunk)
             added, removed = writer.write()
             self.may_differ += store_unmatched(self._table, writer.unmatched)
-            files.commit(added, removed, self._table.schema(), transaction, changes_metadata(chunk))
+            files.commit(added, removed, self._table.schema(), last_change(chunk))
             return writer.unmatched
 
-        self.unmatched += len(self._commit(change, version) or ())
+        self.unmatched += len(self._commit(change, last_change(chunk)) or ())
 
-    def _replace_rows(self, first: Chunk, others: Iterator[Chunk], version: int) -> None:
+    def _replace_rows(self, first: Chunk, others: Iterator[Chunk]) -> None:
         """Replace all rows of the table by the rows that chunks add."""
-        old = read_layout(self._table, f"{first.namespace}.{first.name}") if self._history else None
+        old = read_layout(self._table, self._name) if self._history else None
         replacement = Replacement(self._table, old, first)
+        last = NOTHING
         try:
             for chunk in chain([first], others):
+                last = last_change(chunk)
                 update = partial(update_properties, self._table, replacement.files, replacement.layout, chunk)
-                self.may_differ += self._commit(update, version) or []
+                self.may_differ += self._commit(update, last) or []
                 replacement.add(chunk)
         except BaseException:  # no space is left for the rows, or the query is stopped
             with suppress(Exception):
                 replacement.discard()
             raise
         self.may_differ += store_unmatched(self._table, replacement.unmatched)
-        self._commit(lambda: replacement.commit(Transaction(self._query, version)), version)
+        self._commit(replacement.commit, last)
         self.unmatched += len(replacement.unmatched)
+        self._is_checked = True
 
-    def _commit(self, commit: Callable[[], T], version: int) -> T | None:
+    def _commit(self, commit: Callable[[], T], position: Position) -> T | None:
         """Return the result of a function that commits; call it again after a conflict with another commit.
 
-        If the table has the commit with this txnVersion, do nothing and return None.
+        If the table has reached the position, do nothing and return None.
         """
         for attempts_left in reversed(range(_ATTEMPTS)):
-            if self._has(version):
+            if position <= read_position(self._table):
                 return None
             try:
                 return commit()
@@ -393,26 +446,5 @@ class TableWriter:
                 if not attempts_left:
                     raise
                 self._table.update_incremental()
+                self._is_checked = False
         raise AssertionError("unreachable")
-
-    def _check_applied(self, chunk: Chunk) -> None:
-        """Check that the table has applied the changes of a chunk whose commit it has.
-
-        Raises:
-            ReplicaError: The checkpoint was replaced by an older one: the same numbers of micro-batches now
-                have other changes.
-        """
-        last, place = last_change(chunk), locate(self._table.table_uri)
-        applied = version_before(place, self._table.version()).applied
-        if last > applied:
-            raise ReplicaError(
-                f"{chunk.namespace}.{chunk.name}: the table has applied the changes up to "
-                f"{format_lsn(applied.commit_lsn)}, and not those of {format_lsn(last.commit_lsn)} in this "
-                "micro-batch, although it has its commit: the checkpoint is older than the "
-                "table. Put the newer checkpoint back, or begin anew, with an empty target"
-            )
-
-    def _has(self, version: int) -> bool:
-        """Return whether the table has the commit with this txnVersion."""
-        done = self._table.transaction_version(self._query)
-        return done is not None and version <= done

@@ -1,10 +1,7 @@
-"""Split the changes of a micro-batch into chunks, and group the chunks by commit of the Delta table.
+"""Split changes into chunks, and group the chunks by commit of the Delta table.
 
 Each chunk is applied in a commit of its own, except the chunks of a transaction that replaces a table's rows:
 these are applied in one commit.
-
-The boundaries of chunks depend only on the changes, not on the Arrow batches in which the changes arrive. So
-a micro-batch that is applied again after a crash is split into the same chunks.
 """
 
 from __future__ import annotations
@@ -83,14 +80,14 @@ class Chunk(msgspec.Struct, frozen=True):
         return bool(pc.all(pc.equal(operations, "Snapshot"), min_count=0).as_py())
 
 
-def group_chunks(chunks: Iterable[Chunk], *, history: bool) -> Iterator[tuple[int, Iterator[Chunk]]]:
-    """Group the chunks of a relation by commit; yield each commit's number, from 0, and its chunks.
+def group_chunks(chunks: Iterable[Chunk], *, history: bool) -> Iterator[Iterator[Chunk]]:
+    """Group the chunks of a relation by commit; yield each commit's chunks.
 
     The chunks of a transaction from a truncate on are one commit, so that no reader of the Delta table sees a
     part of the rows. Each other chunk is a commit of its own; with history this applies to all chunks that do
     not belong to a snapshot.
     """
-    number = -1
+    number = 0
     replaced_by: Transaction | None = None
 
     def number_commit(chunk: Chunk) -> int:
@@ -100,7 +97,7 @@ def group_chunks(chunks: Iterable[Chunk], *, history: bool) -> Iterator[tuple[in
         replaced_by = chunk.replaced_by if chunk.is_snapshot or not history else None
         return number
 
-    return groupby(chunks, number_commit)
+    return (group for _, group in groupby(chunks, number_commit))
 
 
 def split_changes(

@@ -1,8 +1,9 @@
-"""Ownership of a target: only one streaming query may write to it, with changes of one recording."""
+"""Ownership of a target: its kind of output, and the recording that its changes come from."""
 
 from __future__ import annotations
 
 from typing import Final
+from uuid import uuid4
 
 import msgspec
 
@@ -14,42 +15,33 @@ _OWNER_FILE: Final = "_owner.json"
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The owner of a target, stored in the target's `_owner.json`: a streaming query and a recording."""
+    """What a target is, stored in its file `_owner.json`."""
 
-    query: str
-    """Spark's ID of the streaming query, which stays the same when the query restarts from its checkpoint."""
+    id: str
+    """UUID of the target, under which it is registered as a reader of the recording."""
     output: str
-    """What the query writes: "tables", "history" (tables with all versions of rows) or "a feed" (Parquet)."""
+    """What is written to it: "tables", "history" (tables with all versions of rows) or "a feed" (Parquet)."""
     recording: str
     """UUID of the recording; empty if the changes do not come from a recording."""
 
 
-def claim_target(target: PathOrUri, owner: Owner, *, batch: int) -> None:
-    """Make `owner` the owner of a target that has none; refuse a target that has another owner.
+def claim_target(target: PathOrUri, output: str, recording: str) -> Owner:
+    """Return the owner of a target; store one if the target has none.
 
     Args:
         target: The folder, as a path or URI.
-        owner: The query that is about to write, and its recording.
-        batch: Number of the micro-batch that the query is about to write.
+        output: What is written to the target: "tables", "history" or "a feed".
+        recording: UUID of the recording; empty if the changes do not come from a recording.
 
     Raises:
-        ReplicaError: The folder contains something other than a target, the target has another owner, or the
-            target has no owner although the query has already written micro-batches.
+        ReplicaError: The folder contains something other than a target, or the target has another kind of
+            output or belongs to another recording.
     """
-    folder = locate(target)
-    stored = check_owner(target, owner.output, owner.recording)
-    if stored is None and batch:
-        raise ReplicaError(
-            f"{folder}: the target is empty, but by its checkpoint the query has written {batch} batches. "
-            "Put the target back, or begin anew with a new target and a new checkpoint"
-        )
-    if stored is None:
-        write_file(folder / _OWNER_FILE, msgspec.json.encode(owner).decode())
-    elif stored.query != owner.query:
-        raise ReplicaError(
-            f"{folder}: the target belongs to query {stored.query}, and this is query {owner.query}. "
-            "A query whose checkpoint is lost cannot be resumed: begin anew, with an empty target"
-        )
+    owner = check_owner(target, output, recording)
+    if owner is None:
+        owner = Owner(str(uuid4()), output, recording)
+        write_file(locate(target) / _OWNER_FILE, msgspec.json.encode(owner).decode())
+    return owner
 
 
 def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
@@ -76,7 +68,7 @@ def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
     if recording and owner.recording != recording:
         raise ReplicaError(
             f"{folder}: the target belongs to recording {owner.recording or 'without a UUID'}, and this is "
-            f"recording {recording}. Replicate that one, or begin anew with a new target and a new checkpoint"
+            f"recording {recording}. Replicate that one, or begin anew with a new target"
         )
     return owner
 
@@ -94,4 +86,7 @@ def read_owner(target: PathOrUri) -> Owner | None:
     try:
         return msgspec.json.decode(text, type=Owner)
     except msgspec.DecodeError as error:
-        raise ReplicaError(f"{file}: {error}. Begin anew, with an empty target") from error
+        raise ReplicaError(
+            f"{file}: {error}. The target was written by an earlier pgoutput, or the file is damaged: begin "
+            "anew, with an empty target"
+        ) from error

@@ -19,13 +19,14 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from deltalake import DeltaTable, Transaction
+import pyarrow as pa
+from deltalake import DeltaTable
 
 from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
 from pgoutput.recording import Location
-from pgoutput.replica.batch import CHUNK_BITS, MAX_COMMITS, TableResult, count_changes
-from pgoutput.replica.chunks import Chunk
+from pgoutput.replica.batch import TableResult, count_changes, skip_applied
+from pgoutput.replica.chunks import MAX_ROWS, split_changes
 from pgoutput.replica.data_files import (
     FILE_BYTES,
     SMALL_FILE_BYTES,
@@ -34,7 +35,7 @@ from pgoutput.replica.data_files import (
     PendingFiles,
     small_files,
 )
-from pgoutput.replica.delta_log import NOTHING, Applied, applied_metadata, last_change
+from pgoutput.replica.delta_log import NOTHING, Position, foreign_change, last_change, read_position
 from pgoutput.replica.registry import RECORDING, find_table
 from pgoutput.replica.rows import ChunkWriter
 from pgoutput.replica.schema import TableLayout, changed_properties, read_layout
@@ -69,7 +70,7 @@ class Part(msgspec.Struct, frozen=True):
     """Names of the columns of the relation's replica identity."""
     changes: dict[str, int] = {}
     """Number of changes, by operation such as "Insert"."""
-    last: Applied = NOTHING
+    last: Position = NOTHING
     """The last change of the part."""
     added: tuple[DataFile, ...] = ()
     """New data files."""
@@ -98,17 +99,12 @@ class Rewritten(msgspec.Struct, frozen=True):
     """Why the files could not be written; empty if they were written."""
 
 
-def find_version(target: Location, oid: int, query: str, batch: int, recording: str) -> TableVersion | None:
-    """Return the version of a relation's table to which a micro-batch can be applied in parts.
-
-    None if there is no such table, or if it has the first commits of the micro-batch already: the other
-    commits have to follow one by one.
+def find_version(target: Location, oid: int, recording: str) -> TableVersion | None:
+    """Return the version of a relation's table, to which changes can be applied in parts; None for none.
 
     Args:
         target: The folder that holds the replica.
         oid: OID of the relation.
-        query: ID of the query that applies the changes.
-        batch: The number of the micro-batch.
         recording: UUID of the recording; empty if the changes do not come from a recording.
 
     Raises:
@@ -118,27 +114,35 @@ def find_version(target: Location, oid: int, query: str, batch: int, recording: 
     if found is None:
         return None
     place, table = found
-    done = table.transaction_version(query)
-    is_begun = done is not None and done >= batch << CHUNK_BITS
-    if is_begun or (table.metadata().configuration.get(RECORDING) or "") != recording:
+    if (table.metadata().configuration.get(RECORDING) or "") != recording or foreign_change(table):
         return None
     return TableVersion(place.place, table.version())
 
 
-def fold_part(chunks: Iterable[Chunk], version: TableVersion) -> Part:
+def fold_part(
+    changes: Iterable[pa.RecordBatch], version: TableVersion, max_rows: int = MAX_ROWS
+) -> Part | None:
     """Write the rows that one part of a relation's changes adds to new data files.
+
+    Changes that the table has by its position are skipped; the result is None if there are no others.
 
     The result has a refusal if the changes have to be applied in their order: a truncate, a schema change, an
     update that moves a row to another key, and changes of a relation without a key. So does any error,
     because it occurs again when the changes are applied in their order.
 
     Args:
-        chunks: The changes of the part, sorted by `sequence`.
+        changes: The changes of the part, as rows of the view `changes` sorted by `sequence`.
         version: The Delta table.
+        max_rows: Maximum number of changes that are folded at a time.
     """
     counts: Counter[str] = Counter()
     files: PendingFiles | None = None
-    for chunk in count_changes(chunks, counts):
+    result: Part | None = None
+    try:
+        position = read_position(DeltaTable(version.place, version.version))
+    except Exception:  # it occurs again below
+        position = NOTHING
+    for chunk in count_changes(split_changes(skip_applied(changes, position), max_rows), counts):
         result = Part(chunk.oid, chunk.namespace, chunk.name, chunk.keys)
         try:
             if files is None:
@@ -159,7 +163,8 @@ def fold_part(chunks: Iterable[Chunk], version: TableVersion) -> Part:
         except Exception as error:
             return msgspec.structs.replace(result, refusal=one_line(error) or type(error).__name__)
         result = msgspec.structs.replace(result, last=last_change(chunk))
-    assert files is not None
+    if files is None or result is None:
+        return None
     removed = {path: numbers.astype(_ROW_NUMBER).tobytes() for path, numbers in files.removed.items()}
     return msgspec.structs.replace(result, changes=dict(counts), added=tuple(files.added), removed=removed)
 
@@ -227,12 +232,8 @@ def commit_parts(
     parts: Sequence[Part],
     rewrites: Sequence[Rewrite],
     rewritten: Sequence[Rewritten],
-    query: str,
-    batch: int,
 ) -> TableResult:
-    """Commit all parts of a relation's changes in a micro-batch at once.
-
-    The txnVersion of the commit is the greatest of the micro-batch, so that no chunk of it is applied again.
+    """Commit all parts of a relation's changes at once.
 
     Raises:
         PartsError: A rewrite has failed.
@@ -248,16 +249,15 @@ def commit_parts(
     added += [file for one in rewritten for file in one.added]
     unfinished = {file.path for file in new} & replaced.keys()
     removed = [file for path, file in replaced.items() if path not in unfinished]
-    transaction = Transaction(query, (batch << CHUNK_BITS) + MAX_COMMITS)
-    last = max(part.last for part in parts)
-    files.commit(added, removed, table.schema(), transaction, applied_metadata(last))
+    position = max(part.last for part in parts)
+    files.commit(added, removed, table.schema(), position)
     with suppress(OSError):  # VACUUM removes them too
         files.delete(unfinished)
     counts: Counter[str] = Counter()
     for part in parts:
         counts.update(part.changes)
     first = parts[0]
-    return TableResult(first.oid, first.namespace, first.name, dict(counts))
+    return TableResult(first.oid, first.namespace, first.name, dict(counts), position=position)
 
 
 def discard_files(version: TableVersion, unused: Iterable[DataFile]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from deltalake import DeltaTable, Transaction
+from deltalake import DeltaTable
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import MAX_SMALL_FILES, PendingFiles
-from pgoutput.replica.delta_log import changes_metadata
+from pgoutput.replica.delta_log import NOTHING, Position, last_change
 from pgoutput.replica.rows import ChunkWriter
 from pgoutput.replica.schema import changed_properties, read_layout
 
@@ -17,7 +17,7 @@ class PendingChunks:
     """Successive chunks of a relation that are not committed yet.
 
     Attributes:
-        version: The txnVersion of the last chunk.
+        position: The last change of the chunks.
         unmatched: Commit LSNs of the changes that contradict the rows of the table, as in `ChunkWriter`.
 
     Args:
@@ -26,11 +26,10 @@ class PendingChunks:
     """
 
     def __init__(self, table: DeltaTable, name: str) -> None:
-        self.version: int = -1
+        self.position: Position = NOTHING
         self.unmatched: list[int] = []
         self._layout = read_layout(table, name)
         self._files = PendingFiles(table, self._layout.schema)
-        self._metadata: dict[str, str] = {}
 
     @property
     def is_full(self) -> bool:
@@ -44,12 +43,8 @@ class PendingChunks:
             and not changed_properties(table, self._files, self._layout, chunk)[0]
         )
 
-    def fold(self, chunk: Chunk, version: int) -> None:
-        """Apply a chunk to the data files.
-
-        Args:
-            chunk: The chunk, which `fits`.
-            version: The txnVersion of the chunk.
+    def fold(self, chunk: Chunk) -> None:
+        """Apply a chunk, which `fits`, to the data files.
 
         Raises:
             ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
@@ -58,9 +53,9 @@ class PendingChunks:
         writer = ChunkWriter(self._files, self._layout, chunk)
         self._files.change(*writer.fold())
         self.unmatched += writer.unmatched
-        self.version, self._metadata = version, changes_metadata(chunk)
+        self.position = last_change(chunk)
 
-    def commit(self, table: DeltaTable, transaction: Transaction) -> None:
+    def commit(self, table: DeltaTable) -> None:
         """Commit all chunks.
 
         After an error of the commit the new data files stay, because the commit may have succeeded. VACUUM
@@ -74,7 +69,7 @@ class PendingChunks:
         except BaseException:
             self.discard()
             raise
-        self._files.commit(added, removed, table.schema(), transaction, self._metadata)
+        self._files.commit(added, removed, table.schema(), self.position)
         with suppress(OSError):  # VACUUM removes them too
             self._files.delete(file.path for file in unused)
 

@@ -13,7 +13,6 @@ import msgspec
 
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import STATE_FILE, Location, Reader, Recording, reader_file
-from pgoutput.replica.failed_tables import read_failed_tables, read_missed_batches
 from pgoutput.replica.ownership import Owner
 from pgoutput.replica.small_files import remove_file, write_file
 
@@ -46,36 +45,29 @@ class Registration:
         query.
 
         Args:
-            segment: Number of the last segment whose changes are committed; 0 for none.
+            segment: Number of the last segment whose changes all tables have; 0 for none.
 
         Raises:
             RecordingError: The segments that the query needs next were pruned; it is registered no longer.
-            ReplicaError: The target cannot be read.
         """
         if not self._is_prunable:
             return
-        missed = [
-            one.first_segment - 1
-            for oid in read_failed_tables(self._target)
-            for one in read_missed_batches(self._target, oid)
-        ]
-        needed = min([segment, *missed])
-        if needed == self._needed:
+        if segment == self._needed:
             return
-        file = reader_file(self._recording.location, self._owner.query)
+        file = reader_file(self._recording.location, self._owner.id)
         try:
             self._recording.check_not_pruned(segment + 1)
-            self._write(file, needed)
+            self._write(file, segment)
             self._recording.check_not_pruned(segment + 1)  # the registration may have come too late
         except RecordingError:
             with suppress(ReplicaError):
                 remove_file(file)
             raise
-        self._needed = needed
+        self._needed = segment
 
     def _write(self, file: Location, segment: int) -> None:
         reader = Reader(
-            id=self._owner.query,
+            id=self._owner.id,
             kind=self._owner.output,
             target=str(self._target) if "://" in self._target.place else os.path.abspath(self._target.path),
             segment=segment,

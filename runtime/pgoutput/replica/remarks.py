@@ -6,7 +6,8 @@ after the changes of a micro-batch, the metadata of its segments are applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -20,6 +21,8 @@ from pgoutput.replica.batch import TableResult
 from pgoutput.replica.failed_tables import read_failed_tables, remove_failure
 from pgoutput.replica.registry import (
     DROPPED,
+    NAME,
+    NAMESPACE,
     archive_table,
     decode_dropped,
     find_table,
@@ -28,7 +31,7 @@ from pgoutput.replica.registry import (
     registered_oids,
     remove_table,
 )
-from pgoutput.replica.schema import Difference, store_difference
+from pgoutput.replica.schema import Difference, store_difference, store_foreign_change
 from pgoutput.wire import format_lsn
 
 Dropped: TypeAlias = Literal["keep", "archive", "drop"]
@@ -83,18 +86,51 @@ def apply_remarks(
             error = errors.get(one.oid, "")
             yield TableResult(one.oid, one.namespace, one.name, {}, may_differ=tuple(new), error=error)
     for one in gone:
-        if one.oid in existing and one.is_dropped:
+        # A run that was killed may have removed the table, and not yet given its folder to its successor.
+        if one.is_dropped and (one.oid in existing or dropped == "drop"):
             text = _settle(target, one, dropped)
             error = "" if dropped == "drop" else errors.get(one.oid, "")
+            if one.oid not in existing:
+                continue
             yield TableResult(one.oid, one.namespace, one.name, {}, error=error, dropped=text)
 
 
+def mark_foreign_changes(target: Location, oids: Iterable[int]) -> Iterator[TableResult]:
+    """Mark tables whose rows another program has changed: they may differ from their source.
+
+    Yields:
+        One result for each table that was not marked before.
+
+    Raises:
+        ReplicaError: A table cannot be read or marked.
+    """
+    for oid in oids:
+        if (found := find_table(target, oid)) is None:
+            continue
+        with _marking(found[0]):
+            marks = store_foreign_change(found[1])
+        properties = found[1].metadata().configuration
+        if marks:
+            names = properties.get(NAMESPACE, ""), properties.get(NAME, "")
+            yield TableResult(oid, *names, {}, may_differ=tuple(marks))
+
+
+def removed_relations(recording: Recording, segments: Sequence[int], dropped: Dropped) -> set[int]:
+    """Return the OIDs of the relations whose tables `apply_remarks` removes.
+
+    Raises:
+        RecordingError: A segment is missing or damaged.
+    """
+    if dropped != "drop":
+        return set()
+    return {one.oid for segment in recording.metadata(segments) for one in segment.gone if one.is_dropped}
+
+
 def _mark_incomplete(target: Location, oid: int, difference: Difference) -> list[Difference]:
-    found = find_table(target, oid)
-    try:
-        return [] if found is None else store_difference(found[1], difference)
-    except (DeltaError, OSError) as error:
-        raise ReplicaError(f"{target}: relation {oid} cannot be marked: {one_line(error)}") from error
+    if (found := find_table(target, oid)) is None:
+        return []
+    with _marking(found[0]):
+        return store_difference(found[1], difference)
 
 
 def _settle(target: Location, table: GoneTable, dropped: Dropped) -> str:
@@ -124,8 +160,14 @@ def _mark_dropped(place: Location, delta: DeltaTable, table: GoneTable) -> None:
     if decode_dropped(delta) == table:
         return
     properties = {DROPPED: msgspec.json.encode(table).decode()}
-    try:
+    with _marking(place):
         delta.alter.set_table_properties(properties, raise_if_not_exists=False)
+
+
+@contextmanager
+def _marking(place: Location) -> Iterator[None]:
+    try:
+        yield
     except (DeltaError, OSError) as error:
         raise ReplicaError(f"{place}: the table cannot be marked: {one_line(error)}") from error
 

@@ -1,41 +1,54 @@
-"""Read the checkpoint of a streaming query: the query's ID, and the offsets of its micro-batches."""
+"""The segments of a micro-batch, from the checkpoint of its streaming query (Spark's OffsetSeqLog)."""
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import locate
-from pgoutput.replica import MissedBatch, Offset, Owner, parse_offsets
+
+
+class Offset(msgspec.Struct, frozen=True):
+    """An offset of the data source `pgoutput`: how far a query has read."""
+
+    segment: int = 0
+    """Number of the last segment that was read; 0 at the beginning of the recording."""
+    recording: str = ""
+    """UUID of the recording; empty if there are no segments yet or the changes come from another source."""
+    path: str = ""
+    """Absolute path or URI of the recording."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """A micro-batch: its number, and the streaming query that writes it."""
+    """A micro-batch of a streaming query."""
 
     number: int
-    owner: Owner
-    checkpoint: str
-
-    def as_missed(self, session: SparkSession) -> MissedBatch:
-        """Return a record of this micro-batch, with its segments, for failed tables that have missed it."""
-        before = read_offset(session, self.checkpoint, self.number - 1) if self.number else Offset()
-        last = read_offset(session, self.checkpoint, self.number).segment
-        return MissedBatch(self.number, before.segment + 1, last)
+    recording: str
+    """UUID of the recording; empty if the changes do not come from a recording."""
+    path: str
+    """Absolute path or URI of the recording."""
+    segments: range
+    """Numbers of the segments whose changes are in the micro-batch."""
 
 
-def read_query_id(session: SparkSession, checkpoint: str) -> str:
-    """Return Spark's ID of a streaming query from the metadata in its checkpoint (StreamMetadata)."""
-    return str(msgspec.json.decode(_read_text(session, f"{checkpoint}/metadata"))["id"])
+def read_batch(session: SparkSession, checkpoint: str, number: int) -> Batch:
+    """Return a micro-batch. Spark writes its end to the checkpoint before it runs the micro-batch."""
+    before = _read_offset(session, checkpoint, number - 1) if number else Offset()
+    end = _read_offset(session, checkpoint, number)
+    return Batch(number, end.recording, end.path, range(before.segment + 1, end.segment + 1))
 
 
-def read_offset(session: SparkSession, checkpoint: str, batch: int) -> Offset:
-    """Return the end offset of a micro-batch, without a UUID if the changes do not come from a recording.
-
-    Spark writes the end offset to the checkpoint before it runs the micro-batch (OffsetSeqLog).
-    """
-    offsets = parse_offsets(_read_text(session, f"{checkpoint}/offsets/{batch}"))
-    recorded = [offset for offset in offsets if offset.recording]
+def _read_offset(session: SparkSession, checkpoint: str, batch: int) -> Offset:
+    """Return the end offset of a micro-batch, without a UUID if the changes do not come from a recording."""
+    recorded = []
+    # One line for each source of the query, after the version and the micro-batch's metadata.
+    for line in _read_text(session, f"{checkpoint}/offsets/{batch}").splitlines()[2:]:
+        with suppress(msgspec.DecodeError):  # the offset of another source
+            offset = msgspec.json.decode(line, type=Offset)
+            recorded += [offset] if offset.recording else []
     if len(recorded) > 1:
         raise ReplicaError("the changes come from several streams: replicate each into a target of its own")
     return recorded[0] if recorded else Offset()

@@ -1,8 +1,8 @@
 """The Spark data source `pgoutput`: reads recordings, in batch and streaming queries, and writes them.
 
 A Spark partition is one segment or several small consecutive segments. The offset of a streaming query is the
-number of the last segment that was read, and the UUID of the recording. A checkpoint of another recording is
-refused.
+number of the last segment that was read, with UUID and place of the recording. A checkpoint of another
+recording is refused.
 
 Options for reading:
 
@@ -20,6 +20,7 @@ The options for writing are described in `pgoutput.spark.writer`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
@@ -142,7 +143,7 @@ class _BatchReader(_Reader, DataSourceReader):
 
 
 _Offset: TypeAlias = dict[str, Any]
-"""An offset of a streaming query: the number of the last segment that was read, and the recording's UUID.
+"""An offset of a streaming query: number of the last segment that was read, UUID and place of the recording.
 
 The UUID is empty while the recording has no segments.
 """
@@ -158,7 +159,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._last_available: int | None = None
 
     def initialOffset(self) -> _Offset:
-        return {"segment": 0, "recording": self._identity}
+        return self._offset(0)
 
     def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:
         last = self._last_segment() if self._last_available is None else self._last_available
@@ -170,20 +171,19 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
                 f"last segment here is {last or 'none'}: new segments would be skipped. Put the missing "
                 "segments back, or begin anew with a new target and a new checkpoint"
             )
-        if not last:
+        if last == start["segment"]:
             return start
-        if last > start["segment"]:
-            self._recording.check_not_pruned(start["segment"] + 1)
+        self._recording.check_not_pruned(start["segment"] + 1)
         if isinstance(limit, ReadMaxFiles):
             last = min(last, start["segment"] + limit.max_files)
-        return {"segment": last, "recording": self._identity}
+        return self._offset(last)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         files = self._view_reader.options.max_files
         return ReadAllAvailable() if files is None else ReadMaxFiles(files)
 
     def reportLatestOffset(self) -> _Offset:
-        return {"segment": self._last_segment(), "recording": self._identity}
+        return self._offset(self._last_segment())
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._last_available = self._last_segment()
@@ -205,6 +205,11 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
             )
         recording.check([number for number in (start["segment"], *numbers) if number in available])
         return self._view_reader.plan(recording, numbers)
+
+    def _offset(self, segment: int) -> _Offset:
+        place = self._recording.location.place
+        path = place if "://" in place else os.path.abspath(place)
+        return {"segment": segment, "recording": self._identity, "path": path}
 
     def _last_segment(self) -> int:
         self._recording.refresh()

@@ -24,35 +24,39 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import Recording, locate
+from pgoutput.recording import Location, Recording, locate
 from pgoutput.replica import (
     MAX_ROWS,
-    Chunk,
+    NOTHING,
     Dropped,
-    FailedTable,
+    Owner,
     Part,
     PartsError,
+    Position,
+    Positions,
+    Registration,
     Report,
     Rewrite,
     Rewritten,
+    Selection,
     SortedChanges,
     TableResult,
     TableVersion,
     apply_remarks,
     apply_repeatedly,
+    catch_up,
     commit_parts,
     discard_files,
     find_version,
     fold_part,
     log_batch,
+    mark_foreign_changes,
     pack_changes,
     plan_rewrites,
-    read_failed_tables,
-    record_failure,
+    removed_relations,
     rewrite_files,
     split_by_key,
     split_by_relation,
-    split_changes,
     unpack_changes,
 )
 from pgoutput.spark.checkpoint import Batch
@@ -87,62 +91,103 @@ class TablesWriter:
     """
 
     def __init__(
-        self,
-        target: str,
-        *,
-        history: bool,
-        report: Report | None,
-        dropped: Dropped,
+        self, target: str, *, history: bool, report: Report | None, dropped: Dropped, is_filtered: bool
     ) -> None:
         self._target = target
         self._history = history
         self._report = report
         self._dropped: Dropped = dropped
+        self._is_filtered = is_filtered
+        self._recorded: _Recorded | None = None
         self._parts: dict[int, int] = {}
         """Number of parts in the next micro-batch, by OID of each relation that has several."""
         self._pauses: dict[int, tuple[int, int]] = {}
         """Number of micro-batches, and number of the last one, in which a relation is not divided, by OID."""
 
-    def __call__(self, rows: DataFrame, batch: Batch, recording: Recording | None) -> None:
-        """Apply a micro-batch, and what its recording says about tables, unless the recording is None."""
+    def __call__(self, rows: DataFrame, batch: Batch, owner: Owner) -> None:
+        """Apply a micro-batch, and what its recording says about tables."""
+        if not batch.recording:
+            results = self._apply(rows, batch, {}, frozenset())
+            if errors := [one.error for one in results if one.error]:  # they cannot be read again
+                raise ReplicaError(errors[0])
+            self._finish(batch, results)
+            return
+        if not batch.segments:
+            return
+        recorded = self._prepare(batch, owner)
+        positions, oids = recorded.positions, recorded.oids
+        if oids is not None:
+            rows = rows.filter(sf.col("oid" if "data" in rows.columns else "relation.oid").isin(sorted(oids)))
+        left_out = positions.errors.keys() | positions.gaps
+        results = self._apply(rows, batch, positions.positions, left_out)
+        recording, segments = recorded.recording, batch.segments
+        if removed := removed_relations(recording, segments, self._dropped):
+            positions.forget(removed, segments[-1])
+        remarks = list(apply_remarks(recording, locate(self._target), segments, self._dropped))
+        positions.advance(segments[-1], [one for one in results if one.oid not in removed])
+        results += remarks
+        self._finish(batch, results)
+
+    def _prepare(self, batch: Batch, owner: Owner) -> _Recorded:
+        """Return the positions of the tables, after changes before the micro-batch were applied to them."""
+        if self._recorded is None:
+            self._recorded = _Recorded(batch.path, locate(self._target), owner)
+            foreign = sorted(self._recorded.positions.foreign)
+            if marked := list(mark_foreign_changes(locate(self._target), foreign)):
+                self._finish(batch, marked)
+        before = batch.segments[0] - 1
+        if self._recorded.next_segment(batch) > before:
+            return self._recorded
+        if self._is_filtered:
+            raise ReplicaError(
+                f"{self._target}: tables lack changes before segment {before + 1}, and the view changes may "
+                "be filtered: replicate the view batches, or begin anew with a new target and checkpoint"
+            )
+        results = catch_up(batch.path, self._target, before, dropped=self._dropped)
+        self._finish(batch, results)
+        self._recorded = _Recorded(batch.path, locate(self._target), owner)
+        self._recorded.positions.set_errors(before)
+        self._recorded.next_segment(batch)
+        self._finish(batch, self._recorded.positions.new_errors())
+        return self._recorded
+
+    def _apply(
+        self,
+        rows: DataFrame,
+        batch: Batch,
+        known: Mapping[int, Position],
+        from_snapshot: Collection[int],
+    ) -> list[TableResult]:
+        """Apply the changes of a micro-batch; return the results of the changed tables."""
         session = rows.sparkSession
-        errors = {oid: table.error for oid, table in read_failed_tables(locate(self._target)).items()}
-        plan = _Plan(self._target, self._history, batch, errors, self._find_divided(batch, errors))
+        divided = self._find_divided(batch, from_snapshot)
+        plan = _Plan(self._target, self._history, batch.recording, known, frozenset(from_snapshot), divided)
         outcomes = _run(rows, plan, {oid: self._parts[oid] for oid in plan.divided})
         parts = [one.part for one in outcomes if one.part is not None]
-        committed = _commit(session, plan.divided, parts, batch)
+        committed = _commit(session, plan.divided, parts)
         if left := {part.oid for part in parts} - {one.oid for one in committed}:
             outcomes += _run(rows, msgspec.structs.replace(plan, divided={}), {}, left)
         results = committed + [one.result for one in outcomes if one.result is not None]
         self._learn(results, committed, left, batch)
-        failed = [result for result in results if result.error]
-        if failed and not batch.owner.recording:  # the changes cannot be read again for a retry
-            raise ReplicaError(failed[0].error)
-        missed = batch.as_missed(session) if failed or recording is not None else None
-        for one in failed:
-            table = FailedTable(one.oid, one.namespace, one.name, one.error)
-            record_failure(locate(self._target), table, missed)
-        results = sorted(results, key=_oid)
-        if recording is not None and missed is not None:
-            numbers = range(missed.first_segment, missed.last_segment + 1)
-            if numbers:
-                results += apply_remarks(recording, locate(self._target), numbers, self._dropped)
-        log_batch(batch.number, results)
-        if self._report is not None:
-            self._report(batch.number, results)
+        return sorted(results, key=_oid)
 
-    def _find_divided(self, batch: Batch, errors: Container[int]) -> dict[int, TableVersion]:
+    def _finish(self, batch: Batch, results: Sequence[TableResult]) -> None:
+        number = batch.segments[-1] if batch.segments else batch.number
+        log_batch(number, results)
+        if self._report is not None:
+            self._report(number, results)
+
+    def _find_divided(self, batch: Batch, left_out: Container[int]) -> dict[int, TableVersion]:
         """Return the tables whose changes are to be divided, by relation OID."""
         oids = [
             oid
             for oid in self._parts
-            if oid not in errors and batch.number > self._pauses.get(oid, (0, -1))[1]
+            if oid not in left_out and batch.number > self._pauses.get(oid, (0, -1))[1]
         ]
-        owner = batch.owner
 
         def find(oid: int) -> TableVersion | None:
             try:
-                return find_version(locate(self._target), oid, owner.query, batch.number, owner.recording)
+                return find_version(locate(self._target), oid, batch.recording)
             except (ReplicaError, DeltaError, OSError):
                 return None  # the error occurs again when the changes are applied
 
@@ -166,14 +211,50 @@ class TablesWriter:
             self._pauses[oid] = length, batch.number + length
 
 
+class _Recorded:
+    """The recording of a query, and the positions of the tables that follow it.
+
+    Attributes:
+        recording: The recording.
+        positions: The positions of the tables.
+    """
+
+    def __init__(self, place: str, target: Location, owner: Owner) -> None:
+        self.recording: Recording = Recording(place)
+        self.positions: Positions = Positions(self.recording, target)
+        self._selection = Selection(self.recording, target)
+        self._registration = Registration(self.recording, target, owner)
+
+    @property
+    def oids(self) -> Collection[int] | None:
+        """OIDs of the relations that the target follows; None for all relations."""
+        return self._selection.oids()
+
+    def next_segment(self, batch: Batch) -> int:
+        """Return the first segment with changes that a table without an error may lack.
+
+        Until Spark has committed the micro-batch, its segments are needed too: `pgoutput prune` keeps them.
+        """
+        self.recording.refresh()  # Spark has found the segments by another listing
+        selected = self._selection.first_segments(batch.segments[-1])
+        if selected is not None:
+            self.positions.add(selected)
+        first = self.positions.next_segment()
+        self._registration.update(min(self.positions.least_segment, batch.segments[0] - 1))
+        return first
+
+
 class _Plan(msgspec.Struct, frozen=True):
     """How the executors apply the changes of a micro-batch."""
 
     target: str
     history: bool
-    batch: Batch
-    errors: Mapping[int, str]
-    """Errors of the failed tables, by relation OID."""
+    recording: str
+    """UUID of the recording; empty if the changes do not come from a recording."""
+    known: Mapping[int, Position]
+    """Positions that the tables have reached, by relation OID."""
+    from_snapshot: frozenset[int]
+    """OIDs of the relations whose changes are applied only from a snapshot on that replaces all rows."""
     divided: Mapping[int, TableVersion]
     """The tables whose changes are divided, by relation OID."""
 
@@ -248,35 +329,32 @@ def _packed(oid: int, data: list[Any], numbers: list[int]) -> pa.RecordBatch:
 
 def _apply_partition(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Apply or fold the changes of a Spark partition in an executor; yield one outcome for each relation."""
-    target, owner = locate(plan.target), plan.batch.owner
+    target = locate(plan.target)
     with SortedChanges() as changes:
         for batch in batches:
             for data in batch["data"]:
                 changes.append(unpack_changes(data.as_py()))
         for oid in sorted(changes.counts):
-            read = partial(_chunks, changes, oid)
+            read = partial(changes.sorted, oid)
             if oid in plan.divided:
-                yield _encode(_Outcome(part=fold_part(read(), plan.divided[oid])))
+                if (part := fold_part(read(), plan.divided[oid])) is not None:
+                    yield _encode(_Outcome(part=part))
                 continue
             result = apply_repeatedly(
                 read,
                 target,
-                owner.query,
-                plan.batch.number,
-                owner.recording,
+                oid,
+                plan.recording,
                 history=plan.history,
-                error=plan.errors.get(oid, ""),
+                known=plan.known.get(oid, NOTHING),
+                from_snapshot=oid in plan.from_snapshot,
             )
-            if not result.is_empty:
+            if result is not None and not result.is_empty:
                 yield _encode(_Outcome(result=result))
 
 
-def _chunks(changes: SortedChanges, oid: int) -> Iterator[Chunk]:
-    return split_changes(changes.sorted(oid))
-
-
 def _commit(
-    session: SparkSession, divided: Mapping[int, TableVersion], parts: Iterable[Part], batch: Batch
+    session: SparkSession, divided: Mapping[int, TableVersion], parts: Iterable[Part]
 ) -> list[TableResult]:
     """Commit the parts of each table at once; return the results, without tables that have to be applied."""
     by_table = {oid: list(found) for oid, found in groupby(sorted(parts, key=_oid), _oid)}
@@ -295,8 +373,7 @@ def _commit(
         rewrites = plans[oid]
         if rewrites is not None:
             try:
-                query, number = batch.owner.query, batch.number
-                return commit_parts(divided[oid], by_table[oid], rewrites, new, query, number)
+                return commit_parts(divided[oid], by_table[oid], rewrites, new)
             except (PartsError, DeltaError, OSError):
                 pass  # another program has changed the table
         unused = chain(*(part.added for part in by_table[oid]), *(one.added for one in new))

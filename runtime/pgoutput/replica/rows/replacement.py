@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles, StagedFiles
-from pgoutput.replica.delta_log import changes_metadata
+from pgoutput.replica.delta_log import NOTHING, Position, last_change
 from pgoutput.replica.rows.chunk_writer import ChunkWriter, read_moments
 from pgoutput.replica.rows.versions import write_versions
 from pgoutput.replica.schema import (
@@ -45,7 +45,7 @@ class Replacement:
         self._target = make_layout(chunk.columns, history=self._history, old=old)
         self._moment: pa.StructScalar = read_moments(chunk.changes.slice(0, 1))[0]
         self._schema_changes = [_without_changes(chunk)]
-        self._metadata: dict[str, str] = {}
+        self._position: Position = NOTHING
         self.unmatched: list[int] = []
         """Commit LSNs of the changes that contradict the rows of the data files, as in `ChunkWriter`."""
         self.layout = _without_moments(self._target)
@@ -63,7 +63,7 @@ class Replacement:
             self._follow_schema(chunk)
         if chunk.truncates:
             self.discard()
-        self._metadata = changes_metadata(chunk)
+        self._position = last_change(chunk)
         writer = ChunkWriter(self.files, self.layout, chunk)
         if chunk.is_copied:
             self.files.append(writer.copied_rows())
@@ -71,20 +71,20 @@ class Replacement:
             self.files.replace(*writer.write())
             self.unmatched += writer.unmatched
 
-    def commit(self, transaction: Transaction) -> None:
-        """Replace the rows of the table in one commit with the given Delta transaction identifier.
+    def commit(self) -> None:
+        """Replace the rows of the table in one commit, which brings it to the position of the last change.
 
         Raises:
             deltalake.exceptions.DeltaError: A concurrent commit has changed the table. Another call commits
                 the same data files.
         """
         if self._history:
-            self._commit_versions(transaction)
+            self._commit_versions()
         else:
             schema = self.layout.schema
             enable_timestamps_without_time_zone(self._table, schema)
             files = DataFiles(self._table, schema)
-            files.commit(self.files, None, Schema.from_arrow(schema), transaction, self._metadata)
+            files.commit(self.files, None, Schema.from_arrow(schema), self._position)
 
     def discard(self) -> None:
         """Delete the data files, which must not be part of a commit."""
@@ -103,7 +103,7 @@ class Replacement:
         self.files.append(convert_batch(batch, old, self.layout, chunk.columns) for batch in batches)
         source.replace((), list(source))
 
-    def _commit_versions(self, transaction: Transaction) -> None:
+    def _commit_versions(self) -> None:
         """End and begin row versions of a table with history."""
         layout = read_layout(self._table, self._name)
         while self._schema_changes:
@@ -111,7 +111,7 @@ class Replacement:
             del self._schema_changes[0]
         current = DataFiles(self._table, layout.schema)
         added, removed = write_versions(current, layout, self.files, self._moment)
-        current.commit(added, removed, self._table.schema(), transaction, self._metadata)
+        current.commit(added, removed, self._table.schema(), self._position)
         self.discard()
 
 

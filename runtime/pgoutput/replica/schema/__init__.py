@@ -17,6 +17,7 @@ from pgoutput.replica.schema.differences import (
     changed_properties,
     decode_differences,
     store_difference,
+    store_foreign_change,
     store_unmatched,
     update_properties,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "make_layout",
     "read_layout",
     "store_difference",
+    "store_foreign_change",
     "store_unmatched",
     "update_properties",
 ]

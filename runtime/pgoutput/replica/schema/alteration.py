@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema
 
 from pgoutput.replica.chunks import Chunk, Column
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import changes_metadata
+from pgoutput.replica.delta_log import last_change
 from pgoutput.replica.schema.conversion import convert_batch
 from pgoutput.replica.schema.evolution import (
     enable_timestamps_without_time_zone,
@@ -75,16 +75,13 @@ class TableAlteration:
         ]
 
 
-def alter_table(
-    table: DeltaTable, layout: TableLayout, chunk: Chunk, transaction: Transaction, *, history: bool
-) -> None:
-    """Apply an alteration to a Delta table, in the commit with a Delta transaction identifier.
+def alter_table(table: DeltaTable, layout: TableLayout, chunk: Chunk, *, history: bool) -> None:
+    """Apply an alteration to a Delta table; the last commit brings the table to the alteration's position.
 
     Args:
         table: The table.
         layout: Layout of the table before the alteration.
         chunk: A chunk that consists of an alteration.
-        transaction: The Delta transaction identifier.
         history: Whether the table keeps all versions of rows (SCD type 2).
     """
     alteration = TableAlteration(layout, chunk)
@@ -98,7 +95,7 @@ def alter_table(
     files = DataFiles(table, new.schema)
     if not is_filled and only_adds_columns(new, layout):
         follow_schema(table, layout, altered, history=history)
-        files.commit([], [], table.schema(), transaction, changes_metadata(chunk))
+        files.commit([], [], table.schema(), last_change(chunk))
         return
     enable_timestamps_without_time_zone(table, new.schema)
     source = DataFiles(table, layout.schema)
@@ -109,7 +106,7 @@ def alter_table(
         for batch in source.read(file)
     )
     added = files.write(batches)
-    files.commit(added, None, Schema.from_arrow(new.schema), transaction, changes_metadata(chunk))
+    files.commit(added, None, Schema.from_arrow(new.schema), last_change(chunk))
 
 
 class _Filler:

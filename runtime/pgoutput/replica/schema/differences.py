@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from pgoutput.replica.chunks import Chunk, Column
 from pgoutput.replica.data_files import DataFiles
+from pgoutput.replica.delta_log import foreign_change, read_position
 from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE
 from pgoutput.replica.schema.alteration import TableAlteration
 from pgoutput.replica.schema.layout import TableLayout, renamed_columns
@@ -77,6 +78,17 @@ def store_unmatched(table: DeltaTable, unmatched: Sequence[int]) -> list[Differe
         The reason, unless the property contained it before.
     """
     return store_difference(table, Difference(unmatched[0], _UNMATCHED)) if unmatched else []
+
+
+def store_foreign_change(table: DeltaTable) -> list[Difference]:
+    """Store in a table property that another program has changed rows since the last commit of changes.
+
+    Returns:
+        The reason, unless the property contained it before or there is none.
+    """
+    reason = foreign_change(table)
+    lsn = max(read_position(table).commit_lsn, 0)
+    return store_difference(table, Difference(lsn, reason)) if reason else []
 
 
 def store_difference(table: DeltaTable, new: Difference) -> list[Difference]:

@@ -40,7 +40,7 @@ def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history:
     batches = (
         convert_batch(batch, old, new, chunk.columns) for file in source for batch in source.read(file)
     )
-    target.commit(target.write(batches), None, Schema.from_arrow(new.schema), None)
+    target.commit(target.write(batches), None, Schema.from_arrow(new.schema))
     return new
 
 

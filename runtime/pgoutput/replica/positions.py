@@ -1,0 +1,300 @@
+"""How far the tables of a target have the changes of a recording.
+
+The position of a table is in the table. Its last change may be old: what follows from it depends on the
+recording only. The file `_reached.json` of a target is a cache of that: up to which end of a segment no
+change follows the position of a table. Where a table has another position than the file says, because one of
+them was replaced by an older copy, the segments are searched, so a wrong file is harmless.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import msgspec
+
+from pgoutput.errors import RecordingError, ReplicaError
+from pgoutput.recording import Location, Recording
+from pgoutput.replica.batch import TableResult
+from pgoutput.replica.delta_log import NOTHING, Position, foreign_change, read_position
+from pgoutput.replica.failed_tables import FailedTable, read_failed_tables, record_failure, remove_failure
+from pgoutput.replica.recorded_changes import complete_since
+from pgoutput.replica.registry import NAME, NAMESPACE, find_table, registered_oids
+from pgoutput.replica.small_files import read_file, write_file
+from pgoutput.wire import format_lsn
+
+_FILE: Final = "_reached.json"
+
+_THREADS: Final = 16
+"""Number of tables that are opened concurrently: a remote filesystem can be slow to answer."""
+
+
+class _Table(msgspec.Struct):
+    position: Position = NOTHING
+    reached: Position = NOTHING
+    """The end of a segment: no change of the relation is between the position and this end."""
+    namespace: str = ""
+    name: str = ""
+
+
+class _File(msgspec.Struct, frozen=True):
+    recording: str
+    """UUID of the recording."""
+    reached: Position
+    """The end of a segment up to which there are no changes of relations that are not in `tables`."""
+    tables: dict[int, _Table]
+
+
+class Positions:
+    """The positions of the tables of a target, and the segments that follow them.
+
+    Attributes:
+        errors: By relation OID, why changes cannot be applied to a table.
+        foreign: OIDs of relations whose rows another program has changed since the last commit.
+        gaps: OIDs of relations whose changes are applied from a snapshot on that replaces the rows.
+
+    Args:
+        recording: The recording; it has segments.
+        target: The folder that holds the replica.
+
+    Raises:
+        RecordingError: The recording lacks segments that were read, or has others in their place.
+        ReplicaError: The target cannot be read.
+    """
+
+    def __init__(self, recording: Recording, target: Location) -> None:
+        self._recording, self._target = recording, target
+        self.errors: dict[int, str] = {}
+        self.foreign: set[int] = set()
+        self.gaps: set[int] = set()
+        known = _read(target / _FILE)
+        if known is None or known.recording != recording.identity:
+            known = _File(recording.identity, NOTHING, {})
+        self._check_recording(known.reached)
+        self._reached = known.reached
+        self._failed = {*read_failed_tables(target)}
+        """OIDs of the relations whose error is stored."""
+        oids = sorted({*registered_oids(target), *self._failed, *known.tables})
+        self._told: set[int] = set()
+        """OIDs of the relations whose error `new_errors` or a result has told."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            self._tables = dict(zip(oids, pool.map(self._read_table, oids), strict=True))
+        for oid, table in self._tables.items():
+            last = known.tables.get(oid, _Table())
+            table.reached = last.reached if last.position == table.position else table.position
+            if not table.name:
+                table.namespace, table.name = last.namespace, last.name
+        end = self._end(recording.numbers[-1])
+        for oid, table in self._tables.items():
+            if table.position > end:
+                self.errors[oid] = (
+                    f"the table has changes up to LSN {format_lsn(table.position.commit_lsn)}, but the "
+                    f"recording ends at LSN {format_lsn(end.commit_lsn)}: put the missing segments back"
+                )
+
+    def add(self, first_segments: Mapping[int, int]) -> None:
+        """Add relations without a table.
+
+        Args:
+            first_segments: Number of the first segment that may have changes of a relation, by relation OID.
+        """
+        for oid, first in first_segments.items():
+            if oid not in self._tables:
+                self._tables[oid] = _Table(reached=self._end(first - 1))
+
+    @property
+    def positions(self) -> dict[int, Position]:
+        """The positions of the tables, by relation OID; NOTHING for a table that does not exist."""
+        return {oid: table.position for oid, table in self._tables.items()}
+
+    def segment(self, oid: int) -> int:
+        """Return the number of the last segment whose changes a relation's table has; 0 for none."""
+        return self._last_segment(self.reached(oid))
+
+    @property
+    def least_segment(self) -> int:
+        """Number of the last segment whose changes all tables have; 0 for none.
+
+        Tables that cannot be continued, because their segments were pruned, do not count.
+        """
+        ends = (
+            one.reached
+            for oid, one in self._tables.items()
+            if not (oid in self.errors and self._is_pruned(one.reached))
+        )
+        return min(map(self._last_segment, {self._reached, *ends}))
+
+    @property
+    def greatest_segment(self) -> int:
+        """Number of the last segment whose changes were applied, except to tables with an error."""
+        return self._last_segment(self._reached)
+
+    def next_segment(self) -> int:
+        """Return the number of the first segment with changes that a table without an error may lack.
+
+        A table whose next segments were pruned continues with the last snapshot that replaces its rows. If
+        there is none, it gets an error.
+
+        Raises:
+            ReplicaError: The error of a table cannot be stored.
+        """
+        for oid, table in self._tables.items():
+            if oid not in self.errors and self._is_pruned(table.reached):
+                table.reached = self._find_snapshot(oid, table.reached)
+        self._update_failures()
+        ends = {one.reached for oid, one in self._tables.items() if oid not in self.errors}
+        return min(map(self._last_segment, {self._reached, *ends})) + 1
+
+    def _find_snapshot(self, oid: int, reached: Position) -> Position:
+        """Return the end of the segment before the last snapshot that replaces the rows of a relation."""
+        try:
+            number = complete_since(self._recording, oid, 1, self._recording.numbers[-1])
+        except RecordingError as error:
+            self.errors[oid] = str(error)
+            return reached
+        self.gaps.add(oid)
+        return self._end(number - 1)
+
+    def new_errors(self) -> list[TableResult]:
+        """Return a result for each table that got an error since the last call, other than by a result."""
+        new = sorted(self.errors.keys() - self._told)
+        self._told |= self.errors.keys()
+        tables = ((oid, self._tables[oid]) for oid in new)
+        return [
+            TableResult(oid, table.namespace, table.name, {}, error=self.errors[oid]) for oid, table in tables
+        ]
+
+    def reached(self, oid: int) -> Position:
+        """Return up to where no change of a relation follows the position of its table."""
+        return self._tables[oid].reached if oid in self._tables else self._reached
+
+    def is_behind(self, oid: int, segment: int) -> bool:
+        """Return whether the table of a relation may lack changes of the segments up to a number."""
+        return self.reached(oid) < self._end(segment)
+
+    def set_errors(self, segment: int) -> None:
+        """Give tables that lack changes of the segments up to a number the error that is stored for them."""
+        for oid, table in read_failed_tables(self._target).items():
+            if self.is_behind(oid, segment):
+                self.errors[oid] = table.error
+
+    def forget(self, oids: Iterable[int], segment: int) -> None:
+        """Note that tables are about to be removed, so that no segments up to a number are read for them.
+
+        Raises:
+            ReplicaError: The target cannot be written.
+        """
+        for oid in oids:
+            self.errors.pop(oid, None)
+            self._tables[oid] = _Table(reached=self._end(segment))
+        self._store()
+
+    def advance(self, segment: int, results: Iterable[TableResult]) -> None:
+        """Note that changes of the segments up to a number were applied, except to tables with an error.
+
+        Args:
+            segment: The number.
+            results: The results of the tables whose positions have changed, or that have failed.
+
+        Raises:
+            ReplicaError: The target cannot be written.
+        """
+        end = self._end(segment)
+        for one in results:
+            if one.error:
+                self.errors[one.oid] = one.error
+                self._failed.add(one.oid)
+                self._told.add(one.oid)
+                record_failure(self._target, FailedTable(one.oid, one.namespace, one.name, one.error))
+            else:
+                self.errors.pop(one.oid, None)
+                self.gaps.discard(one.oid)
+            table = self._tables.setdefault(one.oid, _Table(reached=self._reached))
+            table.position = max(one.position, table.position)
+            table.namespace, table.name = one.namespace, one.name
+        for oid, table in self._tables.items():
+            if oid not in self.errors:
+                table.reached = max(table.reached, end)
+        self._reached = max(self._reached, end)
+        self._store()
+        self._update_failures()
+
+    def _store(self) -> None:
+        stored = _File(self._recording.identity, self._reached, self._tables)
+        write_file(self._target / _FILE, msgspec.json.encode(stored).decode())
+
+    def _update_failures(self) -> None:
+        """Record tables that cannot be continued; remove errors of tables that lack no changes any more."""
+        for oid in self.errors.keys() - self._failed:
+            table = self._tables[oid]
+            record_failure(self._target, FailedTable(oid, table.namespace, table.name, self.errors[oid]))
+        self._failed |= self.errors.keys()
+        for oid in self._failed - self.errors.keys():
+            if not self.is_behind(oid, self._recording.numbers[-1]):
+                remove_failure(self._target, oid)
+                self._failed.discard(oid)
+
+    def _read_table(self, oid: int) -> _Table:
+        try:
+            found = find_table(self._target, oid)
+        except ReplicaError as error:
+            self.errors[oid] = str(error)
+            return _Table()
+        if found is None:
+            return _Table()
+        if foreign_change(found[1]):
+            self.foreign.add(oid)
+        properties = found[1].metadata().configuration
+        names = properties.get(NAMESPACE, ""), properties.get(NAME, "")
+        return _Table(read_position(found[1]), NOTHING, *names)
+
+    def _check_recording(self, reached: Position) -> None:
+        """Check that a segment ends where the target has read to.
+
+        A recording that was restored to an earlier end, and continued, has other positions after this end.
+        """
+        if reached == NOTHING:
+            return
+        recording = self._recording
+        number = self._last_segment(reached)
+        if number in recording.numbers and self._end(number) != reached:
+            end = format_lsn(reached.commit_lsn)
+            raise RecordingError(
+                f"{recording.location}: the target has read segments up to LSN {end}, and no segment ends "
+                "there: the segments are missing or others. Put them back, or begin anew with a new target"
+            )
+
+    def _end(self, segment: int) -> Position:
+        """Return the end of a segment, a position after its changes; in place of a row, its number.
+
+        Segments without messages end where the segment before them ends.
+        """
+        if segment < self._recording.beginning.segment:
+            return Position(self._recording.beginning.lsn, -1, -1) if segment else NOTHING
+        (found,) = self._recording.metadata([segment])
+        return Position(found.end_lsn, found.next_position, segment)
+
+    def _last_segment(self, position: Position) -> int:
+        """Return the number of the last segment without changes after a position; 0 if it was pruned."""
+        if self._is_pruned(position):
+            return 0
+        numbers = self._recording.numbers
+        for number in (position.row, numbers[-1]):  # most positions are the end of a segment
+            if numbers[0] <= number <= numbers[-1] and self._end(number) == position:
+                return number
+        found = bisect_right(numbers, position, key=self._end)
+        return numbers[found - 1] if found else self._recording.beginning.segment - 1
+
+    def _is_pruned(self, position: Position) -> bool:
+        beginning = self._recording.beginning
+        return beginning.segment > 1 and position.commit_lsn < beginning.lsn
+
+
+def _read(file: Location) -> _File | None:
+    """Return the content of the cache; None if there is none, or if it is damaged."""
+    try:
+        return msgspec.json.decode(read_file(file), type=_File)
+    except (msgspec.DecodeError, ReplicaError):
+        return None
