@@ -242,7 +242,7 @@ def test_rows_without_a_sort_key_are_invalid(session: SparkSession) -> None:
 def test_a_sort_order_that_is_not_unique_is_refused(session: SparkSession) -> None:
     """Two Relation messages have the same value in the column by which messages are sorted."""
     stream = [
-        encode_for(one, 1)
+        encode_for(one, OLDEST)
         for one in (
             RELATION,
             m.Relation(oid=2, namespace="", name="u", replica_identity=m.ReplicaIdentity.FULL, columns=()),
@@ -277,7 +277,7 @@ def test_an_empty_dataframe_gives_an_empty_dataframe(session: SparkSession) -> N
     [
         ({"mode": "STRICT"}, ValueError, "mode is one of PERMISSIVE, DROPMALFORMED, FAILFAST, not 'STRICT'"),
         ({"proto_version": 9}, ValueError, "there is no protocol version 9"),
-        ({"streaming": "parallel"}, ValueError, "needs protocol version 4, not 1"),
+        ({"streaming": "parallel"}, ValueError, f"needs protocol version 4, not {OLDEST}"),
         ({"order_by": []}, ValueError, "order_by names no column"),
         (
             {"order_by": functions.rand},

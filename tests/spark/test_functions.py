@@ -70,7 +70,7 @@ INVALID = [
     b"",
     b"I\0",
     encode_for(m.StreamStart(xid=7, first_stream_segment=True), 2),
-    encode_for(m.Begin(final_lsn=1, commit_time=2, xid=3), 1) + b"more",
+    encode_for(m.Begin(final_lsn=1, commit_time=2, xid=3), OLDEST) + b"more",
 ]
 """Messages that cannot be decoded by themselves."""
 
@@ -142,7 +142,7 @@ def test_messages_of_one_class_have_its_fields(session: SparkSession) -> None:
 
 
 def test_values_that_no_column_can_hold_are_rescued(session: SparkSession) -> None:
-    df = session.createDataFrame([(encode_for(RESCUED, 1),)], "value binary")
+    df = session.createDataFrame([(encode_for(RESCUED, OLDEST),)], "value binary")
     (row,) = df.select(from_pgoutput("value", proto_version=OLDEST).alias("m")).select("m.*").collect()
     assert (row["origin_lsn"], row["name"]) == (None, None)
     assert row["_rescued_data"] == {"origin_lsn": "80000000/0", "name": '{"text_hex":"636166e9"}'}

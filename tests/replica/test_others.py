@@ -1,0 +1,285 @@
+"""What others do to a target: its tables end equal to the server's, or the trouble is named, never silent."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from pgoutput.errors import PgoutputError, RecordingError
+from pgoutput.replica import replica_tables, replicate
+from tests.recorder.lab import Lab
+from tests.replica.tables import row_texts
+
+
+class Target:
+    """A recording and its replica, with copies of both from before the last changes.
+
+    Attributes:
+        path: The folder of the replica.
+        older: The copy of the replica.
+        older_recording: The copy of the recording.
+        reports: Errors of tables, and reasons why they may differ, of the last run.
+    """
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab = lab
+        self.path, self.older, self.older_recording = folder / "lake", folder / "older", folder / "older_r"
+        self.reports: list[str] = []
+        lab.run(
+            "CREATE PUBLICATION p FOR ALL TABLES",
+            *(f"CREATE TABLE {name} (id int PRIMARY KEY, a text)" for name in ("t", "u", "idle")),
+        )
+        lab.record()
+        lab.run(
+            "INSERT INTO t SELECT g, 'one' FROM generate_series(1, 50) g",
+            "INSERT INTO u VALUES (1, 'one')",
+            "INSERT INTO idle VALUES (1, 'one')",
+        )
+        self.follow()
+        shutil.copytree(self.path, self.older)
+        shutil.copytree(lab.folder, self.older_recording)
+        lab.run("UPDATE t SET a = 'two' WHERE id % 3 = 0", "DELETE FROM t WHERE id < 4")
+        self.follow()
+        lab.run("INSERT INTO t VALUES (100, 'three')", "INSERT INTO u VALUES (2, 'two')")
+        self.follow()
+
+    def follow(self) -> None:
+        """Record, and run a query."""
+        self.lab.record()
+        self.reports = []
+
+        def report(segment: int, results: object) -> None:
+            for one in results:  # type: ignore[attr-defined]
+                self.reports += [one.error] if one.error else []
+                self.reports += [difference.reason for difference in one.may_differ]
+
+        replicate(self.lab.folder, self.path, report=report)
+
+    def table(self, name: str) -> Path:
+        return self.path / f"public.{name}"
+
+    def different(self) -> list[str]:
+        """Return the tables that differ from the server's, by a SELECT of the test."""
+        return [name for name in ("t", "u", "idle") if self.rows(name) != self.expected(name)]
+
+    def expected(self, name: str) -> Counter[tuple[str | None, ...]]:
+        return Counter(self.lab.rows(f"SELECT id::text, a FROM {name}"))
+
+    def rows(self, name: str) -> Counter[tuple[str | None, ...]]:
+        """Return the rows of the table that `replica_tables` names."""
+        (place,) = (one.place for one in replica_tables(self.path).values() if one.name == name)
+        found = map(
+            row_texts, DeltaTable(place).to_pyarrow_table(columns=["id", "a", "_rescued_data"]).to_pylist()
+        )
+        return Counter((row["id"], row["a"]) for row in found)
+
+    def named(self) -> list[str]:
+        """Return the tables that `replica_tables` reports."""
+        tables = replica_tables(self.path).values()
+        return sorted(one.name for one in tables if one.error or one.may_differ)
+
+
+@pytest.fixture
+def target(lab: Lab, tmp_path: Path) -> Target:
+    made = Target(lab, tmp_path)
+    assert made.different() == []
+    return made
+
+
+def replace(old: Path, new: Path) -> None:
+    """Replace a file or folder by an older copy, which may not exist."""
+    shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
+    if new.is_dir():
+        shutil.copytree(new, old)
+    elif new.exists():
+        shutil.copy(new, old)
+
+
+def older_target(target: Target) -> None:
+    replace(target.path, target.older)
+
+
+def older_table(target: Target) -> None:
+    replace(target.table("t"), target.older / "public.t")
+
+
+def newer_cache(target: Target) -> None:
+    """All tables are older, and the cache is not."""
+    kept = (target.path / "_reached.json").read_text()
+    replace(target.path, target.older)
+    (target.path / "_reached.json").write_text(kept)
+
+
+def older_cache(target: Target) -> None:
+    replace(target.path / "_reached.json", target.older / "_reached.json")
+
+
+def no_cache(target: Target) -> None:
+    (target.path / "_reached.json").unlink()
+
+
+def lost_commits(target: Target) -> None:
+    """The last entries of a log are lost in a crash."""
+    log = sorted((target.table("t") / "_delta_log").glob("*.json"))
+    for file in log[-2:]:
+        file.unlink()
+
+
+def lost_table(target: Target) -> None:
+    """The folder of a table is removed, with its entry in the registry."""
+    (entry,) = (one for one in (target.path / "_relations").iterdir() if one.read_text() == "public.t")
+    entry.unlink()
+    shutil.rmtree(target.table("t"))
+
+
+def lost_tables(target: Target) -> None:
+    """The target is emptied, except for the file that names its recording."""
+    for path in target.path.iterdir():
+        if path.name != "_owner.json":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def copied_table(target: Target) -> None:
+    """The folder of a table is copied inside the target; a reader's name for it comes first."""
+    shutil.copytree(target.table("t"), target.path / "a backup of t")
+
+
+def optimized(target: Target) -> None:
+    table = DeltaTable(target.table("t"))
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        older_target, older_table, newer_cache, older_cache, no_cache, lost_commits, lost_table, lost_tables,
+        copied_table, optimized,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_changed", [False, True], ids=["idle", "changed"])
+def test_tables_are_equal_after_the_next_run(
+    target: Target, change: Callable[[Target], None], is_changed: bool
+) -> None:
+    """Whether the table changes afterwards or not. The recording has all its segments."""
+    change(target)
+    if is_changed:
+        target.lab.run("UPDATE t SET a = 'four' WHERE id % 5 = 0", "INSERT INTO t VALUES (101, 'four')")
+    target.follow()
+    assert (target.different(), target.reports) == ([], [])
+    target.follow()
+    assert target.different() == []
+
+
+def appended(target: Target) -> None:
+    rows = DeltaTable(target.table("t")).to_pyarrow_table()
+    write_deltalake(target.table("t"), rows.slice(0, 1), mode="append")
+
+
+def deleted(target: Target) -> None:
+    DeltaTable(target.table("t")).delete("id = 100")
+
+
+def updated(target: Target) -> None:
+    DeltaTable(target.table("t")).update({"a": "'other'"}, predicate="id = 100")
+
+
+def overwritten(target: Target) -> None:
+    rows = DeltaTable(target.table("t")).to_pyarrow_table()
+    write_deltalake(target.table("t"), rows.slice(0, 5), mode="overwrite")
+
+
+def restored(target: Target) -> None:
+    table = DeltaTable(target.table("t"))
+    table.restore(table.version() - 1)
+
+
+@pytest.mark.parametrize("change", [appended, deleted, updated, overwritten, restored])
+@pytest.mark.parametrize("is_changed", [False, True], ids=["idle", "changed"])
+def test_rows_that_others_change_are_named(
+    target: Target, change: Callable[[Target], None], is_changed: bool
+) -> None:
+    change(target)
+    if is_changed:
+        target.lab.run("UPDATE u SET a = 'four'", "INSERT INTO t VALUES (101, 'four')")
+    target.follow()
+    assert target.different() == target.named() == ["t"]
+    (reason,) = target.reports
+    assert "another program has changed rows: " in reason
+    target.follow()
+    assert target.reports == []  # it is reported once, and stays listed
+    assert target.named() == ["t"]
+
+
+def moved_away(target: Target) -> None:
+    target.table("t").rename(target.path.parent / "moved")
+
+
+def flipped_log(target: Target) -> None:
+    for file in (target.table("t") / "_delta_log").iterdir():
+        file.write_bytes(b"{" + file.read_bytes()[1:-1])
+
+
+def lost_data(target: Target) -> None:
+    for path in DeltaTable(target.table("t")).file_uris():
+        Path(path).unlink()
+
+
+def append_only(target: Target) -> None:
+    DeltaTable(target.table("t")).alter.set_table_properties({"delta.appendOnly": "true"})
+
+
+@pytest.mark.parametrize("change", [moved_away, flipped_log, lost_data, append_only])
+def test_a_table_that_cannot_be_written_fails(target: Target, change: Callable[[Target], None]) -> None:
+    change(target)
+    target.lab.run("UPDATE t SET a = 'four' WHERE id > 40", "UPDATE u SET a = 'four'")
+    target.follow()
+    assert target.named() == ["t"]
+    assert target.reports
+    assert target.rows("u") == target.expected("u")
+
+
+def test_a_recording_with_an_earlier_end_is_refused(target: Target) -> None:
+    """Also after it was continued: its positions may be others then."""
+    replace(target.lab.folder, target.older_recording)
+    before = target.rows("t")
+    for _ in range(2):
+        with pytest.raises(RecordingError, match="no segment ends there: the segments are missing or others"):
+            replicate(target.lab.folder, target.path)
+        last = max(target.lab.folder.glob("*.parquet"))
+        assert last
+    assert target.rows("t") == before
+
+
+def test_two_runs_at_the_same_time_apply_each_change_once(target: Target) -> None:
+    errors: list[BaseException] = []
+
+    def run(stop: threading.Event) -> None:
+        try:
+            replicate(target.lab.folder, target.path, follow=True, stop=stop)
+        except PgoutputError as error:
+            errors.append(error)
+
+    stop = threading.Event()
+    runs = [threading.Thread(target=run, args=(stop,)) for _ in range(2)]
+    for one in runs:
+        one.start()
+    try:
+        for number in range(8):
+            target.lab.run(
+                f"INSERT INTO t SELECT 1000 * {number} + g, 'x' FROM generate_series(200, 400) g",
+                "UPDATE t SET a = a || 'y' WHERE id % 7 = 0",
+            )
+            target.lab.record()
+    finally:
+        stop.set()
+        for one in runs:
+            one.join()
+    target.follow()
+    assert (errors, target.different(), target.named()) == ([], [], [])
