@@ -12,8 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from pgoutput.errors import PgoutputError, RecordingError
-from pgoutput.replica import replica_tables, replicate
+from pgoutput.replica import replica_tables, replicate, select_tables
 from tests.recorder.lab import Lab
+from tests.recording.recordings import sent, source, write
 from tests.replica.tables import row_texts
 
 
@@ -145,6 +146,15 @@ def lost_tables(target: Target) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def cache_of_another(target: Target) -> None:
+    """The cache of a target that follows fewer tables, of which one has no table here."""
+    other = target.path.parent / "other"
+    select_tables(target.lab.folder, other, ["public.u"])
+    replicate(target.lab.folder, other)
+    lost_table(target)
+    shutil.copy(other / "_reached.json", target.path / "_reached.json")
+
+
 def copied_table(target: Target) -> None:
     """The folder of a table is copied inside the target; a reader's name for it comes first."""
     shutil.copytree(target.table("t"), target.path / "a backup of t")
@@ -160,7 +170,7 @@ def optimized(target: Target) -> None:
     "change",
     [
         older_target, older_table, newer_cache, older_cache, no_cache, lost_commits, lost_table, lost_tables,
-        copied_table, optimized,
+        copied_table, optimized, cache_of_another,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("is_changed", [False, True], ids=["idle", "changed"])
@@ -246,15 +256,28 @@ def test_a_table_that_cannot_be_written_fails(target: Target, change: Callable[[
 
 
 def test_a_recording_with_an_earlier_end_is_refused(target: Target) -> None:
-    """Also after it was continued: its positions may be others then."""
     replace(target.lab.folder, target.older_recording)
     before = target.rows("t")
-    for _ in range(2):
-        with pytest.raises(RecordingError, match="no segment ends there: the segments are missing or others"):
-            replicate(target.lab.folder, target.path)
-        last = max(target.lab.folder.glob("*.parquet"))
-        assert last
+    with pytest.raises(RecordingError, match="no segment ends there: the segments are missing or others"):
+        replicate(target.lab.folder, target.path)
     assert target.rows("t") == before
+
+
+def test_a_recording_that_was_made_again_is_refused(tmp_path: Path) -> None:
+    """It has the same UUID, and other segments: positions may be others too."""
+    folder, name = tmp_path / "recording", "pg18_p4_par_2pc"
+    for number, size in enumerate((150, 110)):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        write(folder, source(name), sent(name), size)
+        if number:
+            with pytest.raises(RecordingError, match="no segment ends there"):
+                replicate(folder, tmp_path / "lake")
+            continue
+        last = sorted(folder.iterdir())[-1]
+        kept = last.rename(tmp_path / last.name)
+        replicate(folder, tmp_path / "lake")
+        kept.rename(last)
 
 
 def test_two_runs_at_the_same_time_apply_each_change_once(target: Target) -> None:

@@ -99,13 +99,20 @@ class Rewritten(msgspec.Struct, frozen=True):
     """Why the files could not be written; empty if they were written."""
 
 
-def find_version(target: Location, oid: int, recording: str) -> TableVersion | None:
-    """Return the version of a relation's table, to which changes can be applied in parts; None for none.
+def find_version(
+    target: Location, oid: int, recording: str, known: Position = NOTHING
+) -> TableVersion | None:
+    """Return the version of a relation's table to which changes can be applied in parts.
 
     Args:
         target: The folder that holds the replica.
         oid: OID of the relation.
         recording: UUID of the recording; empty if the changes do not come from a recording.
+        known: A position that the table has reached.
+
+    Returns:
+        The version; None if there is no table, or if changes have to be applied in their order, because
+        another program has changed the table.
 
     Raises:
         ReplicaError: The target cannot be read, or the table is gone.
@@ -114,7 +121,8 @@ def find_version(target: Location, oid: int, recording: str) -> TableVersion | N
     if found is None:
         return None
     place, table = found
-    if (table.metadata().configuration.get(RECORDING) or "") != recording or foreign_change(table):
+    owner = table.metadata().configuration.get(RECORDING) or ""
+    if owner != recording or read_position(table) < known or foreign_change(table):
         return None
     return TableVersion(place.place, table.version())
 

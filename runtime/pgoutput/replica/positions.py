@@ -20,6 +20,7 @@ from pgoutput.recording import Location, Recording
 from pgoutput.replica.batch import TableResult
 from pgoutput.replica.delta_log import NOTHING, Position, foreign_change, read_position
 from pgoutput.replica.failed_tables import FailedTable, read_failed_tables, record_failure, remove_failure
+from pgoutput.replica.ownership import read_owner
 from pgoutput.replica.recorded_changes import complete_since
 from pgoutput.replica.registry import NAME, NAMESPACE, find_table, registered_oids
 from pgoutput.replica.small_files import read_file, write_file
@@ -40,6 +41,8 @@ class _Table(msgspec.Struct):
 
 
 class _File(msgspec.Struct, frozen=True):
+    target: str
+    """UUID of the target."""
     recording: str
     """UUID of the recording."""
     reached: Position
@@ -70,8 +73,8 @@ class Positions:
         self.foreign: set[int] = set()
         self.gaps: set[int] = set()
         known = _read(target / _FILE)
-        if known is None or known.recording != recording.identity:
-            known = _File(recording.identity, NOTHING, {})
+        if known is None or (known.target, known.recording) != (_target_id(target), recording.identity):
+            known = _File("", "", NOTHING, {})
         self._check_recording(known.reached)
         self._reached = known.reached
         self._failed = {*read_failed_tables(target)}
@@ -108,10 +111,6 @@ class Positions:
     def positions(self) -> dict[int, Position]:
         """The positions of the tables, by relation OID; NOTHING for a table that does not exist."""
         return {oid: table.position for oid, table in self._tables.items()}
-
-    def segment(self, oid: int) -> int:
-        """Return the number of the last segment whose changes a relation's table has; 0 for none."""
-        return self._last_segment(self.reached(oid))
 
     @property
     def least_segment(self) -> int:
@@ -177,7 +176,7 @@ class Positions:
     def set_errors(self, segment: int) -> None:
         """Give tables that lack changes of the segments up to a number the error that is stored for them."""
         for oid, table in read_failed_tables(self._target).items():
-            if self.is_behind(oid, segment):
+            if oid in self._tables and self.is_behind(oid, segment):
                 self.errors[oid] = table.error
 
     def forget(self, oids: Iterable[int], segment: int) -> None:
@@ -222,7 +221,7 @@ class Positions:
         self._update_failures()
 
     def _store(self) -> None:
-        stored = _File(self._recording.identity, self._reached, self._tables)
+        stored = _File(_target_id(self._target), self._recording.identity, self._reached, self._tables)
         write_file(self._target / _FILE, msgspec.json.encode(stored).decode())
 
     def _update_failures(self) -> None:
@@ -290,6 +289,11 @@ class Positions:
     def _is_pruned(self, position: Position) -> bool:
         beginning = self._recording.beginning
         return beginning.segment > 1 and position.commit_lsn < beginning.lsn
+
+
+def _target_id(target: Location) -> str:
+    owner = read_owner(target.place)
+    return "" if owner is None else owner.id
 
 
 def _read(file: Location) -> _File | None:

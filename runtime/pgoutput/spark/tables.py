@@ -160,7 +160,7 @@ class TablesWriter:
     ) -> list[TableResult]:
         """Apply the changes of a micro-batch; return the results of the changed tables."""
         session = rows.sparkSession
-        divided = self._find_divided(batch, from_snapshot)
+        divided = self._find_divided(batch, known, from_snapshot)
         plan = _Plan(self._target, self._history, batch.recording, known, frozenset(from_snapshot), divided)
         outcomes = _run(rows, plan, {oid: self._parts[oid] for oid in plan.divided})
         parts = [one.part for one in outcomes if one.part is not None]
@@ -177,7 +177,9 @@ class TablesWriter:
         if self._report is not None:
             self._report(number, results)
 
-    def _find_divided(self, batch: Batch, left_out: Container[int]) -> dict[int, TableVersion]:
+    def _find_divided(
+        self, batch: Batch, known: Mapping[int, Position], left_out: Container[int]
+    ) -> dict[int, TableVersion]:
         """Return the tables whose changes are to be divided, by relation OID."""
         oids = [
             oid
@@ -187,7 +189,8 @@ class TablesWriter:
 
         def find(oid: int) -> TableVersion | None:
             try:
-                return find_version(locate(self._target), oid, batch.recording)
+                position = known.get(oid, NOTHING)
+                return find_version(locate(self._target), oid, batch.recording, position)
             except (ReplicaError, DeltaError, OSError):
                 return None  # the error occurs again when the changes are applied
 
