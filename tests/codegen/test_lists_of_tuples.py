@@ -479,7 +479,7 @@ with tempfile.TemporaryDirectory() as folder:
             with SegmentReader(task.place) as segment:
                 view = views.ChangesView(segment, task, lambda one: one.relation.oid == 1)
                 batches += views.read(segment, view)
-        (result,) = apply_changes(batches, f"{folder}/{name}.target", "query", 0)
+        (result,) = apply_changes(batches, f"{folder}/{name}.target")
         assert not result.error and result.changes == {"Insert": 6}, result
         table = pa.table(DeltaTable(replica_tables(f"{folder}/{name}.target")[1].place).scan())
         found.append(sorted(table.to_pylist(), key=str))
@@ -547,7 +547,7 @@ with tempfile.TemporaryDirectory() as folder:
         target = f"{folder}/{killed}"
         kill_at(killed)
         try:
-            list(apply_changes([batch], target, "query", 0, max_rows=2))
+            list(apply_changes([batch], target, max_rows=2))
         except Killed:
             pass
         else:
@@ -559,7 +559,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert left == [one for one in sequences if one > applied], (applied, left)
         assert pa.table(DeltaTable(place).scan()).num_rows + len(left) == 11, (killed, applied, left)
         kill_at(100)
-        (result,) = apply_changes([batch], target, "query", 0, max_rows=2)
+        (result,) = apply_changes([batch], target, max_rows=2)
         assert not result.error and not result.unmatched, result
         found = pa.table(DeltaTable(place).scan())["id"].to_pylist()
         assert sorted(found) == [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14], found

@@ -117,9 +117,9 @@ def test_a_replica_logs_its_micro_batches(
     caplog.set_level(logging.INFO, "pgoutput.replica")
     replicate(published.folder, tmp_path / "lake")
     (batch,) = [one for one in caplog.records if one.name == "pgoutput.replica"]
-    assert batch.getMessage() == "micro-batch 0: 2 changes of 1 table"
+    assert batch.getMessage() == "up to segment 1: 2 changes of 1 table"
     event = vars(batch)["event"]
-    assert (event["event"], event["batch"]) == ("applied", 0)
+    assert (event["event"], event["segment"]) == ("applied", 1)
     assert [(one["name"], one["changes"]) for one in event["tables"]] == [("t", {"Insert": 2})]
 
 

@@ -58,7 +58,7 @@ def test_segments_and_micro_batches_are_spans(
         ),
         (
             "pgoutput apply micro-batch",
-            {"pgoutput.batch": 0, "pgoutput.first_segment": 1, "pgoutput.last_segment": last},
+            {"pgoutput.first_segment": 1, "pgoutput.last_segment": last},
         ),
     ]
 
