@@ -77,9 +77,9 @@ def compare(folder: Path, count: int, size: int) -> float:
         for numbers in (recording.numbers[: size // PER_SEGMENT], recording.numbers[size // PER_SEGMENT :])
     )
     whole, divided = folder / "whole", folder / "divided"
-    apply(first, whole, 0)
+    apply(first, whole)
     shutil.copytree(whole, divided)
-    one, _ = measure(lambda: apply(second, whole, 1))
+    one, _ = measure(lambda: apply(second, whole))
     (oid,) = replica_tables(divided)
     version = find_version(locate(divided), oid, "")
     assert version is not None

@@ -464,6 +464,7 @@ def test_replicas_have_each_new_row(pure_five: Path) -> None:
         RECORDINGS
         + """
 from deltalake import DeltaTable
+from pgoutput.recording import locate
 from pgoutput.replica import apply_changes, replica_tables
 
 changes = {
@@ -479,7 +480,7 @@ with tempfile.TemporaryDirectory() as folder:
             with SegmentReader(task.place) as segment:
                 view = views.ChangesView(segment, task, lambda one: one.relation.oid == 1)
                 batches += views.read(segment, view)
-        (result,) = apply_changes(batches, f"{folder}/{name}.target")
+        result = apply_changes(lambda: iter(batches), locate(f"{folder}/{name}.target"), 1, "", history=False)
         assert not result.error and result.changes == {"Insert": 6}, result
         table = pa.table(DeltaTable(replica_tables(f"{folder}/{name}.target")[1].place).scan())
         found.append(sorted(table.to_pylist(), key=str))
@@ -499,6 +500,7 @@ from pgoutput.recording import locate
 from pgoutput.replica import apply_changes, as_of, replica_tables
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.delta_log import version_before
+from pgoutput.replica.pending_chunks import PendingChunks
 
 
 class Killed(BaseException):
@@ -515,6 +517,7 @@ def kill_at(number, commit=DataFiles.commit):
         commit(*arguments)
 
     DataFiles.commit = counted
+    PendingChunks.is_full = True  # each chunk is a commit
 
 
 rows = tuple((str(number), "x") for number in range(5))
@@ -547,7 +550,7 @@ with tempfile.TemporaryDirectory() as folder:
         target = f"{folder}/{killed}"
         kill_at(killed)
         try:
-            list(apply_changes([batch], target, max_rows=2))
+            apply_changes(lambda: iter([batch]), locate(target), 1, "", history=False, max_rows=2)
         except Killed:
             pass
         else:
@@ -559,7 +562,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert left == [one for one in sequences if one > applied], (applied, left)
         assert pa.table(DeltaTable(place).scan()).num_rows + len(left) == 11, (killed, applied, left)
         kill_at(100)
-        (result,) = apply_changes([batch], target, max_rows=2)
+        result = apply_changes(lambda: iter([batch]), locate(target), 1, "", history=False, max_rows=2)
         assert not result.error and not result.unmatched, result
         found = pa.table(DeltaTable(place).scan())["id"].to_pylist()
         assert sorted(found) == [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14], found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,41 +12,36 @@ from deltalake import DeltaTable
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import PathOrUri, locate
 from pgoutput.replica import TableResult, apply_changes, replica_tables
-from pgoutput.replica.batch import apply_repeatedly
 from pgoutput.replica.change_batches import split_by_relation
 from pgoutput.values import default_type, from_arrow, quote_array_element
 from tests.truth import TrueTable, equals_typed
 
 
-def apply(batches: Iterable[pa.RecordBatch], target: Path, number: int, **options: Any) -> list[TableResult]:
-    """Apply changes to a target; return each table's result. Raise ReplicaError if a table fails.
-
-    With an odd number, several chunks are one commit.
-    """
-    function = apply_combined if number % 2 else apply_changes
-    results = list(function(batches, target, **options))
+def apply(batches: Iterable[pa.RecordBatch], target: PathOrUri, **options: Any) -> list[TableResult]:
+    """Apply changes to a target; return each table's result. Raise ReplicaError if a table fails."""
+    results = list(apply_tables(batches, target, **options))
     for result in results:
         if result.error:
             raise ReplicaError(result.error)
     return results
 
 
-def apply_combined(
+def apply_tables(
     batches: Iterable[pa.RecordBatch],
-    target: Path,
+    target: PathOrUri,
     *,
     recording: str = "",
     history: bool = False,
     **limits: Any,
 ) -> Iterator[TableResult]:
-    """Apply changes to a target with several chunks in one commit; yield each table's result."""
+    """Apply changes to a target; yield each table's result."""
     relations: dict[int, list[pa.RecordBatch]] = {}
     for batch in batches:
         for oid, rows in split_by_relation(batch):
             relations.setdefault(oid, []).append(rows)
     for oid, changes in relations.items():
         read = partial(iter, changes)
-        result = apply_repeatedly(read, locate(target), oid, recording, history=history, **limits)
+        result = apply_changes(read, locate(target), oid, recording, history=history, **limits)
         if result is not None and not result.is_empty:
             yield result
 

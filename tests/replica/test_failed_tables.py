@@ -14,12 +14,13 @@ from pgoutput import messages as m
 from pgoutput.errors import RecordingError
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import list_segments
-from pgoutput.replica import TableResult, apply_changes, replica_tables, replicate
+from pgoutput.replica import TableResult, replica_tables, replicate
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.rows import chunk_writer
 from pgoutput.replica.rows.lookup import look_up_rows
 from tests.recording.recordings import record
 from tests.replica.simulator import SimulatedServer
+from tests.replica.tables import apply_tables
 
 COLUMNS = (
     m.RelationColumn(flags=m.ColumnFlag.KEY, name="k", type_oid=23, type_modifier=-1),
@@ -207,7 +208,7 @@ def test_a_table_of_another_recording_is_refused(tmp_path: Path) -> None:
     server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     for number, recording in enumerate(["one", "two"]):
         server.insert(str(number))
-        (applied,) = apply_changes(server.take().to_batches(), tmp_path, recording=recording)
+        (applied,) = apply_tables(server.take().to_batches(), tmp_path, recording=recording)
     assert "public.t: the Delta table belongs to recording one, and this is recording two" in applied.error
     (listed,) = replica_tables(tmp_path).values()
     assert (listed.recording, DeltaTable(listed.place).to_pyarrow_table().num_rows) == ("one", 1)

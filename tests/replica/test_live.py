@@ -98,8 +98,8 @@ def test_a_snapshot_arrives_in_one_micro_batch(history: bool, lab: Lab, tmp_path
     oid = lab.value("SELECT 'late'::regclass::oid::int8")
     batches = [changes_of(lab.folder, number) for number in Recording(lab.folder).numbers]
     target = tmp_path / "target"
-    for number, changes in enumerate(batches):
-        apply(changes.to_batches(), target, number, history=history, max_rows=120)
+    for changes in batches:
+        apply(changes.to_batches(), target, history=history, max_rows=120)
     assert sum("Snapshot" in batch["operation"].to_pylist() for batch in batches) == 1
     rows: list[Any] = [tuple(map(str, row)) for row in lab.rows("SELECT id, v FROM late")]
     if not history:

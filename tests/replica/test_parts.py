@@ -96,7 +96,7 @@ def test_parts_follow_random_changes(data: st.DataObject, history: bool) -> None
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder)
         server.insert("2020-01-01", "1", "a", "1.5", "{}")
-        apply(server.take().to_batches(), target, 0, history=history)
+        apply(server.take().to_batches(), target, history=history)
         for batch in range(1, data.draw(st.integers(2, 4), label="batches")):
             kinds = data.draw(st.sampled_from([KINDS, (*KINDS, "truncate", "add", "retype")]))
             for _ in range(data.draw(st.integers(1, 20), label="changes")):
@@ -108,7 +108,7 @@ def test_parts_follow_random_changes(data: st.DataObject, history: bool) -> None
                 kill_in_order(target, changes, batch, history, rows, data.draw(st.integers(1, 4)))
             refusal = apply_in_parts(target, changes, data.draw(st.integers(1, 4)), rows)
             done = table_of(target).version()
-            apply(changes.to_batches(), target, batch, history=history, max_rows=rows)
+            apply(changes.to_batches(), target, history=history, max_rows=rows)
             assert refusal or table_of(target).version() == done
         found = table_of(target).to_pyarrow_table()
     if history:
@@ -124,7 +124,7 @@ def kill_in_order(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DataFiles, "commit", killing(commits, True))
         try:
-            apply(changes.to_batches(), target, batch, history=history, max_rows=rows)
+            apply(changes.to_batches(), target, history=history, max_rows=rows)
         except Killed:
             return
 
@@ -133,7 +133,7 @@ def prepare(server: SimulatedServer, target: Path, history: bool = False) -> pa.
     """Write a table of 200 rows; return changes of these rows and of new ones, several of the same rows."""
     for key in range(200):
         server.insert(str(key), "old", "toast")
-    apply(server.take().to_batches(), target, 0, history=history, max_rows=60)
+    apply(server.take().to_batches(), target, history=history, max_rows=60)
     for at in range(0, 150, 3):
         server.update(at, ("w",), v="new")
         server.update(at, ("w",), v="newer")
@@ -164,10 +164,10 @@ def test_a_batch_in_parts_is_one_commit(
         compare_history(server, table.to_pyarrow_table())
     else:
         assert equals_typed(server.truth, rescued_last(table.to_pyarrow_table()))
-    apply(changes.to_batches(), tmp_path, 1, history=history, max_rows=7)
+    apply(changes.to_batches(), tmp_path, history=history, max_rows=7)
     assert table_of(tmp_path).version() == before + 1
     server.insert("1000", "a", "b")
-    apply(server.take().to_batches(), tmp_path, 2, history=history)
+    apply(server.take().to_batches(), tmp_path, history=history)
     assert table_of(tmp_path).version() == before + 2
 
 
@@ -234,7 +234,7 @@ def test_other_changes_are_refused(
     server: SimulatedServer, tmp_path: Path, alter: Callable[[SimulatedServer], None]
 ) -> None:
     """Nothing is committed then; the changes can be applied in their order."""
-    apply(prepare(server, tmp_path).to_batches(), tmp_path, 1)
+    apply(prepare(server, tmp_path).to_batches(), tmp_path)
     before = table_of(tmp_path).version()
     for key in range(300, 320):
         server.insert(str(key), "a", "b")
@@ -242,7 +242,7 @@ def test_other_changes_are_refused(
     changes = server.take()
     assert apply_in_parts(tmp_path, changes, 3)
     assert table_of(tmp_path).version() == before
-    apply(changes.to_batches(), tmp_path, 2)
+    apply(changes.to_batches(), tmp_path)
     assert equals_typed(server.truth, rescued_last(table_of(tmp_path).to_pyarrow_table()))
 
 
@@ -256,7 +256,7 @@ def test_another_commit_in_between_is_noticed(server: SimulatedServer, tmp_path:
     table_of(tmp_path).optimize.compact()
     with pytest.raises(DeltaError):
         commit_parts(version, parts, rewrites, [*map(rewrite_files, rewrites)])
-    apply(changes.to_batches(), tmp_path, 1)
+    apply(changes.to_batches(), tmp_path)
     assert equals_typed(server.truth, rescued_last(table_of(tmp_path).to_pyarrow_table()))
 
 

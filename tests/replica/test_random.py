@@ -141,11 +141,11 @@ def run(folder: Path, changes: pa.Table, batch: int, data: st.DataObject, histor
                 patch.setattr(DataFiles, "commit", killing(*kill))
             try:
                 batches = changes.to_batches(max_chunksize=size)
-                apply(batches, folder, batch, history=history, max_rows=rows)
+                apply(batches, folder, history=history, max_rows=rows)
             except Killed:
                 continue
     done = DeltaTable(replica_tables(folder)[1].place).version()
-    apply(changes.to_batches(), folder, batch, history=history, max_rows=rows)
+    apply(changes.to_batches(), folder, history=history, max_rows=rows)
     # Applying a batch again changes nothing.
     assert DeltaTable(replica_tables(folder)[1].place).version() == done
 

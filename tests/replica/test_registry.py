@@ -26,7 +26,7 @@ def servers(tmp_path: Path) -> list[SimulatedServer]:
     servers = [SimulatedServer(oid, name, {"k": "int4"}, keys=1) for oid, name in ((1, "a"), (2, "b"))]
     for server in servers:
         server.insert("1")
-        assert follows(tmp_path, server, 0)
+        assert follows(tmp_path, server)
     return servers
 
 
@@ -43,9 +43,9 @@ def test_tables_are_found_by_their_oid(
     assert folders(tmp_path) == {1: "public.a", 2: "public.b"}
     servers[0].name = name
     servers[0].insert("3")
-    assert follows(tmp_path, servers[0], 1)
+    assert follows(tmp_path, servers[0])
     servers[1].insert("4")
-    assert follows(tmp_path, servers[1], 1)
+    assert follows(tmp_path, servers[1])
     assert folders(tmp_path) == {1: "public.a", 2: "public.b"}
 
 
@@ -55,7 +55,7 @@ def test_an_error_names_a_table_that_is_gone(servers: list[SimulatedServer], tmp
     match = r"public\.a: the Delta table of relation 1 is gone\. Put it back, or begin anew"
     assert re.search(match, replica_tables(tmp_path)[1].error)
     with pytest.raises(ReplicaError, match=match):
-        apply(servers[0].take().to_batches(), tmp_path, 1)
+        apply(servers[0].take().to_batches(), tmp_path)
 
 
 def test_an_error_names_a_table_whose_log_is_damaged(servers: list[SimulatedServer], tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_an_error_names_a_table_whose_log_is_damaged(servers: list[SimulatedServ
     for entry in (tmp_path / "public.a" / "_delta_log").glob("*.json"):
         entry.write_text("{")
     with pytest.raises(ReplicaError, match=r"public\.a: the Delta table cannot be read"):
-        apply(servers[0].take().to_batches(), tmp_path, 1)
+        apply(servers[0].take().to_batches(), tmp_path)
 
 
 def test_a_registry_file_that_is_not_text_is_an_error_of_one_table(
@@ -79,7 +79,7 @@ def test_an_error_names_a_data_file_that_is_gone(servers: list[SimulatedServer],
     file.unlink()
     servers[0].delete(0)
     with pytest.raises(ReplicaError, match=rf"{file.name}: the Delta table has this file, but it is gone"):
-        apply(servers[0].take().to_batches(), tmp_path, 1)
+        apply(servers[0].take().to_batches(), tmp_path)
 
 
 def test_two_relations_that_are_created_at_once_do_not_share_a_folder(
@@ -98,14 +98,14 @@ def test_two_relations_that_are_created_at_once_do_not_share_a_folder(
     def create_late(place: str, schema: pa.Schema, configuration: dict[str, str], **options: Any) -> None:
         with monkeypatch.context() as patched:
             patched.setattr(DeltaTable, "create", create)
-            assert follows(tmp_path, old, 0)
+            assert follows(tmp_path, old)
         if place == str(tmp_path / "public.t"):
             DeltaTable(place).alter.set_table_properties(configuration, raise_if_not_exists=False)
         else:
             create(place, schema, configuration=configuration, **options)
 
     monkeypatch.setattr(DeltaTable, "create", create_late)
-    assert follows(tmp_path, new, 0)
+    assert follows(tmp_path, new)
     assert folders(tmp_path) == {1: "public.t", 2: "public.t@2"}
 
 
@@ -121,14 +121,14 @@ def test_long_names_are_shortened(lab: Lab, tmp_path: Path) -> None:
     lab.run(f'INSERT INTO "{name}"."{name}" VALUES (1)')
     lab.record()
     changes = sorted_changes(recorded_changes(lab.folder))
-    apply(changes.to_batches(), tmp_path / "target", 0)
+    apply(changes.to_batches(), tmp_path / "target")
     ((oid, table),) = replica_tables(tmp_path / "target").items()
     assert (table.namespace, table.name) == (name, name)
     assert len(Path(table.place).name.encode()) == 200
     other = SimulatedServer(oid + 1, name, {"k": "int4"}, keys=1)
     other.insert("2")
     other.changes[0]["relation"]["namespace"] = name
-    apply(other.take().to_batches(), tmp_path / "target", 0)
+    apply(other.take().to_batches(), tmp_path / "target")
     both = folders(tmp_path / "target")
     assert both[oid + 1] == f"{both[oid]}@{oid + 1}"
 
@@ -156,5 +156,5 @@ def test_a_table_cannot_be_mistaken_for_a_file_of_the_target(tmp_path: Path) -> 
     claim_target(tmp_path, "tables", "")
     server.insert("1")
     server.changes[0]["relation"]["namespace"] = "_owner"
-    apply(server.take().to_batches(), tmp_path, 0)
+    apply(server.take().to_batches(), tmp_path)
     assert folders(tmp_path) == {1: "~5Fowner.json"}

@@ -14,7 +14,6 @@ from pgoutput.recorder import Connected, TableDropped, TableIncomplete
 from pgoutput.recording import GoneTable, Location, Recording, locate
 from pgoutput.replica import (
     Dropped,
-    apply_changes,
     folders as folders_module,
     registry,
     remarks,
@@ -25,6 +24,7 @@ from tests import store
 from tests.recorder.lab import Lab
 from tests.replica.live import Replica
 from tests.replica.simulator import SimulatedServer
+from tests.replica.tables import apply
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_a_table_in_an_object_store_is_archived_and_removed(monkeypatch: pytest.
         target = locate(f"s3://{store.BUCKET}/lake")
         for batch in range(3):
             server.insert(str(batch))
-            (*_,) = apply_changes(server.take().to_batches(), target.place)
+            apply(server.take().to_batches(), target.place)
         files = folders_module._files(target / "public.t")
         for count in range(len(files)):  # number of files removed before a kill
             with monkeypatch.context() as patched:

@@ -61,7 +61,7 @@ def test_every_version_has_all_old_or_all_new_rows(
     history: bool, server: SimulatedServer, tmp_path: Path
 ) -> None:
     """The snapshot has more rows than a chunk, and the changes in it are part of the same commit."""
-    apply(server.take().to_batches(), tmp_path, 0, history=history, max_rows=4)
+    apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     first = table_of(tmp_path).version()
     old = current(tmp_path)
     lose_changes(server)
@@ -73,7 +73,7 @@ def test_every_version_has_all_old_or_all_new_rows(
         server.update(1, ("v",), k="400")
     new = true_rows(server)
     server.insert("300", "later")
-    apply(server.take().to_batches(), tmp_path, 1, history=history, max_rows=4)
+    apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     assert [current(tmp_path, first + number) for number in range(3)] == [
         old,
         new,
@@ -84,7 +84,7 @@ def test_every_version_has_all_old_or_all_new_rows(
 
 def test_rows_loaded_after_a_truncate_appear_at_once(server: SimulatedServer, tmp_path: Path) -> None:
     """The TRUNCATE and the rows after it are one transaction. The next transaction has its own commits."""
-    apply(server.take().to_batches(), tmp_path, 0)
+    apply(server.take().to_batches(), tmp_path)
     first = table_of(tmp_path).version()
     old = current(tmp_path)
     server.commit()
@@ -96,7 +96,7 @@ def test_rows_loaded_after_a_truncate_appear_at_once(server: SimulatedServer, tm
     new = true_rows(server)
     server.commit()
     server.delete(0)
-    apply(server.take().to_batches(3), tmp_path, 1, max_rows=4)
+    apply(server.take().to_batches(3), tmp_path, max_rows=4)
     found = [current(tmp_path, first + number) for number in range(4)]
     assert found == [old, [*old, (50, "before")], new, new[1:]]
     assert table_of(tmp_path).version() == first + 3
@@ -109,7 +109,7 @@ def test_the_first_rows_of_a_table_appear_at_once(
     server.take()
     with server.snapshot():
         pass
-    apply(server.take().to_batches(), tmp_path, 0, history=history, max_rows=4)
+    apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     assert [current(tmp_path, version) for version in range(2)] == [[], true_rows(server)]
     assert table_of(tmp_path).version() == 1
 
@@ -118,7 +118,7 @@ def test_the_first_rows_of_a_table_appear_at_once(
 def test_a_killed_replacement_leaves_only_files_that_vacuum_removes(
     history: bool, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply(server.take().to_batches(), tmp_path, 0, history=history)
+    apply(server.take().to_batches(), tmp_path, history=history)
     lose_changes(server)
     with server.snapshot():
         server.update(0, v="replayed")
@@ -131,11 +131,11 @@ def test_a_killed_replacement_leaves_only_files_that_vacuum_removes(
     with monkeypatch.context() as patch:
         patch.setattr(DataFiles, "commit", kill)
         with pytest.raises(Killed):
-            apply(changes, tmp_path, 1, history=history, max_rows=4)
+            apply(changes, tmp_path, history=history, max_rows=4)
     assert (table_of(tmp_path).version(), current(tmp_path)) == before
     assert unnamed_files(tmp_path)
     for _ in range(2):  # applying the changes again changes nothing
-        apply(changes, tmp_path, 1, history=history, max_rows=4)
+        apply(changes, tmp_path, history=history, max_rows=4)
         assert table_of(tmp_path).version() == before[0] + 1
         assert current(tmp_path) == true_rows(server)
     table_of(tmp_path).vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
@@ -156,7 +156,7 @@ def test_a_replacement_leaves_no_other_files(history: bool, server: SimulatedSer
     with server.snapshot():
         for _ in range(9):
             server.update(0, v="replayed")
-    apply(server.take().to_batches(), tmp_path, 0, history=history, max_rows=4)
+    apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     assert unnamed_files(tmp_path) == set()
     assert len(table_of(tmp_path).file_uris()) < 3  # not one for each chunk
 
@@ -165,7 +165,7 @@ def test_a_replacement_leaves_no_other_files(history: bool, server: SimulatedSer
 def test_a_full_disk_keeps_the_rows_and_no_other_files(
     history: bool, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply(server.take().to_batches(), tmp_path, 0, history=history)
+    apply(server.take().to_batches(), tmp_path, history=history)
     old = current(tmp_path)
     lose_changes(server)
     with server.snapshot():
@@ -175,10 +175,10 @@ def test_a_full_disk_keeps_the_rows_and_no_other_files(
     with monkeypatch.context() as patch:
         patch.setattr("pgoutput.replica.rows.chunk_writer.look_up_rows", failing_after(7))
         with pytest.raises(ReplicaError, match=r"public\.t: \[Errno 28\] No space left on device"):
-            apply(changes, tmp_path, 1, history=history, max_rows=4)
+            apply(changes, tmp_path, history=history, max_rows=4)
     assert unnamed_files(tmp_path) == set()
     assert current(tmp_path) == old
-    apply(changes, tmp_path, 1, history=history, max_rows=4)
+    apply(changes, tmp_path, history=history, max_rows=4)
     assert current(tmp_path) == true_rows(server)
 
 
@@ -199,7 +199,7 @@ def test_a_replacement_is_committed_after_a_concurrent_compaction(
     history: bool, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The changes can be read only once, so the data files that were written are committed again."""
-    apply(server.take().to_batches(), tmp_path, 0, history=history, max_rows=4)
+    apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     lose_changes(server)
     with server.snapshot():
         pass
@@ -212,7 +212,7 @@ def test_a_replacement_is_committed_after_a_concurrent_compaction(
         commit(*arguments)
 
     monkeypatch.setattr(DataFiles, "commit", compact_first)
-    apply(server.take().to_batches(), tmp_path, 1, history=history, max_rows=4)
+    apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     assert compactions == [5]
     assert current(tmp_path) == true_rows(server)
 
@@ -222,19 +222,19 @@ def test_history_ends_and_begins_only_versions_that_differ(
     batch_rows: int, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pgoutput.replica.data_files._BATCH_ROWS", batch_rows)
-    apply(server.take().to_batches(), tmp_path, 0, history=True)
+    apply(server.take().to_batches(), tmp_path, history=True)
     (file,) = table_of(tmp_path).file_uris()
     old = {row["k"]: row for row in table_of(tmp_path).to_pyarrow_table().to_pylist()}
     with server.snapshot():
         pass
-    apply(server.take().to_batches(), tmp_path, 1, history=True)
+    apply(server.take().to_batches(), tmp_path, history=True)
     assert table_of(tmp_path).file_uris() == [file]
     lose_changes(server)
     truncated = server.position + 1
     with server.snapshot():
         server.update(0, v="replayed")
         server.delete(1)
-    apply(server.take().to_batches(), tmp_path, 2, history=True)
+    apply(server.take().to_batches(), tmp_path, history=True)
     rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
     began = {row["k"]: row["v"] for row in rows if row["__START_AT"]["position"] == truncated}
     ended = {row["k"] for row in rows if row["__END_AT"] is not None}
@@ -248,23 +248,23 @@ def test_history_ends_and_begins_only_versions_that_differ(
 
 def test_a_truncate_of_the_server_ends_all_versions(server: SimulatedServer, tmp_path: Path) -> None:
     """Equal rows that are inserted after the TRUNCATE are new versions."""
-    apply(server.take().to_batches(), tmp_path, 0, history=True)
+    apply(server.take().to_batches(), tmp_path, history=True)
     server.commit()
     server.truncate()
     for key in range(20):
         server.insert(str(key), "old")
-    apply(server.take().to_batches(), tmp_path, 1, history=True)
+    apply(server.take().to_batches(), tmp_path, history=True)
     rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
     assert Counter(row["__END_AT"] is None for row in rows) == {True: 20, False: 20}
 
 
 @MODES
 def test_an_empty_snapshot_removes_all_rows(history: bool, server: SimulatedServer, tmp_path: Path) -> None:
-    apply(server.take().to_batches(), tmp_path, 0, history=history)
+    apply(server.take().to_batches(), tmp_path, history=history)
     server.rows.clear()
     with server.snapshot():
         pass
-    apply(server.take().to_batches(), tmp_path, 1, history=history)
+    apply(server.take().to_batches(), tmp_path, history=history)
     assert current(tmp_path) == []
 
 
@@ -272,13 +272,13 @@ def test_an_empty_snapshot_removes_all_rows(history: bool, server: SimulatedServ
 def test_a_truncate_within_a_snapshot_removes_the_rows_before_it(
     history: bool, server: SimulatedServer, tmp_path: Path
 ) -> None:
-    apply(server.take().to_batches(), tmp_path, 0, history=history)
+    apply(server.take().to_batches(), tmp_path, history=history)
     version = table_of(tmp_path).version()
     with server.snapshot():
         server.truncate()
         server.insert("1", "old")
         server.insert("2", "new")
-    apply(server.take().to_batches(), tmp_path, 1, history=history, max_rows=4)
+    apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     assert current(tmp_path) == [(1, "old"), (2, "new")]
     assert table_of(tmp_path).version() == version + 1
 
@@ -289,7 +289,7 @@ def test_two_snapshots_are_two_commits(server: SimulatedServer, tmp_path: Path) 
         with server.snapshot():
             pass
     server.changes = [one for one in server.changes if one["xid"] == 0]
-    apply(server.take().to_batches(), tmp_path, 0, history=True)
+    apply(server.take().to_batches(), tmp_path, history=True)
     versions = [row["v"] for row in table_of(tmp_path).to_pyarrow_table().to_pylist() if row["k"] == 0]
     assert sorted(versions) == ["first", "second"]
     assert sum("pgoutput.commit_lsn" in one for one in table_of(tmp_path).history()) == 2
@@ -301,7 +301,7 @@ def test_equal_rows_of_a_table_without_key_are_counted(tmp_path: Path) -> None:
     for row, count in zip(kinds, (5, 4, 3, 2), strict=True):
         for _ in range(count):
             server.insert(*row)
-    apply(server.take().to_batches(), tmp_path, 0, history=True)
+    apply(server.take().to_batches(), tmp_path, history=True)
     server.rows = [
         dict(zip("abc", row, strict=True))
         for row, count in zip(kinds, (2, 4, 6, 0), strict=True)
@@ -309,7 +309,7 @@ def test_equal_rows_of_a_table_without_key_are_counted(tmp_path: Path) -> None:
     ]
     with server.snapshot():
         pass
-    apply(server.take().to_batches(), tmp_path, 1, history=True, max_rows=3)
+    apply(server.take().to_batches(), tmp_path, history=True, max_rows=3)
     rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
     found = Counter((row_texts(row)["b"], row_texts(row)["c"], row["__END_AT"] is None) for row in rows)
     assert found == {
@@ -329,7 +329,7 @@ def test_columns_change_before_and_within_a_snapshot(history: bool, keys: int, t
     server = SimulatedServer(1, "t", {"k": "date", "v": "int4", "gone": "text"}, keys=keys)
     for day in range(10, 20):
         server.insert(f"2020-01-{day}", "1", "x")
-    apply(server.take().to_batches(), tmp_path, 0, history=history)
+    apply(server.take().to_batches(), tmp_path, history=history)
     version = table_of(tmp_path).version()
     server.drop_column("gone")
     server.columns["v"] = "int8"
@@ -344,7 +344,7 @@ def test_columns_change_before_and_within_a_snapshot(history: bool, keys: int, t
         server.insert("2020-01-30", "7", None, "n")
         server.update(4, n="n of infinity")
         server.delete(5)
-    apply(server.take().to_batches(), tmp_path, 1, history=history, max_rows=4)
+    apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
     texts = Counter(
         tuple(row_texts(row)[name] for name in server.columns) for row in rows if not row.get("__END_AT")
@@ -363,13 +363,13 @@ def test_columns_are_renamed_and_retyped_within_a_snapshot(history: bool, tmp_pa
     server = SimulatedServer(1, "t", {"k": "int4", "v": "date", "w": "text"}, keys=1)
     for key, date in enumerate(["infinity", "2020-01-01", None]):
         server.insert(str(key), date, "w")
-    apply(server.take().to_batches(), tmp_path, 0, history=history)
+    apply(server.take().to_batches(), tmp_path, history=history)
     with server.snapshot():
         server.rename_column("v", "renamed")
         server.update(0)
         server.columns["renamed"] = "text"
         server.insert("4", "text", "w")
-    apply(server.take().to_batches(), tmp_path, 1, history=history, max_rows=2)
+    apply(server.take().to_batches(), tmp_path, history=history, max_rows=2)
     rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
     table_of(tmp_path).vacuum(0, enforce_retention_duration=False, dry_run=False)
     assert unnamed_files(tmp_path) == set()  # the files with the old columns are deleted
@@ -380,19 +380,19 @@ def test_columns_are_renamed_and_retyped_within_a_snapshot(history: bool, tmp_pa
 def test_reasons_are_removed_by_a_snapshot_and_added_by_changes_in_it(
     server: SimulatedServer, tmp_path: Path
 ) -> None:
-    apply(server.take().to_batches(), tmp_path, 0)
+    apply(server.take().to_batches(), tmp_path)
     server.add_column("n", "int4")
     server.insert("50", "v", "1")
-    (applied,) = apply(server.take().to_batches(), tmp_path, 1)
+    (applied,) = apply(server.take().to_batches(), tmp_path)
     assert [one.reason[:14] for one in applied.may_differ] == ["column n was a"]
     with server.snapshot():
         pass
-    (applied,) = apply(server.take().to_batches(), tmp_path, 2)
+    (applied,) = apply(server.take().to_batches(), tmp_path)
     assert applied.may_differ == replica_tables(tmp_path)[1].may_differ == ()
     with server.snapshot():
         server.add_column("m", "int4")
         server.insert("51", "v", "1", "1")
-    (applied,) = apply(server.take().to_batches(), tmp_path, 3)
+    (applied,) = apply(server.take().to_batches(), tmp_path)
     assert [one.reason[:14] for one in applied.may_differ] == ["column m was a"]
     assert replica_tables(tmp_path)[1].may_differ == applied.may_differ
 
@@ -405,7 +405,7 @@ def test_rows_of_the_snapshot_may_differ_after_a_column_was_added(
     with server.snapshot():
         server.add_column("n", "int4")
         server.insert("50", "v", "1")
-    (applied,) = apply(server.take().to_batches(), tmp_path, 0)
+    (applied,) = apply(server.take().to_batches(), tmp_path)
     assert [one.reason[:14] for one in applied.may_differ] == ["column n was a"]
 
 
@@ -413,12 +413,12 @@ def test_a_type_modifier_that_changed_with_the_snapshot_is_stored(tmp_path: Path
     """The columns of the Delta table stay the same. The next change does not report an altered column."""
     server = SimulatedServer(1, "t", {"k": "int4", "v": "varchar"}, keys=1)
     server.insert("1", "a")
-    apply(server.take().to_batches(), tmp_path, 0)
+    apply(server.take().to_batches(), tmp_path)
     server.modifiers["v"] = 9
     with server.snapshot():
         pass
     server.insert("2", "b")
-    (applied,) = apply(server.take().to_batches(), tmp_path, 1)
+    (applied,) = apply(server.take().to_batches(), tmp_path)
     assert applied.may_differ == ()
 
 
@@ -449,7 +449,7 @@ def test_a_replacement_needs_bounded_memory(
                 held.append(pa.total_allocated_bytes() - before)
 
     monkeypatch.setattr("pgoutput.replica.data_files.FILE_BYTES", 1 << 20)
-    apply(batches(), tmp_path / "target", 0, history=history, max_rows=10)
+    apply(batches(), tmp_path / "target", history=history, max_rows=10)
     assert max(held) < size / 2
     assert table_of(tmp_path / "target").to_pyarrow_table().num_rows == 200
 
@@ -498,5 +498,5 @@ def test_a_replacement_keeps_the_true_values(tmp_path: Path) -> None:
                 server.insert(day, "NaN", "\\x00")
         with server.snapshot():
             server.update(0, n=str(batch), b=None)
-        apply(server.take().to_batches(), tmp_path, batch)
+        apply(server.take().to_batches(), tmp_path)
         assert equals_typed(server.truth, rescued_last(table_of(tmp_path).to_pyarrow_table()))

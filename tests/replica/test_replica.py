@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import locate
 from pgoutput.replica import TableResult, claim_target, replica_tables
-from pgoutput.replica.batch import TableWriter, apply_repeatedly
-from pgoutput.replica.chunks import Chunk, split_changes
+from pgoutput.replica.batch import apply_changes
+from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFile, PendingFiles
 from pgoutput.replica.delta_log import Position, read_position
 from pgoutput.replica.pending_chunks import PendingChunks
@@ -32,9 +32,9 @@ def table_of(target: Path, oid: int = 1) -> DeltaTable:
     return DeltaTable(replica_tables(target)[oid].place)
 
 
-def follows(target: Path, server: SimulatedServer, batch: int) -> bool:
+def follows(target: Path, server: SimulatedServer) -> bool:
     """Apply the simulated server's new changes; return whether the replica equals the server's table."""
-    apply(server.take().to_batches(), target, batch)
+    apply(server.take().to_batches(), target)
     found = table_of(target, server.oid).to_pyarrow_table()
     return equals_typed(server.truth, rescued_last(found))
 
@@ -55,7 +55,7 @@ def server() -> SimulatedServer:
 def test_replicas_equal_the_servers_tables(name: str, rows: int, tmp_path: Path) -> None:
     changes = captured_changes(tmp_path / "recording", name, cut=50)
     target = tmp_path / "target"
-    applied = apply(changes.to_batches(17), target, 0, max_rows=rows)
+    applied = apply(changes.to_batches(17), target, max_rows=rows)
     truth = list(true_tables(name.partition("_")[0]))
     assert different_tables(target, truth) == []
     assert sum(sum(one.changes.values()) for one in applied) == changes.num_rows
@@ -64,7 +64,7 @@ def test_replicas_equal_the_servers_tables(name: str, rows: int, tmp_path: Path)
 def test_text_and_binary_format_give_equal_replicas(tmp_path: Path) -> None:
     for name in ("pg18_p2_stream", "pg18_p2_stream_bin"):
         changes = captured_changes(tmp_path / f"{name}.recording", name)
-        apply(changes.to_batches(), tmp_path / name, 0)
+        apply(changes.to_batches(), tmp_path / name)
     text, binary = (replica_tables(tmp_path / name) for name in ("pg18_p2_stream", "pg18_p2_stream_bin"))
     assert text.keys() == binary.keys()
     for oid, table in text.items():
@@ -76,27 +76,27 @@ def test_text_and_binary_format_give_equal_replicas(tmp_path: Path) -> None:
 def test_unchanged_toasted_values_are_kept(server: SimulatedServer, tmp_path: Path) -> None:
     """Unchanged values come from the Delta table even if a micro-batch also changes keys and inserts rows."""
     server.insert("1", "old", "toast")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     server.update(0, ("w",), v="new")
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
     server.update(0, ("w",), k="2")
     server.update(0, ("w",), v="newer")
     server.insert("1", "other", "toast of the other")
     server.update(1, ("w", "v"), k="3")
     server.insert("4", "inserted", "toast of the third")
     server.update(2, ("w",), v="updated")
-    assert follows(tmp_path, server, 2)
+    assert follows(tmp_path, server)
     assert table_of(tmp_path).to_pyarrow_table()["_rescued_data"].null_count == 3
 
 
 def test_keys_are_swapped_in_one_commit(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "one", "toast of one")
     server.insert("2", "two", "toast of two")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     server.update(0, ("w",), k="0")
     server.update(1, ("w",), k="1")
     server.update(0, ("w",), k="2")
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
 
 
 def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path:
     server.update(0, ("w",), v="now")
     server.delete(1)
     server.insert("3", "three", "stays")
-    apply(server.take().to_batches(), tmp_path, 0)
+    apply(server.take().to_batches(), tmp_path)
     assert table_of(tmp_path).to_pyarrow_table().sort_by("k").to_pylist() == [
         {"k": 1, "v": "now", "w": None, "_rescued_data": [("w", None)]},
         {"k": 3, "v": "three", "w": "stays", "_rescued_data": None},
@@ -115,7 +115,7 @@ def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path:
     server.delete(1)
     server.take()  # not sent, as if the publication did not contain the table
     server.insert("3", "again", "new")
-    apply(server.take().to_batches(), tmp_path, 1)
+    apply(server.take().to_batches(), tmp_path)
     assert sorted(table_of(tmp_path).to_pyarrow_table()["v"].to_pylist()) == ["again", "now"]
 
 
@@ -126,34 +126,34 @@ def test_one_of_several_equal_rows_is_changed(tmp_path: Path) -> None:
         server.insert(None, None, None)
         server.insert("1", "-0", "{1}")
         server.insert("1", "0", "{1}")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     for at in (0, 0, 2):
         server.delete(at)
     server.update(1, c="{1,2}")
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
 
 
 def test_rescued_keys_find_their_rows(tmp_path: Path) -> None:
     server = SimulatedServer(1, "t", {"k": "date", "v": "text"}, keys=1)
     for key in ("infinity", "-infinity", "0044-03-15 BC", "2020-01-01"):
         server.insert(key, f"v of {key}")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     server.update(0, ("v",), k="2020-01-02")
     server.delete(1)
     server.update(1, v="the ides")
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
 
 
 def test_a_truncate_is_committed_together_with_the_changes_after_it(
     server: SimulatedServer, tmp_path: Path
 ) -> None:
     server.insert("1", "one", None)
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     version = table_of(tmp_path).version()
     server.update(0, v="x")
     server.truncate()
     server.insert("2", "two", None)
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
     assert table_of(tmp_path).version() == version + 2  # the update, and the truncate with the insert
 
 
@@ -161,16 +161,16 @@ def test_columns_are_added_dropped_and_retyped(server: SimulatedServer, tmp_path
     server.insert("1", "1.5", "w")
     server.add_column("n", "int4")
     server.insert("2", "2.50", "w", "7")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     server.drop_column("w")
     server.columns["n"] = "text"
     server.update(0, v="3")
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
     server.columns["v"] = "float8"
     server.rows[1]["v"] = "2.5"
     server.update(0, v="infinity")
     server.rows[0]["v"] = "Infinity"
-    assert not follows(tmp_path, server, 2)  # a server sends Infinity, not infinity
+    assert not follows(tmp_path, server)  # a server sends Infinity, not infinity
     found = table_of(tmp_path).to_pyarrow_table()
     assert found.schema.names == ["k", "v", "n", "_rescued_data"]
     assert {row["k"]: row_texts(row)["v"] for row in found.to_pylist()} == {1: "infinity", 2: "2.5"}
@@ -213,11 +213,11 @@ def test_retyped_columns_are_converted(old: str, new: str, before: str, after: s
     server = SimulatedServer(1, "t", {"k": "int4", "v": old}, keys=1)
     server.insert("1", before)
     server.insert("2", None)
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     server.columns["v"] = new
     server.rows[0]["v"] = after
     server.insert("3", None)
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
 
 
 @pytest.mark.parametrize("type_", ["timestamp", "timestamp[]"])
@@ -225,10 +225,10 @@ def test_timestamps_without_time_zone_can_be_added(type_: str, tmp_path: Path) -
     """Adding a timestamp column without time zone enables the Delta table feature timestampNtz."""
     server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     server.insert("1")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     server.add_column("at", type_)
     server.insert("2", None)
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
 
 
 def test_names_with_special_characters(tmp_path: Path) -> None:
@@ -236,9 +236,9 @@ def test_names_with_special_characters(tmp_path: Path) -> None:
     columns = {"id": "int4", "ID": "text", 'a."b`/%': "text", "_rescued_data": "text", "": "text"}
     server = SimulatedServer(1, "../x y/%2F é", columns, keys=1)
     server.insert("1", "a", "b", "c", "d")
-    apply(server.take().to_batches(), tmp_path, 0)
+    apply(server.take().to_batches(), tmp_path)
     server.update(0, ("ID", "_rescued_data", ""), id="2")
-    apply(server.take().to_batches(), tmp_path, 1)
+    apply(server.take().to_batches(), tmp_path)
     assert [folder.name for folder in tmp_path.iterdir() if folder.name[0] != "_"] == [
         "public.~2E~2E~2Fx y~2F~252F é"
     ]
@@ -251,16 +251,16 @@ def test_folders_stay_with_their_relations(tmp_path: Path) -> None:
     """A renamed table and a new table with the old name have separate folders, also without a registry."""
     first = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     first.insert("1")
-    assert follows(tmp_path, first, 0)
+    assert follows(tmp_path, first)
     (tmp_path / "_relations" / "1").unlink()  # as after a crash
     first.insert("2")
-    assert follows(tmp_path, first, 1)
+    assert follows(tmp_path, first)
     first.name = "renamed"
     second = SimulatedServer(2, "t", {"k": "int4"}, keys=1)
     second.insert("3")
-    assert follows(tmp_path, second, 2)
+    assert follows(tmp_path, second)
     first.insert("4")
-    assert follows(tmp_path, first, 3)
+    assert follows(tmp_path, first)
     assert {oid: Path(table.place).name for oid, table in replica_tables(tmp_path).items()} == {
         1: "public.t",
         2: "public.t@2",
@@ -270,7 +270,7 @@ def test_folders_stay_with_their_relations(tmp_path: Path) -> None:
 def test_many_commits_leave_few_files(server: SimulatedServer, tmp_path: Path) -> None:
     for batch in range(40):
         server.insert(str(batch), "v", "w")
-        assert follows(tmp_path, server, batch)
+        assert follows(tmp_path, server)
     assert len(table_of(tmp_path).file_uris()) <= 11
 
 
@@ -279,11 +279,11 @@ def test_history_keeps_all_versions(tmp_path: Path) -> None:
     server.insert("1", "a", "toast")
     server.commit()
     server.update(0, ("w",), v="b")
-    apply(server.take().to_batches(), tmp_path, 0, history=True)
+    apply(server.take().to_batches(), tmp_path, history=True)
     server.commit()
     server.update(0, ("w",), v="c")
     server.truncate()
-    apply(server.take().to_batches(), tmp_path, 1, history=True)
+    apply(server.take().to_batches(), tmp_path, history=True)
     rows = table_of(tmp_path).to_pyarrow_table().sort_by("v").to_pylist()
     moments = [(row["__START_AT"], row["__END_AT"]) for row in rows]
     assert [(row["k"], row["v"], row["w"]) for row in rows] == [(1, v, "toast") for v in "abc"]
@@ -296,22 +296,26 @@ def test_history_keeps_all_versions(tmp_path: Path) -> None:
     assert moments[0][1] == moments[1][0]
 
 
-def test_concurrent_writers_apply_changes_once(server: SimulatedServer, tmp_path: Path) -> None:
-    """A task of a killed Spark session still applies changes; another program compacts the table."""
+@pytest.mark.parametrize("applied", [1, 2, 4])
+def test_concurrent_runs_apply_changes_once(server: SimulatedServer, tmp_path: Path, applied: int) -> None:
+    """While a run reads changes, another applies some of them, such as a task of a killed Spark session."""
     server.insert("1", "a", "b")
-    taken = server.take().to_batches()
-    (first,) = split_changes(taken)
-    late = TableWriter(locate(tmp_path), first, history=False)
-    apply(taken, tmp_path, 0)
-    late.apply(iter([first]))
-    assert table_of(tmp_path).to_pyarrow_table().num_rows == 1
+    apply(server.take().to_batches(), tmp_path)
     server.insert("2", "a", "b")
-    assert follows(tmp_path, server, 1)
     server.update(0, ("w",), v="c")
-    (third,) = split_changes(server.take().to_batches())
-    late = TableWriter(locate(tmp_path), third, history=False)
-    assert table_of(tmp_path).optimize.compact()["numFilesRemoved"] == 2
-    late.apply(iter([third]))
+    server.delete(1)
+    server.insert("2", "d", "e")
+    changes = pa.Table.from_batches(server.take().to_batches()).combine_chunks()
+    others = iter([changes.slice(0, applied)])
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for other in others:
+            apply(other.to_batches(), tmp_path)
+        yield from changes.to_batches()
+
+    result = apply_changes(read, locate(tmp_path), 1, "", history=False, max_rows=1)
+    assert result is None if applied == 4 else result is not None and not result.error
+    assert replica_tables(tmp_path)[1].may_differ == ()
     found = table_of(tmp_path).to_pyarrow_table()
     assert equals_typed(server.truth, rescued_last(found))
 
@@ -321,7 +325,7 @@ def combined(server: SimulatedServer, tmp_path: Path) -> Iterator[DeltaTable]:
     """Make a table with ten rows, and changes of it that are several chunks and one micro-batch."""
     for key in range(10):
         server.insert(str(key), "a", "b")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     for row in (1, 5, 1, 6):
         server.update(row, ("w",), v="c")
         server.delete(2)
@@ -341,7 +345,7 @@ def unused_files(table: DeltaTable) -> set[str]:
 def test_several_chunks_are_one_commit(combined: DeltaTable, server: SimulatedServer, tmp_path: Path) -> None:
     changes, version = server.take().to_batches(), combined.version()
     for _ in range(2):  # the second time, nothing is left to do
-        apply(changes, tmp_path, 1, max_rows=1)
+        apply(changes, tmp_path, max_rows=1)
         combined.update_incremental()
         assert combined.version() == version + 1
     assert read_position(combined).position == changes[-1]["position"][-1].as_py()
@@ -360,14 +364,14 @@ def test_chunks_are_applied_again_after_a_conflict(
         return merge(files)
 
     monkeypatch.setattr(PendingFiles, "merge", conflicting)
-    apply(server.take().to_batches(), tmp_path, 1, max_rows=1)
+    apply(server.take().to_batches(), tmp_path, max_rows=1)
 
 
 def test_rows_of_another_program_mark_the_table_until_a_snapshot(
     server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.insert("1", "a", "b")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     server.update(0, ("w",), v="c")
     merge = PendingFiles.merge
 
@@ -377,14 +381,14 @@ def test_rows_of_another_program_mark_the_table_until_a_snapshot(
         return merge(files)
 
     monkeypatch.setattr(PendingFiles, "merge", conflicting)
-    assert not follows(tmp_path, server, 1)
+    assert not follows(tmp_path, server)
     reason = "another program has changed rows: UPDATE in version 2"
     assert [one.reason for one in replica_tables(tmp_path)[1].may_differ] == [reason]
     server.update(0, ("w",), v="d")
-    assert not follows(tmp_path, server, 0)
+    assert not follows(tmp_path, server)
     with server.snapshot():
         pass
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
     assert replica_tables(tmp_path)[1].may_differ == ()
 
 
@@ -396,9 +400,9 @@ def test_unread_changes_leave_no_files(combined: DeltaTable, server: SimulatedSe
         raise RecordingError("the segment is damaged")
 
     with pytest.raises(RecordingError, match="damaged"):
-        apply_repeatedly(unreadable, locate(tmp_path), 1, "", history=False, max_rows=1)
+        apply_changes(unreadable, locate(tmp_path), 1, "", history=False, max_rows=1)
     assert not unused_files(combined)
-    apply(changes, tmp_path, 1)
+    apply(changes, tmp_path)
 
 
 def test_chunks_before_an_error_are_committed(
@@ -415,33 +419,36 @@ def test_chunks_before_an_error_are_committed(
     with monkeypatch.context() as patch:
         patch.setattr(PendingChunks, "fold", failing)
         with pytest.raises(ReplicaError, match="no space is left"):
-            apply(changes, tmp_path, 1, max_rows=1)
+            apply(changes, tmp_path, max_rows=1)
     combined.update_incremental()
     assert combined.version() == version + 1
     assert read_position(combined).position == changes[0]["position"][2].as_py()
-    apply(changes, tmp_path, 1, max_rows=1)
+    apply(changes, tmp_path, max_rows=1)
 
 
 def test_a_result_counts_the_applied_changes(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "a", "b")
     server.insert("2", "a", "b")
     server.delete(0)
-    applied = apply(server.take().to_batches(), tmp_path, 0)
+    applied = apply(server.take().to_batches(), tmp_path)
     counts = {"Insert": 2, "Delete": 1}
     assert applied == [TableResult(1, "public", "t", counts, position=Position(100, 3, 0))]
 
 
 def test_tables_need_no_special_reader_features(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "a", "b")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     protocol = table_of(tmp_path).protocol()
     assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
 
 
-def test_chunks_are_limited_by_their_size(server: SimulatedServer, tmp_path: Path) -> None:
+def test_chunks_are_limited_by_their_size(
+    server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PendingChunks, "is_full", True)  # each chunk is a commit
     for key in range(5):
         server.insert(str(key), "x" * 100, None)
-    apply(server.take().to_batches(), tmp_path, 0, max_bytes=250)
+    apply(server.take().to_batches(), tmp_path, max_bytes=250)
     assert table_of(tmp_path).version() == 3  # the creation, then commits of two, two and one changes
     assert table_of(tmp_path).to_pyarrow_table().num_rows == 5
 
@@ -467,16 +474,16 @@ def test_replica_identity_full_ignores_columns_that_were_never_sent(history: boo
     server = SimulatedServer(1, "t", {"a": "int4", "b": "text"}, keys=2)
     for a in ("1", "2", "2", "3"):
         server.insert(a, "b")
-    apply(server.take().to_batches(), tmp_path, 0, history=history)
+    apply(server.take().to_batches(), tmp_path, history=history)
     server.add_column("c", "int4")
     for row in server.rows:
         row["c"] = "7"
     server.insert("4", "b", None)
     server.update(0, b="c")
     server.delete(1)
-    apply(server.take().to_batches(), tmp_path, 1, history=history)
+    apply(server.take().to_batches(), tmp_path, history=history)
     server.delete(3)
-    apply(server.take().to_batches(), tmp_path, 2, history=history)
+    apply(server.take().to_batches(), tmp_path, history=history)
     found = table_of(tmp_path).to_pyarrow_table().to_pylist()
     rows = [(row["a"], row["b"], row["c"], row["_rescued_data"]) for row in found if not row.get("__END_AT")]
     assert sorted(rows, key=str) == [
@@ -491,9 +498,9 @@ def test_a_value_that_was_never_sent_stays_marked_when_its_column_is_retyped(tmp
     server.insert("1", "{1}")
     server.take()
     server.update(0, ("v",))
-    apply(server.take().to_batches(), tmp_path, 0)
+    apply(server.take().to_batches(), tmp_path)
     server.columns["v"] = "text"
     server.insert("2", "b")
-    apply(server.take().to_batches(), tmp_path, 1)
+    apply(server.take().to_batches(), tmp_path)
     rows = table_of(tmp_path).to_pyarrow_table().sort_by("k").to_pylist()
     assert [row["_rescued_data"] for row in rows] == [[("v", None)], None]

@@ -26,7 +26,7 @@ def server() -> SimulatedServer:
 
 
 def send(target: Path, server: SimulatedServer, batch: int, *, history: bool) -> None:
-    apply(server.take().to_batches(), target, batch, history=history)
+    apply(server.take().to_batches(), target, history=history)
 
 
 def current_rows(target: Path) -> list[tuple[Any, ...]]:
@@ -43,11 +43,11 @@ def current_rows(target: Path) -> list[tuple[Any, ...]]:
 def test_a_renamed_key_finds_its_rows(name: str, server: SimulatedServer, tmp_path: Path) -> None:
     for key in "123":
         server.insert(key, "v", "toast" + key)
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     server.rename_column("k", name)
     server.update(1, ("w",), v="new")
     server.delete(2)
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
     assert table_of(tmp_path).to_pyarrow_table().column_names == [name, "v", "w", "_rescued_data"]
 
 
@@ -73,23 +73,23 @@ def test_renamed_columns_keep_their_history(server: SimulatedServer, tmp_path: P
 def test_a_renamed_column_keeps_its_rescued_values(tmp_path: Path) -> None:
     server = SimulatedServer(1, "t", {"k": "date", "v": "text"}, keys=1)
     server.insert("infinity", "a")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     server.rename_column("k", "day")
     server.update(0, v="b")
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
 
 
 def test_a_dropped_last_column_is_not_taken_for_renamed(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "v", "w")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     server.drop_column("w")
     server.add_column("x", "text")
     server.insert("2", "v", "x")
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)
     server.drop_column("v")  # the next column takes its position
     server.add_column("w", "text")
     server.insert("3", "x", "w")
-    assert follows(tmp_path, server, 2)
+    assert follows(tmp_path, server)
 
 
 @pytest.mark.parametrize("history", [False, True])
@@ -129,7 +129,7 @@ def test_one_of_two_columns_that_differ_only_in_case_is_dropped(history: bool, t
 
 def test_a_column_that_somebody_else_added_is_an_error(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "v", "w")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     text = PrimitiveType("string")
     table_of(tmp_path).alter.add_columns([Field("mine", MapType(text, text))])
     server.insert("2", "v", "w")
@@ -166,9 +166,9 @@ def test_rows_are_found_after_the_type_or_modifier_of_their_key_changes(
     server = SimulatedServer(1, "t", {"k": old, "v": "text"}, keys=1)
     server.modifiers["k"] = modifier
     server.insert(before, "old")
-    assert follows(tmp_path, server, 0)
+    assert follows(tmp_path, server)
     server.columns["k"] = new
     server.modifiers["k"] = new_modifier
     server.rows[0]["k"] = after
     server.update(0, v="new")
-    assert follows(tmp_path, server, 1)
+    assert follows(tmp_path, server)

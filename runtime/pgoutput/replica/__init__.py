@@ -38,7 +38,7 @@ require("replica", "deltalake", "numpy", "pyarrow")
 from pgoutput.recording import Verified as Verified
 from pgoutput.replica.applied import Applied as Applied, log_batch as log_batch
 from pgoutput.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesAsOf
-from pgoutput.replica.batch import TableResult, apply_changes, apply_repeatedly as apply_repeatedly
+from pgoutput.replica.batch import TableResult, apply_changes as apply_changes
 from pgoutput.replica.change_batches import (
     pack_by_relation as pack_by_relation,
     pack_changes as pack_changes,
@@ -103,7 +103,6 @@ __all__ = [
     "ReplicaTable",
     "Report",
     "TableResult",
-    "apply_changes",
     "catch_up",
     "maintain_tables",
     "replica_table",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -146,14 +147,10 @@ class TablesAsOf:
         if found is not None and version.number >= 0:
             _link_table(found[0], version.number, folder)
             register_table(copies, relation.oid, found[0].place.rpartition("/")[2])
-        for result in apply_changes(
-            self._changes.sorted(relation.oid),
-            folder,
-            recording=self._recording,
-            history=self._history,
-        ):
-            if result.error:
-                raise ReplicaError(f"the recorded changes up to the LSN cannot be applied: {result.error}")
+        read = partial(self._changes.sorted, relation.oid)
+        result = apply_changes(read, copies, relation.oid, self._recording, history=self._history)
+        if result is not None and result.error:
+            raise ReplicaError(f"the recorded changes up to the LSN cannot be applied: {result.error}")
         return _with_columns(copies, relation, columns, history=self._history)
 
 

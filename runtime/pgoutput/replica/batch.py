@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain
 from typing import Final, TypeVar
 
 import msgspec
@@ -16,8 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location, PathOrUri, locate
-from pgoutput.replica.change_batches import split_by_relation
+from pgoutput.recording import Location
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, split_changes
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.delta_log import NOTHING, Position, is_after, last_change, read_position
@@ -67,47 +66,6 @@ class TableResult(msgspec.Struct, frozen=True):
 
 
 def apply_changes(
-    batches: Iterable[pa.RecordBatch],
-    target: PathOrUri,
-    *,
-    recording: str = "",
-    history: bool = False,
-    max_rows: int = MAX_ROWS,
-    max_bytes: int = MAX_BYTES,
-) -> Iterator[TableResult]:
-    """Apply changes to the Delta tables of a target.
-
-    Changes that a table has by its position are skipped, so applying changes again changes nothing. If a
-    table fails, it keeps the state of its last commit, and the other tables are not affected. A snapshot that
-    replaces the rows of a table is one commit, whatever its size. Without history, so are the changes of a
-    transaction from a TRUNCATE on.
-
-    Args:
-        batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
-        target: The folder of the tables, as a path or URI.
-        recording: UUID of the recording; empty if the changes do not come from a recording.
-        history: Whether to keep all versions of rows (SCD type 2).
-        max_rows: Maximum number of changes in a chunk.
-        max_bytes: Maximum size of a chunk's values, in bytes of text. A larger single change is a chunk of
-            its own.
-
-    Yields:
-        One result for each relation with changes that its table did not have yet, except relations without a
-        Delta table that were only altered.
-
-    Raises:
-        ReplicaError: The target is a URI that pyarrow does not know.
-    """
-    location = locate(target)
-    relations = groupby(chain.from_iterable(map(split_by_relation, batches)), lambda one: one[0])
-    for oid, changes in relations:
-        application = _Application(location, oid, recording, history=history, combine=False)
-        result = application.apply((rows for _, rows in changes), max_rows=max_rows, max_bytes=max_bytes)
-        if result is not None and not result.is_empty:
-            yield result
-
-
-def apply_repeatedly(
     read: Callable[[], Iterator[pa.RecordBatch]],
     target: Location,
     oid: int,
@@ -119,10 +77,16 @@ def apply_repeatedly(
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
 ) -> TableResult | None:
-    """Apply changes of one relation, several chunks in one commit, until there is an error.
+    """Apply changes of one relation to its Delta table, until there is an error.
+
+    Changes that the table has by its position are skipped, so applying changes again changes nothing. Several
+    chunks are one commit where possible. A snapshot that replaces the rows of a table is one commit, whatever
+    its size. Without history, so are the changes of a transaction from a TRUNCATE on. If there is an error,
+    the table keeps the state of its last commit.
 
     Args:
-        read: Returns the changes. Called again after a conflict with another commit.
+        read: Returns the changes, as rows of the view `changes` sorted by `sequence`. Called again after a
+            conflict with another commit.
         target: The folder that holds the replica.
         oid: OID of the relation.
         recording: UUID of the recording; empty if the changes do not come from a recording.
@@ -130,23 +94,24 @@ def apply_repeatedly(
         known: A position that the table has reached.
         from_snapshot: Whether to apply changes only from a snapshot on that replaces all rows.
         max_rows: Maximum number of changes in a chunk.
-        max_bytes: Maximum size of a chunk's values, in bytes of text.
+        max_bytes: Maximum size of a chunk's values, in bytes of text. A larger single change is a chunk of
+            its own.
 
     Returns:
         The result; None if there are no changes that the table lacks.
     """
     may_differ: tuple[Difference, ...] = ()
     result: TableResult | None = None
-    for combine in (True,) * _ATTEMPTS + (False,):
-        application = _Application(target, oid, recording, history=history, combine=combine, known=known)
+    for _ in range(_ATTEMPTS):
+        application = _Application(target, oid, recording, history=history, known=known)
         batches = _from_snapshot(read()) if from_snapshot else read()
-        latest = application.apply(batches, max_rows=max_rows, max_bytes=max_bytes)
-        if latest is None:
+        result = application.apply(batches, max_rows=max_rows, max_bytes=max_bytes)
+        if result is None or not application.has_conflict:
             break
-        result, may_differ = latest, may_differ + latest.may_differ
-        if not application.has_conflict:
-            break
-    return None if result is None else msgspec.structs.replace(result, may_differ=may_differ)
+        may_differ += result.may_differ
+    return (
+        None if result is None else msgspec.structs.replace(result, may_differ=may_differ + result.may_differ)
+    )
 
 
 def _from_snapshot(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -163,13 +128,10 @@ def _from_snapshot(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 class _Application:
-    """The application of changes to one table. The arguments are those of `apply_repeatedly`.
+    """The application of changes to one table. The arguments are those of `apply_changes`.
 
     Attributes:
         has_conflict: Whether another commit has changed the table, so that changes have to be applied again.
-
-    Args:
-        combine: Whether to apply several chunks in one commit.
     """
 
     def __init__(
@@ -179,12 +141,12 @@ class _Application:
         recording: str,
         *,
         history: bool,
-        combine: bool,
-        known: Position = NOTHING,
+        known: Position,
     ) -> None:
         self._target, self._oid, self._recording, self._known = target, oid, recording, known
         self._history = history
-        self._combine = combine
+        self._position = NOTHING
+        """The position after which changes are applied."""
         self.has_conflict: bool = False
         self._writer: TableWriter | None = None
 
@@ -200,11 +162,10 @@ class _Application:
         error = ""
         try:
             for commit in group_chunks(count_changes(chain([first], changes), counts), history=self._history):
-                error = self._attempt(name, partial(self._apply, commit))
-                if error or self.has_conflict:
+                if error := self._attempt(name, partial(self._apply, commit)):
                     break
-            # Chunks before an error are committed too.
-            error = self._attempt(name, self._commit) or error
+            if not self.has_conflict:  # chunks before another error are committed too
+                error = self._attempt(name, self._commit) or error
         except BaseException:  # the changes cannot be read, or the query is stopped
             if self._writer is not None:
                 self._writer.discard()
@@ -224,7 +185,8 @@ class _Application:
             found = find_table(self._target, self._oid)
         except ReplicaError:  # raised again where the changes are applied
             found = None
-        return skip_applied(batches, NOTHING if found is None else read_position(found[1]))
+        self._position = NOTHING if found is None else read_position(found[1])
+        return skip_applied(batches, self._position)
 
     def _attempt(self, name: str, step: Callable[[], None]) -> str:
         """Call a function; return its error as a text, or an empty string."""
@@ -233,9 +195,7 @@ class _Application:
         except ReplicaError as failure:
             return one_line(failure)
         except (DeltaError, OSError, pa.ArrowException) as failure:
-            if self._combine and isinstance(failure, CommitFailedError):
-                self.has_conflict = True
-                return ""
+            self.has_conflict = isinstance(failure, CommitFailedError)
             return f"{name}: {one_line(failure)}"
         except Exception as failure:  # an unexpected error of one table must not stop the other tables
             return f"{name}: {type(failure).__name__}: {one_line(failure)}"
@@ -251,7 +211,7 @@ class _Application:
                 chunk,
                 self._recording,
                 history=self._history,
-                combine=self._combine,
+                applied=self._position,
                 known=self._known,
             )
         self._writer.apply(chain([chunk], chunks))
@@ -288,17 +248,18 @@ class TableWriter:
             chunk.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
-        combine: Whether to apply successive chunks in one commit where possible. If so, `commit` has to be
-            called after the last chunk.
+        applied: The position of the table that precedes the first chunk.
         known: A position that the table has reached.
 
     Attributes:
         may_differ: Reasons why the table may differ from its source, without reasons known before.
         unmatched: Number of changes that contradict the rows of the table, as in `TableResult`.
+        position: Position of the table after the last commit.
 
     Raises:
         ReplicaError: The target cannot be read, the table's folder contains something other than a Delta
             table, or the table is behind the known position.
+        deltalake.exceptions.CommitFailedError: The table has another position than `applied`.
     """
 
     def __init__(
@@ -308,28 +269,24 @@ class TableWriter:
         recording: str = "",
         *,
         history: bool,
-        combine: bool = False,
+        applied: Position = NOTHING,
         known: Position = NOTHING,
     ) -> None:
         self.may_differ: list[Difference] = []
         self.unmatched: int = 0
+        self.position: Position = applied
         self._name = f"{chunk.namespace}.{chunk.name}"
         self._history = history
-        self._combine = combine
         self._pending: PendingChunks | None = None
         layout = make_layout(chunk.columns, history=history)
         self._table = open_table(target, chunk, layout.schema, recording)
-        if read_position(self._table) < known and not (chunk.truncates and chunk.is_snapshot):
+        self._check_position()
+        if applied < known and not (chunk.truncates and chunk.is_snapshot):
             raise ReplicaError(
                 f"{self._name}: the table was replaced by an older copy while changes were applied. "
                 "The next run applies the changes that the copy lacks"
             )
         self._is_checked = False
-
-    @property
-    def position(self) -> Position:
-        """Position of the table after the last commit."""
-        return read_position(self._table)
 
     def apply(self, chunks: Iterator[Chunk]) -> None:
         """Apply chunks in one commit.
@@ -339,12 +296,13 @@ class TableWriter:
 
         Raises:
             ReplicaError: A row has to be found by a key column whose value was never sent.
-            deltalake.exceptions.CommitFailedError: Several attempts failed because of concurrent commits.
+            deltalake.exceptions.CommitFailedError: As in `commit`.
         """
+        self._check_position()
         first = next(chunks)
         if not (first.truncates and first.is_snapshot):
             self._note_foreign_change()
-        if self._combine and self._fold(first):
+        if self._fold(first):
             return
         self.commit()
         if first.truncates and (first.is_snapshot or not self._history):
@@ -356,13 +314,18 @@ class TableWriter:
         """Commit the chunks that were folded and not committed yet.
 
         Raises:
-            deltalake.exceptions.CommitFailedError: A concurrent commit has changed the table. The chunks have
-                to be applied again.
+            deltalake.exceptions.CommitFailedError: Another commit has changed the table. All changes that it
+                lacks have to be applied again.
         """
         if self._pending is not None:
             pending, self._pending = self._pending, None
-            self.may_differ += store_unmatched(self._table, pending.unmatched)
+            version = self._table.version()
+            if new := store_unmatched(self._table, pending.unmatched):
+                self.may_differ += new
+                if self._table.version() != version + 1:
+                    raise CommitFailedError("another program has changed the table")
             pending.commit(self._table)
+            self.position = pending.position
             self.unmatched += len(pending.unmatched)
 
     def discard(self) -> None:
@@ -403,13 +366,15 @@ class TableWriter:
                 return ()
             layout = follow_schema(self._table, layout, chunk, history=self._history)
             files = DataFiles(self._table, layout.schema)
+            self._check_position()
             writer = ChunkWriter(files, layout, chunk)
             added, removed = writer.write()
             self.may_differ += store_unmatched(self._table, writer.unmatched)
             files.commit(added, removed, self._table.schema(), last_change(chunk))
             return writer.unmatched
 
-        self.unmatched += len(self._commit(change, last_change(chunk)) or ())
+        self.unmatched += len(self._commit(change))
+        self.position = last_change(chunk)
 
     def _replace_rows(self, first: Chunk, others: Iterator[Chunk]) -> None:
         """Replace all rows of the table by the rows that chunks add."""
@@ -420,31 +385,36 @@ class TableWriter:
             for chunk in chain([first], others):
                 last = last_change(chunk)
                 update = partial(update_properties, self._table, replacement.files, replacement.layout, chunk)
-                self.may_differ += self._commit(update, last) or []
+                self.may_differ += self._commit(update)
                 replacement.add(chunk)
         except BaseException:  # no space is left for the rows, or the query is stopped
             with suppress(Exception):
                 replacement.discard()
             raise
         self.may_differ += store_unmatched(self._table, replacement.unmatched)
-        self._commit(replacement.commit, last)
+        self._commit(replacement.commit)
+        self.position = last
         self.unmatched += len(replacement.unmatched)
         self._is_checked = True
 
-    def _commit(self, commit: Callable[[], T], position: Position) -> T | None:
-        """Return the result of a function that commits; call it again after a conflict with another commit.
+    def _commit(self, commit: Callable[[], T]) -> T:
+        """Return the result of a function that commits; call it again after a commit of another program.
 
-        If the table has reached the position, do nothing and return None.
+        Raises:
+            deltalake.exceptions.CommitFailedError: Several attempts failed, or another run has applied
+                changes.
         """
         for attempts_left in reversed(range(_ATTEMPTS)):
-            if position <= read_position(self._table):
-                return None
+            self._check_position()
             try:
                 return commit()
-            except CommitFailedError:
-                # Another program has compacted the table, or a task of a killed Spark session still runs.
+            except CommitFailedError:  # such as of a compaction
                 if not attempts_left:
                     raise
                 self._table.update_incremental()
                 self._is_checked = False
         raise AssertionError("unreachable")
+
+    def _check_position(self) -> None:
+        if read_position(self._table) != self.position:
+            raise CommitFailedError(f"{self._table.table_uri}: another run has applied changes to the table")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pgoutput._trace import span
 from pgoutput.recording import Location, PathOrUri, Recording, SegmentReader, locate
 from pgoutput.replica.applied import log_batch
-from pgoutput.replica.batch import TableResult, apply_repeatedly
+from pgoutput.replica.batch import TableResult, apply_changes
 from pgoutput.replica.delta_log import NOTHING
 from pgoutput.replica.ownership import check_owner, claim_target, read_owner
 from pgoutput.replica.positions import Positions
@@ -285,7 +285,7 @@ class _Query:
                 yield rows
                 applied += rows.num_rows
 
-        return apply_repeatedly(
+        return apply_changes(
             watched,
             self._target,
             oid,

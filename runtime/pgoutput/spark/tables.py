@@ -42,8 +42,8 @@ from pgoutput.replica import (
     SortedChanges,
     TableResult,
     TableVersion,
+    apply_changes,
     apply_remarks,
-    apply_repeatedly,
     catch_up,
     commit_parts,
     discard_files,
@@ -343,7 +343,7 @@ def _apply_partition(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Iterator
                 if (part := fold_part(read(), plan.divided[oid])) is not None:
                     yield _encode(_Outcome(part=part))
                 continue
-            result = apply_repeatedly(
+            result = apply_changes(
                 read,
                 target,
                 oid,
