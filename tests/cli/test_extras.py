@@ -68,6 +68,7 @@ def test_main_names_are_imported_at_the_first_access() -> None:
         (["pyspark"], ["replicate", "--recording=r", "--target=t", "--spark"], "cli,spark"),
         (["psycopg"], ["sync", "--publication=p", "--target=t"], "cli,recorder"),
         (["deltalake"], ["sync", "--publication=p", "--target=t"], "cli,replica"),
+        (["deltalake"], ["tables", "t"], "cli,replica"),
         (["deltalake"], ["verify", "--recording=r", "--target=t"], "cli,replica"),
         (["psycopg"], ["verify", "--recording=r", "--target=t"], "cli,recorder"),
     ],

@@ -40,7 +40,7 @@ RUN_BELOW = {
     "docs/howto/client.md": 3,
     "docs/howto/pyspark.md": 4,
     "docs/howto/record.md": 1,
-    "docs/howto/spark.md": 5,
+    "docs/howto/spark.md": 6,
     "docs/howto/testing.md": 8,
     "docs/howto/vectors.md": 1,
     "docs/reference/errors.md": 1,
@@ -74,7 +74,7 @@ ARROW, VALUES = examples("docs/howto/arrow.md")
 CLIENT, CLIENT_USE, CLIENT_VALUES = examples("docs/howto/client.md")
 PYSPARK = examples("docs/howto/pyspark.md")
 (RECORD,) = examples("docs/howto/record.md")
-READ, READ_TABLE, REPLICATE, TABLES, WRITE = examples("docs/howto/spark.md")
+READ, READ_TABLE, REPLICATE, TABLES, VERSIONS, WRITE = examples("docs/howto/spark.md")
 (
     *(ENCODE_BY_HAND, STRATEGIES, SCENARIO, TWO_TRANSACTIONS, HYPOTHESIS, WORKLOAD, CHECKER),
     PYTEST,
@@ -129,6 +129,7 @@ def test_spark_in_the_readme_and_its_page(
     assert "Insert" in run_example(READ_TABLE)
     run_example(REPLICATE)
     assert "app strm " in run_example(TABLES)
+    assert re.search(r"^strm \d+ \d+$", run_example(VERSIONS), re.MULTILINE)
     run_example(WRITE)
     assert len(list((tmp_path / "made").glob("*.parquet"))) >= 1
     monkeypatch.chdir(tmp_path)

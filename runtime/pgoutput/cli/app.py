@@ -11,7 +11,7 @@ from pgoutput._text import counted
 from pgoutput.cli.configuration import ConfigurableGroup, read_configuration
 from pgoutput.cli.printing import version_line
 from pgoutput.cli.recording_commands import install_ddl_events, prune, record, segments, snapshot, status
-from pgoutput.cli.replica_commands import replicate, sync, verify
+from pgoutput.cli.replica_commands import replicate, sync, tables, verify
 from pgoutput.cli.stream_commands import check, decode, encode, inspect, serve, spec, synth
 from pgoutput.cli.vectors import vectors_app
 
@@ -45,7 +45,7 @@ def options(
 _GROUPS: Final = {
     "Look": (decode, inspect, check, spec, segments),
     "Record": (record, snapshot, prune, install_ddl_events),
-    "Replicate": (replicate, sync, verify),
+    "Replicate": (replicate, sync, verify, tables),
     "Test": (synth, serve, encode),
     "Operate": (status,),
 }

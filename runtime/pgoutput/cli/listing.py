@@ -81,7 +81,7 @@ def _segments(segments: list[Metadata]) -> Table:
         "unfinished",
         "relations",
     )
-    table = _table(*columns)
+    table = make_table(*columns)
     for one in segments:
         ended = {end.begin for end in one.ends}
         time = one.last_commit_time
@@ -100,7 +100,7 @@ def _segments(segments: list[Metadata]) -> Table:
 
 def _relations(segments: list[Metadata]) -> Table:
     """Return a table to print: the schema versions of all relations, in the order of the stream."""
-    table = _table("relation", "OID", "version", "segment", "position", "columns")
+    table = make_table("relation", "OID", "version", "segment", "position", "columns")
     versions: dict[int, tuple[int, dict[str, object]]] = {}
     for segment in segments:
         for version in segment.relations:
@@ -118,7 +118,7 @@ def _relations(segments: list[Metadata]) -> Table:
 
 def _upgrades(segments: list[Metadata]) -> Table:
     """Return a table to print: the upgrades of the server since the recording began."""
-    table = _table("upgraded from", "at", "continued", "system before", "system after")
+    table = make_table("upgraded from", "at", "continued", "system before", "system after")
     source = segments[-1].source
     systems = [*(one.system_identifier for one in source.upgrades), source.system_identifier]
     for one, before, after in zip(source.upgrades, systems, systems[1:], strict=False):
@@ -129,7 +129,7 @@ def _upgrades(segments: list[Metadata]) -> Table:
 
 def _publication_changes(segments: list[Metadata]) -> Table:
     """Return a table to print: changes of publications, in the order in which the recorder found them."""
-    table = _table("publication", "after", "before", "noticed", "changes")
+    table = make_table("publication", "after", "before", "noticed", "changes")
     for segment in segments:
         for one in segment.publication_changes:
             lsns = format_lsn(one.after_lsn), format_lsn(one.before_lsn)
@@ -140,7 +140,7 @@ def _publication_changes(segments: list[Metadata]) -> Table:
 
 def _incomplete(segments: list[Metadata]) -> Table:
     """Return a table to print: the tables that are incomplete at the end of the recording."""
-    table = _table("incomplete table", "since", "reason")
+    table = make_table("incomplete table", "since", "reason")
     for one in segments[-1].incomplete:
         name = f"{_shown(one.namespace) or 'pg_catalog'}.{_shown(one.name)}"
         table.add_row(name, format_lsn(one.lsn), _shown(one.reason))
@@ -149,7 +149,7 @@ def _incomplete(segments: list[Metadata]) -> Table:
 
 def _verified(folder: Location) -> Table:
     """Return a table to print: the tables of replicas that were found equal to the source."""
-    table = _table("verified table", "through", "time", "rows", "target")
+    table = make_table("verified table", "through", "time", "rows", "target")
     for one in verified_tables(folder):
         through = one.verified_through
         numbers = format_lsn(through.lsn), through.time, f"{through.rows:,}"
@@ -159,14 +159,14 @@ def _verified(folder: Location) -> Table:
 
 def readers_table(readers: Iterable[Reader]) -> Table:
     """Return a table to print: the readers of a recording, and the first segment that each still needs."""
-    table = _table("reader", "kind", "segment", "LSN", "last read", "host", "target")
+    table = make_table("reader", "kind", "segment", "LSN", "last read", "host", "target")
     for one in readers:
         numbers = str(one.segment), format_lsn(one.lsn), one.time
         table.add_row(one.id, one.kind, *numbers, printable(one.host), printable(one.target))
     return table
 
 
-def _table(*names: str) -> Table:
+def make_table(*names: str) -> Table:
     """Return an empty table to print, with these column headings."""
     return Table(*names, box=None, pad_edge=False)
 

@@ -177,3 +177,22 @@ def verify(
 
     with refused_values():
         verification.verify(recording, target, dsn, table or (), json=json, rate=rate, repair=repair)
+
+
+def tables(
+    target: Annotated[str, typer.Argument(help="The folder or URI of the Delta tables.", show_default=False)],
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            help="An LSN, or a time such as 2026-01-31T12:00:00Z: the last moment before it that all tables "
+            "show. The default is the last moment.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per table.")] = False,
+) -> None:
+    """List the tables of a target, with the version of each that shows one moment."""
+    require("replica", "deltalake", "pyarrow")
+    from pgoutput.cli import cuts
+
+    cuts.show(target, as_of, json=json)

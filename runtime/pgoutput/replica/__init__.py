@@ -24,6 +24,7 @@ How the package is divided:
 - `selection`: the tables that a target follows, if it does not follow all tables of the recording.
 - `registration`: registers a query in the recording, which is then not pruned before it was read.
 - `tables`: lists the tables of a target.
+- `cut`: finds the versions of all tables that show one moment.
 - `cleaning`, `maintenance`: remove files that the tables do not need any more.
 - `delta_log`, `as_of`, `verified`: the position of a table and of its versions, its rows as of an LSN, and up
   to which LSN it was found equal to its source.
@@ -47,6 +48,7 @@ from pgoutput.replica.change_batches import (
     unpack_changes as unpack_changes,
 )
 from pgoutput.replica.chunks import MAX_ROWS as MAX_ROWS
+from pgoutput.replica.cut import Cut, TableAt, versions_at
 from pgoutput.replica.delta_log import NOTHING as NOTHING, Position
 from pgoutput.replica.maintenance import Maintenance, maintain_tables
 from pgoutput.replica.ownership import (
@@ -95,6 +97,7 @@ from pgoutput.replica.tables import ReplicaTable, replica_table, replica_tables
 from pgoutput.replica.verified import store_verified as store_verified
 
 __all__ = [
+    "Cut",
     "Difference",
     "Dropped",
     "Maintenance",
@@ -102,6 +105,7 @@ __all__ = [
     "Progress",
     "ReplicaTable",
     "Report",
+    "TableAt",
     "TableResult",
     "catch_up",
     "maintain_tables",
@@ -109,4 +113,5 @@ __all__ = [
     "replica_tables",
     "replicate",
     "select_tables",
+    "versions_at",
 ]

@@ -19,7 +19,7 @@ from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, split_changes
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import NOTHING, Position, is_after, last_change, read_position
+from pgoutput.replica.delta_log import NOTHING, Position, change_range, is_after, read_position
 from pgoutput.replica.pending_chunks import PendingChunks
 from pgoutput.replica.registry import find_table, open_table
 from pgoutput.replica.rows import ChunkWriter, Replacement
@@ -325,7 +325,7 @@ class TableWriter:
                 if self._table.version() != version + 1:
                     raise CommitFailedError("another program has changed the table")
             pending.commit(self._table)
-            self.position = pending.position
+            self.position = pending.changes[-1].last
             self.unmatched += len(pending.unmatched)
 
     def discard(self) -> None:
@@ -370,11 +370,11 @@ class TableWriter:
             writer = ChunkWriter(files, layout, chunk)
             added, removed = writer.write()
             self.may_differ += store_unmatched(self._table, writer.unmatched)
-            files.commit(added, removed, self._table.schema(), last_change(chunk))
+            files.commit(added, removed, self._table.schema(), change_range(chunk))
             return writer.unmatched
 
         self.unmatched += len(self._commit(change))
-        self.position = last_change(chunk)
+        self.position = change_range(chunk).last
 
     def _replace_rows(self, first: Chunk, others: Iterator[Chunk]) -> None:
         """Replace all rows of the table by the rows that chunks add."""
@@ -383,7 +383,7 @@ class TableWriter:
         last = NOTHING
         try:
             for chunk in chain([first], others):
-                last = last_change(chunk)
+                last = change_range(chunk).last
                 update = partial(update_properties, self._table, replacement.files, replacement.layout, chunk)
                 self.may_differ += self._commit(update)
                 replacement.add(chunk)

@@ -1,7 +1,6 @@
 """Split changes into chunks, and group the chunks by commit of the Delta table.
 
-Each chunk is applied in a commit of its own, except the chunks of a transaction that replaces a table's rows:
-these are applied in one commit.
+Chunks are applied several in a commit; those of a transaction that replaces a table's rows are one commit.
 """
 
 from __future__ import annotations

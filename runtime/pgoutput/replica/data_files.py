@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import DeltaTable, Schema
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
@@ -26,7 +26,7 @@ from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.replica.cleaning import NO_CLEANING, remove_old_files
-from pgoutput.replica.delta_log import Position, position_metadata, position_transactions, read_position
+from pgoutput.replica.delta_log import ChangeRange, commit_properties
 
 FILE_BYTES: Final = 32 << 20
 """Size in bytes at which a data file is complete; further rows are written to a new file."""
@@ -197,7 +197,7 @@ class DataFiles:
         added: Iterable[DataFile],
         removed: Iterable[DataFile] | None,
         schema: Schema,
-        position: Position | None = None,
+        changes: ChangeRange | None = None,
     ) -> None:
         """Replace data files of the Delta table in one commit.
 
@@ -205,12 +205,11 @@ class DataFiles:
             added: The new files, as returned by `write`.
             removed: The files to remove; None for all files.
             schema: The columns of the table, which may change only if all files are removed.
-            position: The position that the commit brings the table to; None to leave it where it is.
+            changes: The changes that the commit applies; None to leave the table's position where it is.
 
         Raises:
             deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
         """
-        position = position or read_position(self._table)
         now = int(time.time() * 1000)
         new = [AddAction(file.path, file.size, {}, now, True, file.statistics) for file in added]
         gone = [RemoveAction(file.path, True, now, file.size, {}) for file in removed or ()]
@@ -218,12 +217,7 @@ class DataFiles:
             [*new, *gone],
             "overwrite" if removed is None else "append",
             schema,
-            # No retries: delta-rs does not notice that another commit has removed the same files (1.6).
-            commit_properties=CommitProperties(
-                position_metadata(position),
-                max_commit_retries=0,
-                app_transactions=position_transactions(position, self._table.version() + 1),
-            ),
+            commit_properties=commit_properties(self._table, changes),
             post_commithook_properties=NO_CLEANING,
         )
         self._table.update_incremental()

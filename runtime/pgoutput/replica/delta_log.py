@@ -2,19 +2,20 @@
 
 Rows and position change in one commit. The numbers of the position are the versions of three Delta
 transaction identifiers, which the log never loses, and which delta-rs and Spark leave alone. The metadata of
-the commit (`commitInfo`) repeats them, so that the log says the position of each version. A fourth identifier
-is the version of the table after the commit: a later commit that changes rows was made by another program.
+the commit (`commitInfo`) repeats them, so that the log says the position of each version; it also has the
+first commit LSN and the last commit time of the commit's changes. A fourth identifier is the version of the
+table after the commit: a later commit that changes rows was made by another program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, locate
@@ -25,6 +26,12 @@ LOG_FOLDER: Final = "_delta_log"
 
 _KEYS: Final = ("pgoutput.commit_lsn", "pgoutput.position", "pgoutput.row")
 """Delta transaction identifiers, and keys in the metadata of a commit, with the numbers of a position."""
+
+_FIRST_LSN: Final = "pgoutput.first_commit_lsn"
+"""Key in the metadata of a commit with the commit LSN of its first change."""
+
+_COMMIT_TIME: Final = "pgoutput.commit_time"
+"""Key in the metadata of a commit with the commit time of its last change, as in `ChangeRange`."""
 
 _VERSION: Final = "pgoutput.table_version"
 """Delta transaction identifier with the version of the table that the last commit of changes has made."""
@@ -43,6 +50,23 @@ NOTHING: Final = Position(-1, -1, -1)
 """The value for a Delta table without changes."""
 
 
+class ChangeRange(NamedTuple):
+    """The changes that a commit of a Delta table applies."""
+
+    first_lsn: int
+    """Commit LSN of the first change."""
+    last: Position
+    """The last change."""
+    commit_time: int
+    """Commit time of the last change, in microseconds since 1970-01-01 00:00 UTC."""
+
+    @classmethod
+    def join(cls, ranges: Iterable[ChangeRange]) -> ChangeRange:
+        """Return the range from the first to the last change of ranges."""
+        ranges = list(ranges)
+        return max(ranges, key=lambda one: one.last)._replace(first_lsn=min(one.first_lsn for one in ranges))
+
+
 class Version(NamedTuple):
     """A version of a Delta table."""
 
@@ -51,27 +75,28 @@ class Version(NamedTuple):
     """The last change that the version contains."""
 
 
-def last_change(chunk: Chunk) -> Position:
-    """Return the position after the last change of a chunk."""
-    return Position(**chunk.changes["sequence"][-1].as_py())
+def change_range(chunk: Chunk) -> ChangeRange:
+    """Return the range of the changes of a chunk."""
+    changes = chunk.changes
+    last = Position(**changes["sequence"][-1].as_py())
+    return ChangeRange(changes["commit_lsn"][0].as_py(), last, changes["commit_time"][-1].value or 0)
 
 
-def position_metadata(position: Position) -> dict[str, str]:
-    """Return the metadata of the commit that brings a table to a position."""
-    return {key: str(number) for key, number in zip(_KEYS, position, strict=True)}
-
-
-def position_transactions(position: Position, version: int) -> list[Transaction]:
-    """Return the Delta transaction identifiers of the commit that brings a table to a position.
+def commit_properties(table: DeltaTable, changes: ChangeRange | None) -> CommitProperties:
+    """Return the properties of the next commit of a Delta table, with the position that it brings it to.
 
     Args:
-        position: The position.
-        version: The version of the table that the commit makes.
+        table: The table.
+        changes: The changes that the commit applies; None to leave the position where it is.
     """
-    if position == NOTHING:
-        return []
-    numbers = zip((*_KEYS, _VERSION), (*position, version), strict=True)
-    return [Transaction(key, number) for key, number in numbers]
+    position = read_position(table) if changes is None else changes.last
+    metadata = dict(zip(_KEYS, map(str, position), strict=True))
+    if changes is not None:
+        metadata |= {_FIRST_LSN: str(changes.first_lsn), _COMMIT_TIME: str(changes.commit_time)}
+    numbers = zip((*_KEYS, _VERSION), (*position, table.version() + 1), strict=True)
+    transactions = [Transaction(key, number) for key, number in numbers] if position != NOTHING else []
+    # No retries: delta-rs does not notice that another commit has removed the same files (1.6).
+    return CommitProperties(metadata, max_commit_retries=0, app_transactions=transactions)
 
 
 def read_position(table: DeltaTable) -> Position:
@@ -133,6 +158,38 @@ def version_before(table: Location, newest: int, lsn: int = 1 << 64) -> Version:
             "The next changes that `pgoutput replicate` applies to the table add it to the log"
         )
     return Version(number, applied)
+
+
+class State(NamedTuple):
+    """The rows that a Delta table had between two commits of changes."""
+
+    version: int | None
+    """The version of the table with these rows; None before the table was created."""
+    after: int
+    """The rows are exact as of all greater LSNs up to `until`: see `versions_at`."""
+    until: int
+    commit_time: int
+    """Commit time of the last change, as in `ChangeRange`."""
+
+
+def read_states(table: Location, newest: int, reached: int) -> Iterator[State]:
+    """Yield the states of a Delta table that its log still describes, newest first.
+
+    Args:
+        table: Path or URI of the Delta table.
+        newest: The newest version of the table.
+        reached: An LSN: the table has all changes of lower commit LSNs.
+    """
+    until, last = reached, NOTHING
+    for commit in _commits(table, newest):
+        metadata = commit.metadata
+        if _FIRST_LSN in metadata:
+            position = Position(*(int(metadata[key]) for key in _KEYS))
+            if position != last:
+                yield State(commit.version, position.commit_lsn, until, int(metadata[_COMMIT_TIME]))
+            until, last = int(metadata[_FIRST_LSN]), position
+        if commit.version == 0:
+            yield State(None, -1, until, 0)
 
 
 class _Commit(NamedTuple):

@@ -35,7 +35,14 @@ from pgoutput.replica.data_files import (
     PendingFiles,
     small_files,
 )
-from pgoutput.replica.delta_log import NOTHING, Position, foreign_change, last_change, read_position
+from pgoutput.replica.delta_log import (
+    NOTHING,
+    ChangeRange,
+    Position,
+    change_range,
+    foreign_change,
+    read_position,
+)
 from pgoutput.replica.registry import RECORDING, find_table
 from pgoutput.replica.rows import ChunkWriter
 from pgoutput.replica.schema import TableLayout, changed_properties, read_layout
@@ -70,8 +77,8 @@ class Part(msgspec.Struct, frozen=True):
     """Names of the columns of the relation's replica identity."""
     changes: dict[str, int] = {}
     """Number of changes, by operation such as "Insert"."""
-    last: Position = NOTHING
-    """The last change of the part."""
+    range: ChangeRange = ChangeRange(0, NOTHING, 0)
+    """The range of the changes."""
     added: tuple[DataFile, ...] = ()
     """New data files."""
     removed: dict[str, bytes] = {}
@@ -144,6 +151,7 @@ def fold_part(
         max_rows: Maximum number of changes that are folded at a time.
     """
     counts: Counter[str] = Counter()
+    ranges: list[ChangeRange] = []
     files: PendingFiles | None = None
     result: Part | None = None
     try:
@@ -170,11 +178,17 @@ def fold_part(
                 raise PartsError("changes do not match the rows of the table")
         except Exception as error:
             return msgspec.structs.replace(result, refusal=one_line(error) or type(error).__name__)
-        result = msgspec.structs.replace(result, last=last_change(chunk))
+        ranges.append(change_range(chunk))
     if files is None or result is None:
         return None
     removed = {path: numbers.astype(_ROW_NUMBER).tobytes() for path, numbers in files.removed.items()}
-    return msgspec.structs.replace(result, changes=dict(counts), added=tuple(files.added), removed=removed)
+    return msgspec.structs.replace(
+        result,
+        changes=dict(counts),
+        range=ChangeRange.join(ranges),
+        added=tuple(files.added),
+        removed=removed,
+    )
 
 
 def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> list[Rewrite]:
@@ -257,15 +271,15 @@ def commit_parts(
     added += [file for one in rewritten for file in one.added]
     unfinished = {file.path for file in new} & replaced.keys()
     removed = [file for path, file in replaced.items() if path not in unfinished]
-    position = max(part.last for part in parts)
-    files.commit(added, removed, table.schema(), position)
+    changes = ChangeRange.join(part.range for part in parts)
+    files.commit(added, removed, table.schema(), changes)
     with suppress(OSError):  # VACUUM removes them too
         files.delete(unfinished)
     counts: Counter[str] = Counter()
     for part in parts:
         counts.update(part.changes)
     first = parts[0]
-    return TableResult(first.oid, first.namespace, first.name, dict(counts), position=position)
+    return TableResult(first.oid, first.namespace, first.name, dict(counts), position=changes.last)
 
 
 def discard_files(version: TableVersion, unused: Iterable[DataFile]) -> None:

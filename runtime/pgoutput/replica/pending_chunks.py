@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import MAX_SMALL_FILES, PendingFiles
-from pgoutput.replica.delta_log import NOTHING, Position, last_change
+from pgoutput.replica.delta_log import ChangeRange, change_range
 from pgoutput.replica.rows import ChunkWriter
 from pgoutput.replica.schema import changed_properties, read_layout
 
@@ -17,7 +17,7 @@ class PendingChunks:
     """Successive chunks of a relation that are not committed yet.
 
     Attributes:
-        position: The last change of the chunks.
+        changes: The ranges of the chunks' changes.
         unmatched: Commit LSNs of the changes that contradict the rows of the table, as in `ChunkWriter`.
 
     Args:
@@ -26,7 +26,7 @@ class PendingChunks:
     """
 
     def __init__(self, table: DeltaTable, name: str) -> None:
-        self.position: Position = NOTHING
+        self.changes: list[ChangeRange] = []
         self.unmatched: list[int] = []
         self._layout = read_layout(table, name)
         self._files = PendingFiles(table, self._layout.schema)
@@ -53,7 +53,7 @@ class PendingChunks:
         writer = ChunkWriter(self._files, self._layout, chunk)
         self._files.change(*writer.fold())
         self.unmatched += writer.unmatched
-        self.position = last_change(chunk)
+        self.changes.append(change_range(chunk))
 
     def commit(self, table: DeltaTable) -> None:
         """Commit all chunks.
@@ -69,7 +69,7 @@ class PendingChunks:
         except BaseException:
             self.discard()
             raise
-        self._files.commit(added, removed, table.schema(), self.position)
+        self._files.commit(added, removed, table.schema(), ChangeRange.join(self.changes))
         with suppress(OSError):  # VACUUM removes them too
             self._files.delete(file.path for file in unused)
 

@@ -291,6 +291,17 @@ class Positions:
         return beginning.segment > 1 and position.commit_lsn < beginning.lsn
 
 
+def read_reached(target: Location) -> dict[int, tuple[Position, int]]:
+    """Return for tables of a target their position and an LSN, by relation OID.
+
+    A table with this position has all changes with lower commit LSNs than the LSN.
+    """
+    known = _read(target / _FILE)
+    if known is None or known.target != _target_id(target):
+        return {}
+    return {oid: (one.position, one.reached.commit_lsn) for oid, one in known.tables.items()}
+
+
 def _target_id(target: Location) -> str:
     owner = read_owner(target.place)
     return "" if owner is None else owner.id

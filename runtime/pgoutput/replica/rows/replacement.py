@@ -13,7 +13,7 @@ from deltalake import DeltaTable, Schema
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles, StagedFiles
-from pgoutput.replica.delta_log import NOTHING, Position, last_change
+from pgoutput.replica.delta_log import ChangeRange, change_range
 from pgoutput.replica.rows.chunk_writer import ChunkWriter, read_moments
 from pgoutput.replica.rows.versions import write_versions
 from pgoutput.replica.schema import (
@@ -45,7 +45,7 @@ class Replacement:
         self._target = make_layout(chunk.columns, history=self._history, old=old)
         self._moment: pa.StructScalar = read_moments(chunk.changes.slice(0, 1))[0]
         self._schema_changes = [_without_changes(chunk)]
-        self._position: Position = NOTHING
+        self._changes: list[ChangeRange] = []
         self.unmatched: list[int] = []
         """Commit LSNs of the changes that contradict the rows of the data files, as in `ChunkWriter`."""
         self.layout = _without_moments(self._target)
@@ -63,7 +63,7 @@ class Replacement:
             self._follow_schema(chunk)
         if chunk.truncates:
             self.discard()
-        self._position = last_change(chunk)
+        self._changes.append(change_range(chunk))
         writer = ChunkWriter(self.files, self.layout, chunk)
         if chunk.is_copied:
             self.files.append(writer.copied_rows())
@@ -84,7 +84,7 @@ class Replacement:
             schema = self.layout.schema
             enable_timestamps_without_time_zone(self._table, schema)
             files = DataFiles(self._table, schema)
-            files.commit(self.files, None, Schema.from_arrow(schema), self._position)
+            files.commit(self.files, None, Schema.from_arrow(schema), ChangeRange.join(self._changes))
 
     def discard(self) -> None:
         """Delete the data files, which must not be part of a commit."""
@@ -111,7 +111,7 @@ class Replacement:
             del self._schema_changes[0]
         current = DataFiles(self._table, layout.schema)
         added, removed = write_versions(current, layout, self.files, self._moment)
-        current.commit(added, removed, self._table.schema(), self._position)
+        current.commit(added, removed, self._table.schema(), ChangeRange.join(self._changes))
         self.discard()
 
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, Schema
 
 from pgoutput.replica.chunks import Chunk, Column
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import last_change
+from pgoutput.replica.delta_log import change_range
 from pgoutput.replica.schema.conversion import convert_batch
 from pgoutput.replica.schema.evolution import (
     enable_timestamps_without_time_zone,
@@ -95,7 +95,7 @@ def alter_table(table: DeltaTable, layout: TableLayout, chunk: Chunk, *, history
     files = DataFiles(table, new.schema)
     if not is_filled and only_adds_columns(new, layout):
         follow_schema(table, layout, altered, history=history)
-        files.commit([], [], table.schema(), last_change(chunk))
+        files.commit([], [], table.schema(), change_range(chunk))
         return
     enable_timestamps_without_time_zone(table, new.schema)
     source = DataFiles(table, layout.schema)
@@ -106,7 +106,7 @@ def alter_table(table: DeltaTable, layout: TableLayout, chunk: Chunk, *, history
         for batch in source.read(file)
     )
     added = files.write(batches)
-    files.commit(added, None, Schema.from_arrow(new.schema), last_change(chunk))
+    files.commit(added, None, Schema.from_arrow(new.schema), change_range(chunk))
 
 
 class _Filler:

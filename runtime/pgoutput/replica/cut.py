@@ -1,0 +1,169 @@
+"""Versions of all tables of a target that show the source at one moment, so that readers can join them.
+
+The log of each Delta table says which LSNs a version is exact for: those after the last change of the
+version, up to the first change of the next. A cut is an LSN for which every table has an exact version. The
+end of a run is a cut, as are the LSNs between two transactions that were not applied by the same commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Final
+
+import msgspec
+from deltalake import DeltaTable
+
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location, PathOrUri, locate
+from pgoutput.replica.delta_log import NOTHING, Position, State, read_position, read_states
+from pgoutput.replica.positions import read_reached
+from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE, decode_dropped, find_table, registered_oids
+from pgoutput.replica.schema import Difference, decode_differences
+from pgoutput.wire import format_lsn
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_THREADS: Final = 16
+"""Number of tables that are opened concurrently: a remote filesystem can be slow to answer."""
+
+
+class TableAt(msgspec.Struct, frozen=True):
+    """The version of a Delta table that shows its relation as of a cut."""
+
+    oid: int
+    """OID of the relation."""
+    namespace: str
+    """Namespace of the relation; empty for pg_catalog, as in Relation messages."""
+    name: str
+    """Name of the relation."""
+    place: str
+    """Path or URI of the Delta table."""
+    version: int | None
+    """Version of the Delta table; None if no change of the relation precedes the cut."""
+    may_differ: tuple[Difference, ...]
+    """Reasons why the version may differ from the source; empty if no reason is known."""
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """A moment that all tables of a target show."""
+
+    lsn: int
+    """The tables show all transactions with lower commit LSNs, and no others."""
+    tables: dict[int, TableAt]
+    """The versions of the tables, by relation OID."""
+
+
+def versions_at(target: PathOrUri, lsn: int | None = None, *, time: datetime | None = None) -> Cut:
+    """Return the version of each table of a target that shows the source as of one moment.
+
+    An LSN stands for all transactions that the server had committed when its WAL ended there, as
+    `pg_current_wal_lsn()` returns it. Tables that were dropped on the server before are left out.
+
+    Args:
+        target: The folder that holds the replica, as a path or URI.
+        lsn: The LSN; without it and `time`, the last that all tables show.
+        time: The result is the last moment that all tables show whose transactions were committed at this
+            time or before, by the clock of the server.
+
+    Raises:
+        ReplicaError: The target cannot be read, or its tables do not all show the moment. The error names the
+            last LSN before that they show.
+    """
+    folder = locate(target)
+    reached = read_reached(folder)
+    oids = sorted(reached.keys() | registered_oids(folder))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        tables = list(pool.map(lambda oid: _Table(folder, oid, *reached.get(oid, (NOTHING, -1))), oids))
+    if not tables:
+        raise ReplicaError(f"{folder}: the target has no tables")
+    greatest = max(one.reached for one in tables)
+    cut = _last_cut(tables, greatest if lsn is None else lsn)
+    if lsn is not None and cut < lsn:
+        raise ReplicaError(
+            f"{folder}: not every table has a version that shows LSN {format_lsn(lsn)} exactly. The last LSN "
+            f"before it that all tables show is {format_lsn(cut)}"
+        )
+    if time is not None:
+        latest = (time.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+        while late := [one.after for one in _states(tables, cut) if one.commit_time > latest]:
+            cut = _last_cut(tables, min(late))
+    versions = (one.version_at(cut) for one in tables)
+    return Cut(cut, {one.oid: one for one in versions if one is not None})
+
+
+def _last_cut(tables: Sequence[_Table], lsn: int) -> int:
+    """Return the last LSN up to `lsn` that all tables show."""
+    while (least := min(state.until for state in _states(tables, lsn))) < lsn:
+        lsn = least
+    return lsn
+
+
+def _states(tables: Sequence[_Table], lsn: int) -> list[State]:
+    """Return for each table the last state that begins before an LSN."""
+    return [one.state_before(lsn) for one in tables]
+
+
+class _Table:
+    """A table of a target.
+
+    Attributes:
+        reached: The table has all changes with lower commit LSNs.
+
+    Args:
+        target: The folder that holds the replica.
+        oid: OID of the relation.
+        position: The position of the table for which `reached` is right.
+        reached: The LSN.
+
+    Raises:
+        ReplicaError: The table cannot be read.
+    """
+
+    def __init__(self, target: Location, oid: int, position: Position, reached: int) -> None:
+        self._target, self._oid = target, oid
+        self._found = find_table(target, oid)
+        found = NOTHING if self._found is None else read_position(self._found[1])
+        self.reached: int = reached if found == position else found.commit_lsn
+        self._states: list[State] = []
+        if self._found is None:
+            self._older = iter([State(None, -1, self.reached, 0)])
+        else:
+            self._older = read_states(self._found[0], self._found[1].version(), self.reached)
+
+    def state_before(self, lsn: int) -> State:
+        """Return the last state of the table that begins before an LSN."""
+        for state in chain(self._states, self._read_older()):
+            if state.after < lsn:
+                return state
+        raise ReplicaError(
+            f"{self._target}: no earlier moment that all tables show is known: the log of the table with "
+            f"relation OID {self._oid} has no older version"
+        )
+
+    def _read_older(self) -> Iterator[State]:
+        for state in self._older:
+            self._states.append(state)
+            yield state
+
+    def version_at(self, lsn: int) -> TableAt | None:
+        """Return the version as of an LSN; None if there is no Delta table, or no relation any more."""
+        if self._found is None:
+            return None
+        place, table = self._found
+        dropped, version = decode_dropped(table), self.state_before(lsn).version
+        if dropped is not None and dropped.after_lsn < lsn:
+            return None
+        names, properties = table.metadata().configuration, {}
+        if version is not None:
+            properties = DeltaTable(place.place, version).metadata().configuration
+        return TableAt(
+            self._oid,
+            names.get(NAMESPACE, ""),
+            names.get(NAME, ""),
+            place.place,
+            version,
+            decode_differences(properties.get(MAY_DIFFER)),
+        )
