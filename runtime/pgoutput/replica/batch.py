@@ -319,6 +319,9 @@ class TableWriter:
         """
         if self._pending is not None:
             pending, self._pending = self._pending, None
+            if not pending.changes:  # the first chunk could not be folded
+                pending.discard()
+                return
             version = self._table.version()
             if new := store_unmatched(self._table, pending.unmatched):
                 self.may_differ += new
