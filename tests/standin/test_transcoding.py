@@ -17,6 +17,7 @@ from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.standin.recorded.recording import open_stream
 from pgoutput.stream import StreamDecoder, Transaction, Transactions
 from pgoutput.stream.check import Checker
+from pgoutput.synth import Scenario, write_capture_file
 from pgoutput.synth.workload import PROFILES, Workload, all_messages, write_recording
 from tests.truth import CAPTURES
 from tests.versions import OLDEST
@@ -120,6 +121,32 @@ def test_a_made_recording_is_served_as_a_legal_stream(
     # Empty transactions are sent only if they are prepared or streamed.
     changed = [sorted(one.xid for one in found if one.changes) for found in (whole, read(options, sent))]
     assert changed[0] == changed[1]
+
+
+@pytest.mark.parametrize("two_phase", [False, True])
+def test_a_relation_of_a_stream_block_is_described_to_other_transactions(
+    two_phase: bool, tmp_path: Path
+) -> None:
+    """A client may have its description only from a block that can be rolled back, also after a restart."""
+    db = Scenario(streaming="on", two_phase=True, logical_decoding_work_mem=1_000)
+    table = db.table("public.t", id="int8 key")
+    prepared = db.transaction()
+    prepared.insert(table, id=1)
+    prepared.prepare("gid")
+    streamed = db.transaction()
+    for number in range(10, 50):
+        streamed.insert(table, id=number)
+    with db.transaction() as tx:
+        tx.insert(table, id=2)
+    streamed.rollback()
+    db.commit_prepared("gid")
+    write_capture_file(db, tmp_path / "made.jsonl")
+    source = RecordedSource(tmp_path / "made.jsonl")
+    options = replace(open_stream(tmp_path / "made.jsonl").options, two_phase=two_phase)
+    for after in sorted({0, *(one.wal_start for one in served(source, options))}):
+        sent = [one.data for one in served(source, options, after)]
+        checker = Checker(options.proto_version, streaming="on", two_phase=two_phase)
+        assert not [one.text for one in filter(None, map(checker.feed, sent))], after
 
 
 @pytest.fixture(scope="module")

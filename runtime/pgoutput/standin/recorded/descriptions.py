@@ -26,15 +26,21 @@ def outside_block(message: Any) -> Any:
 class Descriptions:
     """The latest Type and Relation messages of a recorded stream, and those that a client lacks.
 
+    A Relation message in a stream block describes the relation for other transactions only after the block's
+    transaction is committed, because it may be rolled back or applied by another process
+    (cleanup_rel_sync_cache).
+
     Attributes:
         relations: The latest Relation message of each relation in the recording, without xid, by OID.
-        unsent: Those of `relations` that the client does not have, by OID.
+        unsent: Those of `relations` that the client does not have outside of stream blocks, by OID.
     """
 
     def __init__(self) -> None:
         self.relations: dict[int, Relation] = {}
         self.unsent: dict[int, Relation] = {}
         self._sent: dict[int, Relation] = {}
+        self._sent_in_blocks: dict[int, dict[int, Relation]] = {}
+        self._block: dict[int, Relation] | None = None
         self._types: dict[int, Type] = {}
 
     def read(self, message: Message) -> None:
@@ -46,29 +52,48 @@ class Descriptions:
             self._compare(message.oid)
 
     def sent(self, message: Message) -> None:
-        """Take note that the client has received a message; only Relation messages matter."""
-        if isinstance(message, Relation):
-            self._sent[message.oid] = outside_block(message)
-            self._compare(message.oid)
+        """Take note that the client has received a message."""
+        match ROLES[type(message)]:
+            case "open_block":
+                self._block = self._sent_in_blocks.setdefault(meaning_of(message, "xid"), {})
+            case "close_block":
+                self._block = None
+            case "relation":
+                relation = outside_block(message)
+                self._note({relation.oid: relation})
+            case "commit_streamed":
+                self._note(self._sent_in_blocks.pop(meaning_of(message, "xid"), {}))
+            case "abort_streamed":
+                self._sent_in_blocks.pop(meaning_of(message, "xid"), None)
 
     def forget_sent(self) -> None:
         """Forget what the client has received."""
         self._sent.clear()
+        self._sent_in_blocks.clear()
+        self._block = None
         self.unsent = dict(self.relations)
 
     def missing(self, change: Message) -> Iterator[Message]:
-        """Yield the Type and Relation messages that the client needs before a change, with its subxid.
+        """Yield the Type and Relation messages that the client needs before a change outside of blocks.
 
         A recorded message that describes a relation may be part of a transaction that is sent later than the
-        change, or that is not sent.
+        change, or that is not sent. Stream blocks describe their relations themselves.
         """
         if not self.unsent or ROLES[type(change)] not in CHANGES:
             return
         for oid in meaning_of(change, "relations") or (meaning_of(change, "relation"),):
             if (relation := self.unsent.get(oid)) is not None:
                 types = (self._types.get(column.type_oid) for column in relation.columns)
-                for one in (*filter(None, types), relation):
-                    yield msgspec.structs.replace(one, xid=meaning_of(change, "subxid"))
+                yield from (*filter(None, types), relation)
+
+    def _note(self, relations: dict[int, Relation]) -> None:
+        """Take note that the client has received descriptions of relations."""
+        if self._block is not None:
+            self._block.update(relations)
+            return
+        self._sent.update(relations)
+        for oid in relations:
+            self._compare(oid)
 
     def _compare(self, oid: int) -> None:
         relation = self.relations.get(oid)

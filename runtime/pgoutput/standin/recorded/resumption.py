@@ -43,7 +43,7 @@ def resume(
         if data[0] in CHANGE_TAGS:
             if resumption.skipping:
                 continue
-            if resumption.descriptions.unsent:
+            if resumption.lacks_descriptions:
                 for description in resumption.missing_descriptions(data):
                     yield XLogData(wal_start=0, wal_end=0, send_time=0, data=description)
         elif not resumption.is_sent(data, position):
@@ -59,14 +59,10 @@ class _Transaction(TrackedTransaction):
 
 
 class _Resumption:
-    """Decides which messages of a recorded stream are sent on one connection.
-
-    Attributes:
-        descriptions: The Type and Relation messages of the recording, and those that the client lacks.
-    """
+    """Decides which messages of a recorded stream are sent on one connection."""
 
     def __init__(self, stream: RecordedStream, index: StreamIndex, after_lsn: int) -> None:
-        self.descriptions = Descriptions()
+        self._descriptions = Descriptions()
         self._stream = stream
         self._index = index
         self._after_lsn = after_lsn
@@ -85,6 +81,11 @@ class _Resumption:
         """Whether the current transaction or stream block is left out."""
         return self._tracker.current is not None and self._tracker.current.is_skipped
 
+    @property
+    def lacks_descriptions(self) -> bool:
+        """Whether the client may need a description before the next change."""
+        return bool(self._descriptions.unsent) and not self._tracker.in_block
+
     def start_session(self) -> None:
         """Start the recording's next session: forget open transactions, which the session contains again."""
         self._decoder = self._stream.decoder()
@@ -96,9 +97,9 @@ class _Resumption:
         message = self._decoder.decode(data)
         event = self._tracker.feed(message)
         kind, transaction = event.kind, event.transaction
-        self.descriptions.read(message)
+        self._descriptions.read(message)
         if not self.skipping:
-            self.descriptions.sent(message)
+            self._descriptions.sent(message)
         role, end = ROLES[type(message)], read_end(message)
         if end.end_lsn is not None and kind != "began":
             self._ended_lsn = max(self._ended_lsn, end.end_lsn)
@@ -116,6 +117,6 @@ class _Resumption:
 
     def missing_descriptions(self, data: bytes) -> Iterator[bytes]:
         """Yield the encoded Type and Relation messages that must be sent before the change message `data`."""
-        for description in self.descriptions.missing(self._decoder.decode(data)):
-            self.descriptions.sent(description)
+        for description in self._descriptions.missing(self._decoder.decode(data)):
+            self._descriptions.sent(description)
             yield encode_for(description, self._stream.options.proto_version)

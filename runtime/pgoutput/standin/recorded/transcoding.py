@@ -7,7 +7,7 @@ of logical messages, so logical messages of rolled-back subtransactions are sent
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -77,6 +77,7 @@ class _Transcoder:
                 self._tracker.reconnect()
                 self._descriptions.forget_sent()
             for sent_lsn, message in self._transcode(lsn, decoder.decode(data)):
+                self._descriptions.sent(message)
                 yield session, sent_lsn, self._encode(message)
 
     def _transcode(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
@@ -96,7 +97,7 @@ class _Transcoder:
             transaction.openers.append((lsn, message))
         elif transaction is None:
             if kind == "described" or self._keeps_blocks or kind != "ignored":
-                yield from self._send(lsn, message)
+                yield lsn, message
         elif kind in ("changed", "described"):
             for one in self._known_changes(message):
                 yield from self._change(lsn, one, transaction, in_block=in_block)
@@ -122,14 +123,14 @@ class _Transcoder:
         if self._converts_values:
             message = self._convert_values(message)
         is_prepared = ROLES[type(transaction.opener)] == "begin_prepare" if transaction.opener else False
-        descriptions = self._descriptions.missing(message)
+        descriptions: Iterable[Message] = () if in_block else self._descriptions.missing(message)
         if (in_block and not self._keeps_blocks) or (is_prepared and not self._options.two_phase):
             transaction.held += [*((0, one) for one in descriptions), (lsn, message)]
             return
         yield from self._open(transaction)
         for one in descriptions:
-            yield from self._send(0, one)
-        yield from self._send(lsn, message)
+            yield 0, one
+        yield lsn, message
 
     def _is_requested(self, message: Message) -> bool:
         """Return whether the client's protocol version has a payload, and the client requested its option."""
@@ -145,11 +146,6 @@ class _Transcoder:
         insert, rows = builder("insert", version), meaning_of(message, "new")
         values = {name: meaning_of(message, name) for name in ("subxid", "relation")}
         return [insert(**values, new=row) for row in rows]
-
-    def _send(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
-        """Yield a message, and remember the relation that it describes."""
-        self._descriptions.sent(message)
-        yield lsn, message
 
     def _open(self, transaction: _Transaction) -> Iterator[tuple[int, Message]]:
         """Yield the messages at the beginning of a transaction or stream block that have not been sent."""
@@ -215,7 +211,7 @@ class _Transcoder:
         if transaction.origin is not None:
             yield first, transaction.origin
         for lsn, message in transaction.held:
-            yield from self._send(lsn, outside_block(message))
+            yield lsn, outside_block(message)
         transaction.held, transaction.is_sent = [], True
 
     def _encode(self, message: Any) -> bytes:
