@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.codegen.derived import five, generate, run_python, six
+from tests.codegen.derived import generate, run_python, six
 from tests.codegen.spec_copy import SpecCopy
 
 
@@ -516,7 +516,7 @@ def test_decode_and_inspect_show_each_row_and_each_payload(derived: Path, tmp_pa
 
 def test_vectors_have_the_messages_of_a_version_once_it_is_released(tmp_path: Path) -> None:
     run_python(
-        generate(tmp_path, five, release),
+        generate(tmp_path, six, release),
         """
         from pgoutput.jsonlines import to_json
         from pgoutput.stream import StreamDecoder

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from pgoutput import _protocols, envelope
+from pgoutput._build import fitted
 from pgoutput._layout import Field, Message, sides
 from pgoutput._roles import classes
 from pgoutput._walk import Piece, walk
@@ -175,6 +176,6 @@ def _misplaced() -> Iterator[Vector]:
                 before = sample.before if place.in_stream == context.in_stream else ()
                 if context.in_stream and not before:
                     before = next(one.before[:1] for other, one in usual[insert] if other == context)
-                yield from _vector(
-                    context, f"{name}/{kind}{i or ''}", _Fault("", kind, data), options, before
-                )
+                fault = _Fault("", kind, data)
+                before = [fitted(one, context.version) for one in before]
+                yield from _vector(context, f"{name}/{kind}{i or ''}", fault, options, before)

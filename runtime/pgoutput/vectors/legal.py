@@ -170,12 +170,14 @@ def _messages(layout: Message, context: Context, *, every: bool) -> Iterator[tup
         elif field.kind not in ("choice", *_WIRE_ONLY):
             usual[field.name] = _first(field)
     yield "usual", kind(**usual)
+    greatest = {field.of: (1 << 8 * field.size) - 1 for field in fields if field.of}
     for field in fields:
         sides = field.fields if field.kind == "choice" else (field,)
         others = {name: value for name, value in usual.items() if name not in {one.name for one in sides}}
         for side in sides if field.kind not in _WIRE_ONLY else ():
             for name, value in choices(side):
-                if usual.get(side.name) != value:
+                fits = side.name not in greatest or len(value) <= greatest[side.name]
+                if fits and usual.get(side.name) != value:
                     yield f"{side.name}={name}", kind(**others, **{side.name: value})
                 if not every:
                     break
