@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -76,7 +76,7 @@ def _added_value(spec: Spec, place: Place, change: Change) -> Place | None:
     return (section, name, below, new[0]) if len(new) == 1 and was < now else None
 
 
-def _place(spec: Spec, change: Change, found: Iterable[Change]) -> Place:
+def _place(spec: Spec, change: Change, found: Mapping[Change, Iterable[str]]) -> Place:
     """Return the place of a changed field, or of its type if the type has changed."""
     if change.message == OPTIONS:
         option, _, value = change.field.partition(".")
@@ -98,10 +98,11 @@ def _place(spec: Spec, change: Change, found: Iterable[Change]) -> Place:
     for section in ("scalars", "enums", "flags", "tuples"):
         if name in getattr(spec, section) and change.rule == "released-field-changed":
             changed = {_entry(spec, ("messages", one.message, "fields"), one.field)[0] for one in found}
+            labels = {label for one in found.values() for label in one}
             users = [
                 where
                 for where, other, _ in entries(spec)
-                if name in (other.type, other.list_of) and _released(spec, where, other)
+                if name in (other.type, other.list_of) and _has(spec, labels, where, other)
             ]
             same = all(where in changed for where in users)
             if same and (len(users) > 1 or section != "scalars"):
@@ -109,18 +110,16 @@ def _place(spec: Spec, change: Change, found: Iterable[Change]) -> Place:
     return place
 
 
-def _released(spec: Spec, place: Place, entry: Entry) -> bool:
-    """Return whether a released version has the field at `place`."""
+def _has(spec: Spec, labels: Collection[str], place: Place, entry: Entry) -> bool:
+    """Return whether one of the versions with these labels has the field at `place`."""
     gates = [Gate.parse(entry.versions or EVERY_VERSION)]
     if place[0] == "messages":
         owner = next(
             one.messages[str(place[1])] for one in spec.protocols.values() if place[1] in one.messages
         )
         gates.append(Gate.parse(owner.versions))
-    return any(
-        version.released and all(number in gate for gate in gates)
-        for number, version in spec.versions.items()
-    )
+    numbers = [number for number in spec.versions if PROTOCOLS[1] in labels or f"v{number}" in labels]
+    return any(all(number in gate for gate in gates) for number in numbers)
 
 
 def _entry(spec: Spec, place: Place, path: str) -> tuple[Place, Entry | None]:

@@ -9,7 +9,7 @@ import pytest
 
 import hatch_build
 from pgoutput import compiled
-from tests.codegen.derived import LAST, NEW, OLD, five as add_five, run_python
+from tests.codegen.derived import LAST, NEW, OLD, add_version, five as add_five, newest, run_python
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 from tests.versions import CAPTURED, NEWEST, OLDEST
 
@@ -189,16 +189,22 @@ def test_a_value_without_gate_changes_released_versions(run: Run, spec: SpecCopy
 
 
 def test_a_released_version_has_its_own_values_in_the_lock(run: Run, spec: SpecCopy) -> None:
-    """Once the new version is released, its new values cannot change any more."""
+    """Once the new version is released, its new values cannot change any more.
+
+    The error names the enum's line, although the version before has another field with this type.
+    """
+    gate = f"versions: {add_version(spec)}+"
+    spec.add("  Relation:", f"      - {{name: other, type: ReplicaIdentity, {gate}, doc: An enum.}}\n")
     add_five(spec)
+    number = newest(spec)
     spec.write(spec.read().replace("released: false", "released: true"))
     out = spec.folder.parent / "out"
     assert run("--release", "--spec", spec.folder, "--out", out).code == 0
-    spec.replace(f"value: a, versions: {NEW}+", f"value: y, versions: {NEW}+")
+    spec.replace(f"value: a, versions: {number}+", f"value: y, versions: {number}+")
     error = run("--spec", spec.folder, "--out", out).err
     line = spec.read().split("  ReplicaIdentity:\n")[0].count("\n") + 1
     assert error.startswith(
-        f"{spec.folder}/pgoutput.yaml:{line}: released-field-changed: v{NEW} is released: "
+        f"{spec.folder}/pgoutput.yaml:{line}: released-field-changed: v{number} is released: "
         "Relation.replica_identity"
         " was Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX, a ANY},"
         " is Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX, y ANY}: "
