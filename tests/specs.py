@@ -38,7 +38,10 @@ _OTHER_NAMES = {
     **{name: f"Other{name}" for name in ("Mood", "Mark", "Pair")},
     **{name: f"OTHER_{name}" for name in ("ONLY", "ANY", "HIDDEN")},
     **{name: f"other_{name}" for name in ("flush_lsn", "collation", "comment", "ticket", "rownum", "label")},
-    **{f"name: {name}": f"name: more_{name}" for name in ("kind", "pairs", "marks")},
+    **{
+        f"name: {name}": f"name: more_{name}" for name in ("kind", "pairs", "mood", "wide", "wider", "widest")
+    },
+    **{f"name: {name}marks": f"name: more_{name}marks" for name in ("", "other_")},
     "count: pairs": "count: more_pairs",
     **{str(oid): str(oid + 100) for oid in range(8600, 8606)},
 }

@@ -198,9 +198,9 @@ def six(spec: SpecCopy) -> None:
     """
     five(spec)
     number = add_version(spec)
-    tuples = spec.read().split("\ntuples:\n")[1].split("\nstructs:")[0].replace("TupleData:", "WideData:")
-    tuples = tuples.replace("count: uint16", "count: uint32").replace("length: uint32", "length: uint16")
-    spec.add("tuples:", tuples + "\n")
+    (wide,) = re.findall(r"^  TupleData:\n(?:    .*\n)+", spec.read(), re.MULTILINE)
+    wide = wide.replace("TupleData:", "WideData:").replace("count: uint16", "count: uint32")
+    spec.add("tuples:", wide.replace("length: uint32", "length: uint16"))
     for key, block in {**_PARTS_OF_EVERYTHING, "messages:": _EVERYTHING, **_NEW_FIELDS}.items():
         spec.add(key, numbered(block, number))
 

@@ -74,7 +74,7 @@ def test_scenarios_views_and_replicas_have_columns_of_the_type(five: Path) -> No
                 tx.insert(table, id=BIG, n=-3, all=[1, BIG])
                 tx.insert(table, id=1, n=3, all=[])
             sent = [one.data for one in db.stream() if isinstance(one, XLogData)]
-            (decoded,) = ColumnDecoder(OLD).decode(pa.array(sent, pa.binary())).relations
+            (decoded,) = ColumnDecoder(db.options.proto_version).decode(pa.array(sent, pa.binary())).relations
             values, rescued = decoded.new.values()
             assert values.to_pylist() == [{{"id": BIG, "n": -3, "all": [1, BIG]}}], values
         """,

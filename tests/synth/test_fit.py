@@ -15,7 +15,7 @@ from pgoutput.errors import RecordingError
 from pgoutput.messages import Insert, Relation, ReplicaIdentity, XLogData
 from pgoutput.recording import RecordingReader
 from pgoutput.stream import StreamDecoder, Transaction, Transactions
-from pgoutput.stream.check import CheckOptions, check
+from pgoutput.stream.check import check
 from pgoutput.synth import Scenario, write_capture_file
 from pgoutput.synth.workload import ColumnShape, Workload, fit_profile, write_recording
 from pgoutput.synth.workload.values import draw_values
@@ -23,7 +23,7 @@ from pgoutput.values import decode_binary, encode_binary
 from tests.codec import corpus
 from tests.conftest import Run
 from tests.synth.test_workload import assert_expected_rows
-from tests.synth.workloads import sent
+from tests.synth.workloads import check_options, sent
 
 SECRET = "Ms. Secret "
 
@@ -48,7 +48,7 @@ def shop() -> Scenario:
 
 
 def transactions(db: Scenario) -> list[Transaction]:
-    decoder = StreamDecoder(4)
+    decoder = StreamDecoder(db.options.proto_version)
     collected = Transactions(decoder)
     sent = (decoder.decode(one.data) for one in db.stream() if isinstance(one, XLogData))
     return [done for message in sent if (done := collected.feed(message)) is not None]
@@ -97,7 +97,7 @@ def test_streams_like_a_capture_are_legal_and_lead_to_the_expected_rows(name: st
         profile = fit_profile(capture.transactions())
     assert profile.varied > 0
     workload = Workload(**msgspec.structs.asdict(profile), transactions=200)
-    assert list(check(sent(workload), CheckOptions(proto_version=4))) == []
+    assert list(check(sent(workload), check_options(workload))) == []
     write_recording(workload, tmp_path / "made")
     with RecordingReader(tmp_path / "made") as made:
         assert_expected_rows(made, tmp_path / "made" / "expected_rows")
