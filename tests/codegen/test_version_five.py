@@ -406,6 +406,19 @@ def test_a_field_in_a_struct_is_refused_by_older_versions(every_kind: Path) -> N
     )
 
 
+def test_a_field_in_a_struct_can_be_null_if_a_version_lacks_it(every_kind: Path) -> None:
+    run_python(
+        every_kind,
+        """
+        from pgoutput.schemas import arrow, spark
+
+        for name in ("name", "collation"):
+            fields = arrow.RELATION_COLUMN.field(name), spark.RELATION_COLUMN[name]
+            assert {field.nullable for field in fields} == {name == "collation"}, fields
+        """,
+    )
+
+
 @pytest.mark.slow
 def test_mypy_and_ruff_accept_all_kinds_of_fields(every_kind: Path) -> None:
     check_types(every_kind)
