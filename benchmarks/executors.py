@@ -19,6 +19,7 @@ import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import process_time
 from typing import Any, TypeVar
@@ -31,7 +32,7 @@ from pgoutput.recording import Recording, locate
 from pgoutput.replica import replica_tables
 from pgoutput.replica.parts import commit_parts, find_version, fold_part, plan_rewrites, rewrite_files
 from pgoutput.spark import local_session, replicate
-from pgoutput.views import plan_changes
+from pgoutput.views import from_rows, plan_changes
 from tests.replica.changes import changes_of_tasks
 from tests.replica.tables import apply
 from tests.spark.cluster import Cluster
@@ -83,7 +84,8 @@ def compare(folder: Path, count: int, size: int) -> float:
     (oid,) = replica_tables(divided)
     version = find_version(locate(divided), oid, "")
     assert version is not None
-    folded = [measure(partial(fold_part, part, version)) for part in divide(second, count)]
+    divided_changes = [[*chain.from_iterable(map(from_rows, part))] for part in divide(second, count)]
+    folded = [measure(partial(fold_part, part, version)) for part in divided_changes]
     parts = [part for _, part in folded if part is not None]
     planning, rewrites = measure(lambda: plan_rewrites(oid, version, parts))
     rewritten = [measure(partial(rewrite_files, rewrite)) for rewrite in rewrites]

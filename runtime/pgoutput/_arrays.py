@@ -104,3 +104,9 @@ def byte_values(buffer: Any) -> Bytes:
 def int64_values(numbers: pa.Array) -> Numbers:
     """Return an Arrow array of a 64-bit type as a NumPy array; no value may be NULL."""
     return np.frombuffer(numbers.buffers()[1] or bytes(8), np.int64, len(numbers), numbers.offset * 8)
+
+
+def take(array: pa.Array, numbers: Numbers) -> pa.Array:
+    """Return the elements with these numbers; NULL for a negative number."""
+    missing = numbers < 0
+    return array.take(pa.array(numbers, mask=missing if missing.any() else None))

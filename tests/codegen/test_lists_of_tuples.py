@@ -466,9 +466,11 @@ def test_replicas_have_each_new_row(pure_five: Path) -> None:
         pure_five,
         RECORDINGS
         + """
+from itertools import chain
 from deltalake import DeltaTable
 from pgoutput.recording import locate
 from pgoutput.replica import apply_changes, replica_tables
+from pgoutput.views import from_rows
 
 changes = {
     "multi": [InsertBatch(relation_oid=1, new_rows=ROWS[:2]), *MULTIPLE[2:]],
@@ -483,7 +485,8 @@ with tempfile.TemporaryDirectory() as folder:
             with SegmentReader(task.place) as segment:
                 view = views.ChangesView(segment, task, lambda one: one.relation.oid == 1)
                 batches += views.read(segment, view)
-        result = apply_changes(lambda: iter(batches), locate(f"{folder}/{name}.target"), 1, "", history=False)
+        read = lambda: chain.from_iterable(map(from_rows, batches))
+        result = apply_changes(read, locate(f"{folder}/{name}.target"), 1, "", history=False)
         assert not result.error and result.changes == {"Insert": 6}, result
         table = pa.table(DeltaTable(replica_tables(f"{folder}/{name}.target")[1].place).scan())
         found.append(sorted(table.to_pylist(), key=str))
@@ -501,6 +504,7 @@ def test_a_chunk_that_ends_inside_a_message_loses_and_doubles_no_row(pure_five: 
 from deltalake import DeltaTable
 from pgoutput.recording import locate
 from pgoutput.replica import apply_changes, as_of, replica_tables
+from pgoutput.views import from_rows
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.delta_log import version_before
 from pgoutput.replica.pending_chunks import PendingChunks
@@ -553,19 +557,21 @@ with tempfile.TemporaryDirectory() as folder:
         target = f"{folder}/{killed}"
         kill_at(killed)
         try:
-            apply_changes(lambda: iter([batch]), locate(target), 1, "", history=False, max_rows=2)
+            apply_changes(lambda: from_rows(batch), locate(target), 1, "", history=False, max_rows=2)
         except Killed:
             pass
         else:
             raise AssertionError(killed)
         place = replica_tables(target)[1].place
         applied = version_before(locate(place), DeltaTable(place).version()).applied
-        missing = as_of._store_missing(recording, {1: applied}, 300, f"{target}.missing")
-        left = [tuple(one["sequence"].values()) for part in missing.sorted(1) for one in part.to_pylist()]
+        missing = as_of._store_missing(recording, {1: applied}, 300)
+        left = [
+            tuple(one.values()) for part in missing.sorted(1) for one in part.rows["sequence"].to_pylist()
+        ]
         assert left == [one for one in sequences if one > applied], (applied, left)
         assert pa.table(DeltaTable(place).scan()).num_rows + len(left) == 11, (killed, applied, left)
         kill_at(100)
-        result = apply_changes(lambda: iter([batch]), locate(target), 1, "", history=False, max_rows=2)
+        result = apply_changes(lambda: from_rows(batch), locate(target), 1, "", history=False, max_rows=2)
         assert not result.error and not result.unmatched, result
         found = pa.table(DeltaTable(place).scan())["id"].to_pylist()
         assert sorted(found) == [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14], found

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import PathOrUri, locate
 from pgoutput.replica import TableResult, apply_changes, replica_tables
-from pgoutput.replica.change_batches import split_by_relation
 from pgoutput.values import default_type, from_arrow, quote_array_element
+from pgoutput.views import RelationChanges, from_rows
 from tests.truth import TrueTable, equals_typed
 
 
@@ -35,10 +35,10 @@ def apply_tables(
     **limits: Any,
 ) -> Iterator[TableResult]:
     """Apply changes to a target; yield each table's result."""
-    relations: dict[int, list[pa.RecordBatch]] = {}
+    relations: dict[int, list[RelationChanges]] = {}
     for batch in batches:
-        for oid, rows in split_by_relation(batch):
-            relations.setdefault(oid, []).append(rows)
+        for one in from_rows(batch):
+            relations.setdefault(one.relation.oid, []).append(one)
     for oid, changes in relations.items():
         read = partial(iter, changes)
         result = apply_changes(read, locate(target), oid, recording, history=history, **limits)

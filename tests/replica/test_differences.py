@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 
 from pgoutput.recorder import request_snapshot
 from pgoutput.replica import Difference, replica_tables
-from pgoutput.replica.chunks import Column
 from pgoutput.replica.schema.differences import altered_columns
+from pgoutput.views import Column
 from tests.recorder.lab import Lab
 from tests.replica.changes import recorded_changes, sorted_changes
 from tests.replica.simulator import SimulatedServer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -28,6 +29,7 @@ from pgoutput.replica.parts import (
     plan_rewrites,
     rewrite_files,
 )
+from pgoutput.views import from_rows
 from tests.effort import examples
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, rescued_last
@@ -58,7 +60,8 @@ def fold(target: Path, changes: pa.Table, count: int, rows: int = 100) -> list[P
     version = find_version(locate(target), 1, "")
     if version is None:
         return []
-    parts = (fold_part(one.to_batches(), version, max_rows=rows) for one in divide(changes, count))
+    divided = (map(from_rows, one.to_batches()) for one in divide(changes, count))
+    parts = (fold_part(chain.from_iterable(one), version, max_rows=rows) for one in divided)
     return [part for part in parts if part is not None]
 
 

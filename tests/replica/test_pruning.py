@@ -389,17 +389,15 @@ def test_schema_versions_of_pruned_segments_are_known(whole: Path, folder: Path,
     assert "after" in rows.schema().names
 
 
-def test_pruned_changes_are_not_taken_for_missing_ones(
-    folder: Path, recorder: Recorder, tmp_path: Path
-) -> None:
+def test_pruned_changes_are_not_taken_for_missing_ones(folder: Path, recorder: Recorder) -> None:
     """Rows as of an LSN, and rows that are copied, need all changes since some LSN."""
     recorder.store_all()
     prune(folder, keep=0)
     recording = Recording(folder)
-    begins, file = recording.beginning.lsn, str(tmp_path / "changes")
+    begins = recording.beginning.lsn
     with pytest.raises(RecordingError, match="was pruned"):
-        as_of._store_missing(recording, {1: NOTHING}, begins + 1, file)
-    as_of._store_missing(recording, {1: Position(begins, 0, 0)}, begins + 1, file)
+        as_of._store_missing(recording, {1: NOTHING}, begins + 1)
+    as_of._store_missing(recording, {1: Position(begins, 0, 0)}, begins + 1)
     with pytest.raises(RecordingError, match="was pruned"):
         list(copied_rows._later_transactions(recording, begins - 1))
     assert list(copied_rows._later_transactions(recording, begins))

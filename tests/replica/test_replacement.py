@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pgoutput.errors import ReplicaError
-from pgoutput.replica import replica_tables
+from pgoutput.recording import locate
+from pgoutput.replica import apply_changes, replica_tables
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.rows.digests import RowSet, digest_rows
 from pgoutput.replica.rows.lookup import look_up_rows
+from pgoutput.views import RelationChanges, from_rows
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, rescued_last, row_texts
 from tests.replica.test_replica import table_of
@@ -442,14 +444,16 @@ def test_a_replacement_needs_bounded_memory(
     before = pa.total_allocated_bytes()
     held: list[int] = []
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def read() -> Iterator[RelationChanges]:
         with pa.memory_map(str(written)) as source, pa.ipc.open_file(source) as reader:
             for number in range(reader.num_record_batches):
-                yield reader.get_batch(number)
+                yield from from_rows(reader.get_batch(number))
                 held.append(pa.total_allocated_bytes() - before)
 
     monkeypatch.setattr("pgoutput.replica.data_files.FILE_BYTES", 1 << 20)
-    apply(batches(), tmp_path / "target", history=history, max_rows=10)
+    result = apply_changes(read, locate(tmp_path / "target"), 1, "", history=history, max_rows=10)
+    assert result is not None
+    assert not result.error
     assert max(held) < size / 2
     assert table_of(tmp_path / "target").to_pyarrow_table().num_rows == 200
 

@@ -17,6 +17,7 @@ from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFile, PendingFiles
 from pgoutput.replica.delta_log import Position, read_position
 from pgoutput.replica.pending_chunks import PendingChunks
+from pgoutput.views import RelationChanges, from_rows
 from tests.replica.changes import captured_changes
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, different_tables, rescued_last, row_texts
@@ -308,10 +309,10 @@ def test_concurrent_runs_apply_changes_once(server: SimulatedServer, tmp_path: P
     changes = pa.Table.from_batches(server.take().to_batches()).combine_chunks()
     others = iter([changes.slice(0, applied)])
 
-    def read() -> Iterator[pa.RecordBatch]:
+    def read() -> Iterator[RelationChanges]:
         for other in others:
             apply(other.to_batches(), tmp_path)
-        yield from changes.to_batches()
+        yield from from_rows(changes.to_batches()[0])
 
     result = apply_changes(read, locate(tmp_path), 1, "", history=False, max_rows=1)
     assert result is None if applied == 4 else result is not None and not result.error
@@ -395,8 +396,8 @@ def test_rows_of_another_program_mark_the_table_until_a_snapshot(
 def test_unread_changes_leave_no_files(combined: DeltaTable, server: SimulatedServer, tmp_path: Path) -> None:
     changes = server.take().to_batches()
 
-    def unreadable() -> Iterator[pa.RecordBatch]:
-        yield changes[0].slice(0, 4)
+    def unreadable() -> Iterator[RelationChanges]:
+        yield from from_rows(changes[0].slice(0, 4))
         raise RecordingError("the segment is damaged")
 
     with pytest.raises(RecordingError, match="damaged"):

@@ -40,13 +40,6 @@ from pgoutput.recording import Verified as Verified
 from pgoutput.replica.applied import Applied as Applied, log_batch as log_batch
 from pgoutput.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesAsOf
 from pgoutput.replica.batch import TableResult, apply_changes as apply_changes
-from pgoutput.replica.change_batches import (
-    pack_by_relation as pack_by_relation,
-    pack_changes as pack_changes,
-    split_by_key as split_by_key,
-    split_by_relation as split_by_relation,
-    unpack_changes as unpack_changes,
-)
 from pgoutput.replica.chunks import MAX_ROWS as MAX_ROWS
 from pgoutput.replica.cut import Cut, TableAt, versions_at
 from pgoutput.replica.delta_log import NOTHING as NOTHING, Position

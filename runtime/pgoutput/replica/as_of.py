@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import msgspec
 import pyarrow as pa
@@ -22,15 +23,16 @@ from pgoutput.errors import ReplicaError
 from pgoutput.messages import Relation
 from pgoutput.recording import Location, Recording, locate
 from pgoutput.replica.batch import apply_changes
-from pgoutput.replica.chunks import Chunk, Column
+from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import LOG_FOLDER, NOTHING, Position, Version, is_after, version_before
+from pgoutput.replica.delta_log import LOG_FOLDER, NOTHING, Position, Version, version_before
 from pgoutput.replica.ownership import Owner
 from pgoutput.replica.positions import Positions
-from pgoutput.replica.recorded_changes import StoredChanges, store_changes
+from pgoutput.replica.recorded_changes import store_changes
 from pgoutput.replica.registry import find_table, register_table
 from pgoutput.replica.schema import TableLayout, delta_names, follow_schema, read_layout
-from pgoutput.views import CHANGES, LsnRange
+from pgoutput.replica.sorted_changes import SortedChanges
+from pgoutput.views import ChangedRelation, Column
 from pgoutput.wire import shown_text
 
 
@@ -78,7 +80,6 @@ class TablesAsOf:
         owner: The owner of the target.
         oids: OIDs of the relations whose tables are wanted.
         lsn: The LSN.
-        folder: A folder for temporary files. It must stay while tables are read.
 
     Raises:
         RecordingError: A segment of the recording is missing or damaged.
@@ -92,7 +93,6 @@ class TablesAsOf:
         owner: Owner,
         oids: Collection[int],
         lsn: int,
-        folder: Path,
     ) -> None:
         self._recording, self._target = recording.identity, target
         self._history = owner.output == "history"
@@ -114,7 +114,13 @@ class TablesAsOf:
             missing[oid] = version.applied
             if is_newest and positions is not None:
                 missing[oid] = max(version.applied, positions.reached(oid))
-        self._changes = _store_missing(recording, missing, lsn, os.path.join(folder, "changes"))
+        self._changes = _store_missing(recording, missing, lsn)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._changes.__exit__(*exception)
 
     def pending(self, oid: int) -> int:
         """Return the number of changes below the LSN that the newest version of a Delta table lacks."""
@@ -138,7 +144,7 @@ class TablesAsOf:
             Column(shown_text(one.name), one.type_oid, one.type_modifier) for one in relation.columns
         )
         version, found = self._versions[relation.oid], find_table(self._target, relation.oid)
-        if found is not None and version.number >= 0 and relation.oid not in self._changes:
+        if found is not None and version.number >= 0 and not self._changes.counts[relation.oid]:
             table = DeltaTable(found[0].place, version=version.number)
             layout = read_layout(table, shown_text(relation.name))
             if layout.columns == columns:
@@ -164,14 +170,8 @@ def _version(target: Location, oid: int, lsn: int) -> tuple[Version, bool]:
     return version, version.number == newest
 
 
-def _store_missing(
-    recording: Recording, missing: Mapping[int, Position], lsn: int, file: str
-) -> StoredChanges:
-    """Write the changes of relations that precede an LSN, and follow the given change of each relation."""
-
-    def is_missing(oid: int, batch: pa.RecordBatch) -> pa.BooleanArray:
-        return pc.and_(is_after(batch, missing[oid]), pc.less(batch["commit_lsn"], lsn))
-
+def _store_missing(recording: Recording, missing: Mapping[int, Position], lsn: int) -> SortedChanges:
+    """Return the changes of relations that precede an LSN, and follow the given change of each relation."""
     first = min(missing.values(), default=Position(lsn, 0, 0))
     numbers = []
     for number in reversed(recording.numbers):
@@ -183,8 +183,7 @@ def _store_missing(
             numbers.append(number)
     else:
         recording.check_begins_before(max(first.commit_lsn, 0))
-    lsns = LsnRange(max(first.commit_lsn, 0), lsn - 1)
-    return store_changes(recording, missing, numbers[::-1], file, lsns, is_missing)
+    return store_changes(recording, missing, numbers[::-1], lsn)
 
 
 def _link_table(place: Location, version: int, folder: Path) -> None:
@@ -224,8 +223,8 @@ def _with_columns(
     layout = read_layout(table, name)
     if layout.columns != columns:
         keys = tuple(column.name for column, one in zip(columns, relation.columns, strict=True) if one.flags)
-        chunk = Chunk(relation.oid, relation.namespace, name, columns, keys, CHANGES.empty_table())
-        follow_schema(table, layout, chunk, history=history)
+        described = ChangedRelation(relation.oid, relation.namespace, name, columns, keys)
+        follow_schema(table, layout, Chunk(described, pa.table({})), history=history)
         table = DeltaTable((found[0]).place)
         layout = read_layout(table, name)
     return TableAsOf(table, msgspec.structs.replace(layout, columns=columns))

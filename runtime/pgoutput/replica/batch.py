@@ -33,6 +33,7 @@ from pgoutput.replica.schema import (
     store_unmatched,
     update_properties,
 )
+from pgoutput.views import RelationChanges
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class TableResult(msgspec.Struct, frozen=True):
 
 
 def apply_changes(
-    read: Callable[[], Iterator[pa.RecordBatch]],
+    read: Callable[[], Iterator[RelationChanges]],
     target: Location,
     oid: int,
     recording: str,
@@ -85,8 +86,7 @@ def apply_changes(
     the table keeps the state of its last commit.
 
     Args:
-        read: Returns the changes, as rows of the view `changes` sorted by `sequence`. Called again after a
-            conflict with another commit.
+        read: Returns the changes, sorted by `sequence`. Called again after a conflict with another commit.
         target: The folder that holds the replica.
         oid: OID of the relation.
         recording: UUID of the recording; empty if the changes do not come from a recording.
@@ -114,17 +114,17 @@ def apply_changes(
     )
 
 
-def _from_snapshot(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _from_snapshot(changes: Iterable[RelationChanges]) -> Iterator[RelationChanges]:
     """Yield changes of one relation from a snapshot on that replaces all its rows."""
     found = False
-    for batch in batches:
+    for one in changes:
         if not found:
-            begins = pc.and_(pc.equal(batch["operation"], "Truncate"), pc.equal(batch["xid"], 0))
+            begins = pc.and_(pc.equal(one.rows["operation"], "Truncate"), pc.equal(one.rows["xid"], 0))
             first = pc.index(begins, True).as_py()
             if first < 0:
                 continue
-            found, batch = True, batch.slice(first)
-        yield batch
+            found, one = True, one.with_rows(one.rows.slice(first))
+        yield one
 
 
 class _Application:
@@ -151,7 +151,7 @@ class _Application:
         self._writer: TableWriter | None = None
 
     def apply(
-        self, batches: Iterator[pa.RecordBatch], *, max_rows: int, max_bytes: int
+        self, batches: Iterator[RelationChanges], *, max_rows: int, max_bytes: int
     ) -> TableResult | None:
         """Apply the changes that the table does not have, until there is an error; None without any."""
         changes = split_changes(self._skip_applied(batches), max_rows, max_bytes)
@@ -180,7 +180,7 @@ class _Application:
             result, may_differ=may_differ, unmatched=unmatched, position=writer.position
         )
 
-    def _skip_applied(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _skip_applied(self, batches: Iterator[RelationChanges]) -> Iterator[RelationChanges]:
         try:
             found = find_table(self._target, self._oid)
         except ReplicaError:  # raised again where the changes are applied
@@ -221,13 +221,14 @@ class _Application:
             self._writer.commit()
 
 
-def skip_applied(batches: Iterable[pa.RecordBatch], position: Position) -> Iterator[pa.RecordBatch]:
-    """Yield changes, as rows of the view `changes`, without those up to a position."""
-    for batch in batches:
-        if batch.num_rows and Position(**batch["sequence"][0].as_py()) <= position:
-            batch = batch.filter(is_after(batch, position))
-        if batch.num_rows:
-            yield batch
+def skip_applied(changes: Iterable[RelationChanges], position: Position) -> Iterator[RelationChanges]:
+    """Yield changes without those up to a position."""
+    for one in changes:
+        rows = one.rows
+        if rows.num_rows and Position(**rows["sequence"][0].as_py()) <= position:
+            rows = rows.filter(is_after(rows, position))
+        if rows.num_rows:
+            yield one.with_rows(rows)
 
 
 def count_changes(chunks: Iterable[Chunk], counts: Counter[str]) -> Iterator[Chunk]:

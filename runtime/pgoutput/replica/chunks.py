@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput._arrays import Numbers, value_offsets
+from pgoutput.views import ChangedRelation, Column, RelationChanges
 
 MAX_ROWS: Final = 100_000
 """Default maximum number of changes in a chunk."""
@@ -26,41 +27,47 @@ Transaction: TypeAlias = tuple[int, int]
 """A transaction: its commit LSN and xid. The xid of a snapshot is 0."""
 
 
-class Column(msgspec.Struct, frozen=True):
-    """A column of a relation, as stored in the field `columns` of the view `changes`."""
-
-    name: str
-    type_oid: int
-    type_modifier: int
-
-
-_COMMON: Final = ["relation", "columns", "key_columns"]
-"""Columns of the view `changes` that are equal for all changes of a chunk."""
-
-_COLUMNS: Final = msgspec.json.Decoder(dict[str, tuple[int, int]])
-
-
 class Chunk(msgspec.Struct, frozen=True):
     """Successive changes of one relation with unchanged columns.
 
     A truncate is always the first change of its chunk. An ALTER TABLE is a chunk of its own.
     """
 
-    oid: int
-    namespace: str
-    name: str
-    columns: tuple[Column, ...]
-    keys: tuple[str, ...]
-    """Names of the columns of the relation's replica identity."""
+    relation: ChangedRelation
     changes: pa.Table
-    """The changes, as rows of the view `changes` without the columns that are equal for all of them."""
+    """The changes, as rows of `RelationChanges`."""
     replaced_by: Transaction | None = None
     """The transaction of the changes, if it truncates the relation in or before this chunk; None if not."""
 
     @property
+    def oid(self) -> int:
+        """OID of the relation."""
+        return self.relation.oid
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the relation."""
+        return self.relation.namespace
+
+    @property
+    def name(self) -> str:
+        """Name of the relation."""
+        return self.relation.name
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns of the relation."""
+        return self.relation.columns
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Names of the columns of the relation's replica identity."""
+        return self.relation.keys
+
+    @property
     def is_alteration(self) -> bool:
         """Whether the chunk consists of an ALTER TABLE, and changes no single row."""
-        return bool(self.changes["operation"][0].as_py() == "Schema")
+        return self.relation.alteration is not None
 
     @property
     def truncates(self) -> bool:
@@ -100,25 +107,23 @@ def group_chunks(chunks: Iterable[Chunk], *, history: bool) -> Iterator[Iterator
 
 
 def split_changes(
-    batches: Iterable[pa.RecordBatch], max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
+    changes: Iterable[RelationChanges], max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
 ) -> Iterator[Chunk]:
-    """Split changes into chunks, each with changes of one relation.
+    """Split changes of one relation into chunks.
 
-    A chunk ends where the next change has another relation, other columns or another replica identity, before
-    a truncate, after a transaction with a truncate, before and after an ALTER TABLE, and where the chunk has
-    its maximum size.
+    A chunk ends where the next change has other columns or another replica identity, before a truncate, after
+    a transaction with a truncate, before and after an ALTER TABLE, and where the chunk has its maximum size.
 
     Args:
-        batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
+        changes: The changes, sorted by `sequence`.
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text.
     """
-    last_kind: _Kind = (0, None, False)
+    last_kind: _Kind | None = None
     parts: list[pa.RecordBatch] = []
     rows = size = 0
-    for kind, run in _split_runs(batches):
-        begins = run["operation"][0].as_py() in ("Truncate", "Schema")
-        if parts and (begins or kind != last_kind):
+    for kind, begins, run in _split_runs(changes):
+        if last_kind is not None and parts and (begins or kind != last_kind):
             yield _make_chunk(parts, last_kind)
             parts, rows, size = [], 0, 0
         last_kind = kind
@@ -135,77 +140,56 @@ def split_changes(
         rows += len(ends) - first
         size += int(ends[-1] - before)
         parts.append(run.slice(first))
-    if parts:
+    if last_kind is not None and parts:
         yield _make_chunk(parts, last_kind)
 
 
-_Kind: TypeAlias = tuple[int, Transaction | None, bool, *tuple[str, ...]]
-"""What all changes of a chunk have in common: the OID of the relation, the transaction that truncates the
-relation before them (or None), whether they are an ALTER TABLE, the columns and the names of the replica
-identity's columns."""
+class _Kind(NamedTuple):
+    """What all changes of a chunk have in common."""
+
+    relation: ChangedRelation
+    replaced_by: Transaction | None
+    """The transaction that truncates the relation before the changes."""
 
 
-def _split_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_Kind, pa.RecordBatch]]:
-    """Split Arrow batches of changes wherever a chunk has to end for another reason than its size.
+def _split_runs(changes: Iterable[RelationChanges]) -> Iterator[tuple[_Kind, bool, pa.RecordBatch]]:
+    """Split changes wherever a chunk has to end for another reason than its size.
 
-    Yield each part with its kind. A truncate or ALTER TABLE begins a part even if the kind stays the same.
+    Yield the kind of each run, whether it begins with a truncate or is an ALTER TABLE, and its rows.
     """
-    truncate = np.full(3, -1, np.int64)  # relation and transaction of the latest truncate
-    for batch in batches:
-        if not batch.num_rows:
+    truncated_by = np.full(2, -1, np.int64)  # transaction of the latest truncate
+    for relation, rows in changes:
+        if not rows.num_rows:
             continue
-        is_truncate, is_schema = (
-            np.asarray(pc.equal(batch["operation"], operation)) for operation in ("Truncate", "Schema")
-        )
-        fields = batch["relation"].field("oid"), batch["commit_lsn"], batch["xid"]
-        origins = np.column_stack([np.asarray(field, np.int64) for field in fields])
-        # The item at index -1 is the latest truncate of earlier batches.
-        truncates = np.vstack([np.where(is_schema[:, None], -1, origins), truncate])
-        begins = is_truncate | is_schema
-        latest = truncates[np.maximum.accumulate(np.where(begins, np.arange(len(begins)), -1))]
-        truncate = latest[-1]
-        is_replaced = (latest == origins).all(axis=1)
+        if relation.alteration is not None:
+            truncated_by = np.full(2, -1, np.int64)
+            yield _Kind(relation, None), True, rows
+            continue
+        is_truncate = np.asarray(pc.equal(rows["operation"], "Truncate"))
+        origins = np.column_stack([np.asarray(rows[name], np.int64) for name in ("commit_lsn", "xid")])
+        # The item at index -1 is the latest truncate of earlier changes.
+        latest = np.maximum.accumulate(np.where(is_truncate, np.arange(len(is_truncate)), -1))
+        truncates = np.vstack([origins, truncated_by])[latest]
+        truncated_by = truncates[-1]
+        is_replaced = (truncates == origins).all(axis=1)
+        begins = is_truncate.copy()
         begins[0] = True
-        begins[1:] |= (origins[1:, 0] != origins[:-1, 0]) | (is_replaced[1:] != is_replaced[:-1])
-        begins[1:] |= is_schema[:-1]
-        for first, end in pairwise([*np.flatnonzero(begins).tolist(), batch.num_rows]):
-            oid, *transaction = origins[first].tolist()
-            replaced_by = (transaction[0], transaction[1]) if is_replaced[first] else None
-            for rows in split_by_columns(batch.slice(first, end - first)):
-                columns, keys = rows["columns"][0].as_py(), rows["key_columns"][0].as_py()
-                yield (oid, replaced_by, bool(is_schema[first]), columns, *keys), rows
-
-
-def split_by_columns(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split changes of one relation where the relation's columns or replica identity change.
-
-    Schema changes are rare, so a bisection is faster than comparing each row with the next.
-    """
-    if is_constant(rows["columns"]) and is_constant(rows["key_columns"]):
-        yield rows
-        return
-    half = rows.num_rows // 2
-    yield from split_by_columns(rows.slice(0, half))
-    yield from split_by_columns(rows.slice(half))
-
-
-def is_constant(array: pa.Array) -> bool:
-    """Return whether all values of an array are equal; True for an empty array."""
-    return bool(array.slice(1).equals(array.slice(0, max(len(array) - 1, 0))))
+        begins[1:] |= is_replaced[1:] != is_replaced[:-1]
+        for first, end in pairwise([*np.flatnonzero(begins).tolist(), rows.num_rows]):
+            commit_lsn, xid = origins[first].tolist()
+            kind = _Kind(relation, (commit_lsn, xid) if is_replaced[first] else None)
+            yield kind, bool(is_truncate[first]), rows.slice(first, end - first)
 
 
 def _text_sizes(rows: pa.RecordBatch) -> Numbers:
     """Return for each change the total size of its old and new values, in bytes of text."""
     sizes = np.zeros(rows.num_rows, np.int64)
-    for name in ("before", "after"):
-        maps = rows[name]
-        sizes += np.diff(value_offsets(maps.items)[maps.offsets.to_numpy()])
+    for name in ("old", "new"):
+        for texts in rows[name].flatten():
+            sizes += np.diff(value_offsets(texts))
     return sizes
 
 
 def _make_chunk(parts: list[pa.RecordBatch], kind: _Kind) -> Chunk:
-    parts = [part for part in parts if part.num_rows]
-    relation, encoded, keys = (parts[0][name][0].as_py() for name in _COMMON)
-    columns = tuple(Column(name, *type_) for name, type_ in _COLUMNS.decode(encoded).items())
-    changes = pa.Table.from_batches([part.drop_columns(_COMMON) for part in parts]).combine_chunks()
-    return Chunk(changes=changes, **relation, columns=columns, keys=tuple(keys), replaced_by=kind[1])
+    changes = pa.Table.from_batches([part for part in parts if part.num_rows]).combine_chunks()
+    return Chunk(kind.relation, changes, kind.replaced_by)

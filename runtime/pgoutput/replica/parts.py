@@ -19,7 +19,6 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from pgoutput._arrays import Numbers
@@ -46,6 +45,7 @@ from pgoutput.replica.delta_log import (
 from pgoutput.replica.registry import RECORDING, find_table
 from pgoutput.replica.rows import ChunkWriter
 from pgoutput.replica.schema import TableLayout, changed_properties, read_layout
+from pgoutput.views import RelationChanges
 
 _ROW_NUMBER: Final = "<u4"
 
@@ -135,7 +135,7 @@ def find_version(
 
 
 def fold_part(
-    changes: Iterable[pa.RecordBatch], version: TableVersion, max_rows: int = MAX_ROWS
+    changes: Iterable[RelationChanges], version: TableVersion, max_rows: int = MAX_ROWS
 ) -> Part | None:
     """Write the rows that one part of a relation's changes adds to new data files.
 
@@ -146,7 +146,7 @@ def fold_part(
     because it occurs again when the changes are applied in their order.
 
     Args:
-        changes: The changes of the part, as rows of the view `changes` sorted by `sequence`.
+        changes: The changes of the part, sorted by `sequence`.
         version: The Delta table.
         max_rows: Maximum number of changes that are folded at a time.
     """

@@ -1,96 +1,39 @@
-"""Changes of relations from a recording, in a temporary file: they may not fit in memory."""
+"""Changes of relations that a target lacks, from a recording."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording, SegmentReader
-from pgoutput.views import CHANGES, ChangesView, LsnRange, plan_changes, read
-
-_ALL: Final = LsnRange()
-
-
-class StoredChanges:
-    """Changes of relations in an Arrow file, of which each batch belongs to one relation.
-
-    Args:
-        file: Path of the file.
-        batches: Numbers of each relation's batches, by the relation's OID.
-        counts: Number of changes of each relation, by the relation's OID.
-    """
-
-    def __init__(self, file: str, batches: dict[int, list[int]], counts: Counter[int]) -> None:
-        self._file, self._batches = file, batches
-        self.counts: Counter[int] = counts
-
-    def __contains__(self, oid: int) -> bool:
-        """Return whether there are changes of a relation."""
-        return oid in self._batches
-
-    def sorted(self, oid: int) -> Iterator[pa.RecordBatch]:
-        """Yield the changes of a relation, sorted by `sequence`, the order in which a query applies changes.
-
-        The batches are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
-        """
-        if oid not in self:
-            return
-        with pa.OSFile(self._file) as source, pa.ipc.open_file(source) as reader:
-            numbers = self._batches[oid]
-            keys = [_sort_keys(reader.get_batch(number)) for number in numbers]
-            batch_of = np.repeat(numbers, [len(lsns) for lsns, _ in keys])
-            row = np.concatenate([np.arange(len(lsns)) for lsns, _ in keys])
-            order = np.lexsort([np.concatenate(column) for column in reversed([*zip(*keys, strict=True)])])
-            boundaries = np.flatnonzero(np.diff(batch_of[order])) + 1
-            for rows in np.split(order, boundaries):
-                batch = reader.get_batch(int(batch_of[rows[0]]))
-                yield batch.take(pa.array(row[rows]))
+from pgoutput.replica.delta_log import Position, is_after
+from pgoutput.replica.sorted_changes import SortedChanges
+from pgoutput.views import LsnRange, plan_changes, read_changes
 
 
 def store_changes(
-    source: Recording,
-    oids: Collection[int],
-    numbers: Sequence[int],
-    file: str,
-    lsns: LsnRange = _ALL,
-    select: Callable[[int, pa.RecordBatch], pa.BooleanArray] | None = None,
-) -> StoredChanges:
-    """Write the changes of some relations to an Arrow file.
+    recording: Recording, after: Mapping[int, Position], numbers: Sequence[int], lsn: int
+) -> SortedChanges:
+    """Return the changes of relations that follow a position, and precede an LSN.
 
     Args:
-        source: The recording.
-        oids: OIDs of the relations.
+        recording: The recording.
+        after: For each relation, a change that the changes follow, by OID.
         numbers: Numbers of the segments with the commits of the changes.
-        file: Path of the file.
-        lsns: Commit LSNs of the changes; changes with other commit LSNs may be written too.
-        select: Called with an OID and changes of the relation; returns which of the changes to write. None
-            for all changes.
+        lsn: The LSN: all changes have lower commit LSNs.
     """
-    batches: dict[int, list[int]] = {}
-    counts: Counter[int] = Counter()
-    count = 0
-    with pa.ipc.new_file(file, CHANGES) as writer:
-        for task in plan_changes(source, numbers, lsns):
-            with SegmentReader(task.place) as segment:
-                for batch in read(segment, ChangesView(segment, task, lambda one: one.relation.oid in oids)):
-                    relations = pc.struct_field(batch["relation"], "oid")
-                    for oid in pc.unique(relations).to_pylist():
-                        changes = batch.filter(pc.equal(relations, oid))
-                        if select is not None:
-                            changes = changes.filter(select(oid, changes))
-                        if changes.num_rows:
-                            writer.write_batch(changes)
-                            batches.setdefault(oid, []).append(count)
-                            counts[oid] += changes.num_rows
-                            count += 1
-    return StoredChanges(file, batches, counts)
+    found = SortedChanges()
+    lsns = LsnRange(max(min((one.commit_lsn for one in after.values()), default=lsn), 0), lsn - 1)
+    for task in plan_changes(recording, numbers, lsns):
+        with SegmentReader(task.place) as segment:
+            for one in read_changes(segment, task, lambda schema: schema.relation.oid in after):
+                follows = is_after(one.rows, after[one.relation.oid])
+                rows = one.rows.filter(pc.and_(follows, pc.less(one.rows["commit_lsn"], lsn)))
+                if rows.num_rows:
+                    found.append(one.with_rows(rows))
+    return found
 
 
 def complete_since(recording: Recording, oid: int, first: int, last: int) -> int:
@@ -125,14 +68,7 @@ def _replaces(recording: Recording, number: int, oid: int) -> bool:
     """Return whether a snapshot that ends in a segment replaces all rows of a relation."""
     for task in plan_changes(recording, [number]):
         with SegmentReader(task.place) as segment:
-            changes = ChangesView(segment, task, lambda schema: schema.relation.oid == oid)
-            if any(
-                pc.any(pc.equal(rows["operation"], "Truncate")).as_py() for rows in read(segment, changes)
-            ):
+            changes = read_changes(segment, task, lambda schema: schema.relation.oid == oid)
+            if any(pc.any(pc.equal(one.rows["operation"], "Truncate")).as_py() for one in changes):
                 return True
     return False
-
-
-def _sort_keys(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return copies of the columns `commit_lsn` and `position`, so that the Arrow batch can be freed."""
-    return batch["commit_lsn"].to_numpy().copy(), batch["position"].to_numpy().copy()

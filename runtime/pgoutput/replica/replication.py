@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
-import pyarrow as pa
 
 from pgoutput._trace import span
 from pgoutput.recording import Location, PathOrUri, Recording, SegmentReader, locate
@@ -26,7 +25,7 @@ from pgoutput.replica.registration import Registration
 from pgoutput.replica.remarks import Dropped, apply_remarks, mark_foreign_changes, removed_relations
 from pgoutput.replica.selection import Selection
 from pgoutput.replica.sorted_changes import SortedChanges
-from pgoutput.views import ChangesView, RelationSchema, plan_changes, read
+from pgoutput.views import RelationChanges, RelationSchema, plan_changes, read_changes
 
 SEGMENTS_PER_BATCH: Final = 128
 """Maximum number of segments in a micro-batch.
@@ -278,12 +277,12 @@ class _Query:
     ) -> TableResult | None:
         """Apply the changes of a relation; the progress is shown while they are read."""
 
-        def watched() -> Iterator[pa.RecordBatch]:
+        def watched() -> Iterator[RelationChanges]:
             applied = sum(count for other, count in changes.counts.items() if other < oid)
-            for rows in changes.sorted(oid):
+            for one in changes.sorted(oid):
                 self._show_progress(segment, applied, changes.counts.total())
-                yield rows
-                applied += rows.num_rows
+                yield one
+                applied += one.rows.num_rows
 
         return apply_changes(
             watched,
@@ -306,8 +305,8 @@ class _Query:
         for task in plan_changes(self._recording, numbers):
             self._show_progress(numbers[-1], 0, 0)
             with SegmentReader(task.place) as segment:
-                for rows in read(segment, ChangesView(segment, task, is_wanted)):
-                    changes.append(rows)
+                for one in read_changes(segment, task, is_wanted):
+                    changes.append(one)
 
     def _show_progress(self, segment: int, applied: int, changes: int) -> None:
         if self._stop.is_set():

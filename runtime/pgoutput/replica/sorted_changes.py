@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput.replica.change_batches import pack_changes, split_by_relation, unpack_changes
+from pgoutput.views import RelationChanges, pack_changes, unpack_changes
 
 MEMORY: Final = 64 << 20
 """Default size of the changes that are held in memory, in bytes."""
@@ -26,13 +26,13 @@ class _Stored(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Changes of one relation, as they were appended in one Arrow batch."""
+    """Changes that were appended together."""
 
     first: tuple[int, int]
     """Commit LSN and position of the first change."""
     last: tuple[int, int]
     is_sorted: bool
-    rows: pa.RecordBatch | _Stored
+    changes: RelationChanges | _Stored
 
 
 class SortedChanges:
@@ -62,21 +62,21 @@ class SortedChanges:
         if self._file is not None:
             self._file.close()
 
-    def append(self, batch: pa.RecordBatch) -> None:
-        """Add changes of one or several relations, as rows of the view `changes`, in any order."""
-        for oid, rows in split_by_relation(batch):
-            lsns, positions = _sort_keys(rows)
-            first, last = ((int(lsns[at]), int(positions[at])) for at in (0, -1))
-            place = rows if self._file is None else self._write(rows)
-            self._parts[oid].append(_Part(first, last, _is_sorted(lsns, positions), place))
-            self.counts[oid] += rows.num_rows
-        self._bytes += batch.nbytes
+    def append(self, changes: RelationChanges) -> None:
+        """Add changes of one relation, in any order; there is at least one."""
+        oid, rows = changes.relation.oid, changes.rows
+        lsns, positions = _sort_keys(rows)
+        first, last = ((int(lsns[at]), int(positions[at])) for at in (0, -1))
+        place = changes if self._file is None else self._write(changes)
+        self._parts[oid].append(_Part(first, last, _is_sorted(lsns, positions), place))
+        self.counts[oid] += rows.num_rows
+        self._bytes += rows.nbytes
         if self._file is None and self._bytes > self._memory:
             self._file = tempfile.SpooledTemporaryFile(self._memory, prefix="pgoutput-")  # noqa: SIM115
             for parts in self._parts.values():
-                parts[:] = [part._replace(rows=self._write(part.rows)) for part in parts]
+                parts[:] = [part._replace(changes=self._write(part.changes)) for part in parts]
 
-    def sorted(self, oid: int) -> Iterator[pa.RecordBatch]:
+    def sorted(self, oid: int) -> Iterator[RelationChanges]:
         """Yield the changes of one relation, sorted by `sequence`.
 
         The parts are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
@@ -87,7 +87,7 @@ class SortedChanges:
             yield from map(self._read, parts)
             return
         # Copies, so that the Arrow batches can be freed.
-        keys = [[column.copy() for column in _sort_keys(self._read(part))] for part in parts]
+        keys = [[column.copy() for column in _sort_keys(self._read(part).rows)] for part in parts]
         lsns, positions = (np.concatenate(column) for column in zip(*keys, strict=True))
         order = np.lexsort([positions, lsns])
         lengths = [len(part_lsns) for part_lsns, _ in keys]
@@ -96,21 +96,23 @@ class SortedChanges:
         part_of = np.repeat(np.arange(len(parts), dtype=np.int32), lengths)[order]
         for rows in np.split(order, np.flatnonzero(np.diff(part_of)) + 1):
             number = int(np.searchsorted(begins, rows[0], "right")) - 1
-            yield self._read(parts[number]).take(pa.array(rows - begins[number]))
+            changes = self._read(parts[number])
+            yield changes.with_rows(changes.rows.take(pa.array(rows - begins[number])))
 
-    def _write(self, rows: pa.RecordBatch) -> _Stored:
+    def _write(self, changes: RelationChanges | _Stored) -> _Stored:
+        assert isinstance(changes, RelationChanges)
         assert self._file is not None
-        data = pack_changes(rows)
+        data = pack_changes(changes)
         stored = _Stored(self._file.tell(), len(data))
         self._file.write(data)
         return stored
 
-    def _read(self, part: _Part) -> pa.RecordBatch:
-        if not isinstance(part.rows, _Stored):
-            return part.rows
+    def _read(self, part: _Part) -> RelationChanges:
+        if not isinstance(part.changes, _Stored):
+            return part.changes
         assert self._file is not None
-        self._file.seek(part.rows.offset)
-        return unpack_changes(self._file.read(part.rows.size))
+        self._file.seek(part.changes.offset)
+        return unpack_changes(self._file.read(part.changes.size))
 
 
 def _sort_keys(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -51,16 +51,20 @@ from pgoutput.replica import (
     fold_part,
     log_batch,
     mark_foreign_changes,
-    pack_changes,
     plan_rewrites,
     removed_relations,
     rewrite_files,
-    split_by_key,
-    split_by_relation,
-    unpack_changes,
 )
 from pgoutput.spark.checkpoint import Batch
-from pgoutput.views import BATCHES, CHANGES
+from pgoutput.views import (
+    BATCHES,
+    CHANGES,
+    RelationChanges,
+    from_rows,
+    pack_changes,
+    split_by_key,
+    unpack_changes,
+)
 
 _ROWS: Final = pa.schema([("value", pa.binary())])
 """Arrow schema of rows that each contain one value as MessagePack."""
@@ -300,8 +304,8 @@ def _pack_partition(parts: Mapping[int, int], batches: Iterator[pa.RecordBatch])
     """Yield rows of the view `changes` as rows of the view `batches`, divided into parts."""
     for batch in batches:
         columns = [batch[field.name].cast(field.type) for field in CHANGES]
-        for oid, rows in split_by_relation(pa.RecordBatch.from_arrays(columns, schema=CHANGES)):
-            yield _parts(oid, rows, parts)
+        for changes in from_rows(pa.RecordBatch.from_arrays(columns, schema=CHANGES)):
+            yield _parts(changes, parts)
 
 
 def _divide_partition(
@@ -311,13 +315,14 @@ def _divide_partition(
     for batch in batches:
         for oid, data in zip(batch["oid"].to_pylist(), batch["data"], strict=True):
             if oid in parts:
-                yield _parts(oid, unpack_changes(data.as_py()), parts)
+                yield _parts(unpack_changes(data.as_py()), parts)
             else:
                 yield _packed(oid, [data], [0])
 
 
-def _parts(oid: int, changes: pa.RecordBatch, parts: Mapping[int, int]) -> pa.RecordBatch:
-    """Return changes of one relation as rows of `_PARTS`."""
+def _parts(changes: RelationChanges, parts: Mapping[int, int]) -> pa.RecordBatch:
+    """Return changes as rows of `_PARTS`."""
+    oid = changes.relation.oid
     if oid not in parts:
         return _packed(oid, [pack_changes(changes)], [0])
     numbers, divided = zip(*split_by_key(changes, parts[oid]), strict=True)

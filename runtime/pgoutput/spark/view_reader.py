@@ -12,7 +12,6 @@ from pyspark.sql.datasource import InputPartition
 
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording, SegmentReader
-from pgoutput.replica import pack_by_relation
 from pgoutput.spark.filters import Filters
 from pgoutput.views import (
     BATCHES,
@@ -26,9 +25,11 @@ from pgoutput.views import (
     Task,
     View,
     group_tasks,
+    pack_changes,
     plan_changes,
     plan_messages,
     read,
+    read_changes,
     row_type,
     schema_batch,
     schema_versions,
@@ -167,15 +168,23 @@ class ViewReader:
             return
         for task in partition:
             with SegmentReader(task.place) as segment:
-                for rows in read(segment, self._view(segment, task, schema)):
-                    packed = pack_by_relation(rows) if self.options.view == "batches" else rows
-                    yield packed.select(schema.names)
+                for rows in self._rows(segment, task, schema):
+                    yield rows.select(schema.names)
+
+    def _rows(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        if self.options.view != "batches":
+            yield from read(segment, self._view(segment, task, schema))
+            return
+        for one in read_changes(segment, task, self.filters.selects_relation):
+            values = [one.relation.oid], [pack_changes(one)]
+            arrays = [pa.array(value, field.type) for value, field in zip(values, BATCHES, strict=True)]
+            yield pa.record_batch(arrays, schema=BATCHES)
 
     def _view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
         """Return the view that converts the messages of one segment to rows."""
         if self.options.view == "messages":
             return MessagesView(segment)
-        if self.options.view in ("changes", "batches"):
+        if self.options.view == "changes":
             return ChangesView(segment, task, self.filters.selects_relation)
         return TableView(segment, task, self._is_selected, schema)
 

@@ -161,8 +161,7 @@ def verify_tables(
                 recorded.refresh()
                 compared = [one for one in selected if wanted is None or one.relation.oid in wanted]
                 oids = [one.relation.oid for one in compared]
-                with workspace.temporary("changes") as folder:
-                    as_of = TablesAsOf(recorded, place, owner, oids, snapshot.lsn, folder)
+                with TablesAsOf(recorded, place, owner, oids, snapshot.lsn) as as_of:
                     comparison = _Comparison(
                         recording, source, place, as_of, pinned, snapshot, workspace, row_hash, rate, max_keys
                     )

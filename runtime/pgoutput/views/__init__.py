@@ -3,7 +3,8 @@
 `plan_messages` and `plan_changes` return the tasks of a view. A task names one segment and which of its
 transactions to read. Tasks can run in parallel. `MessagesView`, `ChangesView` and `TableView` convert the
 batches of a segment to rows of `MESSAGES`, `CHANGES` or a schema that `table_schema` returns. `read` converts
-a whole segment. `schema_versions` and `schema_batch` give the rows of the view `schema`.
+a whole segment. `read_changes` reads the committed changes of a segment by relation, for replicas.
+`schema_versions` and `schema_batch` give the rows of the view `schema`.
 
 `build_stream_context` and `UnorderedDecoder` decode messages in any order; the messages need not come from a
 recording.
@@ -18,9 +19,23 @@ import pyarrow as pa
 
 from pgoutput.recording import SegmentReader
 from pgoutput.views.changes import BATCHES, CHANGES, changes_batch
+from pgoutput.views.changes_from_rows import from_rows
 from pgoutput.views.committed_changes import CommittedBatch, CommittedChangesReader
 from pgoutput.views.decoded_messages import CHANGE, DECODED, decoded_batch
 from pgoutput.views.messages import MESSAGES, MessagesView
+from pgoutput.views.relation_changes import (
+    AlteredNames,
+    ChangedRelation,
+    Column,
+    ColumnCells,
+    RelationChanges,
+    new_columns,
+    old_columns,
+    pack_changes,
+    split_by_key,
+    unpack_changes,
+)
+from pgoutput.views.relation_reader import read_changes
 from pgoutput.views.relation_schemas import RelationFilter, RelationSchema, relation_schema
 from pgoutput.views.schema_history import (
     SCHEMA,
@@ -52,12 +67,17 @@ __all__ = [
     "RESCUED",
     "RESCUED_TYPE",
     "SCHEMA",
+    "AlteredNames",
+    "ChangedRelation",
     "ChangesView",
+    "Column",
+    "ColumnCells",
     "Key",
     "KeyColumns",
     "LsnRange",
     "MessagesView",
     "NumberedSchemaVersion",
+    "RelationChanges",
     "RelationFilter",
     "RelationSchema",
     "StreamContext",
@@ -69,16 +89,23 @@ __all__ = [
     "build_stream_context",
     "decoded_batch",
     "format_key",
+    "from_rows",
     "group_tasks",
     "key_at",
+    "new_columns",
+    "old_columns",
+    "pack_changes",
     "plan_changes",
     "plan_messages",
     "read",
+    "read_changes",
     "relation_schema",
     "row_type",
     "schema_batch",
     "schema_versions",
+    "split_by_key",
     "table_schema",
+    "unpack_changes",
 ]
 
 

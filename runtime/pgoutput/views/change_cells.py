@@ -91,8 +91,13 @@ def new_first(changes: Changes) -> Numbers:
 
 def old_first(changes: Changes) -> Numbers:
     """Return the number of the first cell of each change's old or key tuple; -1 if neither was sent."""
-    key = _first(changes, "key")
+    key = key_first(changes)
     return np.where(key >= 0, key, _first(changes, "old"))
+
+
+def key_first(changes: Changes) -> Numbers:
+    """Return the number of the first cell of each change's key tuple; -1 without a key tuple."""
+    return _first(changes, "key")
 
 
 def _first(changes: Changes, meaning: str) -> Numbers:
@@ -126,7 +131,7 @@ def unchanged_cells(changes: Changes) -> CellLists:
 
 def old_cells(changes: Changes) -> CellLists:
     """Return the cells of the old tuples; of key tuples, only those of the replica identity's columns."""
-    return _cells(changes, old_first(changes), _first(changes, "key") >= 0)
+    return _cells(changes, old_first(changes), key_first(changes) >= 0)
 
 
 def is_unchanged(index: MessageIndex) -> Mask:

@@ -99,8 +99,7 @@ BATCHES: Final = pa.schema(
 """Columns of the view `batches`, one row for many committed changes of one relation.
 
 - `oid`: OID of the relation.
-- `data`: Two streams in Arrow's IPC format, each with one batch. The first batch has one row with
-  the columns of the view `changes` that are equal for all changes, the second batch has the other columns.
+- `data`: The changes of one schema version, as `pack_changes` returns them.
 """
 
 
@@ -157,7 +156,7 @@ def change_columns(changes: Changes) -> dict[str, pa.Array]:
 def common_columns(changes: Changes) -> dict[str, pa.Array]:
     """Return those columns of `COMMON_COLUMNS` that do not depend on the commit, by column name."""
     return {
-        "operation": _operations(changes, _OPERATIONS),
+        "operation": operations(changes),
         "relation": _schema_column(changes, "relation"),
         "key_columns": _schema_column(changes, "key_columns"),
     }
@@ -188,11 +187,13 @@ def commit_columns(committed: CommittedBatch, *, snapshot: bool) -> dict[str, pa
         "sequence": pa.StructArray.from_arrays(sequence, fields=list(_SEQUENCE)),
     }
     if snapshot:
-        columns["operation"] = _operations(committed.changes, _COPIED_OPERATIONS)
+        columns["operation"] = operations(committed.changes, snapshot=True)
     return columns
 
 
-def _operations(changes: Changes, names: pa.StringArray) -> pa.StringArray:
+def operations(changes: Changes, *, snapshot: bool = False) -> pa.StringArray:
+    """Return the operation of each change, such as Insert; in a snapshot Snapshot in place of Insert."""
+    names = _COPIED_OPERATIONS if snapshot else _OPERATIONS
     return names.take(pa.array(_OPERATION_NUMBERS[changes.index.tags[changes.rows]]))
 
 

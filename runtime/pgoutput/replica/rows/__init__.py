@@ -1,6 +1,5 @@
 """Apply the changes of a relation to the rows of its Delta table.
 
-- `cells`: convert the old and new tuples of changes to columns of text.
 - `keys`: number keys and values, so that equal ones have equal numbers.
 - `lookup`: find the rows of the table that have the keys of the changes.
 - `merge`: decide which rows the changes add and which rows they remove or end.

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import Numbers
-from pgoutput.replica.chunks import Column
-from pgoutput.replica.rows.cells import ColumnCells, take
+from pgoutput._arrays import Numbers, take
 from pgoutput.replica.rows.lookup import rescued_values
 from pgoutput.replica.rows.merge import MergeResult
 from pgoutput.replica.schema import TableLayout, delta_names
 from pgoutput.values import Rescued, to_arrow
+from pgoutput.views import Column, ColumnCells
 
 
 class RowBuilder:

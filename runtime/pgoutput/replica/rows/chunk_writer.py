@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Numbers, boolean_array
+from pgoutput._arrays import Numbers, boolean_array, take
 from pgoutput.errors import ReplicaError
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFile, DataFiles, small_files
 from pgoutput.replica.rows.builder import RowBuilder
-from pgoutput.replica.rows.cells import columns_of_maps, take
 from pgoutput.replica.rows.keys import number_keys, number_values
 from pgoutput.replica.rows.lookup import LookupResult, look_up_rows
 from pgoutput.replica.rows.merge import Effects, MergeResult, merge_changes, read_effects
 from pgoutput.replica.schema import MOMENT, TableLayout, delta_names
+from pgoutput.views import new_columns, old_columns
 
 
 class ChunkWriter:
@@ -42,10 +42,8 @@ class ChunkWriter:
         self._files = files
         names = [column.name for column in chunk.columns]
         changes = chunk.changes
-        before = changes["before"].combine_chunks()
-        old = columns_of_maps(before, names)
+        old, new = old_columns(chunk.relation, changes), new_columns(chunk.relation, changes)
         # With REPLICA IDENTITY FULL, an unchanged TOASTed value is sent in the old tuple only.
-        new = columns_of_maps(changes["after"].combine_chunks(), names)
         self._new = [after.coalesce(before) for after, before in zip(new, old, strict=True)]
         key_columns = [names.index(name) for name in chunk.keys]
         in_table = delta_names(chunk.columns)
@@ -56,7 +54,8 @@ class ChunkWriter:
         self._effects = read_effects(operations)
         # An update without an old tuple has not changed the key. A change without a new tuple has no new key:
         # its old key takes the place.
-        has_old, begins = before.is_valid(), boolean_array(self._effects.begins)
+        has_old = changes["old"].combine_chunks().is_valid()
+        begins = boolean_array(self._effects.begins)
         self._old_keys = [pc.if_else(has_old, old[at].texts, self._new[at].texts) for at in key_columns]
         self._new_keys = [
             pc.if_else(begins, self._new[at].texts, texts)

@@ -1,4 +1,4 @@
-"""Apply ALTER TABLE to a Delta table, as the view `changes` describes it in a row with the operation Schema.
+"""Apply ALTER TABLE to a Delta table.
 
 Renamed columns keep their values. Existing rows get the values of added columns, as far as they are known;
 with history, the current versions of the rows get them.
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema
 
-from pgoutput.replica.chunks import Chunk, Column
+from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.delta_log import change_range
 from pgoutput.replica.schema.conversion import convert_batch
@@ -24,7 +24,7 @@ from pgoutput.replica.schema.evolution import (
 )
 from pgoutput.replica.schema.layout import TableLayout, delta_names, make_layout
 from pgoutput.values import to_arrow
-from pgoutput.views import RESCUED_TYPE
+from pgoutput.views import RESCUED_TYPE, Column
 
 
 class TableAlteration:
@@ -42,9 +42,8 @@ class TableAlteration:
     """
 
     def __init__(self, layout: TableLayout, chunk: Chunk) -> None:
-        (row,) = chunk.changes.select(["before", "after", "unchanged"]).to_pylist()
-        earlier: dict[str, str] = dict(row["before"])
-        generated = set(row["unchanged"])
+        assert chunk.relation.alteration is not None
+        earlier, values, generated = msgspec.structs.astuple(chunk.relation.alteration)
         known = {column.name for column in layout.columns}
         self.sources: dict[str, str] = {}
         for name, was in earlier.items():
@@ -61,7 +60,7 @@ class TableAlteration:
             or not (column.name in earlier or column.name in generated or is_listed)
         )
         names = {column.name for column in self.columns}
-        self.values: dict[str, str | None] = {name: value for name, value in row["after"] if name in names}
+        self.values: dict[str, str | None] = {name: value for name, value in values.items() if name in names}
 
     def compared(self, layout: TableLayout) -> list[Column]:
         """Return the columns of a layout as the alteration names them, with added columns of known values."""
@@ -91,7 +90,8 @@ def alter_table(table: DeltaTable, layout: TableLayout, chunk: Chunk, *, history
     values = {in_table[name]: value for name, value in alteration.values.items()}
     old_names = {field.name.lower() for field in layout.values}
     is_filled = any(value is not None or name.lower() in old_names for name, value in values.items())
-    altered = msgspec.structs.replace(chunk, columns=columns)
+    relation = msgspec.structs.replace(chunk.relation, columns=columns)
+    altered = msgspec.structs.replace(chunk, relation=relation)
     files = DataFiles(table, new.schema)
     if not is_filled and only_adds_columns(new, layout):
         follow_schema(table, layout, altered, history=history)

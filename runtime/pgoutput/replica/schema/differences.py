@@ -12,12 +12,13 @@ from typing import Final
 import msgspec
 from deltalake import DeltaTable
 
-from pgoutput.replica.chunks import Chunk, Column
+from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.delta_log import foreign_change, read_position
 from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE
 from pgoutput.replica.schema.alteration import TableAlteration
 from pgoutput.replica.schema.layout import TableLayout, renamed_columns
+from pgoutput.views import Column
 
 _UNMATCHED: Final = (
     "changes did not match the table's rows: an update or delete found no row, or an insert found one"

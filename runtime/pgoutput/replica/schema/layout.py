@@ -18,9 +18,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from pgoutput.errors import ReplicaError
-from pgoutput.replica.chunks import Column
 from pgoutput.values import arrow_type, common_type
-from pgoutput.views import RESCUED, RESCUED_TYPE
+from pgoutput.views import RESCUED, RESCUED_TYPE, Column
 
 MOMENT: Final = pa.struct(
     [
