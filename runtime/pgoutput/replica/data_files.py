@@ -26,7 +26,7 @@ from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.replica.cleaning import NO_CLEANING, remove_old_files
-from pgoutput.replica.delta_log import ChangeRange, commit_properties
+from pgoutput.replica.delta_log import ChangeRange, commit_properties, end_commit, flush_files
 
 FILE_BYTES: Final = 32 << 20
 """Size in bytes at which a data file is complete; further rows are written to a new file."""
@@ -210,6 +210,8 @@ class DataFiles:
         Raises:
             deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
         """
+        added = list(added)
+        flush_files(self._table, [file.path for file in added])
         now = int(time.time() * 1000)
         new = [AddAction(file.path, file.size, {}, now, True, file.statistics) for file in added]
         gone = [RemoveAction(file.path, True, now, file.size, {}) for file in removed or ()]
@@ -220,7 +222,7 @@ class DataFiles:
             commit_properties=commit_properties(self._table, changes),
             post_commithook_properties=NO_CLEANING,
         )
-        self._table.update_incremental()
+        end_commit(self._table)
         remove_old_files(self._table)
 
 

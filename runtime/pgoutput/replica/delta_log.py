@@ -9,7 +9,8 @@ table after the commit: a later commit that changes rows was made by another pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location, locate
+from pgoutput.recording import Location, locate, sync_path
 from pgoutput.replica.chunks import Chunk
 
 LOG_FOLDER: Final = "_delta_log"
@@ -97,6 +98,34 @@ def commit_properties(table: DeltaTable, changes: ChangeRange | None) -> CommitP
     transactions = [Transaction(key, number) for key, number in numbers] if position != NOTHING else []
     # No retries: delta-rs does not notice that another commit has removed the same files (1.6).
     return CommitProperties(metadata, max_commit_retries=0, app_transactions=transactions)
+
+
+def set_properties(table: DeltaTable, properties: dict[str, str]) -> None:
+    """Set properties of a Delta table in a commit, and flush it as `end_commit` does."""
+    table.alter.set_table_properties(properties, raise_if_not_exists=False)
+    end_commit(table)
+
+
+def end_commit(table: DeltaTable) -> None:
+    """Read the newest version of a Delta table after a commit, and flush the commit to the disk (fsync).
+
+    A commit of a table in a local folder is flushed before anything follows from it, and the data files that
+    it names are flushed before the commit. So after a power failure, the table has all commits up to one of
+    them.
+    """
+    table.update_incremental()
+    log = locate(table.table_uri) / LOG_FOLDER
+    if log.is_local:
+        sync_path(Path(log.path, f"{table.version():020}.json"))
+        sync_path(Path(log.path))
+
+
+def flush_files(table: DeltaTable, paths: Sequence[str]) -> None:
+    """Flush new data files of a Delta table to the disk (fsync), if the table is in a local folder."""
+    place = locate(table.table_uri)
+    if place.is_local and paths:
+        for path in (*paths, ""):
+            sync_path(Path(place.path, path))
 
 
 def read_position(table: DeltaTable) -> Position:

@@ -18,6 +18,7 @@ from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import GoneTable, IncompleteTable, Location, Recording
 from pgoutput.replica.batch import TableResult
+from pgoutput.replica.delta_log import set_properties
 from pgoutput.replica.failed_tables import read_failed_tables, remove_failure
 from pgoutput.replica.registry import (
     DROPPED,
@@ -161,7 +162,7 @@ def _mark_dropped(place: Location, delta: DeltaTable, table: GoneTable) -> None:
         return
     properties = {DROPPED: msgspec.json.encode(table).decode()}
     with _marking(place):
-        delta.alter.set_table_properties(properties, raise_if_not_exists=False)
+        set_properties(delta, properties)
 
 
 @contextmanager

@@ -14,7 +14,14 @@ from pyarrow import fs
 from pgoutput import recording
 from pgoutput._text import one_line
 from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import Location, ObjectStore, StoreUnavailable, parse_store_url, replace_file
+from pgoutput.recording import (
+    Location,
+    ObjectStore,
+    StoreUnavailable,
+    parse_store_url,
+    replace_file,
+    sync_path,
+)
 
 
 def read_file(place: Location) -> str:
@@ -46,7 +53,9 @@ def write_file(place: Location, text: str) -> None:
         part = Path(f"{place.path}.part")
         part.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(text.encode())
+        sync_path(part)
         part.rename(place.path)
+        sync_path(part.parent)
 
 
 def create_file(place: Location, text: str) -> None:
@@ -71,6 +80,8 @@ def create_file(place: Location, text: str) -> None:
             if place.is_local:
                 write_file(part, text)
                 os.link(part.path, place.path)
+                for one in (folder, folder.parent, folder.parent.parent):
+                    sync_path(Path(one.path))
             elif parse_store_url(folder.place) is not None:
                 ObjectStore(folder.place).create(name, text.encode())
             else:

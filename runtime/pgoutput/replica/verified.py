@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from pgoutput.recording import Location, Verified
+from pgoutput.replica.delta_log import set_properties
 from pgoutput.replica.registry import find_table
 
 VERIFIED: Final = "pgoutput.verified_through"
@@ -42,13 +42,9 @@ def store_verified(target: Location, oid: int, verified: Verified | None) -> Non
         if found is None or (found[1].metadata().configuration.get(VERIFIED) or "") == text:
             return
         try:
-            _set(found[1], text)
+            set_properties(found[1], {VERIFIED: text})
         except CommitFailedError:
             if not attempts_left:
                 raise
         else:
             return
-
-
-def _set(table: DeltaTable, text: str) -> None:
-    table.alter.set_table_properties({VERIFIED: text}, raise_if_not_exists=False)

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import foreign_change, read_position
+from pgoutput.replica.delta_log import foreign_change, read_position, set_properties
 from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE
 from pgoutput.replica.schema.alteration import TableAlteration
 from pgoutput.replica.schema.layout import TableLayout, renamed_columns
@@ -63,8 +63,7 @@ def update_properties(
     """
     properties, new = changed_properties(table, files, layout, chunk)
     if properties:
-        table.alter.set_table_properties(properties, raise_if_not_exists=False)
-        table.update_incremental()
+        set_properties(table, properties)
     return new
 
 
@@ -102,8 +101,7 @@ def store_difference(table: DeltaTable, new: Difference) -> list[Difference]:
     if any(one.reason == new.reason for one in known):
         return []
     properties = {MAY_DIFFER: msgspec.json.encode([*known, new]).decode()}
-    table.alter.set_table_properties(properties, raise_if_not_exists=False)
-    table.update_incremental()
+    set_properties(table, properties)
     return [new]
 
 

@@ -7,6 +7,7 @@ from deltalake import DeltaTable, Field, Schema, TableFeatures
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles
+from pgoutput.replica.delta_log import end_commit
 from pgoutput.replica.schema.conversion import convert_batch, text_adjustments
 from pgoutput.replica.schema.layout import TableLayout, make_layout, read_layout
 
@@ -29,12 +30,12 @@ def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history:
         if added := _added_columns(new):
             fields = Schema.from_arrow(pa.schema(added)).fields
             table.alter.add_columns([Field(one.name, one.type) for one in fields])
-            table.update_incremental()
+            end_commit(table)
         if new.columns != old.columns:
             metadata = new.schema.field(new.rescued).metadata
             texts = {key.decode(): text.decode() for key, text in metadata.items()}
             table.alter.set_column_metadata(new.rescued, texts)
-            table.update_incremental()
+            end_commit(table)
         return read_layout(table, f"{chunk.namespace}.{chunk.name}")
     source, target = DataFiles(table, old.schema), DataFiles(table, new.schema)
     batches = (
@@ -76,4 +77,4 @@ def enable_timestamps_without_time_zone(table: DeltaTable, schema: pa.Schema) ->
     is_needed = any(pa.types.is_timestamp(type_) and type_.tz is None for type_ in elements)
     if is_needed and "timestampNtz" not in (table.protocol().writer_features or ()):
         table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
-        table.update_incremental()
+        end_commit(table)
