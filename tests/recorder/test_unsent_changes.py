@@ -646,3 +646,46 @@ def test_a_partition_that_no_reading_has_shown_makes_its_root_incomplete(lab: La
     lab.record(snapshot=True)
     assert incomplete(lab.record()) == {}
     lab.assert_equal()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_partitioned_table_that_was_attached_for_a_time_is_incomplete(lab: Lab, leaves: bool) -> None:
+    """Only the partitions of the attached table need be published, and its own row has no trace of it."""
+    lab.require(13, "publish_via_partition_root")
+    root, *others = (one.format(t="t") for one in TREE)
+    own = [one.format(t="sub") for one in (TREE[0], TREE[1].replace("(0) TO (10)", "(30) TO (35)"))]
+    lab.run(root, *others, *own, "INSERT INTO sub VALUES (30, 'x')")
+    published = "sub_1" if leaves else "sub"
+    lab.run(f"CREATE PUBLICATION p FOR TABLE t, {published} WITH (publish_via_partition_root)")
+    lab.record(snapshot=True)
+    lab.run("ALTER TABLE sub ADD c int", "ALTER TABLE sub DROP c", "ALTER TABLE sub ALTER a SET STATISTICS 9")
+    assert incomplete(lab.record()) == {}
+    lab.run("ALTER TABLE t ATTACH PARTITION sub FOR VALUES FROM (30) TO (40)", "INSERT INTO t VALUES (31)")
+    lab.run("ALTER TABLE t DETACH PARTITION sub")
+    assert incomplete(lab.record(snapshot=True)).keys() == {"public.t", f"public.{published}"}
+    assert incomplete(lab.record()) == {}
+    lab.assert_equal()
+
+
+@pytest.mark.parametrize("publication", ["FOR ALL TABLES", "FOR TABLE t"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_changes_of_moved_partitions_are_changes_of_their_new_root(
+    lab: Lab, publication: str, count: int
+) -> None:
+    """A walsender of a server before PostgreSQL 15 sends them as changes of the relation from before."""
+    lab.require(13, "publish_via_partition_root")
+    *earlier, statement = (one.format(t="t") for one in DETACHED[:count])
+    lab.run(*(one.format(t="t") for one in TREE), *earlier)
+    lab.run(f"CREATE PUBLICATION p {publication} WITH (publish_via_partition_root)")
+    lab.record(snapshot=True)
+    with lab.recording(snapshot=True) as recording:
+        recording.wait(Connected)
+        lab.run("INSERT INTO t_1 VALUES (3)", "INSERT INTO t VALUES (12)")
+        lsn = lab.lsn()
+        wait_until(lambda: lab.confirmed_lsn() >= lsn)
+        lab.run(statement)
+        wait_until(lambda: "public.t" in {one.table for one in recording.events_of(TableComplete)})
+        lab.run("INSERT INTO t_1 VALUES (5)")
+    lab.record()
+    (recorded,) = (one for one in lab.replay().values() if one.relation.name == "t")
+    assert len(recorded) == lab.value("SELECT count(*) FROM t")

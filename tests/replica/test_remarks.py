@@ -217,6 +217,44 @@ def test_a_table_that_leaves_the_publication_is_marked(lab: Lab, tmp_path: Path)
     assert replica.table("t").dropped is None
 
 
+PUBLISHED_ALONE = {
+    "detached": (
+        "ALTER TABLE root DETACH PARTITION part",
+        "INSERT INTO part VALUES (5, 'c')",
+        "ALTER TABLE root ATTACH PARTITION part FOR VALUES FROM (0) TO (10)",
+    ),
+    "root option": (
+        "ALTER PUBLICATION p SET (publish_via_partition_root = false)",
+        "INSERT INTO root VALUES (5, 'c')",
+        "ALTER PUBLICATION p SET (publish_via_partition_root = true)",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", PUBLISHED_ALONE)
+def test_a_partition_that_was_published_by_itself_for_a_time_is_marked(
+    lab: Lab, tmp_path: Path, way: str
+) -> None:
+    lab.require(13, "publish_via_partition_root")
+    lab.run(
+        "CREATE TABLE root (id int PRIMARY KEY, a text) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF root FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO root VALUES (1, 'a')",
+        "CREATE PUBLICATION p FOR ALL TABLES WITH (publish_via_partition_root)",
+    )
+    lab.record(snapshot=True)
+    replica = Replica(lab, tmp_path / "target")
+    replica.follow()
+    lab.run(*PUBLISHED_ALONE[way])
+    lab.record()
+    metadata = lab.segments()
+    # A replica that runs has the partition's table when it reads the mark.
+    (marked,) = (one.number for one in metadata if one.gone)
+    assert marked >= max(one.number for one in metadata if one.transactions)
+    replica.follow()
+    assert "not published any more" in replica.table("part").may_differ[0].reason
+
+
 def test_a_table_in_an_object_store_is_archived_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill after the copy, or during the removal of the old folder, leaves the next call to complete it."""
     server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)

@@ -133,6 +133,12 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
     A replica compares the columns of two descriptions, and never sees the columns in between.
     """
+    above: str = ""
+    """The partitioned tables above a partition that is published by itself, each as OID and xmin.
+
+    The xmin is that of the oldest row in pg_attribute of the table's columns: ATTACH PARTITION writes all
+    these rows anew, and an alteration of a column only one.
+    """
 
     @property
     def full_name(self) -> str:

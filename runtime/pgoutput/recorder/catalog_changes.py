@@ -37,6 +37,7 @@ from pgoutput.recorder.column_changes import (
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.pending_tables import PendingTable, harmless_descriptions
 from pgoutput.recorder.storage_changes import (
+    MOVED,
     REWRITTEN,
     SET_LOGGED,
     TRUNCATED,
@@ -47,6 +48,9 @@ from pgoutput.recorder.storage_changes import (
 )
 from pgoutput.recording import GoneTable, IncompleteTable, PublicationChange
 from pgoutput.wire import format_lsn
+
+FRESH_ROOTS_SINCE: Final = 150_000
+"""First server version that sends changes of a newly attached partition as changes of its root at once."""
 
 _PUBLISHED_OPERATIONS: Final = "pubinsert", "pubupdate", "pubdelete", "pubtruncate"
 """Columns of pg_publication that decide which operations (insert, update and so on) are sent."""
@@ -116,7 +120,8 @@ def compare_catalogs(
     """
     comparison = _Comparison(before, after, connection)
     altered = dict(comparison.altered_tables())
-    incomplete = altered | dict(comparison.republished_tables())
+    republished = dict(comparison.republished_tables())
+    incomplete = altered | republished
     for oid, table in after.tables.items():
         if oid in incomplete or oid in before.tables or oid in copied:
             continue
@@ -166,7 +171,7 @@ def compare_catalogs(
             )
             for oid, table in gone.items()
         )
-        + _attached_tables(before, after, time),
+        + _own_partitions(before, after, time, republished),
         tuple(
             PendingTable(
                 table=incomplete_table(after.tables[oid], after, reason, lsn=lsn, altered=True),
@@ -179,18 +184,34 @@ def compare_catalogs(
     )
 
 
-def _attached_tables(before: Catalog, after: Catalog, time: int) -> tuple[GoneTable, ...]:
-    """Return the tables that became partitions, and may have been published by themselves before."""
-    known = before.tables.keys() | {oid for table in before.tables.values() for oid in table.storages}
-    attached = {
+def _own_partitions(
+    before: Catalog, after: Catalog, time: int, republished: Collection[int]
+) -> tuple[GoneTable, ...]:
+    """Return the partitions that are published through their root, and may have been published by themselves.
+
+    Such a partition was attached, or the publication of its root was altered: the stream may have changes of
+    the partition itself.
+
+    Args:
+        before: The catalogs as read earlier.
+        after: The catalogs as read later.
+        time: Time at which `after` was read.
+        republished: OIDs of the tables of which other changes are published.
+    """
+    links = {oid: one.links for table in before.tables.values() for oid, one in table.storages.items()}
+    found = {
         oid: storage.name.partition(".")
         for table in after.tables.values()
         for oid, storage in table.storages.items()
-        if oid not in known and any(not link.endswith("+") for link in storage.links)
+        if oid not in before.tables.keys() | after.tables.keys()
+        and (
+            table.oid in republished
+            or (links.get(oid) != storage.links and not all(link.endswith("+") for link in storage.links))
+        )
     }
     return tuple(
         GoneTable(oid=oid, namespace=schema, name=name, after_lsn=before.lsn, time=time, is_dropped=False)
-        for oid, (schema, _, name) in attached.items()
+        for oid, (schema, _, name) in found.items()
     )
 
 
@@ -439,7 +460,7 @@ class _Comparison:
         storages = altered_storages(
             old,
             new,
-            partial(is_empty, self._connection),
+            self._is_empty_partition,
             partial(has_row_from_before, self._connection, xid=self._before.xid),
             sends_truncate=_sends_truncate(self._after, new),
         )
@@ -466,7 +487,10 @@ class _Comparison:
             was_rewritten=not storages.keys().isdisjoint((SET_LOGGED, REWRITTEN, TRUNCATED)),
             are_described=are_described,
         )
-        if ATTACHED in columns:
+        is_through_root = any(one.settings.get("pubviaroot") for one in self._after.publications)
+        if is_through_root and old.above and old.above != new.above:
+            storages[MOVED] = [""]
+        if ATTACHED in columns or MOVED in storages:
             self.attached.append(new.columns.keys())
         if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             columns = {}
@@ -482,6 +506,10 @@ class _Comparison:
         if not (storages or columns):
             return None
         return self._text({reason: list(map(_quoted, names)) for reason, names in columns.items()} | storages)
+
+    def _is_empty_partition(self, oid: int) -> bool:
+        is_fresh = self._connection.server_version >= FRESH_ROOTS_SINCE
+        return is_fresh and is_empty(self._connection, oid)
 
     def _text(self, named: dict[str, list[str]]) -> str:
         """Return a text that names columns and partitions, by reason."""

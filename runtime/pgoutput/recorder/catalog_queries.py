@@ -41,7 +41,13 @@ SELECT c.oid, n.nspname, c.relname, c.xmin, EXISTS (
     (SELECT json_object_agg(attname,
             json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod, {origin}))
         FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid
-        WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)
+        WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
+    (WITH RECURSIVE above AS (
+        SELECT inhparent AS part FROM pg_inherits WHERE inhrelid = c.oid AND c.relispartition
+        UNION ALL SELECT inhparent FROM above JOIN pg_inherits ON inhrelid = part
+    ) SELECT string_agg(concat(part, ':', (
+        SELECT xmin FROM pg_attribute WHERE attrelid = part AND attnum > 0 ORDER BY age(xmin) DESC LIMIT 1
+    )), ' ') FROM above)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid IN (SELECT relid FROM ({published}) p)"""
 
@@ -266,8 +272,9 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             memberships.get(int(str(oid)), {}),
             tuple(publishing.get(int(str(oid)), ())),
             storages.get(int(str(oid)), {}),
+            above=str(above or ""),
         )
-        for oid, namespace, name, version, is_original, greatest_number, columns in connection.query(
+        for oid, namespace, name, version, is_original, greatest_number, columns, above in connection.query(
             tables_query
         )
     }

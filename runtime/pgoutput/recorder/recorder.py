@@ -177,8 +177,8 @@ class Recorder:
                             connection, server, folder, self._settings, report, self._is_over
                         ).prepare()
                         loop = SessionLoop(connection, folder, start, self._settings, self._reporter)
-                        loop.run(target, self._is_over, retry.stream_begins)
-                        break
+                        if loop.run(target, self._is_over, retry.stream_begins):
+                            break
                 except Interrupted:
                     break
                 except PublicationSkipped:  # the next session reads the catalogs, which show what is missing

@@ -16,7 +16,7 @@ from pgoutput.errors import ChangesLost
 from pgoutput.jsonlines import from_json
 from pgoutput.messages import Relation
 from pgoutput.recorder.catalog import Catalog
-from pgoutput.recorder.catalog_changes import CatalogChanges, incomplete_table
+from pgoutput.recorder.catalog_changes import FRESH_ROOTS_SINCE, CatalogChanges, incomplete_table
 from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.column_changes import without_undescribed
 from pgoutput.recorder.connection import Connection
@@ -74,6 +74,8 @@ class SessionLoop:
         self._reporter = reporter
         self._announced: set[PublicationChange | GoneTable] = set()
         """What is already in the metadata of a segment of this session."""
+        self._gone_lsn = start.catalog.lsn
+        """LSN before which the stream has all changes of the tables that are gone."""
         state = folder.state
         assert state is not None
         self._published: set[int] = {
@@ -105,8 +107,11 @@ class SessionLoop:
         self._storing: CopiedTables | None = None
         """Tables whose copied rows are being stored."""
 
-    def run(self, until: int | None, stop: Callable[[], bool], on_stream: Callable[[], None]) -> None:
+    def run(self, until: int | None, stop: Callable[[], bool], on_stream: Callable[[], None]) -> bool:
         """Record until an LSN is stored and acknowledged, or until the session is stopped.
+
+        Returns False if another session must begin at once: the server sends changes of partitions under
+        relations that they belonged to before.
 
         Args:
             until: The LSN; None for no end.
@@ -132,15 +137,22 @@ class SessionLoop:
             def tick() -> bool:
                 if requests := self._requests.find():
                     self._watch.read_now(_CATALOG_SECONDS)  # a publication may have the tables since just now
-                if self._save_catalog_updates():
+                is_due = bool(self._unannounced_gone()) and session.has_received(self._gone_lsn)
+                if self._save_catalog_updates() or is_due:
                     session.announce()
                 self._report_progress(session)
-                self._request_snapshots(requests)
-                self._store_snapshots(session)
-                return self._settle_truncates(session) or self._snapshots.is_copying
+                if not self._stale_lsn():  # the next session copies
+                    self._request_snapshots(requests)
+                    self._store_snapshots(session)
+                is_undecided = self._settle_truncates(session) or bool(self._unannounced_gone())
+                return is_undecided or self._snapshots.is_copying or bool(self._stale_lsn())
+
+            def is_stale() -> bool:
+                lsn = self._stale_lsn()
+                return bool(lsn) and session.has_received(lsn) and not session.open_transactions
 
             try:
-                session.run(until, stop, tick)
+                session.run(until, lambda: stop() or is_stale(), tick)
             except UndefinedObject as error:  # decoding uses the catalogs as of the WAL it reads
                 raise ChangesLost(
                     f"{error} where the slot {self._settings.slot} stands: do without it, or record "
@@ -148,6 +160,7 @@ class SessionLoop:
                 ) from None
             finally:
                 self._reporter.session_ends(session)
+            return stop() or not is_stale()
 
     def _begin(self) -> Session:
         """Start the stream; return the session that records it."""
@@ -224,9 +237,28 @@ class SessionLoop:
         state = self._folder.state
         assert state is not None
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
-        gone = tuple(one for one in state.gone if one not in self._announced)
+        gone = self._unannounced_gone() if self._session.received_lsn >= self._gone_lsn else ()
         self._announced.update(changes, gone)
         return Remarks(_without(state.incomplete, self._storing), changes, gone)
+
+    def _stale_lsn(self) -> int:
+        """Return the LSN after which another session must begin; 0 if none.
+
+        Before PostgreSQL 15, a walsender keeps in mind through which root a partition is published, also when
+        the partition is attached or detached (rel_sync_cache_relation_cb in pgoutput.c).
+        """
+        catalog, state, start = self._folder.catalog, self._folder.state, self._start
+        assert catalog is not None
+        assert state is not None
+        if self._connection.server_version >= FRESH_ROOTS_SINCE:
+            return 0
+        begin = max(start.start.lsn, start.acknowledged_lsn)
+        roots = (one.lsn for one in state.incomplete if one.altered and _is_root(catalog, one.oid))
+        return max((lsn for lsn in roots if lsn > begin), default=0)
+
+    def _unannounced_gone(self) -> tuple[GoneTable, ...]:
+        assert self._folder.state is not None
+        return tuple(one for one in self._folder.state.gone if one not in self._announced)
 
     def _request_snapshots(self, names: Sequence[str]) -> None:
         """Have tables copied that a user asks for, and incomplete tables as the settings say.
@@ -433,6 +465,8 @@ class SessionLoop:
     def _report_changes(self, catalog: Catalog, changes: CatalogChanges) -> None:
         """Save and report changes of the catalogs."""
         self._folder.save_changes(catalog, changes)
+        if changes.gone:
+            self._gone_lsn = max(self._gone_lsn, catalog.lsn)
         self._reporter.report_changes(changes, catalog)
         if self._settings.strict and (refused := self._settings.refused(changes.incomplete, catalog)):
             raise self._folder.incomplete_error(refused)

@@ -15,6 +15,7 @@ from pgoutput.recorder.catalog import CatalogTable
 SET_LOGGED: Final = "rewritten by ALTER TABLE (SET UNLOGGED and SET LOGGED may have hidden changes)"
 REWRITTEN: Final = "rewritten, perhaps by ALTER TABLE (SET UNLOGGED and SET LOGGED may have hidden changes)"
 TRUNCATED: Final = "truncated or rewritten"
+MOVED: Final = "perhaps part of another partitioned table for a time"
 
 
 def altered_storages(
