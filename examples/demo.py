@@ -173,7 +173,7 @@ def apply_changes(session: SparkSession, recording: Path, target: Path) -> None:
             counts.setdefault(result.name, Counter()).update(result.changes)
 
     changes = session.readStream.format("pgoutput").option("view", "batches").load(str(recording))
-    replicate(changes, target, trigger={"availableNow": True}, report=report).awaitTermination()
+    replicate(changes, target, trigger={"availableNow": True}, on_batch=report).awaitTermination()
     rows = [(name, *(f"{counts[name][operation]:,}" for operation in OPERATIONS)) for name in sorted(counts)]
     say_table(("table", *OPERATIONS), rows)
 
@@ -186,7 +186,7 @@ def apply_without_spark(recording: Path, target: Path) -> None:
         for result in results:
             counts.update(result.changes)
 
-    replicate_without_spark(recording, target, report=report)
+    replicate_without_spark(recording, target, on_batch=report)
     say(f"{counts.total():,} changes were applied in {time.monotonic() - began:.1f} seconds.")
 
 

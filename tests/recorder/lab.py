@@ -184,7 +184,7 @@ class Lab:
     def recorder(self, *publications: str, **options: Any) -> Recorder:
         """Return a recorder that creates the test database's slot, and ends segments after 0.1 seconds."""
         settings: dict[str, Any] = {"create_slot": True, "segment_seconds": 0.1} | options
-        place: dict[str, Any] = {"dsn": self.dsn, "slot": self.slot, "folder": self.folder}
+        place: dict[str, Any] = {"dsn": self.dsn, "slot": self.slot, "recording": self.folder}
         return Recorder(publications=publications or ("p",), **(place | settings))
 
     def command(self, *options: str) -> list[str]:

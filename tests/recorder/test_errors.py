@@ -223,7 +223,7 @@ def test_a_dropped_slot_is_not_created_again(refused: Refused, table: Lab) -> No
 def test_a_slot_that_another_client_has_advanced_is_refused(refused: Refused, table: Lab) -> None:
     table.record()
     table.run("INSERT INTO t VALUES (1)")
-    table.record(folder=table.folder.with_name("other"))
+    table.record(recording=table.folder.with_name("other"))
     line = refused(exit_code=2)
     assert line.startswith(f"somebody else has read from the slot {table.slot}, or created it anew: ")
 
@@ -283,7 +283,9 @@ def test_a_slot_with_another_two_phase_flag_is_refused(refused: Refused, table: 
         f"or {DROP.format(table.slot)} and have it created anew"
     )
     other = f"{table.slot}_two_phase"
-    table.record(options=RecorderOptions(two_phase=True), slot=other, folder=table.folder.with_name("other"))
+    table.record(
+        options=RecorderOptions(two_phase=True), slot=other, recording=table.folder.with_name("other")
+    )
     assert refused(slot=other, recording=table.folder.with_name("third")) == (
         f"the slot {other} has the flag two_phase: ask for two_phase, "
         f"or {DROP.format(other)} and have it created anew"
@@ -428,7 +430,7 @@ def test_a_folder_whose_name_is_not_utf_8(
     inside.mkdir()
     monkeypatch.chdir(inside)  # a relative path does not have the names of its parents
     table.run("INSERT INTO t VALUES (1)")
-    table.record(folder=Path("recording"), snapshot=True)
+    table.record(recording=Path("recording"), snapshot=True)
     table.assert_equal(folder=Path("recording"))
 
 

@@ -292,7 +292,7 @@ def test_a_recording_from_a_standby_continues_after_its_promotion(lab: Lab, stan
     dsn = standby.dsn.replace("dbname=postgres", f"dbname={lab.name}")
     folder = lab.folder.with_name("from standby")
     lab.slot = f"{lab.slot}_of_standby"
-    with lab.recording(dsn=dsn, folder=folder) as recording:
+    with lab.recording(dsn=dsn, recording=folder) as recording:
         with snapshots_logged(lab):
             recording.wait(Connected)
         insert(lab, 11, 20)
@@ -306,7 +306,7 @@ def test_a_recording_from_a_standby_continues_after_its_promotion(lab: Lab, stan
         wait_until(lambda: lab.confirmed_lsn() >= end)
     lab.assert_equal(folder=folder)
     insert(lab, 41, 50, "standby")
-    lab.record(folder=folder)
+    lab.record(recording=folder)
     lab.assert_equal(folder=folder)
     assert lab.segments(folder)[-1].source.timeline == 2
 

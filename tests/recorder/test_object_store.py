@@ -43,9 +43,9 @@ def test_a_recorder_moves_to_another_machine(
     lab.run("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
     for number in range(3):
         working_folder(monkeypatch, tmp_path / f"machine {number}")
-        events = lab.record(folder=url)
+        events = lab.record(recording=url)
         lab.run(f"INSERT INTO t SELECT g, 'v' FROM generate_series({number * 10}, {number * 10 + 9}) g")
-        events = lab.record(folder=url)
+        events = lab.record(recording=url)
         assert all(one.path.startswith(url) for one in events if isinstance(one, Stored))
         assert lab.confirmed_lsn() >= lab.segments(url)[-1].end_lsn
     (table,) = lab.assert_equal(folder=url).values()
@@ -105,7 +105,7 @@ def run_two_recorders(
             place = len(recordings)
             monkeypatch.setenv("AWS_ENDPOINT_URL", endpoints[place])
             working_folder(monkeypatch, tmp_path / f"machine {place}")
-            recordings.append(Recording(lambda on_event: lab.recorder(folder=url, on_event=on_event)))
+            recordings.append(Recording(lambda on_event: lab.recorder(recording=url, on_event=on_event)))
             wait_until(lambda: bool(proxies[place].requests))
             return recordings[-1]
 
@@ -163,7 +163,7 @@ def test_one_of_two_recorders_goes_on(
     numbers: tuple[int, int],
 ) -> None:
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    lab.record(folder=url)
+    lab.record(recording=url)
     lab.run("INSERT INTO t VALUES (1)")
     run_two_recorders(lab, moto, url, tmp_path, monkeypatch, numbers)
 
@@ -193,7 +193,7 @@ def test_a_store_with_faults(
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     proxy.fault = fault
     for number in range(2):
-        with lab.recording(folder=url) as recording:
+        with lab.recording(recording=url) as recording:
             recording.wait(Connected)
             for id_ in range(3):
                 lab.run(f"INSERT INTO t VALUES ({number * 3 + id_})")
@@ -211,7 +211,7 @@ def test_an_outage_of_the_store(
     """Nothing is acknowledged during the outage; the recorder goes on after it by itself."""
     monkeypatch.setattr(object_store, "_RETRIES", 1)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    with lab.recording(folder=url) as recording:
+    with lab.recording(recording=url) as recording:
         recording.wait(Connected)
         proxy.fault = lambda method, path: "refuse"
         before = lab.lsn()
@@ -226,10 +226,10 @@ def test_an_outage_of_the_store(
 def test_a_stale_listing(lab: Lab, proxy: store.Proxy, url: str, run: Run) -> None:
     """A recorder continues behind the last segment; readers do not take the listed segments for all."""
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    lab.record(folder=url)
+    lab.record(recording=url)
     for number in range(2):
         lab.run(f"INSERT INTO t VALUES ({number})")
-        lab.record(folder=url)
+        lab.record(recording=url)
         proxy.answer = lambda method, path, body: (
             re.sub(rb"<Contents><Key>[^<]*0000000001.parquet</Key>.*?</Contents>", b"", body, flags=re.DOTALL)
             if "list-type" in path
@@ -246,9 +246,9 @@ def test_large_segments_are_uploaded_in_parts(
 ) -> None:
     monkeypatch.setattr(object_store, "_LARGE_BYTES", 1)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    lab.record(folder=url)
+    lab.record(recording=url)
     lab.run("INSERT INTO t VALUES (1)")
-    lab.record(folder=url)
+    lab.record(recording=url)
     assert any("uploadId" in path for _, path in proxy.requests)
     lab.assert_equal(folder=url)
     assert not [name for name in object_store.ObjectStore(url).sizes() if name.startswith(".")]
@@ -269,7 +269,7 @@ def test_the_next_segments_are_written_while_a_segment_is_stored(
     def is_written(number: int) -> bool:
         return any(tmp_path.rglob(partial_name(segment_name(number))))
 
-    with lab.recording(folder=url, segment_seconds=0.05) as recording:
+    with lab.recording(recording=url, segment_seconds=0.05) as recording:
         recording.wait(Connected)
         before = lab.lsn()
         proxy.fault = hold
@@ -311,7 +311,7 @@ def test_a_missing_setting_is_named(
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
     monkeypatch.setattr(object_store, "_RETRIES", 0)
     with pytest.raises((RecordingError, ConnectionLost), match=error):
-        lab.record(folder=url, retry_for=0)
+        lab.record(recording=url, retry_for=0)
     assert lab.slots() == []
 
 
@@ -319,7 +319,7 @@ def test_a_missing_setting_is_named(
 def test_errors_show_no_credentials(lab: Lab, proxy: store.Proxy, url: str, status: store.Fault) -> None:
     proxy.fault = lambda method, path: status
     with pytest.raises(RecordingError, match="the store refuses access") as error:
-        lab.record(folder=url, retry_for=0)
+        lab.record(recording=url, retry_for=0)
     assert "s3kr3t" not in str(error.value)
     assert "Signature" not in str(error.value)
 
@@ -327,9 +327,9 @@ def test_errors_show_no_credentials(lab: Lab, proxy: store.Proxy, url: str, stat
 def test_every_command_reads_the_url(lab: Lab, direct: None, url: str, run: Run, tmp_path: Path) -> None:
     lab.run("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a')")
     lab.run("CREATE PUBLICATION p FOR TABLE t")
-    lab.record(folder=url, snapshot=True, create_slot=False)
+    lab.record(recording=url, snapshot=True, create_slot=False)
     lab.run("INSERT INTO t VALUES (2, 'b')")
-    with lab.recording(folder=url) as recording:
+    with lab.recording(recording=url) as recording:
         recording.wait(Connected)
         lab.run("INSERT INTO t VALUES (3, 'c')")
         recording.wait(Stored)
@@ -349,7 +349,7 @@ def test_every_command_reads_the_url(lab: Lab, direct: None, url: str, run: Run,
         assert done.code == 0, done.err
         (table,) = replica_tables(target).values()
         assert len(DeltaTable(table.place).to_pyarrow_table()) == 3
-    with lab.recording(folder=url):
+    with lab.recording(recording=url):
         done = run("verify", "--recording", url, "--target", str(tmp_path / "lake"), "--dsn", lab.dsn)
         assert (done.code, "3 rows, equal" in done.out) == (0, True), done.out + done.err
     assert "verified table" in run("segments", url).out

@@ -150,7 +150,7 @@ def test_no_segment_of_an_old_recorder_takes_the_place_of_a_packed_one(
     monkeypatch.setattr("pgoutput.recorder.packing.FILE_SECONDS", 0.2)
     monkeypatch.setattr(lease, "LEASE_SECONDS", 0.3)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    lab.record(folder=url)
+    lab.record(recording=url)
     objects = ObjectStore(url)
     with directory(tmp_path / "paused", objects) as paused:
         paused._lease._ended.set()
@@ -166,7 +166,7 @@ def test_no_segment_of_an_old_recorder_takes_the_place_of_a_packed_one(
 
 def record(lab: Lab, url: str, first: int, count: int) -> None:
     """Insert rows, each in a segment of its own."""
-    with lab.recording(folder=url, segment_seconds=0.05) as recording:
+    with lab.recording(recording=url, segment_seconds=0.05) as recording:
         recording.wait(Connected)
         for stored in range(1, count + 1):
             lab.run(f"INSERT INTO t VALUES ({first + stored})")
@@ -192,9 +192,9 @@ def test_readers_find_each_segment_once_while_a_recorder_packs(
     """Two recorders store `count` segments each, and pack them into fewer than `objects`."""
     monkeypatch.setattr("pgoutput.recorder.packing.FILE_SECONDS", 0.2)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    lab.record(folder=url)
+    lab.record(recording=url)
     lab.run("INSERT INTO t VALUES (0)")
-    lab.record(folder=url)
+    lab.record(recording=url)
     failures: list[str] = []
     listings: list[int] = []
     over = threading.Event()

@@ -228,13 +228,15 @@ def test_a_partitioned_table_is_one_table_or_its_partitions(lab: Lab) -> None:
             "CREATE PUBLICATION p FOR TABLE parts, a WITH (publish_via_partition_root)",
             "CREATE PUBLICATION leaves FOR TABLE parts, a",
         )
-        lab.record("leaves", snapshot=True, slot=f"{lab.name}_leaves", folder=lab.folder.with_name("leaves"))
+        lab.record(
+            "leaves", snapshot=True, slot=f"{lab.name}_leaves", recording=lab.folder.with_name("leaves")
+        )
     else:
         lab.run("CREATE PUBLICATION p FOR TABLE a")
     lab.record(snapshot=True)
     if lab.version >= 13:
         lab.run("UPDATE parts SET id = id + 1", "UPDATE parts SET id = 18 WHERE id = 2")
-        lab.record("leaves", slot=f"{lab.name}_leaves", folder=lab.folder.with_name("leaves"))
+        lab.record("leaves", slot=f"{lab.name}_leaves", recording=lab.folder.with_name("leaves"))
         tables = lab.assert_equal(folder=lab.folder.with_name("leaves"), publication="leaves")
         assert {table.relation.name for table in tables.values()} == {"low", "higher", "a"}
     lab.record()
@@ -350,7 +352,7 @@ def test_a_snapshot_needs_a_new_slot_and_a_new_folder(lab: Lab) -> None:
     with pytest.raises(RecordingError, match="has begun without a snapshot: use another folder"):
         lab.record(snapshot=True)
     with pytest.raises(ReplicationError, match="is there already, and a snapshot needs a new one: drop it"):
-        lab.record(snapshot=True, folder=lab.folder.with_name("other"))
+        lab.record(snapshot=True, recording=lab.folder.with_name("other"))
     assert lab.slots() == [lab.slot]
 
 

@@ -31,7 +31,7 @@ class Replica:
             self.target,
             history=self.history,
             dropped=dropped,
-            report=lambda batch, applied: results.extend(applied),
+            on_batch=lambda batch, applied: results.extend(applied),
         )
         assert not [one.error for one in results if one.error]
         return [one.name for one in results]

@@ -125,7 +125,7 @@ def test_a_query_commits_while_its_tables_are_maintained(
     thread = threading.Thread(target=maintain)
     thread.start()
     try:
-        replicate(recording, tmp_path / "lake", report=lambda batch, applied: results.extend(applied))
+        replicate(recording, tmp_path / "lake", on_batch=lambda batch, applied: results.extend(applied))
     finally:
         stop.set()
         thread.join(60)

@@ -63,7 +63,7 @@ class Setup:
         replicate(
             self.recording,
             self.target,
-            report=lambda segment, applied: results.update({one.name: one for one in applied}),
+            on_batch=lambda segment, applied: results.update({one.name: one for one in applied}),
         )
         return results
 

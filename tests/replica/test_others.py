@@ -60,7 +60,7 @@ class Target:
                 self.reports += [one.error] if one.error else []
                 self.reports += [difference.reason for difference in one.may_differ]
 
-        replicate(self.lab.folder, self.path, report=report)
+        replicate(self.lab.folder, self.path, on_batch=report)
 
     def table(self, name: str) -> Path:
         return self.path / f"public.{name}"

@@ -52,7 +52,7 @@ def test_tables_equal_a_real_servers_tables(recording: Path, tmp_path: Path) -> 
     results: list[TableResult] = []
     for count in (3, 4, None):
         copy_segments(recording, folder, count)
-        replicate(folder, target, report=lambda segment, applied: results.extend(applied))
+        replicate(folder, target, on_batch=lambda segment, applied: results.extend(applied))
     assert different_tables(target, list(true_tables("pg18"))) == []
     before = versions(target)
     for content in (None, "", "{}", stored := (target / "_reached.json").read_text(), stored[:-9]):
@@ -86,7 +86,7 @@ def test_a_stop_is_resumed(recording: Path, tmp_path: Path, monkeypatch: pytest.
             if seen > allowed:
                 stop.set()
 
-        replicate(recording, tmp_path / "lake", stop=stop, progress=count)
+        replicate(recording, tmp_path / "lake", stop=stop, on_progress=count)
         if not stop.is_set():
             break
         stops += 1

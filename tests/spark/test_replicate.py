@@ -68,7 +68,7 @@ class Stream:
             self.target,
             history=history,
             trigger=NOW,
-            report=lambda number, results: self.batches.append(results),
+            on_batch=lambda number, results: self.batches.append(results),
         )
         query.awaitTermination()
 
@@ -111,7 +111,7 @@ def test_tables_equal_a_real_servers_tables(session: SparkSession, tmp_path: Pat
     changes = recording(session, tmp_path / "recording", "pg18_p4_par_2pc", view)
     batches: list[int] = []
     target = tmp_path / "target"
-    query = replicate(changes, target, trigger=NOW, report=lambda number, results: batches.append(number))
+    query = replicate(changes, target, trigger=NOW, on_batch=lambda number, results: batches.append(number))
     query.awaitTermination()
     assert len(batches) > 1
     assert different_tables(target, list(true_tables("pg18"))) == []

@@ -24,7 +24,7 @@ class Replica(live.Replica):
     def verify(self, *tables: str, **options: Any) -> list[TableVerdict]:
         """Compare the replica with the database; return the verdicts, without the table `tick`."""
         verdicts = verify_tables(
-            self.lab.folder, self.target, self.lab.dsn, tables=tables, report=self.report, **options
+            self.lab.folder, self.target, self.lab.dsn, tables=tables, on_event=self.report, **options
         )
         return [one for one in verdicts if one.table != "public.tick"]
 

@@ -576,10 +576,10 @@ def test_tables_that_the_target_does_not_follow_are_not_compared(replica: Replic
     target = replica.target.with_name("selected")
     select_tables(lab.folder, target, ["public.t"])
     replicate(lab.folder, target)
-    verdicts = list(verify_tables(lab.folder, target, lab.dsn, report=replica.report))
+    verdicts = list(verify_tables(lab.folder, target, lab.dsn, on_event=replica.report))
     assert [(one.table, one.is_equal) for one in verdicts] == [("public.t", True)]
     with pytest.raises(ReplicaError, match=r"the target does not follow the table public\.u$"):
-        list(verify_tables(lab.folder, target, lab.dsn, tables=["public.u"], report=replica.report))
+        list(verify_tables(lab.folder, target, lab.dsn, tables=["public.u"], on_event=replica.report))
 
 
 def test_without_a_recorder_verify_records_until_the_snapshot(lab: Lab, tmp_path: Path) -> None:

@@ -350,8 +350,8 @@ def apply_directly(run: Run, stop: Event) -> None:
             follow=run.follow,
             dropped=run.dropped,
             stop=stop,
-            report=run.report,
-            progress=show_progress,
+            on_batch=run.report,
+            on_progress=show_progress,
         )
 
 

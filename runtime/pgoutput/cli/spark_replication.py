@@ -75,7 +75,7 @@ def _run_query(session: SparkSession, run: Run, stop: Event, checkpoint: str | N
         dropped=run.dropped,
         checkpoint=checkpoint,
         trigger=trigger,
-        report=report,
+        on_batch=report,
     )
     with segments_bar(run.output.console) as bar:
         task = bar.add_task("replicating", total=run.segments_recorded)

@@ -52,7 +52,7 @@ def verify(
     unequal = []
     max_keys = _REPAIRED_ROWS if repair else 0
     verdicts = verify_tables(
-        recording, target, dsn, tables=tables, rate=rate, max_keys=max_keys, report=_report
+        recording, target, dsn, tables=tables, rate=rate, max_keys=max_keys, on_event=_report
     )
     for verdict in verdicts:
         if json:

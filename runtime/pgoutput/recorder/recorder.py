@@ -44,7 +44,7 @@ class Recorder:
         dsn: Connection string of libpq: server and database.
         slot: Name of the replication slot.
         publications: Names of the publications to record.
-        folder: Folder of the recording, or URL in an object store (`s3://`, `gs://`, `az://`). An existing
+        recording: Folder of the recording, or URL in an object store (`s3://`, `gs://`, `az://`). An existing
             recording is continued.
         options: Options of the stream.
         create_slot: Whether to create the slot of a new recording if it does not exist.
@@ -76,7 +76,7 @@ class Recorder:
         dsn: str,
         slot: str,
         publications: Sequence[str],
-        folder: str | Path,
+        recording: str | Path,
         *,
         options: RecorderOptions | None = None,
         create_slot: bool = False,
@@ -101,7 +101,7 @@ class Recorder:
                 raise ValueError(f"the name of the publication {shown_text(name)} is not valid UTF-8")
         parse_dsn(dsn)
         self._dsn = dsn
-        self._place = _checked_place(os.fspath(folder))
+        self._place = _checked_place(os.fspath(recording))
         self._settings = Settings(
             slot=slot,
             publications=tuple(publications),

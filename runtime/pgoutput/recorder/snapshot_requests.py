@@ -39,12 +39,12 @@ class SnapshotRequest(msgspec.Struct, frozen=True):
 
 
 def request_snapshot(
-    folder: PathOrUri, tables: Sequence[str], keys: Mapping[str, Collection[RowKey]] = {}
+    recording: PathOrUri, tables: Sequence[str], keys: Mapping[str, Collection[RowKey]] = {}
 ) -> Location:
     """Ask the recorder of a recording, or the next one, to add the rows of tables; return the request's file.
 
     Args:
-        folder: Path or URL of the recording.
+        recording: Path or URL of the recording.
         tables: Names of the tables, such as `public.orders`.
         keys: Keys of the only rows to add, by name of the table. A key has the values of the columns of the
             replica identity, as text. The recorder adds all rows of a table if adding the rows with the keys
@@ -54,7 +54,7 @@ def request_snapshot(
         RecordingError: The folder is not a recording that a recorder has written.
         OSError: The file cannot be written.
     """
-    location = locate(folder)
+    location = locate(recording)
     if not (location / STATE_FILE).is_file:
         raise RecordingError(f"{location}: no recording of a server: give the folder that `record` writes")
     name = f"{_PREFIX}{uuid4()}{_SUFFIX}"

@@ -16,20 +16,21 @@ from pgoutput.recording.writer import SEGMENT_BYTES, SegmentWriter, SessionStart
 
 
 def record_capture_file(
-    capture: str | Path, folder: str | Path, *, segment_bytes: int = SEGMENT_BYTES
+    capture: str | Path, recording: str | Path, *, segment_bytes: int = SEGMENT_BYTES
 ) -> list[Path]:
     """Convert a capture file to a recording of one session; return the paths of its segments.
 
     Args:
         capture: Path of the capture file.
-        folder: Folder of the recording. It is created if it does not exist; an existing folder must be empty.
+        recording: Folder of the recording, which is created if it does not exist; an existing folder must be
+            empty.
         segment_bytes: Size of the messages after which a new segment is started, in bytes.
 
     Raises:
         RecordingError: The capture file cannot be read, a message is out of place, or the folder is not
             empty.
     """
-    folder = Path(folder)
+    folder = Path(recording)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise RecordingError(f"{folder}: the folder for a recording of a capture file must be empty")

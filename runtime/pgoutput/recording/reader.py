@@ -37,13 +37,13 @@ from pgoutput.recording.segment_format import (
 from pgoutput.stream import StreamDecoder
 
 
-def list_segments(folder: str | Path) -> list[Path]:
+def list_segments(recording: str | Path) -> list[Path]:
     """Return the paths of a recording's segments in order, the snapshot's segments first.
 
     Raises:
         RecordingError: The folder has no segments.
     """
-    return [Path(segment.path) for segment in _segments(locate(Path(folder)))]
+    return [Path(segment.path) for segment in _segments(locate(Path(recording)))]
 
 
 def segments_at(place: Location) -> list[Location]:

@@ -39,17 +39,19 @@ class Recording:
         beginning: Where the recording begins, as of the last listing.
 
     Args:
-        place: Path or URI of the recording's folder, or of one segment. With one segment, other segments of
-            its folder can still be read by number.
+        recording: Path or URI of the recording's folder, or of one segment. With one segment, other segments
+            of its folder can still be read by number.
         may_be_empty: Whether an existing folder without segments is accepted.
         may_be_missing: Whether a folder that does not exist yet is accepted too.
 
     Raises:
-        RecordingError: `place` has no segments.
+        RecordingError: `recording` has no segments.
     """
 
-    def __init__(self, place: PathOrUri, *, may_be_empty: bool = False, may_be_missing: bool = False) -> None:
-        self.location: Location = locate(place)
+    def __init__(
+        self, recording: PathOrUri, *, may_be_empty: bool = False, may_be_missing: bool = False
+    ) -> None:
+        self.location: Location = locate(recording)
         self._folder = self.location
         if _is_segment(self.location):
             self._folder = self.location.parent

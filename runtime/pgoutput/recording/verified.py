@@ -61,16 +61,16 @@ def store_verified_table(folder: PathOrUri, table: VerifiedTable, *, equal: bool
     replace_file(location / name, content)
 
 
-def verified_tables(folder: PathOrUri | Location) -> list[VerifiedTable]:
+def verified_tables(recording: PathOrUri | Location) -> list[VerifiedTable]:
     """Return the tables that were found equal in the last comparison of each replica of a recording.
 
     Args:
-        folder: Path, URI or location of the recording.
+        recording: Path, URI or location of the recording.
 
     Raises:
         RecordingError: A file cannot be read.
     """
-    location = folder if isinstance(folder, Location) else locate(folder)
+    location = recording if isinstance(recording, Location) else locate(recording)
     names = (name for name in location.names() if name.startswith(_PREFIX) and name.endswith(_SUFFIX))
     return [one for name in sorted(names) for one in _read(location / name)]
 

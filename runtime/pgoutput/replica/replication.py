@@ -71,8 +71,8 @@ def replicate(
     follow: bool = False,
     dropped: Dropped = "keep",
     stop: threading.Event | None = None,
-    report: Report | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    on_batch: Report | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> None:
     """Apply the changes of a recording that a target does not have yet, without Spark.
 
@@ -97,16 +97,16 @@ def replicate(
             of the dropped one is archived.
         stop: If another thread or a signal handler sets this event, the function returns after the commit to
             a Delta table that is in progress.
-        report: Called after each micro-batch with the number of its last segment, and one result for each
+        on_batch: Called after each micro-batch with the number of its last segment, and one result for each
             table that was changed.
-        progress: Called while a micro-batch is applied, and every 10 seconds while no segment follows.
+        on_progress: Called while a micro-batch is applied, and every 10 seconds while no segment follows.
 
     Raises:
         RecordingError: The recording cannot be read, or lacks segments that the target does not have yet.
         ReplicaError: The target contains something other than a replica, belongs to another recording, or a
             file of the target cannot be read or written.
     """
-    query = _Query(recording, target, history, dropped, stop or threading.Event(), report, progress)
+    query = _Query(recording, target, history, dropped, stop or threading.Event(), on_batch, on_progress)
     query.run(follow=follow)
 
 

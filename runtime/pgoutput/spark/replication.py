@@ -26,7 +26,7 @@ def replicate(
     dropped: Dropped = "keep",
     checkpoint: PathOrUri | None = None,
     trigger: Mapping[str, Any] | None = None,
-    report: Report | None = None,
+    on_batch: Report | None = None,
 ) -> StreamingQuery:
     """Start a streaming query that keeps one Delta table per relation equal to the source.
 
@@ -46,7 +46,7 @@ def replicate(
             `pgoutput.replica.replicate`.
         checkpoint: Location of the query's checkpoint; a folder in the target if None.
         trigger: Arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
-        report: Called after each micro-batch with the number of its last segment, and one result for each
+        on_batch: Called after each micro-batch with the number of its last segment, and one result for each
             table that was changed.
 
     Raises:
@@ -59,7 +59,7 @@ def replicate(
     output = "history" if history else "tables"
     view = BATCHES if "data" in changes.columns else CHANGES
     write = TablesWriter(
-        location, history=history, report=report, dropped=dropped, is_filtered=view is not BATCHES
+        location, history=history, report=on_batch, dropped=dropped, is_filtered=view is not BATCHES
     )
     return _start(changes, view, location, output, checkpoint, trigger, write)
 

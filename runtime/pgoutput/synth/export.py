@@ -10,9 +10,10 @@ from uuid import uuid4
 
 import msgspec
 
-from pgoutput import envelope, recording
+from pgoutput import envelope
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import XLogData
+from pgoutput.recording import SEGMENT_BYTES, SegmentWriter, SessionStart, Source
 from pgoutput.synth.atomic_output import new_output
 from pgoutput.synth.options import StreamOptions
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
@@ -50,13 +51,13 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
 
 
 def write_recording(
-    scenario: Scenario, folder: str | Path, *, segment_bytes: int | None = None, **options: Any
+    scenario: Scenario, recording: str | Path, *, segment_bytes: int | None = None, **options: Any
 ) -> list[Path]:
     """Write the stream of a scenario as a recording, and return the paths of its segments.
 
     Args:
         scenario: The scenario.
-        folder: A folder that does not exist or is empty.
+        recording: A folder that does not exist or is empty.
         segment_bytes: Size of a segment's messages in bytes, after which a new segment starts; None for the
             recorder's default.
         options: Keyword arguments of `Scenario.stream`.
@@ -67,13 +68,13 @@ def write_recording(
         ScenarioError: A value has no binary format.
         OSError: The folder cannot be written. No partial output is left.
     """
-    stream_options, folder = msgspec.structs.replace(scenario.options, **options), Path(folder)
+    stream_options, folder = msgspec.structs.replace(scenario.options, **options), Path(recording)
     source = make_source(stream_options, scenario.server_version, str(uuid4()))
     with new_output(folder, folder=True) as (temporary,):
         temporary.mkdir()
-        start = recording.SessionStart(session=1, number=1, position=0, lsn=0)
-        segment_bytes = segment_bytes or recording.SEGMENT_BYTES
-        writer = recording.SegmentWriter(temporary, source, start, segment_bytes=segment_bytes)
+        start = SessionStart(session=1, number=1, position=0, lsn=0)
+        segment_bytes = segment_bytes or SEGMENT_BYTES
+        writer = SegmentWriter(temporary, source, start, segment_bytes=segment_bytes)
         for message in scenario.stream(**options):
             if isinstance(message, XLogData):
                 writer.write([message], message.send_time + EPOCH_UNIX_MICROSECONDS)
@@ -93,9 +94,9 @@ def header_line(options: StreamOptions, server_version: str) -> bytes:
     )
 
 
-def make_source(options: StreamOptions, server_version: str, recording_id: str) -> recording.Source:
+def make_source(options: StreamOptions, server_version: str, recording_id: str) -> Source:
     """Return the `Source` in the metadata of a recording of a synthetic stream."""
-    return recording.Source(
+    return Source(
         recording=recording_id,
         system_identifier="",
         server_version=server_version,

@@ -114,7 +114,7 @@ def verify_tables(
     tables: Collection[str] = (),
     rate: float | None = None,
     max_keys: int = 0,
-    report: Callable[[Event], None] = lambda event: None,
+    on_event: Callable[[Event], None] = lambda event: None,
 ) -> Iterator[TableVerdict]:
     """Compare the Delta tables of a replica with the published tables of its source, as of one LSN.
 
@@ -132,7 +132,7 @@ def verify_tables(
             the target follows.
         rate: Number of rows to read from the source per second; None for no limit.
         max_keys: Largest number of differing rows of a table whose keys a verdict has; 0 for no keys.
-        report: Called with `Waiting` and `AwaitingRecording` events, possibly from another thread.
+        on_event: Called with `Waiting` and `AwaitingRecording` events, possibly from another thread.
 
     Yields:
         One verdict for each table.
@@ -152,12 +152,12 @@ def verify_tables(
         wanted: Collection[int] | None = None
         for attempts_left in reversed(range(_ATTEMPTS)):
             altered: list[int] = []
-            with export_snapshot(pinned, report, lambda: False) as snapshot:
+            with export_snapshot(pinned, on_event, lambda: False) as snapshot:
                 with snapshot.connect(lambda: False) as connection:
                     row_hash = choose_hash(connection)
                     published = published_tables(connection, source.publications, binary=False)
                 selected = _select(published, tables, place) if wanted is None else published
-                _await_recording(recording, source, pinned, snapshot.lsn, report)
+                _await_recording(recording, source, pinned, snapshot.lsn, on_event)
                 recorded.refresh()
                 compared = [one for one in selected if wanted is None or one.relation.oid in wanted]
                 oids = [one.relation.oid for one in compared]

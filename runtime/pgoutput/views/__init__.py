@@ -19,23 +19,23 @@ import pyarrow as pa
 
 from pgoutput.recording import SegmentReader
 from pgoutput.views.changes import BATCHES, CHANGES, changes_batch
-from pgoutput.views.changes_from_rows import from_rows
+from pgoutput.views.changes_from_rows import from_rows as from_rows
 from pgoutput.views.committed_changes import CommittedBatch, CommittedChangesReader
 from pgoutput.views.decoded_messages import CHANGE, DECODED, decoded_batch
 from pgoutput.views.messages import MESSAGES, MessagesView
 from pgoutput.views.relation_changes import (
-    AlteredNames,
-    ChangedRelation,
-    Column,
-    ColumnCells,
-    RelationChanges,
-    new_columns,
-    old_columns,
-    pack_changes,
-    split_by_key,
-    unpack_changes,
+    AlteredNames as AlteredNames,
+    ChangedRelation as ChangedRelation,
+    Column as Column,
+    ColumnCells as ColumnCells,
+    RelationChanges as RelationChanges,
+    new_columns as new_columns,
+    old_columns as old_columns,
+    pack_changes as pack_changes,
+    split_by_key as split_by_key,
+    unpack_changes as unpack_changes,
 )
-from pgoutput.views.relation_reader import read_changes
+from pgoutput.views.relation_reader import read_changes as read_changes
 from pgoutput.views.relation_schemas import RelationFilter, RelationSchema, relation_schema
 from pgoutput.views.schema_history import (
     SCHEMA,
@@ -67,17 +67,12 @@ __all__ = [
     "RESCUED",
     "RESCUED_TYPE",
     "SCHEMA",
-    "AlteredNames",
-    "ChangedRelation",
     "ChangesView",
-    "Column",
-    "ColumnCells",
     "Key",
     "KeyColumns",
     "LsnRange",
     "MessagesView",
     "NumberedSchemaVersion",
-    "RelationChanges",
     "RelationFilter",
     "RelationSchema",
     "StreamContext",
@@ -89,23 +84,16 @@ __all__ = [
     "build_stream_context",
     "decoded_batch",
     "format_key",
-    "from_rows",
     "group_tasks",
     "key_at",
-    "new_columns",
-    "old_columns",
-    "pack_changes",
     "plan_changes",
     "plan_messages",
     "read",
-    "read_changes",
     "relation_schema",
     "row_type",
     "schema_batch",
     "schema_versions",
-    "split_by_key",
     "table_schema",
-    "unpack_changes",
 ]
 
 

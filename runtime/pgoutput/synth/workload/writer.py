@@ -30,34 +30,34 @@ EXPECTED_ROWS: Final = "expected_rows"
 
 def write_recording(
     workload: Workload,
-    folder: str | Path,
-    progress: Progress | None = None,
+    recording: str | Path,
+    on_progress: Progress | None = None,
     window_messages: int = WINDOW_MESSAGES,
 ) -> None:
     """Write a workload as a recording, with the expected rows in its subfolder `expected_rows`.
 
     Args:
         workload: The workload.
-        folder: A folder that does not exist or is empty.
-        progress: Callback for the progress, or None.
+        recording: A folder that does not exist or is empty.
+        on_progress: Callback for the progress, or None.
         window_messages: Approximate number of messages that are generated and written at a time.
 
     Raises:
         RecordingError: The folder is not empty, or another process is writing to it.
         OSError: The folder cannot be written. No partial output is left.
     """
-    folder = Path(folder)
+    folder = Path(recording)
     with new_output(folder, folder=True) as (temporary,):
         temporary.mkdir()
         with ExpectedRowsWriter(workload, temporary / EXPECTED_ROWS) as expected_rows:
             prepare = partial(write_segments, workload, temporary)
-            _write_windows(workload, prepare, None, expected_rows, progress, window_messages)
+            _write_windows(workload, prepare, None, expected_rows, on_progress, window_messages)
 
 
 def write_capture_file(
     workload: Workload,
     path: str | Path,
-    progress: Progress | None = None,
+    on_progress: Progress | None = None,
     window_messages: int = WINDOW_MESSAGES,
 ) -> None:
     """Write a workload as a capture file, with the expected rows in a folder beside the file.
@@ -67,7 +67,7 @@ def write_capture_file(
     Args:
         workload: The workload.
         path: A file that does not exist yet; compressed if the name ends in .gz.
-        progress: As in `write_recording`.
+        on_progress: As in `write_recording`.
         window_messages: As in `write_recording`.
 
     Raises:
@@ -86,13 +86,13 @@ def write_capture_file(
         compress = path.suffix == ".gz"
         file.write(capture_file_header(workload, compress))
         prepare = partial(capture_file_lines, compress)
-        _write_windows(workload, prepare, file, expected_rows, progress, window_messages)
+        _write_windows(workload, prepare, file, expected_rows, on_progress, window_messages)
 
 
 def write_copy_data(
     workload: Workload,
     file: BinaryIO,
-    progress: Progress | None = None,
+    on_progress: Progress | None = None,
     window_messages: int = WINDOW_MESSAGES,
 ) -> None:
     """Write a workload as CopyData messages with XLogData, as a walsender sends them, without expected rows.
@@ -100,13 +100,13 @@ def write_copy_data(
     Args:
         workload: The workload.
         file: File to write to.
-        progress: As in `write_recording`.
+        on_progress: As in `write_recording`.
         window_messages: As in `write_recording`.
 
     Raises:
         OSError: The file cannot be written.
     """
-    _write_windows(workload, copy_data, file, None, progress, window_messages)
+    _write_windows(workload, copy_data, file, None, on_progress, window_messages)
 
 
 def _write_windows(
