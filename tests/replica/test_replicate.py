@@ -101,7 +101,7 @@ def test_a_following_query_sees_a_segment_at_once(recording: Path, tmp_path: Pat
     query = threading.Thread(
         target=replicate,
         args=(folder, target),
-        kwargs={"follow": True, "stop": stop, "progress": lambda progress: times.append(time.monotonic())},
+        kwargs={"follow": True, "stop": stop, "on_progress": lambda progress: times.append(time.monotonic())},
     )
     copy_segments(recording, folder, 1)
     query.start()

@@ -1,8 +1,10 @@
-"""Small files of a target in an object store: each is one request, and is created at most once."""
+"""Small files of a target are replaced at once; in an object store, each is one request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +63,17 @@ def test_a_store_that_does_not_answer_may_answer_later(monkeypatch: pytest.Monke
     with pytest.raises(ReplicaError, match=f"^s3://{store.BUCKET}/lake/_owner.json: ") as error:
         write_file(locate(f"s3://{store.BUCKET}/lake") / "_owner.json", "text")
     assert _may_pass(error.value)
+
+
+def test_several_processes_may_write_a_small_file_at_the_same_time(tmp_path: Path) -> None:
+    place = locate(tmp_path / "file")
+    texts = [f"{number}" * 1000 for number in range(8)]
+
+    def write(text: str) -> None:
+        for _ in range(40):
+            write_file(place, text)
+
+    with ThreadPoolExecutor(len(texts)) as pool:
+        list(pool.map(write, texts))
+    assert read_file(place) in texts
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]

@@ -50,7 +50,7 @@ def write_file(place: Location, text: str) -> None:
         if not place.is_local:
             replace_file(place, text.encode())
             return
-        part = Path(f"{place.path}.part")
+        part = Path(f"{place.path}.{uuid4()}.part")  # another process may write the file too
         part.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(text.encode())
         sync_path(part)
