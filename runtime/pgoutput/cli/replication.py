@@ -296,7 +296,7 @@ def replicate(
 ) -> None:
     """Apply the changes of a recording that a target does not have yet, and print their number.
 
-    Exits with code 1 if a table failed, and with 130 after a signal.
+    Exits with code 1 if a table failed, and with 130 after a signal, unless the run follows.
 
     Args:
         run: The recording and the target.
@@ -321,11 +321,11 @@ def replicate(
     finally:
         if totals and not run.output.is_json:
             show(Console(highlight=False), totals)
-    if stop.is_set():
+    if stop.is_set() and not run.follow:
         sys.exit(130)
     if run.output.failed:
         sys.exit(1)
-    if not totals and run.is_counted and not run.output.is_json:
+    if not stop.is_set() and not totals and run.is_counted and not run.output.is_json:
         run.output.console.print("Nothing new was recorded since the last run.")
 
 
