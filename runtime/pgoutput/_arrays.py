@@ -42,6 +42,14 @@ def from_buffers(
     return pa.Array.from_buffers(type_, rows, buffers, null_count)
 
 
+def struct_from_columns(
+    type_: pa.StructType, rows: int, columns: Sequence[pa.Array], valid: Any = None
+) -> pa.StructArray:
+    """Return columns as structs; `valid` is the null mask, as `mask_bits` returns it, or None."""
+    buffers = [None if valid is None else pa.py_buffer(valid)]
+    return pa.Array.from_buffers(type_, rows, buffers, children=list(columns))
+
+
 def int64_array(values: Iterable[int], type_: pa.DataType) -> pa.Array:
     """Return integers as an Arrow array of `type_`, a type of 64 bits such as int64 or a timestamp."""
     numbers = array("q", values)

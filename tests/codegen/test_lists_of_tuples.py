@@ -605,7 +605,7 @@ with tempfile.TemporaryDirectory() as folder:
             changes,
             f"{folder}/{name}.target",
             trigger={"availableNow": True},
-            report=lambda batch, results: reports.extend(results),
+            on_batch=lambda batch, results: reports.extend(results),
         ).awaitTermination()
         assert reports and not any(result.error for result in reports), reports
         table = pa.table(DeltaTable(replica_tables(f"{folder}/{name}.target")[1].place).scan())

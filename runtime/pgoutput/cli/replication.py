@@ -307,7 +307,7 @@ def replicate(
     Raises:
         PgoutputError: The changes cannot be applied, or the run is strict and tables are incomplete.
     """
-    totals = run.output.totals
+    totals, follows = run.output.totals, run.follow
     stop = Event()
     try:
         with (
@@ -321,7 +321,7 @@ def replicate(
     finally:
         if totals and not run.output.is_json:
             show(Console(highlight=False), totals)
-    if stop.is_set() and not run.follow:
+    if stop.is_set() and not follows:
         sys.exit(130)
     if run.output.failed:
         sys.exit(1)

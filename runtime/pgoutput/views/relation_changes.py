@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Mask, Numbers, mask_bits, value_bytes, value_offsets
+from pgoutput._arrays import Mask, Numbers, mask_bits, struct_from_columns, value_bytes, value_offsets
 
 COMMON: Final = ("operation", "commit_lsn", "commit_time", "xid", "position", "sequence", "incomplete")
 """Columns of the view `changes` that the rows of `RelationChanges` have too."""
@@ -114,8 +114,7 @@ def tuple_type(columns: int) -> pa.DataType:
 def tuple_array(texts: Sequence[pa.StringArray], missing: Mask) -> pa.StructArray:
     """Return columns of text as structs, which are NULL where `missing` is true."""
     valid = mask_bits(~missing) if missing.any() else None
-    buffers = [None if valid is None else pa.py_buffer(valid)]
-    return pa.Array.from_buffers(tuple_type(len(texts)), len(missing), buffers, children=list(texts))
+    return struct_from_columns(tuple_type(len(texts)), len(missing), texts, valid)
 
 
 def number_lists(mask: Mask) -> pa.ListArray:

@@ -196,6 +196,7 @@ MACROS: Final[Mapping[str, tuple[str, str]]] = {
     "pg_get_constraintdef": ("text", f"(a) AS ({_KEY}), (a, b) AS ({_KEY})"),
     "pg_get_statisticsobjdef_columns": ("text", _NO_TEXT),
     "pg_partition_ancestors": ("regclass", "(a) AS a"),
+    "age": ("int4", "(a) AS 0"),
     "pg_collation_is_visible": ("bool", "(a) AS true"),
     "to_regclass": (
         "regclass",
