@@ -42,10 +42,9 @@ class SortedChanges:
         counts: Number of changes of each relation, by OID.
 
     Args:
-        memory: Size of the changes that are held in memory, in bytes. If there are more, they are compressed,
-            and written to a temporary file in `tempfile.gettempdir()` if they still exceed this size. Only
-            changes that were not appended in their order need more memory while they are sorted: 40 bytes for
-            each change of the relation.
+        memory: Size of the changes that are held in memory, in bytes. If there are more, they are written to
+            a temporary file in `tempfile.gettempdir()`. Only changes that were not appended in their order
+            need more memory while they are sorted: 40 bytes for each change of the relation.
     """
 
     def __init__(self, memory: int = MEMORY) -> None:
