@@ -503,7 +503,7 @@ def test_a_chunk_that_ends_inside_a_message_loses_and_doubles_no_row(pure_five: 
         + """
 from deltalake import DeltaTable
 from pgoutput.recording import locate
-from pgoutput.replica import apply_changes, as_of, replica_tables
+from pgoutput.replica import apply_changes, recorded_changes, replica_tables
 from pgoutput.views import from_rows
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.delta_log import version_before
@@ -564,7 +564,7 @@ with tempfile.TemporaryDirectory() as folder:
             raise AssertionError(killed)
         place = replica_tables(target)[1].place
         applied = version_before(locate(place), DeltaTable(place).version()).applied
-        missing = as_of._store_missing(recording, {1: applied}, 300)
+        missing = recorded_changes.read_missing(recording, {1: applied}, 300)
         left = [
             tuple(one.values()) for part in missing.sorted(1) for one in part.rows["sequence"].to_pylist()
         ]

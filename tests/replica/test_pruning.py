@@ -34,7 +34,7 @@ from pgoutput.recording import (
     reader_file,
     segment_name,
 )
-from pgoutput.replica import as_of, registration, replica_tables, replicate
+from pgoutput.replica import recorded_changes, registration, replica_tables, replicate
 from pgoutput.replica.delta_log import NOTHING, Position
 from pgoutput.replica.small_files import write_file
 from pgoutput.spark.source import PgoutputDataSource
@@ -396,8 +396,8 @@ def test_pruned_changes_are_not_taken_for_missing_ones(folder: Path, recorder: R
     recording = Recording(folder)
     begins = recording.beginning.lsn
     with pytest.raises(RecordingError, match="was pruned"):
-        as_of._store_missing(recording, {1: NOTHING}, begins + 1)
-    as_of._store_missing(recording, {1: Position(begins, 0, 0)}, begins + 1)
+        recorded_changes.read_missing(recording, {1: NOTHING}, begins + 1)
+    recorded_changes.read_missing(recording, {1: Position(begins, 0, 0)}, begins + 1)
     with pytest.raises(RecordingError, match="was pruned"):
         list(copied_rows._later_transactions(recording, begins - 1))
     assert list(copied_rows._later_transactions(recording, begins))

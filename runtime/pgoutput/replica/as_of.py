@@ -8,7 +8,7 @@ links in a temporary folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -28,10 +28,9 @@ from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.delta_log import LOG_FOLDER, NOTHING, Position, Version, version_before
 from pgoutput.replica.ownership import Owner
 from pgoutput.replica.positions import Positions
-from pgoutput.replica.recorded_changes import store_changes
+from pgoutput.replica.recorded_changes import read_missing
 from pgoutput.replica.registry import find_table, register_table
 from pgoutput.replica.schema import TableLayout, delta_names, follow_schema, read_layout
-from pgoutput.replica.sorted_changes import SortedChanges
 from pgoutput.views import ChangedRelation, Column
 from pgoutput.wire import shown_text
 
@@ -114,7 +113,7 @@ class TablesAsOf:
             missing[oid] = version.applied
             if is_newest and positions is not None:
                 missing[oid] = max(version.applied, positions.reached(oid))
-        self._changes = _store_missing(recording, missing, lsn)
+        self._changes = read_missing(recording, missing, lsn)
 
     def __enter__(self) -> Self:
         return self
@@ -168,22 +167,6 @@ def _version(target: Location, oid: int, lsn: int) -> tuple[Version, bool]:
     newest = found[1].version()
     version = version_before(found[0], newest, lsn)
     return version, version.number == newest
-
-
-def _store_missing(recording: Recording, missing: Mapping[int, Position], lsn: int) -> SortedChanges:
-    """Return the changes of relations that precede an LSN, and follow the given change of each relation."""
-    first = min(missing.values(), default=Position(lsn, 0, 0))
-    numbers = []
-    for number in reversed(recording.numbers):
-        (one,) = recording.metadata([number])
-        if one.end_lsn < first.commit_lsn:
-            break  # as do all earlier segments
-        # In segments of a snapshot, the LSN of all commits is `end_lsn`.
-        if (one.end_lsn, one.next_position) > first and one.start_lsn < lsn:
-            numbers.append(number)
-    else:
-        recording.check_begins_before(max(first.commit_lsn, 0))
-    return store_changes(recording, missing, numbers[::-1], lsn)
 
 
 def _link_table(place: Location, version: int, folder: Path) -> None:

@@ -267,11 +267,11 @@ class TableWriter:
         self,
         target: Location,
         chunk: Chunk,
-        recording: str = "",
+        recording: str,
         *,
         history: bool,
-        applied: Position = NOTHING,
-        known: Position = NOTHING,
+        applied: Position,
+        known: Position,
     ) -> None:
         self.may_differ: list[Difference] = []
         self.unmatched: int = 0

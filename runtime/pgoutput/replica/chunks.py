@@ -87,10 +87,10 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 def group_chunks(chunks: Iterable[Chunk], *, history: bool) -> Iterator[Iterator[Chunk]]:
-    """Group the chunks of a relation by commit; yield each commit's chunks.
+    """Group the chunks of a relation that must be one commit; yield each group's chunks.
 
     The chunks of a transaction from a truncate on are one commit, so that no reader of the Delta table sees a
-    part of the rows. Each other chunk is a commit of its own; with history this applies to all chunks that do
+    part of the rows. Each other chunk is a group of its own; with history this applies to all chunks that do
     not belong to a snapshot.
     """
     number = 0

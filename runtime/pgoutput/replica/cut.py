@@ -19,15 +19,12 @@ from deltalake import DeltaTable
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, PathOrUri, locate
 from pgoutput.replica.delta_log import NOTHING, Position, State, read_position, read_states
-from pgoutput.replica.positions import read_reached
+from pgoutput.replica.positions import THREADS, read_reached
 from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE, decode_dropped, find_table, registered_oids
 from pgoutput.replica.schema import Difference, decode_differences
 from pgoutput.wire import format_lsn
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-_THREADS: Final = 16
-"""Number of tables that are opened concurrently: a remote filesystem can be slow to answer."""
 
 
 class TableAt(msgspec.Struct, frozen=True):
@@ -75,7 +72,7 @@ def versions_at(target: PathOrUri, lsn: int | None = None, *, time: datetime | N
     folder = locate(target)
     reached = read_reached(folder)
     oids = sorted(reached.keys() | registered_oids(folder))
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         tables = list(pool.map(lambda oid: _Table(folder, oid, *reached.get(oid, (NOTHING, -1))), oids))
     if not tables:
         raise ReplicaError(f"{folder}: the target has no tables")

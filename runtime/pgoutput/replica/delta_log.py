@@ -137,7 +137,7 @@ def read_position(table: DeltaTable) -> Position:
 
 
 def is_after(changes: pa.RecordBatch, position: Position) -> pa.BooleanArray:
-    """Return for each of some changes, as rows of the view `changes`, whether it follows a position."""
+    """Return for each of some changes, as rows of `RelationChanges`, whether it follows a position."""
     is_later, is_equal = pa.scalar(False), pa.scalar(True)
     for numbers, number in zip(changes["sequence"].flatten(), position, strict=True):
         is_later = pc.or_(is_later, pc.and_(is_equal, pc.greater(numbers, number)))
@@ -178,7 +178,7 @@ def version_before(table: Location, newest: int, lsn: int = 1 << 64) -> Version:
         if int(commit.metadata.get(_KEYS[0], -1)) >= lsn:
             number, applied = commit.version - 1, None
         elif applied is None and _KEYS[-1] in commit.metadata:
-            applied = Position(*(int(commit.metadata[key]) for key in _KEYS))
+            applied = commit.position()
         elif applied is None and commit.version == 0:
             applied = NOTHING
     if applied is None:
@@ -213,7 +213,7 @@ def read_states(table: Location, newest: int, reached: int) -> Iterator[State]:
     for commit in _commits(table, newest):
         metadata = commit.metadata
         if _FIRST_LSN in metadata:
-            position = Position(*(int(metadata[key]) for key in _KEYS))
+            position = commit.position()
             if position != last:
                 yield State(commit.version, position.commit_lsn, until, int(metadata[_COMMIT_TIME]))
             until, last = int(metadata[_FIRST_LSN]), position
@@ -227,6 +227,10 @@ class _Commit(NamedTuple):
     """The actions of the commit, as JSON."""
     metadata: dict[str, Any]
     """The `commitInfo` of the commit."""
+
+    def position(self) -> Position:
+        """Return the position that the metadata names; they must name one."""
+        return Position(*(int(self.metadata[key]) for key in _KEYS))
 
     def changes_rows(self) -> bool:
         """Return whether the commit adds or removes data files with other rows than before."""

@@ -28,7 +28,7 @@ from pgoutput.wire import format_lsn
 
 _FILE: Final = "_reached.json"
 
-_THREADS: Final = 16
+THREADS: Final = 16
 """Number of tables that are opened concurrently: a remote filesystem can be slow to answer."""
 
 
@@ -82,7 +82,7 @@ class Positions:
         oids = sorted({*registered_oids(target), *self._failed, *known.tables})
         self._told: set[int] = set()
         """OIDs of the relations whose error `new_errors` or a result has told."""
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(THREADS) as pool:
             self._tables = dict(zip(oids, pool.map(self._read_table, oids), strict=True))
         for oid, table in self._tables.items():
             last = known.tables.get(oid, _Table())

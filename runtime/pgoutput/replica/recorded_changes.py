@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pyarrow.compute as pc
 
@@ -13,26 +13,37 @@ from pgoutput.replica.sorted_changes import SortedChanges
 from pgoutput.views import LsnRange, plan_changes, read_changes
 
 
-def store_changes(
-    recording: Recording, after: Mapping[int, Position], numbers: Sequence[int], lsn: int
-) -> SortedChanges:
-    """Return the changes of relations that follow a position, and precede an LSN.
+def read_missing(recording: Recording, missing: Mapping[int, Position], lsn: int) -> SortedChanges:
+    """Return the changes of relations that precede an LSN, and follow the given change of each relation.
 
     Args:
         recording: The recording.
-        after: For each relation, a change that the changes follow, by OID.
-        numbers: Numbers of the segments with the commits of the changes.
+        missing: For each relation, a change that its changes follow, by OID.
         lsn: The LSN: all changes have lower commit LSNs.
+
+    Raises:
+        RecordingError: A segment is damaged, missing or was pruned.
     """
+    first = min(missing.values(), default=Position(lsn, 0, 0))
+    begin = max(first.commit_lsn, 0)
+    numbers = []
+    for number in reversed(recording.numbers):
+        (one,) = recording.metadata([number])
+        if one.end_lsn < first.commit_lsn:
+            break  # as do all earlier segments
+        # In segments of a snapshot, the LSN of all commits is `end_lsn`.
+        if (one.end_lsn, one.next_position) > first and one.start_lsn < lsn:
+            numbers.append(number)
+    else:
+        recording.check_begins_before(begin)
     found = SortedChanges()
-    lsns = LsnRange(max(min((one.commit_lsn for one in after.values()), default=lsn), 0), lsn - 1)
-    for task in plan_changes(recording, numbers, lsns):
+    for task in plan_changes(recording, numbers[::-1], LsnRange(begin, lsn - 1)):
         with SegmentReader(task.place) as segment:
-            for one in read_changes(segment, task, lambda schema: schema.relation.oid in after):
-                follows = is_after(one.rows, after[one.relation.oid])
-                rows = one.rows.filter(pc.and_(follows, pc.less(one.rows["commit_lsn"], lsn)))
+            for changes in read_changes(segment, task, lambda schema: schema.relation.oid in missing):
+                follows = is_after(changes.rows, missing[changes.relation.oid])
+                rows = changes.rows.filter(pc.and_(follows, pc.less(changes.rows["commit_lsn"], lsn)))
                 if rows.num_rows:
-                    found.append(one.with_rows(rows))
+                    found.append(changes.with_rows(rows))
     return found
 
 

@@ -19,10 +19,9 @@ from pgoutput.views.relation_changes import (
     Column,
     ColumnCells,
     RelationChanges,
-    altered_relation,
+    altered_changes,
     change_rows,
     grouped_rows,
-    no_tuples,
     number_lists,
     tuple_array,
 )
@@ -65,7 +64,7 @@ def _from_rows(rows: pa.RecordBatch, *, is_altered: bool) -> RelationChanges:
     common = {name: rows[name] for name in COMMON}
     if is_altered:
         (values,) = rows.select(["before", "after", "unchanged"]).to_pylist()
-        return RelationChanges(altered_relation(relation, values), change_rows(common | no_tuples(1)))
+        return altered_changes(relation, values, common)
     names = [column.name for column in columns]
     old, new = (_columns_of_maps(rows[name], names) for name in ("before", "after"))
     has_old, has_new = (np.asarray(rows[name].is_valid()) for name in ("before", "after"))

@@ -82,28 +82,33 @@ class RelationChanges(NamedTuple):
         return RelationChanges(self.relation, rows)
 
 
-def altered_relation(relation: ChangedRelation, values: Mapping[str, Any]) -> ChangedRelation:
-    """Return a relation after an ALTER TABLE, from the values of its row in the view `changes`."""
-    names = AlteredNames(
-        dict(values["before"] or ()), dict(values["after"] or ()), frozenset(values["unchanged"])
-    )
-    return msgspec.structs.replace(relation, alteration=names)
-
-
 def change_rows(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """Return the columns as rows of `RelationChanges`."""
     names = (*COMMON, "old", "new", "key_only", "unchanged")
     return pa.record_batch([columns[name] for name in names], names)
 
 
-def no_tuples(rows: int) -> dict[str, pa.Array]:
-    """Return the columns of the tuples of changes that have none."""
-    return {
-        "old": pa.nulls(rows, pa.struct([])),
-        "new": pa.nulls(rows, pa.struct([])),
-        "key_only": pa.repeat(pa.scalar(False), rows),
-        "unchanged": pa.array([[]] * rows, _NUMBERS),
+def altered_changes(
+    relation: ChangedRelation, values: Mapping[str, Any], columns: Mapping[str, pa.Array]
+) -> RelationChanges:
+    """Return an ALTER TABLE as the only change of a relation.
+
+    Args:
+        relation: The relation after it.
+        values: The values of its row in the view `changes`: `before`, `after` and `unchanged`.
+        columns: The columns that the view has too, as arrays with one row.
+    """
+    names = AlteredNames(
+        dict(values["before"] or ()), dict(values["after"] or ()), frozenset(values["unchanged"])
+    )
+    tuples = {
+        "old": pa.nulls(1, pa.struct([])),
+        "new": pa.nulls(1, pa.struct([])),
+        "key_only": pa.array([False]),
+        "unchanged": pa.array([[]], _NUMBERS),
     }
+    altered = msgspec.structs.replace(relation, alteration=names)
+    return RelationChanges(altered, change_rows({**columns, **tuples}))
 
 
 def tuple_type(columns: int) -> pa.DataType:

@@ -20,9 +20,8 @@ from pgoutput.views.relation_changes import (
     ChangedRelation,
     Column,
     RelationChanges,
-    altered_relation,
+    altered_changes,
     change_rows,
-    no_tuples,
     number_lists,
     tuple_array,
     tuple_type,
@@ -83,8 +82,7 @@ def _committed(
             "operation": pa.array([OPERATION], _TEXT),
             "incomplete": pa.array([incomplete.get(alteration.oid)], _TEXT),
         }
-        relation = altered_relation(_relation(alteration.relation), alteration_values(alteration))
-        yield RelationChanges(relation, change_rows(columns | no_tuples(1)))
+        yield altered_changes(_relation(alteration.relation), alteration_values(alteration), columns)
 
 
 def _relation(schema: RelationSchema) -> ChangedRelation:
