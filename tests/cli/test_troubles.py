@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput.recorder import Connected
-from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.client.connection import Connection
 from pgoutput.replica import replica_tables
 from tests.conftest import Run
 from tests.recorder.lab import PATIENCE, Lab, wait_until

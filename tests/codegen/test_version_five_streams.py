@@ -310,8 +310,8 @@ import pyarrow as pa
 from pgoutput import messages as m
 from pgoutput.columns import encode_inserts
 from pgoutput.jsonlines import from_json
-from pgoutput.recorder.publications import PublishedTable
-from pgoutput.recorder.snapshot_segment import SnapshotSegment
+from pgoutput.recorder.catalogs.publications import PublishedTable
+from pgoutput.recorder.snapshots.segment import SnapshotSegment
 from pgoutput.recording import Directory, RecordingReader, Source, read_metadata
 
 source = Source(

@@ -18,7 +18,8 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.recorder import Event, Recorder, RecorderOptions, lease
+from pgoutput.recorder import Event, Recorder, RecorderOptions
+from pgoutput.recorder.storage import lease
 
 SLOT: Final = "crash"
 PUBLICATION: Final = "crash"

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from pgoutput.recorder.store_folder import StoreFolder
+from pgoutput.recorder.storage.store_folder import StoreFolder
 from tests import store
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until

@@ -10,12 +10,12 @@ from psycopg import sql
 
 from pgoutput.errors import RecordingError
 from pgoutput.recorder import Connected, PublicationAltered, Stored, TableIncomplete
-from pgoutput.recorder.catalog import Catalog
-from pgoutput.recorder.catalog_changes import compare_catalogs
-from pgoutput.recorder.catalog_queries import query_catalog, read_catalog
-from pgoutput.recorder.catalog_watch import CatalogWatch
-from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.publications import published_relations
+from pgoutput.recorder.catalogs.catalog import Catalog
+from pgoutput.recorder.catalogs.changes import compare_catalogs
+from pgoutput.recorder.catalogs.publications import published_relations
+from pgoutput.recorder.catalogs.queries import query_catalog, read_catalog
+from pgoutput.recorder.catalogs.watch import CatalogWatch
+from pgoutput.recorder.client.connection import Connection
 from pgoutput.recording import Metadata
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab, wait_until
@@ -126,7 +126,7 @@ def test_a_table_added_while_the_catalogs_are_read_was_not_published_before(
 
     with Connection(table.dsn) as connection:
         before = read_catalog(connection, ["p"])
-        monkeypatch.setattr("pgoutput.recorder.catalog_queries.published_relations", add_table)
+        monkeypatch.setattr("pgoutput.recorder.catalogs.queries.published_relations", add_table)
         during, after = (read_catalog(connection, ["p"]) for _ in range(2))
         assert [len(one.tables) for one in (before, during, after)] == [1, 2, 2]
         assert during.tables == after.tables

@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from pgoutput.recorder import Connected, Stored, Waiting, event_text
-from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.client.connection import Connection
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
 from tests.server import VERSION, Server, Standby

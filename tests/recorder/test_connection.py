@@ -13,7 +13,7 @@ from pgoutput import compiled
 from pgoutput.columns import XLogDataBatch
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.client.connection import Connection
 from pgoutput.standin import Faults, StandIn
 from tests.standin.clients import COMMAND, create_slot
 from tests.standin.streams import Repeated

@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 from pgoutput import compiled, envelope
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import Message, PrimaryKeepalive, XLogData
-from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.copy_data import CopyOutSocket, ReplicationSocket
+from pgoutput.recorder.client.connection import Connection
+from pgoutput.recorder.client.copy_data import CopyOutSocket, ReplicationSocket
 from pgoutput.recorder.events import Notice
 from tests.server import Server
 

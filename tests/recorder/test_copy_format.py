@@ -14,8 +14,8 @@ from hypothesis import example, given, strategies as st
 from pgoutput import compiled
 from pgoutput.columns import encode_inserts
 from pgoutput.messages import Insert
-from pgoutput.recorder.copy_data import CopiedRows
-from pgoutput.recorder.copy_format import copied_cells
+from pgoutput.recorder.client.copy_data import CopiedRows
+from pgoutput.recorder.snapshots.copy_format import copied_cells
 from tests.versions import PLAIN
 
 Value: TypeAlias = bytes | None

@@ -10,7 +10,7 @@ import pytest
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import LogicalMessage
 from pgoutput.recorder import Connected, Progress, TableIncomplete, ddl_events_sql, install_ddl_events
-from pgoutput.recorder.ddl_events import DDL_EVENTS_SINCE
+from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
 from pgoutput.recording import RecordingReader
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
@@ -129,7 +129,7 @@ STATEMENTS = {
 
 def test_a_recorder_names_statements_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The segment with a statement names the root, without another reason to read the catalogs."""
-    monkeypatch.setattr("pgoutput.recorder.catalog_watch._MIN_PAUSE", 600.0)
+    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._MIN_PAUSE", 600.0)
     install_ddl_events(lab.dsn)
     lab.run(*(one.format(t=f"t{number}") for number in range(len(STATEMENTS)) for one in TREE))
     roots = ", ".join(f"t{number}" for number in range(len(STATEMENTS)))

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from pgoutput._servers import MAJOR_VERSIONS, newest_version
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder import Connected, RecorderOptions, Stored
-from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.folder import Folder
-from pgoutput.recorder.server import identify
-from pgoutput.recorder.slots import Slot, check_slot
+from pgoutput.recorder.client.connection import Connection
+from pgoutput.recorder.client.server import identify
+from pgoutput.recorder.client.slots import Slot, check_slot
+from pgoutput.recorder.storage.folder import Folder
 from pgoutput.versions import OPTIONS, SERVERS
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab

@@ -9,9 +9,9 @@ import pytest
 
 from pgoutput.errors import RecordingError
 from pgoutput.messages import Begin, Commit, XLogData
-from pgoutput.recorder.catalog import Catalog
-from pgoutput.recorder.catalog_changes import CatalogChanges
-from pgoutput.recorder.folder import Folder, State
+from pgoutput.recorder.catalogs.catalog import Catalog
+from pgoutput.recorder.catalogs.changes import CatalogChanges
+from pgoutput.recorder.storage.folder import Folder, State
 from pgoutput.recording import (
     Directory,
     PublicationChange,

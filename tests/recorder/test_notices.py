@@ -6,7 +6,7 @@ import pytest
 
 from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
 from pgoutput.recorder import Connected, Notice, Stored, TableComplete, TableIncomplete
-from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.client.connection import Connection
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
 

@@ -15,8 +15,9 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput.errors import ConnectionLost, RecordingError, RecordingInUse
-from pgoutput.recorder import Connected, Reconnecting, Stored, TableComplete, lease
-from pgoutput.recorder.store_folder import StoreDirectory
+from pgoutput.recorder import Connected, Reconnecting, Stored, TableComplete
+from pgoutput.recorder.storage import lease
+from pgoutput.recorder.storage.store_folder import StoreDirectory
 from pgoutput.recording import (
     STATE_FILE,
     RecordingReader,
@@ -98,7 +99,7 @@ def run_two_recorders(
             monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
             locations[endpoint] = locate(url)
         monkeypatch.setattr(
-            "pgoutput.recorder.folder.locate", lambda place: locations[os.environ["AWS_ENDPOINT_URL"]]
+            "pgoutput.recorder.storage.folder.locate", lambda place: locations[os.environ["AWS_ENDPOINT_URL"]]
         )
 
         def start() -> Recording:

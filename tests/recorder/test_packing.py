@@ -16,7 +16,7 @@ import pytest
 
 from pgoutput.errors import RecordingError
 from pgoutput.recorder import Connected, Stored
-from pgoutput.recorder.packing import Packer
+from pgoutput.recorder.storage.packing import Packer
 from pgoutput.recording import (
     Directory,
     Recording,
@@ -224,7 +224,7 @@ def test_a_kill_at_any_file_operation_loses_nothing(
 def test_large_files_are_not_packed_and_do_not_keep_others_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgoutput.recorder.packing._PACK_BYTES", 1000)
+    monkeypatch.setattr("pgoutput.recorder.storage.packing._PACK_BYTES", 1000)
     with Directory(tmp_path) as directory:
         packer = Packer(directory, 2.5)
         for number in range(1, 102):
@@ -281,7 +281,7 @@ def test_recordings_at_uris_have_packs(unpacked: Path, packed: Path) -> None:
 
 
 def test_a_recorder_packs_what_it_records(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.recorder.packing.FILE_SECONDS", 0.2)
+    monkeypatch.setattr("pgoutput.recorder.storage.packing.FILE_SECONDS", 0.2)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     for first in (0, 12):  # the second recorder continues a recording with packs
         with lab.recording("p", segment_seconds=0.05) as recording:

@@ -21,8 +21,8 @@ from pgoutput.recorder import (
     is_requested,
     request_snapshot,
 )
-from pgoutput.recorder.exported_snapshot import stored_lsn
-from pgoutput.recorder.snapshot import TableCopy
+from pgoutput.recorder.snapshots.table_copy import TableCopy
+from pgoutput.recorder.storage.status import stored_lsn
 from pgoutput.recording import RecordingReader
 from pgoutput.standin import RecordedSource
 from pgoutput.standin.recorded.recording import open_stream

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from pgoutput.recorder import Connected, Progress, Reconnecting, RecorderOptions, Stopped, Stored
-from pgoutput.recorder.folder import State
+from pgoutput.recorder.storage.folder import State
 from pgoutput.recording import list_segments, read_metadata
 from pgoutput.wire import format_lsn, parse_lsn
 from tests.recorder import workload

@@ -24,11 +24,11 @@ from pgoutput.messages import (
     XLogData,
 )
 from pgoutput.recorder import Recorder
-from pgoutput.recorder.catalog import Catalog
-from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.server import Server
-from pgoutput.recorder.session import Session
-from pgoutput.recorder.session_start import PreparedSession
+from pgoutput.recorder.catalogs.catalog import Catalog
+from pgoutput.recorder.client.connection import Connection
+from pgoutput.recorder.client.server import Server
+from pgoutput.recorder.session.session import Session
+from pgoutput.recorder.session.start import PreparedSession
 from pgoutput.recording import (
     Directory,
     Remarks,

@@ -19,9 +19,9 @@ from pgoutput.recorder import (
     TableComplete,
     TableNotCopied,
 )
-from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.publications import PublishedTable, published_tables
-from pgoutput.recorder.snapshot import TableCopy
+from pgoutput.recorder.catalogs.publications import PublishedTable, published_tables
+from pgoutput.recorder.client.connection import Connection
+from pgoutput.recorder.snapshots.table_copy import TableCopy
 from pgoutput.recording import RecordingReader, SegmentReader, list_segments
 from tests.recorder import workload
 from tests.recorder.lab import Lab, wait_until
@@ -287,7 +287,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("pgoutput.recorder.snapshot_segment.SegmentFile.finish", full)
+        patch.setattr("pgoutput.recorder.snapshots.segment.SegmentFile.finish", full)
         with pytest.raises(OSError, match="No space left"):
             lab.record(snapshot=True)
     assert lab.slots() == []
@@ -379,7 +379,7 @@ def test_the_recorder_stops_while_it_waits_for_a_table_lock(
         other.execute("BEGIN; LOCK TABLE a")
         return published_tables(*arguments, **options)
 
-    monkeypatch.setattr("pgoutput.recorder.snapshot.published_tables", lock_and_list)
+    monkeypatch.setattr("pgoutput.recorder.snapshots.table_copy.published_tables", lock_and_list)
     with lab.connect() as other:
         with lab.recording(snapshot=True):
             wait_until(lambda: lab.value(WAITING_LOCKS) == 1)

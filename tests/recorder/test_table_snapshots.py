@@ -22,10 +22,10 @@ from pgoutput.recorder import (
     TableNotCopied,
     is_requested,
     request_snapshot,
-    session_loop,
 )
-from pgoutput.recorder.copied_rows import transactions_of
-from pgoutput.recorder.snapshot import TableCopy
+from pgoutput.recorder.session import loop
+from pgoutput.recorder.snapshots.copied_rows import transactions_of
+from pgoutput.recorder.snapshots.table_copy import TableCopy
 from pgoutput.recording import find_inconsistencies
 from tests.recorder.lab import Lab, wait_until
 
@@ -78,7 +78,7 @@ def test_progress_is_reported_while_copied_rows_are_stored(table: Lab, monkeypat
             yield data
         stored_between.append(datetime.now(UTC))
 
-    monkeypatch.setattr(session_loop, "transactions_of", read_slowly)
+    monkeypatch.setattr(loop, "transactions_of", read_slowly)
     table.run("CREATE TABLE late (id int)", "INSERT INTO late VALUES (1)")
     with table.recording(snapshot=True) as recording:
         recording.wait(Connected)
@@ -161,7 +161,7 @@ def test_a_request_for_an_unknown_table_is_refused(table: Lab) -> None:
 
 
 def test_a_table_can_be_requested_as_soon_as_it_is_published(table: Lab, monkeypatch: Any) -> None:
-    monkeypatch.setattr("pgoutput.recorder.catalog_watch._MIN_PAUSE", 60.0)
+    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._MIN_PAUSE", 60.0)
     table.run("CREATE TABLE late (id int)", "INSERT INTO late VALUES (1)")
     with table.recording() as recording:
         recording.wait(Connected)

@@ -597,7 +597,7 @@ def test_a_new_table_that_was_a_partition_at_first_is_incomplete(lab: Lab, is_ne
 def test_a_table_whose_columns_cannot_be_read_in_time_is_incomplete(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgoutput.recorder.catalog_watch.CatalogWatch.read_now", lambda *_: None)
+    monkeypatch.setattr("pgoutput.recorder.catalogs.watch.CatalogWatch.read_now", lambda *_: None)
     run(lab, "t", PLAIN)
     lab.run("CREATE PUBLICATION p FOR TABLE t")
     lab.record(snapshot=True)

@@ -16,7 +16,7 @@ import pytest
 
 from pgoutput.errors import ChangesLost, RecordingError
 from pgoutput.recorder import Event, PublicationAltered, RecorderOptions, TableIncomplete
-from pgoutput.recorder.upgrade import begins_with_slot
+from pgoutput.recorder.session.upgrade import begins_with_slot
 from pgoutput.verification import verify_tables
 from tests.conftest import Run
 from tests.recorder.lab import Lab

@@ -9,8 +9,8 @@ import pytest
 
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder import Connected, Progress, Reconnecting, Stored, Waiting
-from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.server_errors import CredentialsRefused
+from pgoutput.recorder.client.connection import Connection
+from pgoutput.recorder.client.errors import CredentialsRefused
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
 from tests.server import Server

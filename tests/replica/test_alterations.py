@@ -17,8 +17,8 @@ from pgoutput.recorder import (
     install_ddl_events,
     request_snapshot,
 )
-from pgoutput.recorder.ddl_events import DDL_EVENTS_SINCE
-from pgoutput.recorder.snapshot import TableCopy
+from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
+from pgoutput.recorder.snapshots.table_copy import TableCopy
 from tests.recorder.lab import Lab, wait_until
 from tests.replica.changes import recorded_changes, sorted_changes
 from tests.replica.live import Replica

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pgoutput.recorder import Connected, TableComplete
-from pgoutput.recorder.snapshot import TableCopy
+from pgoutput.recorder.snapshots.table_copy import TableCopy
 from pgoutput.recording import Recording, SegmentReader
 from pgoutput.views import ChangesView, plan_changes, read
 from tests.recorder.lab import Lab

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pgoutput.errors import RecordingError
-from pgoutput.recorder import copied_rows
-from pgoutput.recorder.packing import Packer
+from pgoutput.recorder.snapshots import copied_rows
+from pgoutput.recorder.storage.packing import Packer
 from pgoutput.recording import (
     Directory,
     Reader,

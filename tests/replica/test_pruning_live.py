@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from pgoutput.errors import RecordingError
 from pgoutput.recorder import is_requested, request_snapshot
-from pgoutput.recorder.exported_snapshot import stored_lsn
+from pgoutput.recorder.storage.status import stored_lsn
 from pgoutput.recording import Recording, find_segments, locate, prune, read_beginning, read_readers
 from pgoutput.replica import replica_tables, replicate, select_tables
 from tests.recorder.lab import Lab, wait_until

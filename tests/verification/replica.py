@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pgoutput.recorder import Event
-from pgoutput.recorder.exported_snapshot import stored_lsn
+from pgoutput.recorder.storage.status import stored_lsn
 from pgoutput.verification import AwaitingRecording, TableVerdict, verify_tables
 from tests.recorder.lab import wait_until
 from tests.replica import live

@@ -16,8 +16,8 @@ from deltalake import write_deltalake
 
 from pgoutput.errors import RecordingError, ReplicaError, ReplicationError
 from pgoutput.recorder import Connected, RecorderOptions
-from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.publications import published_tables
+from pgoutput.recorder.catalogs.publications import published_tables
+from pgoutput.recorder.client.connection import Connection
 from pgoutput.recording import Recording, SegmentReader, prune
 from pgoutput.replica import recorded_changes, replicate, select_tables
 from pgoutput.verification import (

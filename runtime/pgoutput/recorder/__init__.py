@@ -3,14 +3,34 @@
 `Recorder` stores messages before it acknowledges them. After a crash of the recorder or the server, a
 recording continues where it ended. Each event is also logged, with the logger `pgoutput.recorder`. Needs the
 extra `recorder`, and `store` to record to an object store.
+
+How the package is divided, from the top; a folder imports only from those below it:
+
+- `recorder`: the class `Recorder`, which connects, and connects again when the connection is lost.
+- `session`: records the stream of one connection.
+- `snapshots`: copies the rows of tables. `storage`: the folder of the recording, or its objects in a store.
+- `catalogs`: reads the catalogs again and again, and finds what the stream does not contain.
+- `client`: the connection to the server, its slots and timelines.
+- `options`, `events`, `event_texts`: the settings of a recorder, and what it reports.
 """
 
 from pgoutput._extras import require
 
 require("recorder", "numpy", "psycopg", "pyarrow")
 
-from pgoutput.recorder.connection import Connection as Connection, Row as Row
-from pgoutput.recorder.ddl_events import ddl_events_sql as ddl_events_sql, install_ddl_events
+from pgoutput.recorder.catalogs import (
+    PublishedTable as PublishedTable,
+    ddl_events_sql as ddl_events_sql,
+    install_ddl_events,
+    published_tables as published_tables,
+)
+from pgoutput.recorder.client import (
+    Connection as Connection,
+    Row as Row,
+    SlotStatus as SlotStatus,
+    identify as identify,
+    read_slot_status as read_slot_status,
+)
 from pgoutput.recorder.event_texts import event_level as event_level, event_text
 from pgoutput.recorder.events import (
     Connected,
@@ -29,27 +49,19 @@ from pgoutput.recorder.events import (
     TableNotCopied,
     Waiting,
 )
-from pgoutput.recorder.exported_snapshot import (
-    ExportedSnapshot as ExportedSnapshot,
-    export_snapshot as export_snapshot,
-    is_recording as is_recording,
-    stored_lsn as stored_lsn,
-)
 from pgoutput.recorder.options import RecorderOptions
-from pgoutput.recorder.publications import (
-    PublishedTable as PublishedTable,
-    published_tables as published_tables,
-)
 from pgoutput.recorder.recorder import Recorder
-from pgoutput.recorder.row_keys import (
+from pgoutput.recorder.snapshots import (
+    ExportedSnapshot as ExportedSnapshot,
     Keys as Keys,
+    export_snapshot as export_snapshot,
+    is_requested as is_requested,
     key_columns as key_columns,
     quote_name as quote_name,
     quote_text as quote_text,
+    request_snapshot,
 )
-from pgoutput.recorder.server import identify as identify
-from pgoutput.recorder.slot_status import SlotStatus as SlotStatus, read_slot_status as read_slot_status
-from pgoutput.recorder.snapshot_requests import is_requested as is_requested, request_snapshot
+from pgoutput.recorder.storage import is_recording as is_recording, stored_lsn as stored_lsn
 
 __all__ = [
     "Connected",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import Streaming
-from pgoutput.recorder.catalog import Catalog
 from pgoutput.recording import IncompleteTable
 from pgoutput.versions import LATEST_RELEASED, OPTIONS, SERVERS
 
@@ -114,11 +113,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     segment_seconds: float
     """Age in seconds at which a segment ends; later if it has only unfinished transactions."""
 
-    def copies(self, table: IncompleteTable, catalog: Catalog) -> bool:
-        """Return whether the recorder copies the rows of an incomplete table without being asked."""
-        is_due = self.snapshot or (self.resync == "on-ddl" and table.altered)
-        return is_due and bool(table.lost) and table.oid in catalog.tables
+    def copies(self, table: IncompleteTable, published: Container[int]) -> bool:
+        """Return whether the recorder copies the rows of an incomplete table without being asked.
 
-    def refused(self, incomplete: Iterable[IncompleteTable], catalog: Catalog) -> list[IncompleteTable]:
+        Args:
+            table: The table.
+            published: OIDs of the published tables.
+        """
+        is_due = self.snapshot or (self.resync == "on-ddl" and table.altered)
+        return is_due and bool(table.lost) and table.oid in published
+
+    def refused(
+        self, incomplete: Iterable[IncompleteTable], published: Container[int]
+    ) -> list[IncompleteTable]:
         """Return the incomplete tables that a strict recorder refuses: those that no copy will complete."""
-        return [one for one in incomplete if one.lasting or not self.copies(one, catalog)]
+        return [one for one in incomplete if one.lasting or not self.copies(one, published)]

@@ -14,16 +14,18 @@ from typing import Final
 from urllib.parse import unquote
 
 from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
-from pgoutput.recorder.connection import Connection, Interrupted, PublicationSkipped, parse_dsn
+from pgoutput.recorder.client import (
+    Connection,
+    CredentialsRefused,
+    Interrupted,
+    PublicationSkipped,
+    identify,
+    parse_dsn,
+)
 from pgoutput.recorder.events import Event, Reconnecting
-from pgoutput.recorder.folder import Folder
 from pgoutput.recorder.options import RecorderOptions, Resync, Settings
-from pgoutput.recorder.reports import Reporter
-from pgoutput.recorder.server import identify
-from pgoutput.recorder.server_errors import CredentialsRefused
-from pgoutput.recorder.session_loop import SessionLoop
-from pgoutput.recorder.session_start import SessionStarter
-from pgoutput.recorder.store_folder import open_folder
+from pgoutput.recorder.session import Reporter, SessionLoop, SessionStarter
+from pgoutput.recorder.storage import Folder, open_folder
 from pgoutput.recording import SEGMENT_BYTES, parse_store_url
 from pgoutput.wire import parse_lsn, shown_text
 

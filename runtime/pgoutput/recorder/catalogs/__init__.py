@@ -1,0 +1,50 @@
+"""The catalogs of a server: published tables, and changes that the stream does not contain.
+
+Imports `client`. The names below are what the other folders of the recorder use.
+
+- `catalog`: the description of the catalogs. `queries`: the queries that read it.
+- `publications`: the published tables, with the SQL that copies their rows.
+- `changes`: the differences between two readings. Of columns: `column_changes`; of partitions and files:
+  `storage_changes`; of tables that only the stream can judge: `pending_tables`.
+- `watch`: a thread that reads the catalogs again and again.
+- `ddl_events`: the event trigger that describes statements of DDL in the stream.
+"""
+
+from pgoutput.recorder.catalogs.catalog import (
+    Catalog as Catalog,
+    CatalogTable as CatalogTable,
+    Membership as Membership,
+)
+from pgoutput.recorder.catalogs.changes import (
+    FRESH_ROOTS_SINCE as FRESH_ROOTS_SINCE,
+    CatalogChanges as CatalogChanges,
+    check_publication_oids as check_publication_oids,
+    compare_catalogs as compare_catalogs,
+    incomplete_table as incomplete_table,
+    tables_to_copy as tables_to_copy,
+    tables_with_earlier_rows as tables_with_earlier_rows,
+    tables_without_all_changes as tables_without_all_changes,
+)
+from pgoutput.recorder.catalogs.column_changes import (
+    with_undescribed as with_undescribed,
+    without_undescribed as without_undescribed,
+)
+from pgoutput.recorder.catalogs.ddl_events import (
+    Statement as Statement,
+    ddl_events_sql as ddl_events_sql,
+    install_ddl_events as install_ddl_events,
+    parse_statement as parse_statement,
+)
+from pgoutput.recorder.catalogs.pending_tables import (
+    PendingTable as PendingTable,
+    contradicted as contradicted,
+    description_of as description_of,
+)
+from pgoutput.recorder.catalogs.publications import (
+    Leaf as Leaf,
+    PublishedTable as PublishedTable,
+    may_read_any as may_read_any,
+    published_tables as published_tables,
+)
+from pgoutput.recorder.catalogs.queries import query_catalog as query_catalog, read_catalog as read_catalog
+from pgoutput.recorder.catalogs.watch import CatalogWatch as CatalogWatch

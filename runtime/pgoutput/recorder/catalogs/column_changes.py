@@ -1,0 +1,177 @@
+"""Changes of a table's columns that give existing rows values which the stream does not contain.
+
+The stream describes columns by name and type only. The numbers of the columns in the catalogs (attnum) show
+which columns were renamed, added, or dropped and added again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from pgoutput.recorder.catalogs.catalog import Catalog, CatalogTable, Column
+
+ADDED: Final = "added with a default"
+RENAMED: Final = "renamed"
+SET_BACK: Final = "altered and set back (perhaps renamed)"
+ATTACHED: Final = "altered and set back (perhaps with the table attached as a partition for a time)"
+
+WITHOUT_ROWS: Final = frozenset({ADDED, RENAMED})
+"""Reasons that do not concern a table without rows."""
+
+
+def altered_columns(
+    old: CatalogTable,
+    new: CatalogTable,
+    altered_types: Mapping[int, str],
+    is_published: Callable[[Column], bool],
+    *,
+    was_rewritten: bool,
+    are_described: bool,
+) -> dict[str, list[str]]:
+    """Return the columns whose existing values changed without being sent, by reason.
+
+    Args:
+        old: The table as read earlier.
+        new: The table as read later.
+        altered_types: Reasons for types whose values have another text now, by OID of the type.
+        is_published: Returns whether an added column is published.
+        was_rewritten: Whether ALTER TABLE may have rewritten the table.
+        are_described: Whether the stream describes the alterations. Then replicas rename columns, and give
+            existing rows the constants of added columns.
+    """
+    # VACUUM FULL stores the constants of added columns. A root has no file, and no constants.
+    has_new_file = new.oid not in new.storages or {one.file for one in new.storages.values()} != {
+        one.file for one in old.storages.values()
+    }
+    names = {column.number: name for name, column in old.columns.items()}
+    last = old.columns if old.undescribed is None else old.undescribed
+    last_names = {column.number: name for name, column in last.items()}
+    follows_renames = _is_rename_visible(last, new.columns)
+    may_be_attached = _may_have_been_attached(old, new)
+
+    def reason(name: str, now: Column) -> str:
+        if now.number not in names:
+            if name in old.columns and not are_described:
+                return "dropped and added again"
+            is_constant = now.origin == "missing"
+            has_values = not are_described if is_constant else now.origin and has_new_file
+            return ADDED if has_values and is_published(now) else ""
+        was = old.columns[names[now.number]]
+        if last_names.get(now.number, name) != name and not (are_described or follows_renames):
+            return RENAMED
+        if now.type_oid in altered_types:
+            return altered_types[now.type_oid]
+        if was.row_version == now.row_version:
+            return ""
+        if was_rewritten and _types(was) != _types(now):
+            return "retyped (USING may have changed its values)"
+        if was_rewritten:  # SET NOT NULL and other statements update the row too, but rewrite no table
+            return "rewritten (ALTER COLUMN … USING)"
+        return ATTACHED if may_be_attached else ""
+
+    reasons: dict[str, list[str]] = {}
+    for name, now in sorted(new.columns.items()):
+        if text := reason(name, now):
+            reasons.setdefault(text, []).append(name)
+    return reasons
+
+
+def _may_have_been_attached(old: CatalogTable, new: CatalogTable) -> bool:
+    """Return whether the table may have been a partition for a time, whose changes were sent as its root's.
+
+    ATTACH and DETACH PARTITION update the rows of all columns, and the table's row in pg_class.
+    """
+    kept = _kept_columns(old, new)
+    return old.row_version != new.row_version and all(was.row_version != now.row_version for was, now in kept)
+
+
+def may_be_set_back(old: CatalogTable, new: CatalogTable) -> bool:
+    """Return whether a column may have had another name or type between two readings of the catalogs.
+
+    That is so if the column's row was updated. It is also so for a column that was added after another column
+    was added and dropped, which may have had the same name.
+    """
+    numbers = {one.number for one in new.columns.values()}
+    added = set(range(old.greatest_number + 1, new.greatest_number + 1))
+    return any(was.row_version != now.row_version for was, now in _kept_columns(old, new)) or bool(
+        added & numbers and added - numbers
+    )
+
+
+def _kept_columns(old: CatalogTable, new: CatalogTable) -> list[tuple[Column, Column]]:
+    """Return the columns that a table has in both readings, in both."""
+    earlier = {one.number: one for one in old.columns.values()}
+    return [(earlier[one.number], one) for one in new.columns.values() if one.number in earlier]
+
+
+def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> bool:
+    """Return whether replicas infer the renames from the names and types that the stream contains.
+
+    Replicas infer them if all columns, their types and the name of the last column are kept, and no column
+    has the earlier name of another column.
+    """
+    was, now = (sorted(columns.items(), key=lambda item: item[1].number) for columns in (old, new))
+    if not now or [(one.number, _types(one)) for _, one in was] != [
+        (one.number, _types(one)) for _, one in now
+    ]:
+        return False
+    names = [(before, after) for (before, _), (after, _) in zip(was, now, strict=True)]
+    renamed = {after for before, after in names if before != after}
+    return names[-1][0] == names[-1][1] and renamed.isdisjoint(old)
+
+
+def with_undescribed(before: Catalog, after: Catalog) -> Catalog:
+    """Return `after` with the columns that tables had before alterations that are still undescribed."""
+    tables = {}
+    for oid, now in after.tables.items():
+        was = before.tables.get(oid)
+        if was is not None and (was.undescribed is not None or was.columns != now.columns):
+            now = msgspec.structs.replace(now, undescribed=was.undescribed or was.columns)
+        tables[oid] = now
+    return msgspec.structs.replace(after, tables=tables)
+
+
+def without_undescribed(catalog: Catalog, described: Collection[int]) -> Catalog:
+    """Return the catalogs after the stream has described the columns of tables, given by their OIDs."""
+    tables = {
+        oid: msgspec.structs.replace(one, undescribed=None) if oid in described else one
+        for oid, one in catalog.tables.items()
+    }
+    return msgspec.structs.replace(catalog, tables=tables)
+
+
+def explain_rewrite(old: CatalogTable, new: CatalogTable) -> bool:
+    """Return whether changes of columns explain that ALTER TABLE has rewritten a table.
+
+    ALTER COLUMN … TYPE and SET EXPRESSION update the row of the column in pg_attribute.
+    """
+    columns = {column.number: column for column in old.columns.values()}
+    return any(
+        now.origin in ("default", "generated") if was is None else was.row_version != now.row_version
+        for now in new.columns.values()
+        for was in [columns.get(now.number)]
+    )
+
+
+def has_new_column(old: CatalogTable, new: CatalogTable) -> bool:
+    """Return whether a table has a column that was added, perhaps with a default that was dropped again."""
+    return not {one.number for one in new.columns.values()} <= {one.number for one in old.columns.values()}
+
+
+def altered_types(before: Catalog, after: Catalog) -> dict[int, str]:
+    """Return why values of a type have another text now than before, by OID of the type."""
+    reasons = {}
+    for oid, now in after.types.items():
+        was = before.types.get(oid, now)
+        if any(now.get(place, value) != value for place, value in was.items() if place.startswith("enum")):
+            reasons[oid] = "of an enum of which a value was renamed"
+        elif any(not place.startswith("enum") for place, _ in was.items() ^ now.items()):
+            reasons[oid] = "of a composite type whose attributes were altered"
+    return reasons
+
+
+def _types(column: Column) -> tuple[int, int]:
+    return column.type_oid, column.type_modifier

@@ -1,0 +1,260 @@
+"""The event trigger that describes statements of DDL in the stream, as logical messages.
+
+A message with the prefix `pgoutput.ddl` stands in the stream at the place of the statement. Its content is
+JSON: the columns of an altered table, which `pgoutput.views.alterations` reads, or a `Statement`. The
+trigger's function is STABLE, so its own queries see the catalogs as they were before the command; a VOLATILE
+function that it calls sees them after the command.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import msgspec
+
+from pgoutput.errors import ReplicationError
+from pgoutput.recorder.client import Connection
+
+DDL_EVENTS_SINCE: Final = 14
+"""First major server version that sends logical messages."""
+
+TRIGGERS: Final = "pgoutput_ddl_begins", "pgoutput_ddl_events"
+"""Names of the event triggers at the start and end of statements; their functions are in `pgoutput`."""
+
+_DESCRIBE: Final = """\
+CREATE OR REPLACE FUNCTION pgoutput.table_{when}(relation oid) RETURNS jsonb
+LANGUAGE plpgsql {volatility} SET search_path = pg_catalog SET datestyle = 'ISO'
+SET intervalstyle = 'postgres' SET extra_float_digits = 3 SET bytea_output = 'hex' SET timezone = 'UTC' AS $$
+BEGIN
+    RETURN (
+        SELECT jsonb_build_object('schema', n.nspname, 'name', c.relname, 'file', c.relfilenode, 'columns', (
+            SELECT coalesce(jsonb_agg(jsonb_build_object(
+                'name', a.attname,
+                'number', a.attnum,
+                'type', CASE WHEN b.type < 10000 THEN b.type ELSE a.atttypid END::int8,
+                'modifier', a.atttypmod,
+                'origin', CASE WHEN a.attgenerated <> '' THEN 'generated' WHEN a.atthasmissing THEN 'missing'
+                    WHEN a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL THEN 'default'
+                    ELSE '' END,
+                'missing', (a.attmissingval::text::text[])[1]
+            ) ORDER BY a.attnum), '[]')
+            FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid CROSS JOIN LATERAL (
+                WITH RECURSIVE base AS (
+                    SELECT a.atttypid AS type
+                    UNION ALL
+                    SELECT t.typbasetype FROM base JOIN pg_type t ON t.oid = base.type AND t.typtype = 'd'
+                )
+                SELECT base.type FROM base JOIN pg_type t ON t.oid = base.type AND t.typtype <> 'd'
+            ) b
+            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+        ), 'xid', (
+            SELECT a.xmin::text::int8 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+            ORDER BY age(a.xmin) LIMIT 1
+        ), 'own', (
+            SELECT coalesce(jsonb_agg(a.attnum), '[]') FROM pg_attribute a WHERE a.attrelid = c.oid
+            AND age(a.xmin) <= age(pg_current_xact_id()::xid)
+        ))
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = relation AND c.relpersistence = 'p' AND c.relkind IN ('r', 'p')
+    );
+END $$"""
+"""SQL of a function that describes a table before or after the command that fires the trigger.
+
+`own` contains the numbers of the columns that the current transaction has altered; `xid` is the
+subtransaction that has altered a column last.
+"""
+
+_FACTS: Final = """\
+CREATE OR REPLACE FUNCTION pgoutput.facts_{when}(named oid[])
+RETURNS TABLE (kind text, above oid, relation oid, value jsonb)
+LANGUAGE plpgsql {volatility} SET search_path = pg_catalog AS $$
+BEGIN
+    RETURN QUERY
+    SELECT 'partition', inhparent, inhrelid, NULL::jsonb FROM pg_inherits
+    UNION ALL
+    SELECT 'table', 0::oid, oid, jsonb_build_array(relnamespace::int8, relpersistence, relreplident)
+    FROM pg_class WHERE oid = ANY (named) AND relkind IN ('r', 'p') AND relpersistence <> 't'
+    UNION ALL
+    SELECT CASE to_jsonb(r) ->> 'prexcept' WHEN 'true' THEN 'excepted' ELSE 'published' END, prpubid, prrelid,
+        to_jsonb(r)
+    FROM pg_publication_rel r;
+END $$"""
+"""SQL of a function that returns partitions, members of publications, and what decides if tables are sent.
+
+Of tables, only those in `named` are described.
+"""
+
+_BEGIN: Final = """\
+CREATE OR REPLACE FUNCTION pgoutput.begin_ddl_event() RETURNS event_trigger
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    PERFORM set_config('pgoutput.statement', '', false), set_config('pgoutput.statement', 'begun', true);
+END $$"""
+"""SQL of the function that notes the transaction in which a statement begins.
+
+DETACH PARTITION … CONCURRENTLY ends in another transaction, without a snapshot: a query of a STABLE function
+would crash the server there (GetActiveSnapshot in snapmgr.c). The local setting has ended by then.
+"""
+
+_SEND: Final = """\
+CREATE OR REPLACE FUNCTION pgoutput.send_ddl_events() RETURNS event_trigger
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
+DECLARE
+    altered record;
+    columns jsonb;
+    named oid[];
+    statement jsonb;
+    sent pg_lsn;
+BEGIN
+    IF current_setting('pgoutput.statement', true) IS DISTINCT FROM 'begun' THEN  -- no query is possible
+        sent := pg_logical_emit_message(true, 'pgoutput.ddl', '{"command": "ALTER TABLE"}');
+        RETURN;
+    END IF;
+    FOR altered IN
+        WITH RECURSIVE named AS (
+            SELECT objid AS oid FROM pg_event_trigger_ddl_commands() WHERE classid = 'pg_class'::regclass
+            UNION
+            SELECT inhrelid FROM named JOIN pg_inherits ON inhparent = named.oid
+        )
+        SELECT oid, pgoutput.table_before(oid) AS old, pgoutput.table_after(oid) AS new FROM named
+    LOOP
+        CONTINUE WHEN altered.old IS NULL OR altered.new IS NULL;
+        CONTINUE WHEN altered.old - 'xid' - 'own' = altered.new - 'xid' - 'own';
+        SELECT coalesce(jsonb_agg(now || jsonb_build_object(
+            -- A column that another transaction has altered before was described by that transaction.
+            'was', CASE WHEN altered.new -> 'own' @> (now -> 'number') THEN was ELSE now END -> 'name'
+        ) ORDER BY place), '[]')
+        INTO columns
+        FROM jsonb_array_elements(altered.new -> 'columns') WITH ORDINALITY AS n (now, place)
+        LEFT JOIN jsonb_array_elements(altered.old -> 'columns') was ON was -> 'number' = now -> 'number';
+        PERFORM pg_logical_emit_message(true, 'pgoutput.ddl', jsonb_build_object(
+            'oid', altered.oid::int8,
+            'schema', altered.new -> 'schema',
+            'name', altered.new -> 'name',
+            'xid', altered.new -> 'xid',
+            'rewritten', altered.old -> 'file' <> altered.new -> 'file',
+            'columns', columns
+        )::text);
+    END LOOP;
+    SELECT coalesce(array_agg(objid) FILTER (WHERE classid = 'pg_class'::regclass), '{}'),
+        jsonb_build_object('command', tg_tag, 'objects', coalesce(jsonb_agg(DISTINCT object_identity), '[]'))
+    INTO named, statement FROM pg_event_trigger_ddl_commands();
+    WITH RECURSIVE before AS MATERIALIZED (SELECT * FROM pgoutput.facts_before(named)),
+    after AS MATERIALIZED (SELECT * FROM pgoutput.facts_after(named)),
+    lost AS (TABLE before EXCEPT TABLE after),
+    gained AS (TABLE after EXCEPT TABLE before),
+    concerned AS (
+        SELECT relation FROM (TABLE lost UNION TABLE gained) changed
+        UNION
+        SELECT f.above FROM concerned JOIN (TABLE before UNION TABLE after) f USING (relation)
+        WHERE kind = 'partition'
+    )
+    SELECT statement || jsonb_build_object('tables', jsonb_agg(relation::int8), 'left', (
+        SELECT coalesce(jsonb_agg(relation::int8), '[]') FROM (
+            SELECT relation FROM lost WHERE kind = 'published'
+            UNION SELECT relation FROM gained WHERE kind = 'excepted'
+        ) l
+    ))
+    INTO statement FROM concerned HAVING count(*) > 0 OR tg_tag <> ALL ('{ALTER TABLE, DROP TABLE}');
+    IF statement IS NOT NULL THEN
+        PERFORM pg_logical_emit_message(true, 'pgoutput.ddl', jsonb_strip_nulls(statement)::text);
+    END IF;
+END $$"""
+"""SQL of the event trigger's function."""
+
+_TAGS: Final = """\
+WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER PUBLICATION',
+    'DROP TABLE', 'DROP SCHEMA', 'DROP OWNED')"""
+
+_DROP: Final = tuple(f"DROP EVENT TRIGGER IF EXISTS {one}" for one in TRIGGERS)
+
+_INSTALL: Final = (
+    "CREATE SCHEMA IF NOT EXISTS pgoutput",
+    "GRANT USAGE ON SCHEMA pgoutput TO PUBLIC",
+    _DESCRIBE.format(when="before", volatility="STABLE"),
+    _DESCRIBE.format(when="after", volatility="VOLATILE"),
+    _FACTS.format(when="before", volatility="STABLE"),
+    _FACTS.format(when="after", volatility="VOLATILE"),
+    _SEND,
+    _BEGIN,
+    *_DROP,
+    f"CREATE EVENT TRIGGER {TRIGGERS[0]} ON ddl_command_start {_TAGS}\n"
+    "    EXECUTE FUNCTION pgoutput.begin_ddl_event()",
+    f"CREATE EVENT TRIGGER {TRIGGERS[1]} ON ddl_command_end {_TAGS}\n"
+    "    EXECUTE FUNCTION pgoutput.send_ddl_events()",
+    *(f"ALTER EVENT TRIGGER {one} ENABLE ALWAYS" for one in TRIGGERS),
+)
+
+_REMOVE: Final = (
+    *_DROP,
+    "DROP FUNCTION IF EXISTS pgoutput.begin_ddl_event(), pgoutput.send_ddl_events(),\n"
+    "    pgoutput.table_before(oid), pgoutput.table_after(oid), pgoutput.facts_before(oid[]),\n"
+    "    pgoutput.facts_after(oid[])",
+    "DROP SCHEMA IF EXISTS pgoutput",
+)
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """A statement that may change which changes are sent, as a logical message describes it.
+
+    All fields are empty for the message that describes the columns of an altered table.
+    """
+
+    command: str = ""
+    """The command's tag, such as `ALTER TABLE`."""
+    objects: tuple[str, ...] = ()
+    """Names of the objects that the command has altered; empty if it has dropped them."""
+    tables: tuple[int, ...] = ()
+    """OIDs of concerned tables: also of all tables above partitions, before and after the statement."""
+    left: tuple[int, ...] = ()
+    """OIDs of the tables that a publication has ceased to publish, or publishes otherwise."""
+
+    @property
+    def text(self) -> str:
+        """The command with its objects."""
+        return " ".join([self.command, ", ".join(self.objects)]).rstrip()
+
+
+def parse_statement(content: bytes) -> Statement:
+    """Return the statement that the content of a logical message describes; an empty one if none."""
+    try:
+        return msgspec.convert(json.loads(content.decode("utf-8", "replace")), Statement)
+    except (ValueError, msgspec.ValidationError):
+        return Statement()
+
+
+def ddl_events_sql(*, remove: bool = False) -> tuple[str, ...]:
+    """Return the SQL statements that create the event trigger in a database, or that remove it.
+
+    The statements are meant for one transaction.
+    """
+    return ("BEGIN", *(_REMOVE if remove else _INSTALL), "COMMIT")
+
+
+def install_ddl_events(dsn: str, *, remove: bool = False) -> None:
+    """Create the event trigger in a database, or remove it. Creating it again replaces it.
+
+    Args:
+        dsn: Connection string of libpq. The role must be allowed to create event triggers.
+        remove: Whether to remove the event trigger.
+
+    Raises:
+        ReplicationError: The server is too old, or refuses the SQL.
+        ConnectionLost: The connection was lost or refused.
+    """
+    with Connection(dsn) as connection:
+        version = connection.server_version // 10_000
+        if version < DDL_EVENTS_SINCE:
+            raise ReplicationError(
+                f"the event trigger needs PostgreSQL {DDL_EVENTS_SINCE}, the server is {version}: "
+                "record without it"
+            )
+        try:
+            for statement in ddl_events_sql(remove=remove):
+                connection.query(statement)
+        except ReplicationError as error:
+            raise ReplicationError(
+                f"{error}: a superuser, or a role that may create event triggers, has to run this command, "
+                "or the SQL that --sql prints"
+            ) from None

@@ -1,0 +1,280 @@
+"""Published tables, with the messages that describe them and the SQL that copies their rows.
+
+The queries follow the server's own initial synchronization (fetch_table_list and fetch_remote_table_info in
+src/backend/replication/logical/tablesync.c). Relation and Type messages equal those of pgoutput (proto.c,
+logicalrep_write_rel and logicalrep_write_typ).
+
+The server quotes the names: a name of a SQL_ASCII database need not be valid UTF-8, which psycopg.sql
+requires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, LiteralString
+
+import msgspec
+from psycopg import sql
+
+from pgoutput._text import qualified_name
+from pgoutput.errors import ReplicationError
+from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
+from pgoutput.recorder.catalogs.catalog import sent_namespace
+from pgoutput.recorder.client import Connection, Row
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    """A table that stores rows: a published table itself, or one of its partitions."""
+
+    oid: int
+    """OID of the table or partition."""
+    place: str
+    """Quoted name for a FROM clause, without tables that inherit from this one."""
+    storage: str | None
+    """relfilenode; changes if the table is rewritten or truncated; older snapshots then see no rows."""
+
+
+class PublishedTable(msgspec.Struct):
+    """A published table: the messages that describe it, and the SQL that copies its rows."""
+
+    relation: Relation
+    """Relation message of the table."""
+    types: tuple[Type, ...]
+    """Type messages of the columns whose types are not built in."""
+    leaves: tuple[Leaf, ...]
+    """The table itself, or the partitions that store its rows."""
+    has_ranges: bool
+    """Whether the role may read each leaf by itself, with its system columns."""
+    lock: str
+    """SQL that locks the table against changes of its columns."""
+    place: str
+    """Quoted name for a FROM clause, without tables that inherit from this one."""
+    values: str
+    """Published columns, as a SQL list of expressions."""
+    filters: tuple[str, ...]
+    """SQL of the row filters, of which one must be true; empty if all rows are published."""
+    binary: tuple[bool, ...] | None
+    """For each column, whether COPY writes its cells in binary format; None for a COPY in text format."""
+
+    @property
+    def name(self) -> str:
+        """Name of the table with its schema."""
+        return qualified_name(self.relation.namespace, self.relation.name)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether each change of a row names the row's key, which is less than the whole row."""
+        flags = [column.flags & ColumnFlag.KEY for column in self.relation.columns]
+        return any(flags) and self.relation.replica_identity != ReplicaIdentity.FULL
+
+    def copy_statement(self, place: str, conditions: Sequence[str] = ()) -> str:
+        """Return the COPY statement that reads the published columns and rows.
+
+        Args:
+            place: The table, or one of its leaves, for the FROM clause.
+            conditions: SQL of further conditions for the rows.
+        """
+        options = "" if self.binary is None else " (FORMAT binary)"
+        return f"COPY ({self._select(place, conditions)}) TO STDOUT{options}"
+
+    @property
+    def select(self) -> str:
+        """SELECT statement that reads the published columns and rows."""
+        return self._select(self.place)
+
+    def _select(self, place: str, conditions: Sequence[str] = ()) -> str:
+        published = " OR ".join(f"({one})" for one in self.filters)
+        where = " AND ".join([*conditions, *([f"({published})"] if published else [])])
+        return f"SELECT {self.values} FROM {place}{f' WHERE {where}' if where else ''}"
+
+
+_PUBLISHED: Final[dict[int, LiteralString]] = {
+    10: "SELECT relid, NULL AS attrs, NULL::pg_node_tree AS qual"
+    " FROM pg_publication, pg_get_publication_tables(pubname) AS relid WHERE pubname = ANY (ARRAY[{names}])",
+    15: "SELECT relid, attrs, qual"
+    " FROM pg_publication, pg_get_publication_tables(pubname) WHERE pubname = ANY (ARRAY[{names}])",
+    16: "SELECT relid, attrs, qual FROM pg_get_publication_tables(VARIADIC ARRAY[{names}])",
+}
+"""Queries for published relations, by the first major server version that supports the query.
+
+The result has a row for each publication of a table. The column list (attrs) is NULL if all columns are
+published and the server does not list them.
+"""
+
+_TABLES: Final = """\
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident, format('%I.%I', n.nspname, c.relname),
+    p.attrs, pg_get_expr(p.qual, p.relid)
+FROM ({published}) p JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+ORDER BY c.relpages DESC, c.oid"""
+
+_LEAVES: Final = """\
+WITH RECURSIVE parts AS (
+    SELECT DISTINCT relid AS root, relid AS part FROM ({published}) p
+    UNION ALL
+    SELECT root, inhrelid FROM parts JOIN pg_class c ON c.oid = part JOIN pg_inherits ON inhparent = part
+    WHERE relkind = 'p'
+)
+SELECT root, c.oid, format('ONLY %I.%I', nspname, relname), relfilenode,
+    relkind = 'r' AND has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)
+FROM parts JOIN pg_class c ON c.oid = part JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind <> 'p'
+ORDER BY 1, 2"""
+
+_COLUMNS: Final = """\
+SELECT a.attname, quote_ident(a.attname), a.atttypid, a.atttypmod, coalesce(a.attnum = ANY ({key}), false),
+    t.typsend <> 0
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
+WHERE c.oid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND {published}
+ORDER BY a.attnum"""
+
+_KEY: Final = {10: "i.indkey", 11: "(i.indkey::int2[])[0:i.indnkeyatts - 1]"}
+"""SQL for an index's key columns, without INCLUDE columns, by first major server version."""
+
+_TYPES: Final = """\
+WITH RECURSIVE bases AS (
+    SELECT oid AS type, oid AS base FROM pg_type WHERE oid IN ({oids})
+    UNION ALL
+    SELECT type, typbasetype FROM bases JOIN pg_type ON oid = base WHERE typtype = 'd'
+)
+SELECT type, nspname, typname
+FROM bases JOIN pg_type t ON t.oid = base JOIN pg_namespace n ON n.oid = typnamespace WHERE typtype <> 'd'"""
+
+FIRST_CUSTOM_OID: Final = 10_000
+"""Lowest OID of a type with a Type message; types with lower OIDs are built in (FirstGenbkiObjectId)."""
+
+
+def published_tables(
+    connection: Connection, publications: Sequence[str], *, binary: bool, oid: int | None = None
+) -> list[PublishedTable]:
+    """Return the tables that publications publish, large tables first.
+
+    Args:
+        connection: Connection to the server.
+        publications: Names of the publications.
+        binary: Whether to copy values in binary format if their type has a binary format.
+        oid: OID of the only table to return; None for all tables.
+
+    Raises:
+        ReplicationError: The publications have different column lists for a table, or the server refuses the
+            queries.
+    """
+    published = published_relations(connection, publications)
+    rows_by_oid: dict[str, list[Row]] = {}
+    for row in connection.query(sql.SQL(_TABLES).format(published=published)):
+        if oid is None or str(row[0]) == str(oid):
+            rows_by_oid.setdefault(str(row[0]), []).append(row)
+    leaves: dict[str, list[Row]] = {}
+    for root, *leaf in connection.query(sql.SQL(_LEAVES).format(published=published)):
+        leaves.setdefault(str(root), []).append(tuple(leaf))
+    return [_table(connection, rows, leaves.get(oid, []), binary) for oid, rows in rows_by_oid.items()]
+
+
+def may_read_any(connection: Connection, publications: Sequence[str]) -> bool:
+    """Return whether the role may read all rows of one published table at least."""
+    query = sql.SQL(
+        "SELECT 1 FROM ({}) p WHERE has_table_privilege(relid, 'SELECT') AND NOT row_security_active(relid)"
+    )
+    return bool(connection.query(query.format(published_relations(connection, publications))))
+
+
+def published_relations(connection: Connection, publications: Sequence[str]) -> sql.Composed:
+    """Return a query for OID (relid), column list (attrs) and row filter (qual) of published tables."""
+    names = sql.SQL(", ").join(map(sql.Literal, publications))
+    return sql.SQL(_of_version(connection, _PUBLISHED)).format(names=names)
+
+
+def _table(connection: Connection, rows: list[Row], leaves: list[Row], binary: bool) -> PublishedTable:
+    """Build a `PublishedTable`.
+
+    Args:
+        connection: Connection to the server.
+        rows: The table's rows in the result of `_TABLES`, one row for each publication.
+        leaves: The table's rows in the result of `_LEAVES`, without the first column.
+        binary: Whether to copy values in binary format if their type has a binary format.
+    """
+    oid, namespace, name, kind, identity, quoted_name = map(str, rows[0][:6])
+    column_lists = {row[6] for row in rows}
+    if len(column_lists) > 1:
+        raise ReplicationError(
+            f"the publications have different column lists for the table {namespace}.{name}, "
+            "and the server refuses to publish it so: record them separately"
+        )
+    filters = {row[7] for row in rows}
+    only = "ONLY " if kind == "r" else ""  # tables that inherit from this one are published by themselves
+    columns = _columns(connection, oid, identity, column_lists.pop())
+    values = ", ".join(
+        _as_text(quoted) if binary and not has_binary else quoted for _, quoted, has_binary in columns
+    )
+    relation_columns = tuple(column for column, _, _ in columns)
+    return PublishedTable(
+        Relation(
+            oid=int(oid),
+            namespace=sent_namespace(namespace),
+            name=name,
+            replica_identity=ReplicaIdentity(identity),
+            columns=relation_columns,
+        ),
+        _types(connection, relation_columns),
+        tuple(Leaf(int(str(leaf)), str(place), storage) for leaf, place, storage, _ in leaves),
+        all(is_readable == "t" for *_, is_readable in leaves),
+        f"LOCK TABLE {only}{quoted_name} IN ACCESS SHARE MODE",
+        f"{only}{quoted_name}",
+        values,
+        () if None in filters else tuple(sorted(map(str, filters))),
+        tuple(has_binary for _, _, has_binary in columns) if binary else None,
+    )
+
+
+def _as_text(quoted: str) -> str:
+    """Return SQL that converts a column to text, as the plugin does for types without binary format."""
+    return f"CASE WHEN {quoted} IS NOT NULL THEN pg_catalog.format('%s', {quoted}) END"
+
+
+def _of_version(connection: Connection, by_version: Mapping[int, LiteralString]) -> LiteralString:
+    """Return the value in `by_version` for the server's major version, or for the newest version before."""
+    return by_version[max(one for one in by_version if one <= connection.server_version // 10_000)]
+
+
+def _columns(
+    connection: Connection, oid: str, identity: str, attrs: str | None
+) -> list[tuple[RelationColumn, str, bool]]:
+    """Return published columns of a table, each with quoted name and True if its type has a binary format."""
+    if attrs is not None:
+        published = f"a.attnum IN ({', '.join(attrs.split()) or 'NULL'})"
+    elif connection.server_version >= 120_000:
+        published = "a.attgenerated = ''"
+    else:
+        published = "true"
+    rows = connection.query(_COLUMNS.format(oid=oid, published=published, key=_of_version(connection, _KEY)))
+    full = identity == ReplicaIdentity.FULL
+    return [
+        (
+            RelationColumn(
+                flags=ColumnFlag.KEY if full or key == "t" else ColumnFlag(0),
+                name=str(name),
+                type_oid=int(str(type_)),
+                type_modifier=int(str(modifier)),
+            ),
+            str(quoted),
+            has_binary == "t",
+        )
+        for name, quoted, type_, modifier, key, has_binary in rows
+    ]
+
+
+def _types(connection: Connection, columns: Sequence[RelationColumn]) -> tuple[Type, ...]:
+    """Return the Type messages, one for each column whose type is not built in (send_relation_and_attrs)."""
+    oids = [column.type_oid for column in columns if column.type_oid >= FIRST_CUSTOM_OID]
+    if not oids:
+        return ()
+    rows = connection.query(_TYPES.format(oids=", ".join(map(str, set(oids)))))
+    types = {
+        int(str(oid)): Type(
+            oid=int(str(oid)),
+            namespace=sent_namespace(str(namespace)),
+            name=str(name),
+        )
+        for oid, namespace, name in rows
+    }
+    return tuple(types[oid] for oid in oids)

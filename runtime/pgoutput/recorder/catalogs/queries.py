@@ -1,0 +1,424 @@
+"""The queries that describe the catalogs of a server, and the rows of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+import msgspec
+from psycopg import sql
+
+from pgoutput.errors import ConnectionLost, ReplicationError
+from pgoutput.recorder.catalogs.catalog import Catalog, CatalogTable, Column, Membership, Publication, Storage
+from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE, TRIGGERS
+from pgoutput.recorder.catalogs.publications import FIRST_CUSTOM_OID, published_relations
+from pgoutput.recorder.client import Connection, LockNotAvailable
+from pgoutput.wire import parse_lsn, shown_text
+
+_LIMITS: Final = "SELECT max(oid::int8), txid_snapshot_xmin(txid_current_snapshot()) FROM pg_class"
+
+_LSN: Final = """\
+SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END"""
+
+_INSERT_LSN: Final = _LSN.replace("pg_current_wal_lsn", "pg_current_wal_insert_lsn")
+
+_PAGE: Final = 8192
+"""Size of a page of WAL (XLOG_BLCKSZ), in bytes."""
+_PAGE_HEADERS: Final = 24, 40
+"""Sizes of the headers of WAL pages, in bytes."""
+
+_PUBLICATIONS: Final = """\
+SELECT pubname, oid, xmin::text, to_jsonb(p) - 'oid' - 'pubname' - 'pubowner', pubowner
+FROM pg_publication p WHERE pubname = ANY (ARRAY[{names}]::name[])"""
+
+_TABLES: Final = """\
+SELECT c.oid, n.nspname, c.relname, c.xmin, EXISTS (
+        SELECT 1 FROM pg_attribute a JOIN pg_attribute b ON b.attrelid = a.attrelid
+        WHERE a.attrelid = c.oid AND a.attnum = -1 AND b.attnum > 0
+            AND b.xmin = a.xmin AND b.cmin::text = a.cmin::text
+    ), c.relnatts,
+    (SELECT json_object_agg(attname,
+            json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod, {origin}))
+        FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid
+        WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
+    (WITH RECURSIVE above AS (
+        SELECT inhparent AS part FROM pg_inherits WHERE inhrelid = c.oid AND c.relispartition
+        UNION ALL SELECT inhparent FROM above JOIN pg_inherits ON inhrelid = part
+    ) SELECT string_agg(concat(part, ':', (
+        SELECT xmin FROM pg_attribute WHERE attrelid = part AND attnum > 0 ORDER BY age(xmin) DESC LIMIT 1
+    )), ' ') FROM above)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid IN (SELECT relid FROM ({published}) p)"""
+
+_STORAGES: Final = """\
+WITH RECURSIVE found AS (
+    SELECT relid AS root, relid AS part, '' AS links FROM (SELECT DISTINCT relid FROM ({published}) p) p
+    UNION ALL
+    SELECT root, inhrelid, concat(links, ' ', inhrelid, ':', i.xmin, CASE WHEN EXISTS (
+        SELECT 1 FROM pg_attribute a JOIN pg_attribute b ON b.attrelid = a.attrelid
+        WHERE a.attrelid = inhrelid AND a.attnum = -1 AND a.xmin = i.xmin
+            AND b.attnum > 0 AND b.xmin = a.xmin AND b.cmin::text = a.cmin::text
+    ) THEN '+' END)
+    FROM found JOIN pg_class c ON c.oid = part JOIN pg_inherits i ON inhparent = part WHERE relkind = 'p'
+)
+SELECT root, part, nspname || '.' || c.relname,
+    CASE c.relkind WHEN 'r' THEN c.relpersistence ELSE c.relkind END, c.relfilenode, c.reltoastrelid,
+    c.xmin, EXISTS (
+        SELECT 1 FROM pg_class i WHERE i.relfilenode = c.relfilenode::int8 + 1
+            AND i.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = part UNION SELECT c.reltoastrelid)
+    ), links, c.relreplident IN ('f', r.relreplident)
+FROM found JOIN pg_class r ON r.oid = root JOIN pg_class c ON c.oid = part
+    JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind <> 'p'"""
+"""Query for `CatalogTable.storages`.
+
+TRUNCATE takes a new number for the file of the table, and the next numbers for those of the TOAST table and
+the indexes. A rewrite takes numbers for the type of a transient table in between.
+
+CREATE TABLE writes the rows of a system column and of the other columns by one command. ATTACH PARTITION
+writes the rows of all columns but the system columns anew.
+"""
+
+_TYPES: Final = """\
+WITH RECURSIVE reached AS (
+    SELECT DISTINCT atttypid AS root, atttypid AS type FROM pg_attribute
+    WHERE attrelid IN (SELECT relid FROM ({published}) p) AND attnum > 0 AND atttypid >= {first}
+    UNION
+    SELECT root, part FROM reached JOIN pg_type t ON t.oid = type CROSS JOIN LATERAL (
+        SELECT typelem UNION ALL SELECT typbasetype
+        UNION ALL SELECT atttypid FROM pg_attribute WHERE attrelid = typrelid AND attnum > 0
+        UNION ALL SELECT rngsubtype FROM pg_range WHERE rngtypid = type {ranges}
+    ) parts (part)
+    WHERE part >= {first}
+)
+SELECT root, concat('enum ', e.oid), concat(enumlabel, ' ', e.xmin)
+FROM reached JOIN pg_enum e ON enumtypid = type
+UNION ALL
+SELECT root, concat('attribute ', attrelid, '.', attnum), concat(attname, ' ', atttypid)
+FROM reached JOIN pg_type t ON t.oid = type
+    JOIN pg_attribute ON attrelid = typrelid AND attnum > 0 AND NOT attisdropped"""
+"""Query for `Catalog.types`."""
+
+_RANGES: Final = {14: "UNION ALL SELECT rngtypid FROM pg_range WHERE rngmultitypid = type", 10: ""}
+"""Part of `_TYPES` for multiranges, by lowest major server version for the part."""
+
+_ORIGINS: Final[dict[int, LiteralString]] = {
+    12: "WHEN attgenerated <> '' THEN 'generated'",
+    11: "WHEN atthasmissing THEN 'missing'",
+    10: "WHEN atthasdef OR attidentity <> '' OR typdefault IS NOT NULL THEN 'default'",
+}
+"""Branches of an SQL CASE for `Column.origin`, by lowest major server version for the branch."""
+
+_MEMBERSHIPS: Final[dict[int, LiteralString]] = {
+    10: "SELECT oid::text, NULL AS schema, prrelid AS named, prpubid, NULL AS columns, NULL AS condition"
+    " FROM pg_publication_rel WHERE prpubid IN ({publications})",
+    15: "SELECT oid::text, NULL AS schema, prrelid AS named, prpubid, prattrs::text AS columns,"
+    " pg_get_expr(prqual, prrelid) AS condition FROM pg_publication_rel WHERE prpubid IN ({publications})"
+    " UNION ALL SELECT concat(pn.oid, ' ', d.xmin), 'schema', c.oid, pnpubid, NULL, NULL"
+    " FROM pg_publication_namespace pn JOIN pg_class c ON relnamespace = pnnspid"
+    " LEFT JOIN pg_depend d ON classid = 'pg_class'::regclass AND objid = c.oid AND objsubid = 0"
+    " AND refclassid = 'pg_namespace'::regclass"
+    " WHERE pnpubid IN ({publications}) AND relkind IN ('r', 'p')",
+}
+_MEMBERSHIPS[19] = _MEMBERSHIPS[15].replace(
+    "pg_publication_rel WHERE",
+    "pg_publication_rel r WHERE (to_jsonb(r) ->> 'prexcept') IS DISTINCT FROM 'true' AND",
+)
+"""Queries for the tables that publications name, by lowest major server version for the query.
+
+SET SCHEMA updates the row of pg_depend with the schema of a table, and no other statement does.
+"""
+
+_PARTITIONS: Final = """\
+WITH RECURSIVE found AS (
+    SELECT coalesce(schema || ' ', '') || oid AS identity, named, prpubid, columns, condition
+    FROM ({memberships}) m
+    UNION ALL
+    SELECT identity || ' ' || i.xmin, inhrelid, prpubid, columns, condition
+    FROM found JOIN pg_inherits i ON inhparent = named JOIN pg_class c ON c.oid = inhparent
+    WHERE relkind = 'p'
+)
+SELECT identity, named, prpubid, columns, condition FROM found ORDER BY identity"""
+"""Query that returns the rows of a query of `_MEMBERSHIPS`, and a row for each partition of their tables.
+
+The identity in a partition's row contains an xmin of pg_inherits, which changes if the partition is detached
+and attached again.
+"""
+
+_LOCK_TIMEOUT: Final = 5
+"""Seconds to wait for a lock on a published table.
+
+Since PostgreSQL 16, pg_get_publication_tables opens, and therefore locks, each table.
+"""
+
+_ATTEMPTS: Final = 5
+"""Number of readings of the catalogs at most, until one has a `Membership` for each published table."""
+
+_SAMPLE: Final = 1000
+"""Number of rows of a table that are read to find one from before."""
+
+_WRITERS: Final = """\
+SELECT 1 FROM pg_locks WHERE relation = {oid} AND mode = 'RowExclusiveLock'
+UNION ALL SELECT 1 WHERE pg_is_in_recovery()"""
+"""Query that returns a row if a transaction may be writing to a table.
+
+On a standby, the query always returns a row: a standby does not know the locks of its primary.
+"""
+
+_DDL_EVENTS: Final = f"""\
+SELECT string_agg(oid || ' ' || xmin, ' ' ORDER BY oid) FROM pg_event_trigger
+WHERE evtname IN {TRIGGERS} AND evtenabled = 'A' HAVING count(*) = {len(TRIGGERS)}"""
+
+_QUOTED_NAME: Final = """\
+SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+WHERE c.oid = {oid}"""
+
+
+def read_catalog(connection: Connection, publications: Sequence[str]) -> Catalog:
+    """Read the catalogs: publications, and the tables that they publish now.
+
+    Args:
+        connection: Connection to the server.
+        publications: Names of the publications.
+
+    Raises:
+        ConnectionLost: A transaction has locked a published table exclusively, or the connection was lost.
+        ReplicationError: The server refuses the queries.
+    """
+    for _ in range(_ATTEMPTS):
+        catalog = _read_once(connection, publications)
+        if _has_memberships(catalog):
+            break
+    return catalog
+
+
+def _read_once(connection: Connection, publications: Sequence[str]) -> Catalog:
+    lsn = wal_end(connection)
+    connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        connection.query(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}s'")
+        return query_catalog(connection, publications, lsn)
+    except LockNotAvailable:
+        raise ConnectionLost(
+            "the catalogs cannot be read: a transaction holds a published table exclusively (VACUUM FULL, or "
+            "an ALTER TABLE that has not ended or is prepared)"
+        ) from None
+    finally:
+        connection.query("COMMIT")
+
+
+def wal_end(connection: Connection) -> int:
+    """Return the LSN of the end of the server's WAL; on a standby, the end of the replayed WAL."""
+    return parse_lsn(str(connection.query(_LSN)[0][0]))
+
+
+def wal_insert_end(connection: Connection) -> int:
+    """Return an LSN behind the end of each transaction whose effects the connection has seen.
+
+    With synchronous_commit = off, transactions are visible before they are written (`wal_end`). If the last
+    record fills a page, the server returns the position behind the header of the next page.
+    """
+    lsn = parse_lsn(str(connection.query(_INSERT_LSN)[0][0]))
+    return lsn - lsn % _PAGE if lsn % _PAGE in _PAGE_HEADERS else lsn
+
+
+def _has_memberships(catalog: Catalog) -> bool:
+    """Return whether each publication that publishes a table also names that table.
+
+    pg_get_publication_tables sees tables that were added after the transaction's snapshot was taken; the
+    queries of catalog tables do not.
+    """
+    naming = {one.name for one in catalog.publications if not one.has_all_tables}
+    return all(
+        table.publications and naming.intersection(table.publications) <= table.memberships.keys()
+        for table in catalog.tables.values()
+    )
+
+
+def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Catalog:
+    """Read the catalogs in the transaction that the connection is in.
+
+    Args:
+        connection: Connection in a transaction with isolation level REPEATABLE READ.
+        names: Names of the publications.
+        lsn: End of the server's WAL before the transaction.
+    """
+    publications = _read_publications(connection, names)
+    publishing: dict[int, list[str]] = {}
+    for one in publications:
+        query = sql.SQL("SELECT relid FROM ({}) p").format(published_relations(connection, [one.name]))
+        for (oid,) in connection.query(query):
+            publishing.setdefault(int(str(oid)), []).append(one.name)
+    memberships = _read_memberships(connection, {one.oid: one.name for one in publications})
+    # The function returns tables as they are now, not as of the transaction: it is called once.
+    published = sql.SQL("SELECT unnest(ARRAY[{}]::oid[]) AS relid").format(
+        sql.SQL(", ").join(map(sql.Literal, publishing))
+    )
+    origins = [branch for since, branch in _ORIGINS.items() if since <= connection.server_version // 10_000]
+    tables_query = sql.SQL(_TABLES).format(
+        published=published,
+        origin=sql.SQL("CASE {} ELSE '' END").format(sql.SQL(" ").join(map(sql.SQL, origins))),
+    )
+    storages = _read_storages(connection, published)
+    tables = {
+        int(str(oid)): CatalogTable(
+            int(str(oid)),
+            shown_text(str(namespace)),
+            shown_text(str(name)),
+            str(version),
+            is_original == "t",
+            int(str(greatest_number)),
+            _parse_columns(columns),
+            memberships.get(int(str(oid)), {}),
+            tuple(publishing.get(int(str(oid)), ())),
+            storages.get(int(str(oid)), {}),
+            above=str(above or ""),
+        )
+        for oid, namespace, name, version, is_original, greatest_number, columns, above in connection.query(
+            tables_query
+        )
+    }
+    greatest_oid, xid = connection.query(_LIMITS)[0]
+    ddl_events = (
+        connection.query(_DDL_EVENTS) if connection.server_version // 10_000 >= DDL_EVENTS_SINCE else []
+    )
+    return Catalog(
+        lsn,
+        int(str(greatest_oid)),
+        publications,
+        tables,
+        _read_types(connection, published),
+        int(str(xid)),
+        "".join(str(one) for (one,) in ddl_events),
+    )
+
+
+def _read_publications(connection: Connection, names: Sequence[str]) -> tuple[Publication, ...]:
+    listed = sql.SQL(", ").join(map(sql.Literal, names))
+    return tuple(
+        Publication(
+            str(name), int(str(oid)), str(version), {"owner": owner, **msgspec.json.decode(str(settings))}
+        )
+        for name, oid, version, settings, owner in connection.query(
+            sql.SQL(_PUBLICATIONS).format(names=listed)
+        )
+    )
+
+
+def _read_memberships(
+    connection: Connection, publications: dict[int, str]
+) -> dict[int, dict[str, Membership]]:
+    """Return the `Membership` of each table in publications, by OID of the table, then by publication name.
+
+    Args:
+        connection: Connection to the server.
+        publications: Names of the publications, by OID.
+    """
+    memberships: dict[int, dict[str, Membership]] = {}
+    query = _MEMBERSHIPS[max(one for one in _MEMBERSHIPS if one <= connection.server_version // 10_000)]
+    query = _PARTITIONS.format(
+        memberships=query.format(publications=", ".join(map(str, publications)) or "NULL")
+    )
+    for identity, relation, publication, columns, condition in connection.query(query):
+        of_table = memberships.setdefault(int(str(relation)), {})
+        name, rows = publications[int(str(publication))], str(identity)
+        if name in of_table:  # the publication names both the table and its schema
+            known = of_table[name]
+            rows = f"{known[0]}, {rows}"
+            columns, condition = known[1] or columns, known[2] or condition
+        of_table[name] = rows, columns, condition
+    return memberships
+
+
+def _read_storages(connection: Connection, published: sql.Composed) -> dict[int, dict[int, Storage]]:
+    """Return the tables that store the rows of each published table, by OID of the published table."""
+    storages: dict[int, dict[int, Storage]] = {}
+    query = sql.SQL(_STORAGES).format(published=published)
+    for row in connection.query(query):
+        root, part, name, kind, file, toast, version, is_truncated, links, identifies = row
+        storages.setdefault(int(str(root)), {})[int(str(part))] = Storage(
+            shown_text(str(name)),
+            str(kind),
+            int(str(file)),
+            int(str(toast)),
+            str(version),
+            is_truncated == "t",
+            tuple(str(links).split()),
+            identifies == "t",
+        )
+    return storages
+
+
+def _read_types(connection: Connection, published: sql.Composed) -> dict[int, dict[str, str]]:
+    """Return `Catalog.types`."""
+    types: dict[int, dict[str, str]] = {}
+    version = connection.server_version // 10_000
+    query = sql.SQL(_TYPES).format(
+        published=published,
+        first=sql.Literal(FIRST_CUSTOM_OID),
+        ranges=sql.SQL(next(part for since, part in _RANGES.items() if since <= version)),
+    )
+    for type_oid, place, value in connection.query(query):
+        types.setdefault(int(str(type_oid)), {})[str(place)] = shown_text(str(value))
+    return types
+
+
+def _parse_columns(text: str | None) -> dict[str, Column]:
+    """Return the columns of a table by name, parsed from JSON; replace bytes that are not valid UTF-8."""
+    valid = (text or "{}").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return msgspec.json.decode(valid, type=dict[str, Column])
+
+
+def is_empty(connection: Connection, oid: int) -> bool:
+    """Return whether a table has no rows yet, so that the stream will contain all its rows.
+
+    The result is False if another transaction writes to the table, if the role may not read the table, or if
+    the table was dropped.
+
+    Args:
+        connection: Connection to the server.
+        oid: OID of the table.
+
+    Raises:
+        ConnectionLost: The connection was lost.
+    """
+    if _has_row(connection, _WRITERS.format(oid=oid)) is not False:
+        return False
+    # Check for rows after the locks: this query sees rows of writers that have ended since.
+    place = _quoted_name(connection, oid)
+    return place is not None and _has_row(connection, f"SELECT 1 FROM {place} LIMIT 1") is False
+
+
+def has_row_from_before(connection: Connection, oid: int, xid: int) -> bool:
+    """Return whether one of the first rows of a table was written by a transaction before `xid`.
+
+    Such a row proves that neither ALTER TABLE has rewritten the table nor TRUNCATE has emptied it since a
+    reading of the catalogs with that `Catalog.xid`: VACUUM FULL and CLUSTER keep the xmin of rows.
+
+    Args:
+        connection: Connection to the server.
+        oid: OID of a table that stores rows.
+        xid: The transaction ID, with its epoch.
+
+    Raises:
+        ConnectionLost: The connection was lost.
+    """
+    place = _quoted_name(connection, oid)
+    rows = f"SELECT xmin FROM ONLY {place} LIMIT {_SAMPLE}"
+    old = f"SELECT 1 FROM ({rows}) r WHERE age(xmin) > age('{xid % 2**32}'::xid) LIMIT 1"
+    return place is not None and _has_row(connection, old) is True
+
+
+def _quoted_name(connection: Connection, oid: int) -> str | None:
+    """Return the quoted name of a table, with its schema; None if the table was dropped."""
+    ((name,),) = connection.query(_QUOTED_NAME.format(oid=oid)) or ((None,),)
+    return name
+
+
+def _has_row(connection: Connection, query: str) -> bool | None:
+    """Return whether a query returns a row; None if the server refuses the query."""
+    try:
+        return bool(connection.query(query))
+    except ConnectionLost:
+        raise
+    except ReplicationError:
+        return None

@@ -1,0 +1,97 @@
+"""Changes of the tables that store a table's rows, which the stream does not contain.
+
+A table that is published through its root has its rows in partitions: the server sends their changes as
+changes of the root, but neither that a partition is attached, detached or dropped, nor its own TRUNCATE.
+Changes of a table that is unlogged for a time are never sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pgoutput.recorder.catalogs.catalog import CatalogTable
+
+SET_LOGGED: Final = "rewritten by ALTER TABLE (SET UNLOGGED and SET LOGGED may have hidden changes)"
+REWRITTEN: Final = "rewritten, perhaps by ALTER TABLE (SET UNLOGGED and SET LOGGED may have hidden changes)"
+TRUNCATED: Final = "truncated or rewritten"
+MOVED: Final = "perhaps part of another partitioned table for a time"
+
+
+def altered_storages(
+    old: CatalogTable,
+    new: CatalogTable,
+    is_empty: Callable[[int], bool],
+    has_old_row: Callable[[int], bool],
+    *,
+    sends_truncate: bool,
+) -> dict[str, list[str]]:
+    """Return the partitions whose rows changed without being sent, by reason.
+
+    The table itself, if it stores its own rows, has the name "". `SET_LOGGED` is certainly a rewrite by ALTER
+    TABLE; without a TOAST table, `REWRITTEN` and `TRUNCATED` may be one.
+
+    Args:
+        old: The table as read earlier.
+        new: The table as read later.
+        is_empty: Returns whether a table, given by its OID, has no rows and no writer.
+        has_old_row: Returns whether a table has a row that was written before `old` was read, which proves
+            that it was neither truncated nor rewritten by ALTER TABLE.
+        sends_truncate: Whether the server sends the TRUNCATE of the table.
+    """
+    known = {link for one in old.storages.values() for link in one.links}
+    reasons: dict[str, list[str]] = {}
+
+    def reason(oid: int) -> str:
+        was, now = old.storages.get(oid), new.storages.get(oid)
+        if now is None:
+            return "dropped or detached"
+        if was is None:
+            is_complete = all(link in known or link.endswith("+") for link in now.links)
+            return "" if now.file == oid and (is_complete or is_empty(oid)) else "attached"
+        if was.links != now.links:
+            return "detached and attached again"
+        if was.kind != now.kind:
+            return "unlogged for a time"
+        if now.identifies_rows and not was.identifies_rows:
+            return "without the replica identity of the table for a time"
+        if was.file == now.file or (now.is_truncated and sends_truncate and oid == new.oid):
+            return ""
+        if was.toast and now.toast:  # only ALTER TABLE replaces the TOAST table
+            if was.toast != now.toast:
+                return SET_LOGGED
+            return "" if (oid == new.oid and sends_truncate) or has_old_row(oid) else TRUNCATED
+        if has_old_row(oid):
+            return ""
+        return REWRITTEN if oid == new.oid and sends_truncate else TRUNCATED
+
+    for oid in sorted(old.storages.keys() | new.storages.keys()):
+        if text := reason(oid):
+            one = new.storages.get(oid) or old.storages[oid]
+            reasons.setdefault(text, []).append("" if oid == new.oid else one.name)
+    return reasons
+
+
+def truncating_transaction(new: CatalogTable, reasons: dict[str, list[str]]) -> int | None:
+    """Return the xid of the transaction that has truncated all partitions of a table; None if not proven.
+
+    Only a Truncate in the stream proves that the statement has named the table itself.
+
+    Args:
+        new: The table as read later.
+        reasons: Result of `altered_storages`.
+    """
+    partitions = [one for oid, one in new.storages.items() if oid != new.oid]
+    xids = {one.row_version for one in partitions}
+    is_proven = [*reasons] == [TRUNCATED] and len(reasons[TRUNCATED]) == len(partitions) and len(xids) == 1
+    return int(xids.pop()) if is_proven and all(one.is_truncated for one in partitions) else None
+
+
+def unidentified_storages(table: CatalogTable) -> list[str]:
+    """Return the names of the partitions whose old values do not identify rows of the published table."""
+    return sorted(one.name for one in table.storages.values() if not one.identifies_rows)
+
+
+def unlogged_storages(table: CatalogTable) -> list[str]:
+    """Return the names of the partitions whose changes the server never sends."""
+    return sorted(one.name for one in table.storages.values() if one.kind != "p")

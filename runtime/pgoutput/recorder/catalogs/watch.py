@@ -1,0 +1,186 @@
+"""A thread that reads a server's catalogs and timeline again and again while its stream is recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from threading import Condition, Thread
+from typing import Final
+
+from pgoutput.errors import ConnectionLost, ReplicationError
+from pgoutput.recorder.catalogs.catalog import Catalog
+from pgoutput.recorder.catalogs.changes import (
+    CatalogChanges,
+    PublicationRecreated,
+    check_publication_oids,
+    compare_catalogs,
+    existing_relations,
+)
+from pgoutput.recorder.catalogs.column_changes import with_undescribed, without_undescribed
+from pgoutput.recorder.catalogs.queries import read_catalog
+from pgoutput.recorder.client import Connection, Slot, Timeline, find_slot, read_timelines
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+
+_MIN_PAUSE: Final = 2.0
+"""Smallest number of seconds between two readings of the catalogs."""
+
+_PAUSE_FACTOR: Final = 100
+"""Ratio of the pause after a reading of the catalogs to the duration of the reading.
+
+The pause limits the load on servers with many tables.
+"""
+
+
+_COMPARED: Final = "tables", "publications", "types"
+"""Fields of `Catalog` whose changes are passed on."""
+
+
+class TimelineChanged(ConnectionLost):
+    """The server has switched to another timeline; the next session checks the new timeline."""
+
+
+class DdlEventsInstalled(ConnectionLost):
+    """The event trigger that describes alterations was installed; the next session receives its messages."""
+
+
+class CatalogWatch:
+    """A thread that reads the server's catalogs repeatedly, on its own connection; a context manager.
+
+    Attributes:
+        wal_lsn: End of the server's WAL when the catalogs were last read; None while the server does not
+            answer.
+        slot: The replication slot when the catalogs were last read; None while the server does not answer.
+
+    Args:
+        dsn: DSN of the server that streams, and of no other server.
+        slot: Name of the replication slot.
+        publications: Names of the recorded publications.
+        before: The catalogs as read before the thread starts; compared with the first reading.
+        timelines: Timeline history of a standby, to notice when its timeline changes; None for a primary.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        slot: str,
+        publications: Sequence[str],
+        before: Catalog,
+        timelines: Sequence[Timeline] | None,
+    ) -> None:
+        self._dsn = dsn
+        self._slot = slot
+        self._publications = publications
+        self._before = before
+        self._timelines = timelines
+        self.wal_lsn: int | None = None
+        self.slot: Slot | None = None
+        self._condition = Condition()
+        self._asked: Collection[int] = ()
+        self._existing: frozenset[int] = frozenset()
+        """Those of the OIDs in `_asked` that relations have."""
+        self._described: set[int] = set()
+        self._requested = self._answered = 0
+        """Calls of `read_now`: number of all calls, and number of calls that a reading has answered."""
+        self._stopped = False
+        self._updates: list[tuple[Catalog, CatalogChanges]] = []
+        self._error: ReplicationError | None = None
+        self._thread = Thread(target=self._run, name="pgoutput-watch", daemon=True)
+
+    def __enter__(self) -> CatalogWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with self._condition:
+            self._stopped = True
+            self._condition.notify_all()
+        self._thread.join(_MIN_PAUSE)  # not longer: the server may not answer
+
+    def take_updates(self) -> list[tuple[Catalog, CatalogChanges]]:
+        """Return the catalog changes found since the previous call of this method, oldest first.
+
+        Each pair has the catalogs as read after a change, and their differences from the catalogs before.
+
+        Raises:
+            ReplicationError: A publication was dropped and created again.
+            ConnectionLost: The timeline of the server has changed.
+        """
+        with self._condition:
+            if self._error is not None:
+                raise self._error
+            updates, self._updates = self._updates, []
+            return updates
+
+    def note_described(self, oids: Collection[int]) -> None:
+        """Note that the stream has described the columns of tables as last read; `oids` are their OIDs."""
+        with self._condition:
+            self._described.update(oids)
+
+    def read_now(self, timeout: float, oids: Collection[int] = ()) -> Collection[int] | None:
+        """Make the thread read the catalogs now, and wait until the catalogs were read, or cannot be read.
+
+        Args:
+            timeout: Largest number of seconds to wait.
+            oids: OIDs of relations that may have been dropped.
+
+        Returns:
+            Those of `oids` whose relations exist; None if the catalogs were not read in time.
+        """
+        with self._condition:
+            self._requested += 1
+            self._asked = oids
+            number = self._requested
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: self._answered >= number or self._error, timeout)
+            self._asked = ()  # later readings do not look for the relations again
+            return None if self._answered < number or self.wal_lsn is None else self._existing
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                # Its queries are not cancelled: libpq would hold the GIL until the server has answered.
+                with Connection(self._dsn, replication=self._timelines is not None) as connection:
+                    while not self._stopped:
+                        self._read(connection)
+            except (PublicationRecreated, TimelineChanged, DdlEventsInstalled) as error:
+                with self._condition:
+                    self._error = error
+                    self._condition.notify_all()
+                return
+            except ReplicationError:  # a permanent error too: the next session begins with a reading
+                self.wal_lsn = self.slot = None
+                with self._condition:  # a server that shuts down refuses connections, until all is streamed
+                    self._answered = self._requested
+                    self._condition.notify_all()
+                self._pause(_MIN_PAUSE)
+
+    def _read(self, connection: Connection) -> None:
+        """Read the catalogs once, save changes for `take_updates`, and pause."""
+        with self._condition:
+            requested, asked = self._requested, self._asked
+        began = time.monotonic()
+        if self._timelines is not None and read_timelines(connection) != tuple(self._timelines):
+            raise TimelineChanged("the standby was promoted, or follows another timeline")
+        catalog = read_catalog(connection, self._publications)
+        self.wal_lsn, self.slot = catalog.lsn, find_slot(connection, self._slot)
+        check_publication_oids(self._before, catalog)
+        now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
+        if catalog.ddl_events and not self._before.ddl_events:
+            raise DdlEventsInstalled("the event trigger was installed: the stream must send its messages")
+        changes = compare_catalogs(self._before, catalog, now, connection)
+        catalog = with_undescribed(self._before, catalog)
+        existing = frozenset(existing_relations(connection, asked))
+        with self._condition:
+            if asked is self._asked:
+                self._existing = existing
+            if any(getattr(catalog, name) != getattr(self._before, name) for name in _COMPARED):
+                self._updates.append((catalog, changes))
+            self._before = without_undescribed(catalog, self._described)
+            self._described.clear()
+            self._answered = requested
+            self._condition.notify_all()
+        self._pause(max(_MIN_PAUSE, _PAUSE_FACTOR * (time.monotonic() - began)))
+
+    def _pause(self, seconds: float) -> None:
+        with self._condition:
+            self._condition.wait_for(lambda: self._stopped or self._requested > self._answered, seconds)

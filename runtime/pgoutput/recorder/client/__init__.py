@@ -1,0 +1,44 @@
+"""The client of a server: a connection, the server's errors and properties, its slots and timelines.
+
+Imports none of the other folders of the recorder. The names below are what these use.
+"""
+
+from pgoutput.recorder.client.connection import (
+    Connection as Connection,
+    Interrupted as Interrupted,
+    PublicationSkipped as PublicationSkipped,
+    Row as Row,
+    parse_dsn as parse_dsn,
+)
+from pgoutput.recorder.client.copy_data import CopiedRows as CopiedRows
+from pgoutput.recorder.client.errors import (
+    CredentialsRefused as CredentialsRefused,
+    LockNotAvailable as LockNotAvailable,
+    PermissionDenied as PermissionDenied,
+    UndefinedObject as UndefinedObject,
+)
+from pgoutput.recorder.client.server import (
+    Server as Server,
+    check_publications as check_publications,
+    identify as identify,
+)
+from pgoutput.recorder.client.slot_status import (
+    SlotStatus as SlotStatus,
+    read_slot_status as read_slot_status,
+)
+from pgoutput.recorder.client.slot_wait import SlotWait as SlotWait
+from pgoutput.recorder.client.slots import (
+    Slot as Slot,
+    check_slot as check_slot,
+    create_slot as create_slot,
+    create_temporary_slot as create_temporary_slot,
+    drop_command as drop_command,
+    drop_slot as drop_slot,
+    find_slot as find_slot,
+    start_command as start_command,
+)
+from pgoutput.recorder.client.timelines import (
+    Timeline as Timeline,
+    check_fork as check_fork,
+    read_timelines as read_timelines,
+)

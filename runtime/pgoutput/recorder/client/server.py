@@ -1,0 +1,108 @@
+"""Checks of a server before it is recorded: its version, its settings, its publications."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from psycopg import sql
+
+from pgoutput.errors import ReplicationError
+from pgoutput.recorder.client.connection import Connection
+from pgoutput.wire import parse_lsn, shown_text
+
+
+class Server(msgspec.Struct, frozen=True):
+    """Properties of a server, from IDENTIFY_SYSTEM and its settings."""
+
+    system_identifier: str
+    """Identifier of the database cluster; the same for a primary and its standbys."""
+    database: str
+    """Name of the database that the connection uses."""
+    version: str
+    """Full version of the server, such as `18.4`."""
+    major_version: int
+    """Major version of the server, such as 18."""
+    flush_lsn: int
+    """LSN up to which a primary has flushed its WAL, or up to which a standby has replayed WAL."""
+    sender_timeout: float
+    """wal_sender_timeout: seconds until the server disconnects a silent client; 0 for never."""
+
+
+_SETTINGS: Final = """\
+SELECT name, setting FROM pg_settings
+WHERE name IN ('wal_level', 'effective_wal_level', 'wal_sender_timeout')"""
+
+
+def identify(connection: Connection) -> Server:
+    """Return the properties of a server.
+
+    Raises:
+        ReplicationError: The server is too old, or its settings do not allow logical decoding.
+    """
+    major_version = connection.server_version // 10_000
+    if major_version < 10:
+        raise ReplicationError("the server is older than PostgreSQL 10, which was the first to have pgoutput")
+    system_identifier, _, flush_lsn, database = connection.query("IDENTIFY_SYSTEM")[0]
+    if shown_text(str(database)) != database:
+        raise ReplicationError(
+            f"the name of the database {shown_text(str(database))} is not valid UTF-8, and a recording keeps "
+            "it as text: rename the database"
+        )
+    settings = {str(name): str(value) for name, value in connection.query(_SETTINGS)}
+    _check_wal_level(connection, settings["wal_level"], settings.get("effective_wal_level"))
+    return Server(
+        str(system_identifier),
+        str(database),
+        str(connection.query("SHOW server_version")[0][0]).split()[0],
+        major_version,
+        parse_lsn(str(flush_lsn)),
+        float(settings["wal_sender_timeout"]) / 1000,
+    )
+
+
+def _check_wal_level(connection: Connection, wal_level: str, effective: str | None) -> None:
+    """Check that logical decoding is on, or that creating a slot switches it on.
+
+    Args:
+        connection: Connection to the server.
+        wal_level: Setting wal_level of the server.
+        effective: Setting effective_wal_level, which servers have since PostgreSQL 19; None on older servers.
+            With wal_level = replica, a primary switches to logical as long as it has a logical slot, and
+            standbys follow their primary (documentation, "Logical Decoding Concepts").
+
+    Raises:
+        ReplicationError: The server cannot decode its WAL.
+    """
+    if (effective or wal_level) == "logical":
+        return
+    if effective is None or wal_level == "minimal":
+        level = "logical" if effective is None else "replica or logical"
+        raise ReplicationError(
+            f"wal_level is {wal_level}, and must be {level}: "
+            "run ALTER SYSTEM SET wal_level = logical, then restart the server"
+        )
+    if connection.query("SELECT pg_is_in_recovery()") == [("t",)]:
+        raise ReplicationError(
+            f"effective_wal_level is {effective}, and a standby needs logical: create a logical slot on the "
+            "primary, which switches it on, or set wal_level = logical there"
+        )
+
+
+def check_publications(connection: Connection, server: Server, publications: Sequence[str]) -> None:
+    """Check that publications exist.
+
+    Raises:
+        ReplicationError: A publication does not exist.
+    """
+    names = sql.SQL(", ").join(map(sql.Literal, publications))
+    query = sql.SQL("SELECT pubname FROM pg_publication WHERE pubname IN ({})").format(names)
+    existing = {row[0] for row in connection.query(query)}
+    for name in publications:
+        if name not in existing:
+            quoted = sql.Identifier(name).as_string()
+            raise ReplicationError(
+                f"there is no publication {quoted} in the database {server.database}: run "
+                f"CREATE PUBLICATION {quoted} FOR TABLE …, or FOR ALL TABLES"
+            )

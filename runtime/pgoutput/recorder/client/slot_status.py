@@ -1,0 +1,81 @@
+"""The state of a replication slot and of the client that streams from it, as the server sees them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from psycopg import sql
+
+from pgoutput.recorder.client.connection import Connection
+
+_QUERY: Final = """\
+WITH wal AS (
+    SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END AS lsn
+)
+SELECT jsonb_build_object(
+    'slot', slot_name,
+    'active_pid', active_pid,
+    'wal_lsn', lsn,
+    'acknowledged_lsn', confirmed_flush_lsn,
+    'lag_bytes', greatest(0, pg_wal_lsn_diff(lsn, confirmed_flush_lsn)),
+    'retained_wal_bytes', greatest(0, pg_wal_lsn_diff(lsn, restart_lsn)),
+    'wal_status', to_jsonb(s) -> 'wal_status',
+    'safe_wal_bytes', to_jsonb(s) -> 'safe_wal_size',
+    'invalidation_reason', to_jsonb(s) -> 'invalidation_reason',
+    'client', application_name,
+    'address', client_addr,
+    'connected_since', backend_start,
+    'state', state
+)
+FROM pg_replication_slots s CROSS JOIN wal LEFT JOIN pg_stat_replication ON pid = active_pid
+WHERE slot_name = {}"""
+
+
+class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a replication slot, and of the client that streams from it."""
+
+    slot: str
+    """Name of the slot."""
+    active_pid: int | None
+    """Server process that streams from the slot; None if no client streams."""
+    wal_lsn: str
+    """End of the server's WAL."""
+    acknowledged_lsn: str | None
+    """LSN up to which the client has acknowledged; None for a slot that is being created."""
+    lag_bytes: int | None
+    """Bytes of WAL from the acknowledged LSN to the end of the server's WAL; None if not known."""
+    retained_wal_bytes: int | None
+    """Bytes of WAL that the server retains because of the slot; None if the slot has lost WAL."""
+    wal_status: str | None
+    """Column `wal_status` of pg_replication_slots, such as `reserved`; None before PostgreSQL 13."""
+    safe_wal_bytes: int | None
+    """Bytes of WAL that the server can write before the slot may lose WAL; None without a limit."""
+    invalidation_reason: str | None
+    """Reason why the server has invalidated the slot; None for a valid slot."""
+    client: str | None
+    """Name of the client's application; None if no client streams, or the role must not see it."""
+    address: str | None
+    """Address of the client; None for a local client, or as for `client`."""
+    connected_since: str | None
+    """When the client has connected, in ISO 8601; None as for `client`."""
+    state: str | None
+    """What the server does for the client, such as `streaming` or `catchup`; None as for `client`."""
+
+
+def read_slot_status(dsn: str, slot: str) -> SlotStatus | None:
+    """Return the state of a replication slot; None if the slot does not exist.
+
+    Args:
+        dsn: Connection string of libpq. The role needs no privileges to read the slot, and those of
+            `pg_monitor` to read about the client.
+        slot: Name of the slot.
+
+    Raises:
+        ConnectionLost: The connection was refused or lost.
+        ReplicationError: The DSN cannot be used, or the server refuses the query.
+        ValueError: The DSN cannot be parsed.
+    """
+    with Connection(dsn) as connection:
+        rows = connection.query(sql.SQL(_QUERY).format(slot))
+        return msgspec.json.decode(str(rows[0][0]), type=SlotStatus) if rows else None

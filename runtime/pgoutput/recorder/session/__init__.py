@@ -1,0 +1,13 @@
+"""A session: the stream of one connection is recorded, from its start to its end.
+
+Imports all other folders of the recorder. The names below are what `recorder` uses.
+
+- `start`: checks server, slot and folder against each other. `upgrade`: the same after pg_upgrade.
+- `session`: stores the stream, then acknowledges it.
+- `loop`: runs a session, watches the catalogs, and inserts copied rows.
+- `reports`: the events of a recorder.
+"""
+
+from pgoutput.recorder.session.loop import SessionLoop as SessionLoop
+from pgoutput.recorder.session.reports import Reporter as Reporter
+from pgoutput.recorder.session.start import SessionStarter as SessionStarter

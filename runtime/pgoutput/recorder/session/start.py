@@ -1,0 +1,423 @@
+"""The start of a session: server, slot and folder are checked against each other; a new slot is created.
+
+A mismatch raises an error before anything is stored or acknowledged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from pgoutput.errors import ChangesLost, ConnectionLost, RecordingError, ReplicationError
+from pgoutput.recorder.catalogs import (
+    Catalog,
+    check_publication_oids,
+    compare_catalogs,
+    may_read_any,
+    read_catalog,
+    tables_to_copy,
+    tables_with_earlier_rows,
+    tables_without_all_changes,
+    with_undescribed,
+)
+from pgoutput.recorder.client import (
+    Connection,
+    Interrupted,
+    PermissionDenied,
+    Server,
+    SlotWait,
+    Timeline,
+    check_fork,
+    check_publications,
+    check_slot,
+    create_slot,
+    drop_command,
+    drop_slot,
+    find_slot,
+    read_timelines,
+)
+from pgoutput.recorder.events import Event
+from pgoutput.recorder.options import Settings
+from pgoutput.recorder.session.upgrade import continue_after_upgrade
+from pgoutput.recorder.snapshots import CopyFolder, ExportedSnapshot, SchemaChanged, TableCopy
+from pgoutput.recorder.storage import Folder, State
+from pgoutput.recording import (
+    Location,
+    RecordedCommits,
+    ResentCommitCheck,
+    SessionStart,
+    Source,
+    read_beginning,
+    read_metadata,
+    recorded_commits,
+)
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn, parse_lsn
+
+_SELECTING_FIELDS: Final = ("publications", "options", "slot_two_phase")
+"""Fields of `Source` that decide which transactions the server sends."""
+
+
+class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how a session starts to stream."""
+
+    server: Server
+    """Server of the session."""
+    source: Source
+    """Server, slot, publications and options of the stream."""
+    start: SessionStart
+    """Where the session continues the recording."""
+    begin_lsn: int
+    """LSN at which the stream begins. Less than `start.lsn` if the server sends recorded transactions again,
+    which are then compared with the recording."""
+    acknowledged_lsn: int
+    """LSN up to which everything may be acknowledged when the session starts."""
+    resent: ResentCommitCheck
+    """Check that transactions that the server sends again were recorded."""
+    catalog: Catalog
+    """The catalogs as read before the stream begins."""
+    timelines: tuple[Timeline, ...] | None
+    """Timeline history of a standby's WAL; None for a primary."""
+
+
+class SessionStarter:
+    """Prepares a session that begins or continues a recording.
+
+    Args:
+        connection: Replication connection.
+        server: Server of the connection.
+        folder: Folder of the recording.
+        settings: Settings of the recorder.
+        report: Called with events, from several threads.
+        stop: Returns whether to stop.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        server: Server,
+        folder: Folder,
+        settings: Settings,
+        report: Callable[[Event], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        self._connection = connection
+        # The connection that streams must not cache the current catalogs: the changes that it decodes may be
+        # older, and would be decoded with the wrong columns.
+        self._catalog_connection = Connection(connection.pinned_dsn, stop=stop)
+        self._server = server
+        self._folder = folder
+        self._settings = settings
+        self._report = report
+        self._stop = stop
+
+    def prepare(self) -> PreparedSession:
+        """Check server, slot and folder, create what a new recording lacks, and return where to start.
+
+        May be called once: the connection for queries of the catalogs is then closed.
+
+        Raises:
+            ConnectionLost: The slot is in use, the standby lags behind, or the connection was lost.
+            ChangesLost: The server lacks changes that follow the recording, or recorded changes.
+            ReplicationError: The server, the slot or a publication does not match the settings.
+            RecordingError: The folder does not match slot, server or settings, or tables are incomplete in
+                strict mode.
+            Interrupted: The recorder was stopped.
+            OSError: A file cannot be written.
+        """
+        connection, folder, server, settings = self._connection, self._folder, self._server, self._settings
+        with self._catalog_connection:
+            proto_version, options = settings.options.negotiate(server.major_version)
+            check_publications(connection, server, settings.publications)
+            if settings.after_upgrade:
+                continue_after_upgrade(connection, self._catalog_connection, server, folder, settings)
+            state = folder.state_for(settings.slot, server.system_identifier, server.database)
+            recovery, server_start = connection.query(
+                "SELECT pg_is_in_recovery(), pg_postmaster_start_time()"
+            )[0]
+            in_recovery = recovery == "t"
+            timelines = read_timelines(connection)
+            state = self._check_history(state, timelines, str(server_start))
+            catalog = read_catalog(self._catalog_connection, settings.publications)
+            if catalog.ddl_events:
+                options["messages"] = "on"
+            source = Source(
+                recording=state.recording,
+                system_identifier=server.system_identifier,
+                server_version=server.version,
+                database=server.database,
+                slot=settings.slot,
+                publications=settings.publications,
+                publication_oids=tuple(one.oid for one in catalog.publications),
+                timeline=timelines[-1].id,
+                upgrades=state.upgrades,
+                proto_version=proto_version,
+                options=options,
+                slot_two_phase=settings.options.two_phase,
+            )
+            confirmed_lsn, catalog = self._open_slot(state, source, catalog, in_recovery=in_recovery)
+            folder.update(timelines=timelines, server_start=str(server_start))
+            catalog = self._save_catalog_changes(catalog)
+            assert folder.state is not None
+            last = folder.last_segment()
+            is_recorded = last is not None and last.source.publication_oids == source.publication_oids
+            incomplete = {one.oid for one in folder.state.incomplete}
+            connection.may_skip_publications = is_recorded and catalog.tables.keys() <= incomplete
+            if settings.strict and (refused := settings.refused(folder.state.incomplete, catalog.tables)):
+                raise folder.incomplete_error(refused)
+            start = folder.next_start(confirmed_lsn)
+            resend_lsn, recorded = self._resent_commits(confirmed_lsn, source)
+            resent = ResentCommitCheck(recorded)
+            return PreparedSession(
+                server=server,
+                source=source,
+                start=start,
+                begin_lsn=start.lsn if resent.settled else resend_lsn,
+                acknowledged_lsn=max(start.lsn, confirmed_lsn) if resent.settled else confirmed_lsn,
+                resent=resent,
+                catalog=catalog,
+                timelines=timelines if in_recovery else None,
+            )
+
+    def _check_history(self, state: State, timelines: tuple[Timeline, ...], server_start: str) -> State:
+        """Check that the server has the recorded WAL; return the state of the recording.
+
+        After a failover, the acknowledged LSN of the state is lowered to where the WAL histories diverge.
+        """
+        if not state.timelines or state.server_start == server_start:
+            # A running standby that was promoted is still the same server: it has all that it sent before.
+            return state
+        fork = check_fork(state.timelines, timelines, self._folder.recorded_lsn(), str(self._folder.location))
+        if fork is not None and state.acknowledged_lsn is not None and state.acknowledged_lsn > fork:
+            # Only positions without transactions were acknowledged after the fork.
+            state = msgspec.structs.replace(state, acknowledged_lsn=fork)
+        return state
+
+    def _open_slot(
+        self, state: State, source: Source, catalog: Catalog, *, in_recovery: bool
+    ) -> tuple[int, Catalog]:
+        """Check the slot, or create the slot of a new recording.
+
+        Returns:
+            The slot's confirmed_flush_lsn, and the catalogs as of the slot's consistent point or later.
+        """
+        connection, folder, settings = self._connection, self._folder, self._settings
+        if state.snapshot == "running":  # the slot may exist, and its LSN is unknown
+            drop_slot(connection, settings.slot)
+            recording = state.recording
+            state = msgspec.structs.replace(folder.reset(state), recording=recording)
+        slot = find_slot(connection, settings.slot)
+        if state.acknowledged_lsn is None:
+            if slot is None:
+                return self._create(state, source, catalog)
+            if settings.snapshot:
+                raise ReplicationError(
+                    f"the slot {settings.slot} is there already, and a snapshot needs a new one: drop it "
+                    f"with {drop_command(settings.slot)}, or choose another name"
+                )
+        elif settings.snapshot and state.snapshot != "complete":
+            raise RecordingError(
+                f"{folder.location}: the recording has begun without a snapshot: "
+                "use another folder and another slot"
+            )
+        elif slot is None:
+            raise ChangesLost(
+                f"the slot {settings.slot} is gone, and with it what came after "
+                f"{format_lsn(folder.stored_lsn(state))}: record anew in another folder"
+            )
+        assert slot is not None
+        check_slot(slot, self._server, settings)
+        self._check_wal_end(state, in_recovery=in_recovery)
+        confirmed_lsn = parse_lsn(str(slot.confirmed_flush_lsn))
+        if state.acknowledged_lsn is None:
+            self._adopt(state, catalog, confirmed_lsn)
+            return confirmed_lsn, catalog
+        if confirmed_lsn > (stored_lsn := folder.stored_lsn(state)):
+            raise ChangesLost(
+                f"somebody else has read from the slot {settings.slot}, or created it anew: it stands at "
+                f"{format_lsn(confirmed_lsn)}, the recording ends at {format_lsn(stored_lsn)}, and what is "
+                "between is lost: record anew in another folder"
+            )
+        folder.save(state)
+        return confirmed_lsn, catalog
+
+    def _create(self, state: State, source: Source, before: Catalog) -> tuple[int, Catalog]:
+        """Create the slot, and copy the tables if a snapshot is requested.
+
+        After an error that a retry cannot solve, neither the slot nor a partial snapshot is left.
+
+        Args:
+            state: State of the new recording.
+            source: Server, slot, publications and options of the stream.
+            before: The catalogs as read before the slot is created.
+
+        Returns:
+            The slot's consistent point, and the catalogs read after it.
+
+        Raises:
+            Interrupted: The recorder was stopped.
+            ConnectionLost: The connection was lost; the next session copies the rest of the tables.
+            ReplicationError: The settings or the server do not allow the slot to be created, or the tables to
+                be copied.
+            RecordingError: The folder was moved or removed.
+            OSError: A file cannot be written.
+        """
+        if not (self._settings.create_slot or self._settings.snapshot):
+            raise ReplicationError(
+                f"there is no slot {self._settings.slot}: have it created (--create-slot), or give the name "
+                "of another"
+            )
+        if self._settings.snapshot:
+            return self._create_with_snapshot(state, source, before)
+        return self._create_without_snapshot(state)
+
+    def _adopt(self, state: State, catalog: Catalog, lsn: int) -> None:
+        """Save the state of a recording that begins with an existing slot, without a snapshot.
+
+        Args:
+            state: State of the new recording.
+            catalog: The catalogs, read after the slot's consistent point.
+            lsn: LSN that the slot has confirmed.
+        """
+        self._folder.save_catalog(catalog)
+        incomplete = tables_with_earlier_rows(catalog, self._catalog_connection)
+        self._folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn, incomplete=incomplete))
+
+    def _create_without_snapshot(self, state: State) -> tuple[int, Catalog]:
+        lsn, _ = self._create_slot()
+        try:
+            catalog = self._read_catalog()
+            self._adopt(state, catalog, lsn)
+        except BaseException:  # an unused slot would retain WAL
+            self._undo(state)
+            raise
+        return lsn, catalog
+
+    def _create_with_snapshot(self, state: State, source: Source, before: Catalog) -> tuple[int, Catalog]:
+        folder = self._folder
+        folder.save_catalog(before)
+        folder.save(msgspec.structs.replace(state, snapshot="running"))
+        try:
+            lsn, snapshot = self._create_slot()
+        except ConnectionLost:  # the slot may exist nevertheless: the next start drops it
+            raise
+        except BaseException:
+            folder.reset(state)
+            raise
+        try:
+            folder.save(
+                msgspec.structs.replace(
+                    state, acknowledged_lsn=lsn, snapshot="complete", incomplete=tables_to_copy(before, lsn)
+                )
+            )
+            # A store has no folder of copied rows that appears at once: the stream inserts the rows.
+            if not folder.is_local or (copied := self._copy_tables(source, lsn, str(snapshot))) is None:
+                return lsn, self._read_catalog()  # the tables are copied while the stream is recorded
+            if copied:  # a publication may have no tables yet
+                folder.publish_snapshot()
+            catalog = self._read_catalog()
+            now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
+            changes = compare_catalogs(before, catalog, now, self._catalog_connection, copied)
+            folder.save_catalog(catalog)
+            incomplete = (*tables_without_all_changes(before), *changes.incomplete)
+            folder.update(
+                incomplete=tuple({one.oid: one for one in incomplete}.values()), pending=changes.pending
+            )
+        except (ConnectionLost, Interrupted):  # the next session copies the rest
+            raise
+        except BaseException:  # an unused slot would retain WAL
+            self._undo(state)
+            raise
+        return lsn, catalog
+
+    def _copy_tables(self, source: Source, lsn: int, name: str) -> frozenset[int] | None:
+        """Copy the published tables; return their OIDs, or None if some must be copied from a later snapshot.
+
+        Args:
+            source: Server, slot, publications and options of the stream.
+            lsn: LSN of the snapshot.
+            name: Name of the exported snapshot.
+        """
+        snapshot = ExportedSnapshot(self._connection.pinned_dsn, lsn, name)
+        with CopyFolder(self._folder.copies) as copies:
+            copy = TableCopy(snapshot, source, copies, self._settings)
+            try:
+                copied = copy.run(self._report, self._stop)
+            except SchemaChanged:
+                return None
+            except PermissionDenied:
+                if self._settings.strict or not may_read_any(self._catalog_connection, source.publications):
+                    raise
+                return None  # the stream is recorded, and the tables that cannot be copied are reported
+            if copied is not None:
+                copies.publish()
+        return None if copied is None else frozenset(copied)
+
+    def _create_slot(self) -> tuple[int, str | None]:
+        connection = self._connection
+        with SlotWait(connection.pinned_dsn, connection.backend_pid, self._report):
+            return create_slot(connection, self._server, self._settings, self._stop)
+
+    def _read_catalog(self) -> Catalog:
+        return read_catalog(self._catalog_connection, self._settings.publications)
+
+    def _undo(self, state: State) -> None:
+        """Drop the slot, reset the folder; if the connection is lost, the recorder's next start does so."""
+        with suppress(ConnectionLost):
+            drop_slot(self._connection, self._settings.slot)
+            with suppress(RecordingError):  # the folder was moved or removed
+                self._folder.reset(state)
+
+    def _check_wal_end(self, state: State, *, in_recovery: bool) -> None:
+        """Check that the server's WAL reaches the end of the recording."""
+        stored_lsn, flush_lsn = self._folder.stored_lsn(state), self._server.flush_lsn
+        if flush_lsn >= stored_lsn:
+            return
+        ends = f"stands at {format_lsn(flush_lsn)}, before the end of the recording, {format_lsn(stored_lsn)}"
+        if in_recovery:
+            raise ConnectionLost(f"the standby {ends}: it has to replay more first")
+        raise ChangesLost(f"the server {ends}: it was restored, or is another; record anew in another folder")
+
+    def _save_catalog_changes(self, catalog: Catalog) -> Catalog:
+        """Compare `catalog` with the catalogs saved last; save the differences and `catalog`; return it."""
+        folder = self._folder
+        before = folder.catalog
+        if before is None:
+            raise RecordingError(
+                f"{folder.location}: _published.json is missing: put it back, or record anew in another "
+                "folder"
+            )
+        check_publication_oids(before, catalog)
+        now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
+        changes = compare_catalogs(before, catalog, now, self._catalog_connection)
+        folder.save_changes(catalog := with_undescribed(before, catalog), changes)
+        return catalog
+
+    def _resent_commits(self, confirmed_lsn: int, source: Source) -> tuple[int, RecordedCommits]:
+        """Return the LSN to begin the stream at, and the recorded commits that the server sends again.
+
+        Commits that were recorded with other options or publications than those of `source`, and pruned
+        commits, cannot be compared. Therefore only commits after the last such commit are returned.
+        """
+        segments: list[Location] = []
+        after_lsn, is_partial = confirmed_lsn, False
+        for segment in self._folder.segments():
+            metadata = read_metadata(segment)
+            if metadata.end_lsn <= confirmed_lsn:
+                break
+            if metadata.kind == "snapshot":  # the server has not sent it
+                continue
+            if any(getattr(metadata.source, name) != getattr(source, name) for name in _SELECTING_FIELDS):
+                after_lsn, is_partial = metadata.end_lsn, True
+                break
+            segments.insert(0, segment)
+        else:
+            if (beginning := read_beginning(self._folder.location).lsn) > confirmed_lsn:
+                after_lsn, is_partial = beginning, True
+        recorded = recorded_commits(segments, after_lsn)
+        if is_partial and len(recorded):
+            return int(recorded["lsn"][0]), recorded
+        return confirmed_lsn, recorded

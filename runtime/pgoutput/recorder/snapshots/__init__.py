@@ -1,0 +1,33 @@
+"""Copies of the rows of published tables, for the begin of a recording and while the stream is recorded.
+
+Imports `client` and `catalogs`. The names below are what the other folders of the recorder use.
+
+- `exported`: a snapshot of the database. `ranges`: parts of tables. `table_copy`: copies them in parallel.
+- `copy_format`: the format of COPY. `segment`: segments of copied rows. `copy_folder`: where they are kept.
+- `requests`: requests of users. `copy_thread`: a thread that copies tables on request.
+- `copied_rows`: transactions that make copied rows part of a recording. `row_keys`, `changes_of_keys`: copies
+  of the rows with some keys, and the recorded changes of these rows.
+"""
+
+from pgoutput.recorder.snapshots.copied_rows import (
+    CopiedTables as CopiedTables,
+    transactions_of as transactions_of,
+)
+from pgoutput.recorder.snapshots.copy_folder import CopyFolder as CopyFolder
+from pgoutput.recorder.snapshots.copy_thread import TableSnapshots as TableSnapshots
+from pgoutput.recorder.snapshots.exported import (
+    ExportedSnapshot as ExportedSnapshot,
+    export_snapshot as export_snapshot,
+)
+from pgoutput.recorder.snapshots.requests import (
+    SnapshotRequests as SnapshotRequests,
+    is_requested as is_requested,
+    request_snapshot as request_snapshot,
+)
+from pgoutput.recorder.snapshots.row_keys import (
+    Keys as Keys,
+    key_columns as key_columns,
+    quote_name as quote_name,
+    quote_text as quote_text,
+)
+from pgoutput.recorder.snapshots.table_copy import SchemaChanged as SchemaChanged, TableCopy as TableCopy

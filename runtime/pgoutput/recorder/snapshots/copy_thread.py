@@ -1,0 +1,162 @@
+"""Snapshots of single tables that are copied while the stream is recorded.
+
+A thread copies the rows of the tables as of the consistent point of a temporary slot. When all transactions
+that committed before that point are recorded, the session adds one transaction per table to the recording: a
+Truncate, the copied rows, and the table's later changes that are recorded already. From there on the
+recording has all rows of the table, and a reader needs to know nothing of the snapshot. If only the rows with
+some keys are copied, Deletes of these keys come in place of the Truncate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from queue import Queue, SimpleQueue
+from threading import Event as Flag, Semaphore, Thread
+from typing import Final
+
+from pgoutput._text import one_line
+from pgoutput.errors import ConnectionLost, PgoutputError, ReplicationError
+from pgoutput.recorder.client import Interrupted
+from pgoutput.recorder.events import Event
+from pgoutput.recorder.options import Settings
+from pgoutput.recorder.snapshots.copied_rows import CopiedTables
+from pgoutput.recorder.snapshots.copy_folder import CopyFolder
+from pgoutput.recorder.snapshots.exported import export_snapshot
+from pgoutput.recorder.snapshots.row_keys import Keys
+from pgoutput.recorder.snapshots.table_copy import SchemaChanged, TableCopy
+from pgoutput.recording import Source
+
+_ATTEMPTS: Final = 5
+"""Largest number of attempts to copy tables; an attempt fails if a table is altered meanwhile."""
+
+_RETRY_SECONDS: Final = 1.0
+"""Seconds between two attempts if the connection is lost."""
+
+
+class TableSnapshots:
+    """A thread that copies tables on request, one group of tables after the other; a context manager.
+
+    Attributes:
+        failures: OIDs and reason, for each group of tables that could not be copied.
+
+    Args:
+        dsn: DSN of the server that streams, and of no other server.
+        source: Server, slot, publications and options of the stream.
+        folder: Folder for the copied rows, which keeps them until they are part of the recording.
+        settings: Settings of the recorder.
+        report: Called with events, from several threads.
+    """
+
+    def __init__(
+        self, dsn: str, source: Source, folder: Path, settings: Settings, report: Callable[[Event], None]
+    ) -> None:
+        self._dsn, self._source, self._folder = dsn, source, folder
+        self._settings, self._report = settings, report
+        self._requests: Queue[dict[int, Keys] | None] = Queue()
+        self._requested: set[int] = set()
+        """OIDs of all tables that were requested and not stored; also of those that could not be copied."""
+        self._failed: set[int] = set()
+        """OIDs of the tables that could not be copied."""
+        self.failures: SimpleQueue[tuple[frozenset[int], str]] = SimpleQueue()
+        self._copied: CopiedTables | None = None
+        self._stored = Semaphore(0)
+        """Released when `copied` is stored, or never will be."""
+        self._stop = Flag()
+        self._thread = Thread(target=self._run, name="pgoutput-tables", daemon=True)
+
+    def __enter__(self) -> TableSnapshots:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Stop copying; the next session goes on with the ranges that are not copied."""
+        self._stop.set()
+        self._stored.release()
+        self._requests.put(None)
+        self._thread.join()
+
+    def request(self, rows: Mapping[int, Keys]) -> None:
+        """Have rows copied, unless rows of the same table were requested before and are not stored.
+
+        Args:
+            rows: Keys of the rows to copy, by OID of the table.
+        """
+        new = {oid: keys for oid, keys in rows.items() if oid not in self._requested}
+        self._requested |= new.keys()
+        of_keys: dict[int, Keys] = {oid: keys for oid, keys in new.items() if keys is not None}
+        of_tables: dict[int, Keys] = dict.fromkeys(new.keys() - of_keys.keys())
+        # Some rows of a table are soon copied: they do not wait for the rows of other tables.
+        for group in (of_keys, of_tables):
+            if group:
+                self._requests.put(group)
+
+    def retry(self, oids: Collection[int]) -> None:
+        """Let tables be requested again that could not be copied in this session."""
+        self._requested -= self._failed.intersection(oids)
+        self._failed -= set(oids)
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether tables were requested that are neither stored nor failed."""
+        return bool(self._requested - self._failed)
+
+    @property
+    def copied(self) -> CopiedTables | None:
+        """Tables that wait to be added to the recording, or None."""
+        return self._copied
+
+    def stored(self) -> None:
+        """Note that the tables in `copied` are part of the recording; the next group can be copied."""
+        assert self._copied is not None
+        self._requested -= self._copied.keys.keys()
+        self._copied = None
+        self._stored.release()
+
+    def _run(self) -> None:
+        while (rows := self._requests.get()) is not None and not self._stop.is_set():
+            try:
+                self._copied = self._copy(rows)
+            except (Interrupted, ConnectionLost):  # the tables are requested again
+                self._stop.wait(_RETRY_SECONDS)
+                self._requested -= rows.keys()
+            except (PgoutputError, OSError) as error:
+                if len(rows) > 1:  # the other tables can be copied without the one that has failed
+                    for oid, keys in rows.items():
+                        self._requests.put({oid: keys})
+                elif None not in rows.values():  # the server may refuse a key that the replica has
+                    self._requests.put(dict.fromkeys(rows))
+                else:
+                    self._failed |= rows.keys()
+                    self.failures.put((frozenset(rows), one_line(error)))
+            else:
+                self._stored.acquire()
+                if self.copied is None:
+                    self._forget(rows)
+
+    def _forget(self, oids: Iterable[int]) -> None:
+        """Remove copied rows that are part of the recording. Rows that cannot be removed are copied again."""
+        with suppress(OSError), CopyFolder(self._folder) as folder:
+            folder.forget(oids)
+
+    def _copy(self, rows: Mapping[int, Keys]) -> CopiedTables:
+        attempts_left = _ATTEMPTS
+        with CopyFolder(self._folder) as folder:
+            while True:
+                try:
+                    copied = self._copy_from_snapshot(folder, rows)
+                except SchemaChanged as error:
+                    attempts_left -= 1
+                    if not attempts_left:
+                        raise ReplicationError(f"the tables cannot be copied: {error}") from None
+                else:
+                    if copied is not None:
+                        tables = {oid: folder.tables[oid] for oid in copied}
+                        return CopiedTables(self._folder, {oid: copied.get(oid) for oid in rows}, tables)
+
+    def _copy_from_snapshot(self, folder: CopyFolder, rows: Mapping[int, Keys]) -> dict[int, Keys] | None:
+        """Copy missing ranges from a new snapshot; return as `TableCopy.run` does."""
+        with export_snapshot(self._dsn, self._report, self._stop.is_set) as snapshot:
+            copy = TableCopy(snapshot, self._source, folder, self._settings, rows)
+            return copy.run(self._report, self._stop.is_set)

@@ -1,0 +1,172 @@
+"""Requests for snapshots of tables: files in the folder of a recording, which the recorder reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from pgoutput._text import qualified_name
+from pgoutput.errors import RecordingError
+from pgoutput.recorder.catalogs import Catalog
+from pgoutput.recorder.snapshots.row_keys import Keys, RowKey, covers, merge_keys
+from pgoutput.recording import (
+    STATE_FILE,
+    Directory,
+    Location,
+    PathOrUri,
+    locate,
+    remove_file,
+    replace_file,
+)
+
+_PREFIX: Final = "_snapshot-"
+_SUFFIX: Final = ".json"
+
+
+class SnapshotRequest(msgspec.Struct, frozen=True):
+    """A request to add the rows of tables to a recording. The recorder removes the file of a finished one."""
+
+    tables: tuple[str, ...]
+    """Names of the tables, such as `public.orders`."""
+    keys: dict[str, tuple[RowKey, ...]] = {}
+    """Keys of the only rows to add, by name of the table; all rows of a table without keys are added."""
+    error: str = ""
+    """Why the recorder has given up the request; empty if it has not."""
+
+
+def request_snapshot(
+    recording: PathOrUri, tables: Sequence[str], keys: Mapping[str, Collection[RowKey]] = {}
+) -> Location:
+    """Ask the recorder of a recording, or the next one, to add the rows of tables; return the request's file.
+
+    Args:
+        recording: Path or URL of the recording.
+        tables: Names of the tables, such as `public.orders`.
+        keys: Keys of the only rows to add, by name of the table. A key has the values of the columns of the
+            replica identity, as text. The recorder adds all rows of a table if adding the rows with the keys
+            would not give the table as it is in the source.
+
+    Raises:
+        RecordingError: The folder is not a recording that a recorder has written.
+        OSError: The file cannot be written.
+    """
+    location = locate(recording)
+    if not (location / STATE_FILE).is_file:
+        raise RecordingError(f"{location}: no recording of a server: give the folder that `record` writes")
+    name = f"{_PREFIX}{uuid4()}{_SUFFIX}"
+    request = SnapshotRequest(tuple(tables), {table: tuple(keys[table]) for table in keys})
+    content = msgspec.json.encode(request) + b"\n"
+    replace_file(location / name, content)
+    return location / name
+
+
+def is_requested(request_file: Location) -> bool:
+    """Return whether a request is unfinished.
+
+    Raises:
+        RecordingError: The recorder has given up the request. The request's file is removed.
+    """
+    if (content := request_file.content()) is None:
+        return False
+    request = msgspec.json.decode(content, type=SnapshotRequest)
+    if request.error:
+        remove_file(request_file)
+        raise RecordingError(request.error)
+    return True
+
+
+class SnapshotRequests:
+    """The requests in the folder of a recording, as the recorder sees them.
+
+    Args:
+        directory: Folder of the recording.
+        seconds: Seconds between two searches for requests.
+    """
+
+    def __init__(self, directory: Directory, seconds: float) -> None:
+        self._directory = directory
+        self._seconds = seconds
+        self._rows: dict[str, dict[int, Keys]] = {}
+        """Keys of the rows that are not stored yet, by file name of the request and OID of the table."""
+        self._found: set[str] = set()
+        """File names of all requests found so far."""
+        self._next_search = 0.0
+
+    @property
+    def rows(self) -> dict[int, Keys]:
+        """Keys of the rows that are requested and not stored yet, by OID of the table."""
+        found: dict[int, Keys] = {}
+        for rows in self._rows.values():
+            for oid, keys in rows.items():
+                found[oid] = merge_keys(found[oid], keys) if oid in found else keys
+        return found
+
+    def find(self) -> list[str]:
+        """Return the file names of new requests; none if the last search was just now."""
+        if time.monotonic() < self._next_search:
+            return []
+        self._next_search = time.monotonic() + self._seconds
+        names = [
+            name
+            for name in self._directory.names(_PREFIX)
+            if name.endswith(_SUFFIX) and name not in self._found
+        ]
+        self._found.update(names)
+        return names
+
+    def read(self, names: Iterable[str], catalog: Catalog) -> frozenset[int]:
+        """Read new requests; return the OIDs of the tables that they name.
+
+        Args:
+            names: File names of the requests.
+            catalog: The catalogs, read after the requests were found. A request that names another table is
+                given up.
+        """
+        found: set[int] = set()
+        oids = {qualified_name(one.namespace, one.name): oid for oid, one in catalog.tables.items()}
+        for name in names:
+            request = self._load(name)
+            if request is None or request.error:
+                continue
+            if unknown := [table for table in request.tables if table not in oids]:
+                self._give_up(name, f"no publication has the table {', '.join(unknown)}")
+                continue
+            keys = {table: frozenset(request.keys[table]) for table in request.keys}
+            self._rows[name] = {oids[table]: keys.get(table) or None for table in request.tables}
+            found.update(self._rows[name])
+        return frozenset(found)
+
+    def finish(self, stored: Mapping[int, Keys]) -> None:
+        """Note that the rows with these keys are stored, by OID of the table; remove finished requests."""
+        for name, rows in list(self._rows.items()):
+            left = {
+                oid: keys for oid, keys in rows.items() if oid not in stored or not covers(stored[oid], keys)
+            }
+            if left:
+                self._rows[name] = left
+            else:
+                del self._rows[name]
+                self._directory.remove(name)
+
+    def fail(self, oids: Collection[int], error: str) -> None:
+        """Give up the requests for tables whose rows cannot be copied."""
+        for name, rows in list(self._rows.items()):
+            if not rows.keys().isdisjoint(oids):
+                del self._rows[name]
+                self._give_up(name, error)
+
+    def _load(self, name: str) -> SnapshotRequest | None:
+        try:
+            content = self._directory.read(name)
+            return None if content is None else msgspec.json.decode(content, type=SnapshotRequest)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def _give_up(self, name: str, error: str) -> None:
+        request = self._load(name) or SnapshotRequest(())
+        failed = msgspec.structs.replace(request, error=error)
+        self._directory.replace(name, msgspec.json.encode(failed) + b"\n")

@@ -1,0 +1,374 @@
+"""The folder of a recording: its lock, its state file, and its segments."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, Literal, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from pgoutput._text import qualified_name
+from pgoutput.errors import RecordingError, RecordingInUse
+from pgoutput.recorder.catalogs import Catalog, CatalogChanges, PendingTable
+from pgoutput.recorder.client import Timeline
+from pgoutput.recording import (
+    COPIES,
+    SNAPSHOT,
+    STATE_FILE,
+    Directory,
+    GoneTable,
+    IncompleteTable,
+    Location,
+    Metadata,
+    PathOrUri,
+    PublicationChange,
+    SessionStart,
+    Upgrade,
+    list_segments,
+    locate,
+    partial_name,
+    read_metadata,
+    segment_name,
+    sync_path,
+)
+
+CATALOG_FILE: Final = "_published.json"
+LEASE_FILE: Final = "_lease.json"
+"""Name of the object with the lease of a recording in an object store."""
+
+_SAVED: Final = (STATE_FILE, CATALOG_FILE, LEASE_FILE)
+"""Names of files that also a folder without a recording may have: a recorder has begun, and was killed."""
+
+_T = TypeVar("_T")
+
+
+class State(msgspec.Struct, kw_only=True):
+    """State of a recording, saved in the file _recording.json of the recording's folder.
+
+    Readers of Parquet folders skip files whose names begin with an underscore.
+    """
+
+    recording: str = msgspec.field(default_factory=lambda: str(uuid4()))
+    """UUID of the recording, also in the metadata of all its segments."""
+    slot: str
+    """Name of the replication slot."""
+    system_identifier: str
+    """Identifier of the database cluster, from IDENTIFY_SYSTEM."""
+    upgrades: tuple[Upgrade, ...] = ()
+    """Upgrades of the server since the recording began."""
+    database: str
+    """Name of the database."""
+    timelines: tuple[Timeline, ...] = ()
+    """Timelines of the WAL that was recorded, the current timeline last; empty before the first session."""
+    server_start: str = ""
+    """Start time of the server that streamed in the last session, as text of pg_postmaster_start_time()."""
+    acknowledged_lsn: int | None = None
+    """LSN where the recording begins, or later the last acknowledged LSN at which no segment ends.
+
+    The LSN is saved just before it is acknowledged. None until the slot of a new recording is ready.
+    """
+    last_segment: int = 0
+    """Number of the last stored segment, which may be acknowledged already; 0 for none."""
+    first_segments: tuple[int, ...] = ()
+    """Numbers of segments in an object store that keep their objects, as `store_folder` explains."""
+    snapshot: Literal["none", "running", "complete"] = "none"
+    """How the recording has begun: `none` without a snapshot, `complete` with one.
+
+    The state is `running` until the slot is created. The tables of an unfinished snapshot are incomplete.
+    """
+    incomplete: tuple[IncompleteTable, ...] = ()
+    """Incomplete tables of the recording."""
+    pending: tuple[PendingTable, ...] = ()
+    """Tables that may be incomplete: the stream that is not stored yet decides."""
+    publication_changes: tuple[PublicationChange, ...] = ()
+    """Changes of publications that are not yet in the metadata of a segment."""
+    gone: tuple[GoneTable, ...] = ()
+    """Tables that are gone, and not yet in the metadata of a segment."""
+
+
+class Folder:
+    """The folder of a recording, locked against other recorders; a context manager.
+
+    The methods may be called from several threads.
+
+    Attributes:
+        location: Where readers find the recording.
+        path: Path of the folder.
+        directory: The opened folder; still valid, unlike `path`, after the folder was moved.
+        search_seconds: Seconds between two searches for requests for snapshots.
+        save_seconds: Least number of seconds between two LSNs that are saved while nothing is received.
+        is_local: Whether the folder contains the whole recording, which `StoreFolder` has in an object store.
+        state: State of the recording; None for a new recording.
+        catalog: The server's catalogs as last saved; None for a new recording.
+
+    Args:
+        path: Path of the folder, which is created if it does not exist.
+        place: URL of the recording; None if it is in the folder.
+
+    Raises:
+        RecordingInUse: Another recorder uses the folder.
+        RecordingError: The folder has files that are not a recording.
+        OSError: The folder cannot be created, or cannot be written to.
+    """
+
+    is_local: bool = True
+    search_seconds: float = 1.0
+    save_seconds: float = 0.0
+
+    def __init__(self, path: str | Path, place: PathOrUri | None = None) -> None:
+        self.path: Path = Path(path)
+        self.location: Location = locate(self.path if place is None else place)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._saving = Lock()
+        self.state: State | None = None
+        self.directory: Directory = self._open_directory()
+        try:
+            self._take_lock()
+            self.check_in_place()
+            self.state = self._load(STATE_FILE, State)
+            if self.state is None and self._visible_names():
+                if self._names_of_recording():
+                    text = f"{self.location}: {STATE_FILE} is missing: put it back, or use another folder"
+                else:
+                    text = f"{self.location}: the folder is not empty, and no recording: use a new one"
+                raise RecordingError(text)
+            self.catalog = self._load(CATALOG_FILE, Catalog)
+            self.directory.remove_partial()
+            # An unwritable folder fails here, before a slot is created.
+            with self.directory.create("writable") as file:
+                file.write(b"\n")
+            # Not remove_partial again: replace_file tries only twice if its unfinished file is removed.
+            (self.path / partial_name("writable")).unlink(missing_ok=True)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unlock and close the folder."""
+        self.directory.close()
+
+    def check_in_place(self) -> None:
+        """Check that the path still leads to the folder that was opened.
+
+        Raises:
+            RecordingError: The folder was moved, removed or replaced.
+        """
+        if not self.directory.in_place:
+            raise RecordingError(
+                f"{self.path}: the folder was moved or removed while it was recorded to; nothing more is "
+                "acknowledged. Start again with the folder's new path (--recording), or put it back"
+            )
+
+    def state_for(self, slot: str, system_identifier: str, database: str) -> State:
+        """Return the state of the recording if it fits slot and server; a new state for a new recording.
+
+        Raises:
+            RecordingError: The folder has the recording of another slot or server, or segments are missing.
+        """
+        if self.state is None:
+            return State(slot=slot, system_identifier=system_identifier, database=database)
+        for name, value in (("slot", slot), ("database", database), ("system_identifier", system_identifier)):
+            if (other := getattr(self.state, name)) != value:
+                text = (
+                    f"{self.location}: it is a recording of {name} {other}, not {value}: use another folder"
+                )
+                if name == "system_identifier":
+                    text += "; or --after-upgrade, if this is the recorded server after pg_upgrade"
+                raise RecordingError(text)
+        last = self.last_segment()
+        if self.state.last_segment > (0 if last is None else last.number):
+            raise RecordingError(
+                f"{self.location}: segments are missing, up to {segment_name(self.state.last_segment)}, and "
+                "the server does not send them again: put them back, or record anew in another folder"
+            )
+        if last is not None and last.source.recording != self.state.recording:
+            raise RecordingError(
+                f"{self.location}: segment {last.number} is of the recording {last.source.recording}, and "
+                f"{STATE_FILE} of the recording {self.state.recording}: put the right files back"
+            )
+        return self.state
+
+    def save(self, state: State) -> None:
+        """Replace the state of the recording, and write the new state to the disk.
+
+        Raises:
+            RecordingError: The folder was moved or removed.
+            OSError: The file cannot be written.
+        """
+        with self._saving:
+            self._save(state)
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the state of the recording, and write the new state to the disk.
+
+        Args:
+            changes: New values, by field name. A value can be a function that gets the old state and returns
+                the new value; no other thread changes the state during the call.
+
+        Raises:
+            RecordingError: The folder was moved or removed.
+            OSError: The file cannot be written.
+        """
+        with self._saving:
+            assert self.state is not None
+            values = {name: new(self.state) if callable(new) else new for name, new in changes.items()}
+            self._save(msgspec.structs.replace(self.state, **values))
+
+    def _save(self, state: State) -> None:
+        self.check_in_place()
+        self.directory.replace(STATE_FILE, msgspec.json.encode(state) + b"\n")
+        self.state = state
+
+    def save_catalog(self, catalog: Catalog) -> None:
+        """Write the catalogs as last read to the disk, for comparison with the next reading of the catalogs.
+
+        Raises:
+            RecordingError: The folder was moved or removed.
+            OSError: The file cannot be written.
+        """
+        self.check_in_place()
+        self.directory.replace(CATALOG_FILE, msgspec.json.encode(catalog) + b"\n")
+        self.catalog = catalog
+
+    def save_changes(self, catalog: Catalog, changes: CatalogChanges) -> None:
+        """Write the changes of the catalogs, then the changed catalogs, to the disk.
+
+        After a crash between the two writes, the next comparison of the catalogs finds the changes again.
+
+        Raises:
+            RecordingError: The folder was moved or removed.
+            OSError: A file cannot be written.
+        """
+        if changes.publications or changes.incomplete or changes.gone or changes.pending:
+            dropped = {one.oid for one in changes.gone if one.is_dropped}
+            self.update(
+                incomplete=lambda state: tuple(
+                    one for one in _merged(state.incomplete, changes.incomplete) if one.oid not in dropped
+                ),
+                publication_changes=lambda state: (*state.publication_changes, *changes.publications),
+                gone=lambda state: (*state.gone, *changes.gone),
+                pending=lambda state: (*state.pending, *changes.pending),
+            )
+        self.save_catalog(catalog)
+
+    def incomplete_error(self, incomplete: Iterable[IncompleteTable]) -> RecordingError:
+        """Return the error to raise in strict mode for incomplete tables of the recording."""
+        tables = "; ".join(f"{qualified_name(one.namespace, one.name)}: {one.reason}" for one in incomplete)
+        return RecordingError(
+            f"{self.location}: the recording lacks rows of some tables ({tables}): record them anew in "
+            "another folder with a snapshot, or go on without --strict"
+        )
+
+    def last_segment(self) -> Metadata | None:
+        """Return the metadata of the last segment, or None if there is no segment."""
+        try:
+            return read_metadata(list_segments(self.path)[-1])
+        except RecordingError:
+            if self._names_of_recording():
+                raise
+            return None
+
+    def segments(self) -> Iterator[Location]:
+        """Yield the locations of the segments, the last one first."""
+        return map(locate, reversed(list_segments(self.path) if self.last_segment() else []))
+
+    def stored_lsn(self, state: State) -> int:
+        """Return the LSN up to which all published transactions are known to be stored."""
+        return max(state.acknowledged_lsn or 0, self.recorded_lsn())
+
+    def recorded_lsn(self) -> int:
+        """Return the end LSN of the last stored transaction, or 0 if there is none."""
+        last = self.last_segment()
+        return 0 if last is None else last.end_lsn
+
+    def next_start(self, lsn: int) -> SessionStart:
+        """Return session number, segment number, position and LSN at which the next session starts.
+
+        Args:
+            lsn: LSN to begin at if the recording has no segment.
+        """
+        last = self.last_segment()
+        if last is None:
+            return SessionStart(session=1, number=1, position=0, lsn=lsn)
+        return SessionStart(
+            session=last.session + 1,
+            number=last.number + 1,
+            position=last.next_position,
+            lsn=last.end_lsn,
+            prepared=last.prepared,
+        )
+
+    @property
+    def copies(self) -> Path:
+        """Path of the folder for rows of tables that are copied and not yet part of the recording."""
+        return self.path / COPIES
+
+    def reset(self, state: State) -> State:
+        """Remove the snapshot and all state files; return a new recording's state for the slot of `state`."""
+        self.check_in_place()
+        for name in (COPIES, SNAPSHOT):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        for name in (CATALOG_FILE, STATE_FILE):
+            self.directory.remove(name)
+        self.state = self.catalog = None
+        return State(slot=state.slot, system_identifier=state.system_identifier, database=state.database)
+
+    def publish_snapshot(self) -> None:
+        """Give the folder of the copied rows the name under which readers find the snapshot."""
+        self.check_in_place()
+        sync_path(self.copies)
+        self.directory.rename(COPIES, SNAPSHOT)
+        sync_path(self.path)
+
+    def _open_directory(self) -> Directory:
+        return Directory(self.path)
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self.directory.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = f"{self.path}: another recorder is at work here; let it go on, or use another folder"
+            raise RecordingInUse(text) from None
+
+    def _visible_names(self) -> list[str]:
+        """Return the names in the folder without hidden names and saved catalogs; none in a new recording."""
+        return [name for name in self.directory.names() if name[0] != "." and name not in _SAVED]
+
+    def _names_of_recording(self) -> list[str]:
+        """Return the names of the segments, and the name of the snapshot's folder if it exists."""
+        return [name for name in self.directory.names() if name[0].isdigit() or name == SNAPSHOT]
+
+    def _load(self, name: str, type_: type[_T]) -> _T | None:
+        try:
+            content = self.directory.read(name)
+            return None if content is None else msgspec.json.decode(content, type=type_)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RecordingError(f"{self.location / name}: it cannot be read ({error})") from None
+
+
+def _merged(
+    known: Iterable[IncompleteTable], found: Iterable[IncompleteTable]
+) -> tuple[IncompleteTable, ...]:
+    """Return known and newly found incomplete tables, each table once.
+
+    A table that is in both has its first and its latest reason, and the latest LSN.
+    """
+    merged = {one.oid: one for one in known}
+    for one in found:
+        old = merged.get(one.oid)
+        if old is not None:
+            lost = "; ".join(filter(None, (old.lost.partition("; ")[0], one.lost)))
+            one = msgspec.structs.replace(one, lost=lost, altered=one.altered or old.altered)
+        merged[one.oid] = one
+    return tuple(merged.values())

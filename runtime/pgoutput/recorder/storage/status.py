@@ -1,0 +1,52 @@
+"""How far a recording has got, and whether a recorder writes it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+import msgspec
+
+from pgoutput.errors import RecordingError
+from pgoutput.recorder.storage.folder import LEASE_FILE
+from pgoutput.recorder.storage.lease import is_leased
+from pgoutput.recording import STATE_FILE, PathOrUri, Recording, locate
+
+
+class _State(msgspec.Struct):
+    acknowledged_lsn: int | None = None
+
+
+def stored_lsn(folder: PathOrUri) -> int:
+    """Return the LSN up to which a recording is known to have all published transactions.
+
+    Raises:
+        RecordingError: The folder is not a recording that a recorder has written.
+    """
+    file = locate(folder) / STATE_FILE
+    try:
+        state = msgspec.json.decode(file.content() or b"", type=_State)
+    except msgspec.DecodeError as error:
+        raise RecordingError(f"{file}: it cannot be read ({error}): give the folder of a recorder") from None
+    last = Recording(folder, may_be_empty=True).last
+    return max(state.acknowledged_lsn or 0, 0 if last is None else last.end_lsn)
+
+
+def is_recording(folder: PathOrUri) -> bool:
+    """Return whether a recorder writes a recording.
+
+    Raises:
+        RecordingError: The object store of the recording cannot be read.
+        OSError: The folder does not exist.
+    """
+    location = locate(folder)
+    if not location.is_local:
+        return is_leased((location / LEASE_FILE).content())
+    descriptor = os.open(location.path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
