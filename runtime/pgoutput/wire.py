@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import operator
 import re
+import time
 from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import Final, TypeAlias, TypeVar, overload
@@ -225,3 +226,8 @@ def from_datetime(moment: datetime) -> int:
     """
     delta = moment - EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def timestamp_now() -> int:
+    """Return the current time as a message's timestamp, in microseconds since 2000-01-01 00:00 UTC."""
+    return time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS

@@ -110,7 +110,7 @@ def test_a_table_added_again_while_the_catalogs_are_read_is_incomplete(table: La
         during = query_catalog(connection, ["p"], table.lsn())
         connection.query("COMMIT")
         assert during.tables.keys() == before.tables.keys()
-        assert [one.name for one in compare_catalogs(before, during, 0, connection).incomplete] == ["t"]
+        assert [one.name for one in compare_catalogs(before, during, connection).incomplete] == ["t"]
 
 
 def test_a_table_added_while_the_catalogs_are_read_was_not_published_before(
@@ -130,7 +130,7 @@ def test_a_table_added_while_the_catalogs_are_read_was_not_published_before(
         during, after = (read_catalog(connection, ["p"]) for _ in range(2))
         assert [len(one.tables) for one in (before, during, after)] == [1, 2, 2]
         assert during.tables == after.tables
-        texts = [change.changes for change in compare_catalogs(before, during, 0, connection).publications]
+        texts = [change.changes for change in compare_catalogs(before, during, connection).publications]
         assert texts == [("publishes public.late",)]
 
 
@@ -347,9 +347,10 @@ def test_a_locked_table_does_not_block_reading_the_catalogs_silently(table: Lab,
     assert record_cli("--until=now")[0] == 0
 
 
-def test_segments_do_not_wait_for_a_server_that_refuses_connections() -> None:
+def test_segments_do_not_wait_for_a_server_that_refuses_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a server shuts down, it refuses connections and waits until the recorder has the whole stream."""
+    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._ANSWER_SECONDS", 60.0)
     with CatalogWatch("host=127.0.0.1 port=1", "s", ["p"], Catalog(1, 1, (), {}, {}), None) as watch:
         begin = time.monotonic()
-        watch.read_now(60)
+        watch.read_now()
         assert time.monotonic() - begin < 30

@@ -58,10 +58,10 @@ def test_the_level_of_a_notice_is_that_of_the_server(severity: str, level: int) 
 
 
 def test_every_event_has_a_text_and_a_level() -> None:
-    from pgoutput.recorder import event_texts, events
+    from pgoutput.recorder import events
 
     classes = {one for one in vars(events).values() if isinstance(one, type) and issubclass(one, Event)}
-    assert event_texts._LINES.keys() == classes - {Event}
+    assert events._LINES.keys() == classes - {Event}
 
 
 def test_a_program_without_a_log_prints_nothing(published: Lab) -> None:

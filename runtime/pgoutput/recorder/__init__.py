@@ -11,7 +11,7 @@ How the package is divided, from the top; a folder imports only from those below
 - `snapshots`: copies the rows of tables. `storage`: the folder of the recording, or its objects in a store.
 - `catalogs`: reads the catalogs again and again, and finds what the stream does not contain.
 - `client`: the connection to the server, its slots and timelines.
-- `options`, `events`, `event_texts`: the settings of a recorder, and what it reports.
+- `options`, `events`: the settings of a recorder, and what it reports.
 """
 
 from pgoutput._extras import require
@@ -31,7 +31,6 @@ from pgoutput.recorder.client import (
     identify as identify,
     read_slot_status as read_slot_status,
 )
-from pgoutput.recorder.event_texts import event_level as event_level, event_text
 from pgoutput.recorder.events import (
     Connected,
     Event,
@@ -48,6 +47,8 @@ from pgoutput.recorder.events import (
     TableIncomplete,
     TableNotCopied,
     Waiting,
+    event_level as event_level,
+    event_text,
 )
 from pgoutput.recorder.options import RecorderOptions
 from pgoutput.recorder.recorder import Recorder

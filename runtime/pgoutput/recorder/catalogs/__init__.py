@@ -4,26 +4,23 @@ Imports `client`. The names below are what the other folders of the recorder use
 
 - `catalog`: the description of the catalogs. `queries`: the queries that read it.
 - `publications`: the published tables, with the SQL that copies their rows.
-- `changes`: the differences between two readings. Of columns: `column_changes`; of partitions and files:
-  `storage_changes`; of tables that only the stream can judge: `pending_tables`.
+- `changes`: the differences between two readings: altered publications (`publication_changes`), and tables
+  whose rows were altered without being sent (`alterations`, `column_changes`, `storage_changes`).
+- `incomplete_tables`: tables that lack rows or changes. `pending_tables`: tables that the stream decides on.
 - `watch`: a thread that reads the catalogs again and again.
 - `ddl_events`: the event trigger that describes statements of DDL in the stream.
 """
 
+from pgoutput.recorder.catalogs.alterations import FRESH_ROOTS_SINCE as FRESH_ROOTS_SINCE
 from pgoutput.recorder.catalogs.catalog import (
     Catalog as Catalog,
     CatalogTable as CatalogTable,
     Membership as Membership,
 )
 from pgoutput.recorder.catalogs.changes import (
-    FRESH_ROOTS_SINCE as FRESH_ROOTS_SINCE,
     CatalogChanges as CatalogChanges,
     check_publication_oids as check_publication_oids,
     compare_catalogs as compare_catalogs,
-    incomplete_table as incomplete_table,
-    tables_to_copy as tables_to_copy,
-    tables_with_earlier_rows as tables_with_earlier_rows,
-    tables_without_all_changes as tables_without_all_changes,
 )
 from pgoutput.recorder.catalogs.column_changes import (
     with_undescribed as with_undescribed,
@@ -34,6 +31,12 @@ from pgoutput.recorder.catalogs.ddl_events import (
     ddl_events_sql as ddl_events_sql,
     install_ddl_events as install_ddl_events,
     parse_statement as parse_statement,
+)
+from pgoutput.recorder.catalogs.incomplete_tables import (
+    incomplete_table as incomplete_table,
+    tables_to_copy as tables_to_copy,
+    tables_with_earlier_rows as tables_with_earlier_rows,
+    tables_without_all_changes as tables_without_all_changes,
 )
 from pgoutput.recorder.catalogs.pending_tables import (
     PendingTable as PendingTable,

@@ -26,6 +26,10 @@ the table's row in pg_publication_rel, but pg_get_publication_tables reads the n
 """
 
 
+ROW_OPERATIONS: Final = {"pubinsert": "inserts", "pubupdate": "updates", "pubdelete": "deletes"}
+"""Names of the operations on rows, by the column of pg_publication that says if they are published."""
+
+
 class Publication(msgspec.Struct, frozen=True):
     """A publication, as its row in pg_publication describes it."""
 
@@ -145,6 +149,11 @@ class CatalogTable(msgspec.Struct, frozen=True):
         """Name of the table with its schema."""
         return f"{self.namespace}.{self.name}"
 
+    @property
+    def is_root(self) -> bool:
+        """Whether the table is published with the rows of its partitions."""
+        return self.oid not in self.storages
+
 
 class Catalog(msgspec.Struct, frozen=True):
     """The server's catalogs at one time: the recorded publications, and the tables that they send."""
@@ -172,6 +181,11 @@ class Catalog(msgspec.Struct, frozen=True):
     read while the recorder did not receive logical messages.
     """
 
+    @property
+    def roots(self) -> set[int]:
+        """OIDs of the tables that are published with the rows of their partitions."""
+        return {oid for oid, table in self.tables.items() if table.is_root}
+
     def sent_columns(self, table: CatalogTable) -> dict[int, tuple[str, int, int]]:
         """Return name, OID of the type and type modifier of each published column of a table, by number."""
         columns = sorted(table.columns.items(), key=lambda item: item[1].number)
@@ -181,12 +195,24 @@ class Catalog(msgspec.Struct, frozen=True):
             if self.publishes(table, column)
         }
 
+    def publications_of(self, table: CatalogTable) -> list[Publication]:
+        """Return the publications that publish a table."""
+        return [one for one in self.publications if one.name in table.publications]
+
     def publishes(self, table: CatalogTable, column: Column) -> bool:
         """Return whether a publication publishes a column of a table."""
-        for one in self.publications:
-            if one.name in table.publications:
-                listed = table.memberships.get(one.name, NO_MEMBERSHIP)[1]
-                is_generated = column.origin == "generated" and one.settings.get("pubgencols") != "s"
-                if str(column.number) in listed.split() if listed else not is_generated:
-                    return True
+        for one in self.publications_of(table):
+            listed = table.memberships.get(one.name, NO_MEMBERSHIP)[1]
+            is_generated = column.origin == "generated" and one.settings.get("pubgencols") != "s"
+            if str(column.number) in listed.split() if listed else not is_generated:
+                return True
         return False
+
+    def unsent_operations(self, table: CatalogTable) -> list[str]:
+        """Return the names of the operations on the rows of a table that no publication publishes."""
+        settings = [one.settings for one in self.publications_of(table)]
+        return [text for column, text in ROW_OPERATIONS.items() if not any(one[column] for one in settings)]
+
+    def sends_truncate(self, table: CatalogTable) -> bool:
+        """Return whether the server sends the TRUNCATE of a table."""
+        return any(one.settings.get("pubtruncate") for one in self.publications_of(table))

@@ -43,7 +43,7 @@ def altered_columns(
             existing rows the constants of added columns.
     """
     # VACUUM FULL stores the constants of added columns. A root has no file, and no constants.
-    has_new_file = new.oid not in new.storages or {one.file for one in new.storages.values()} != {
+    has_new_file = new.is_root or {one.file for one in new.storages.values()} != {
         one.file for one in old.storages.values()
     }
     names = {column.number: name for name, column in old.columns.items()}

@@ -162,11 +162,11 @@ def published_tables(
     published = published_relations(connection, publications)
     rows_by_oid: dict[str, list[Row]] = {}
     for row in connection.query(sql.SQL(_TABLES).format(published=published)):
-        if oid is None or str(row[0]) == str(oid):
-            rows_by_oid.setdefault(str(row[0]), []).append(row)
+        if oid is None or row[0] == str(oid):
+            rows_by_oid.setdefault(row[0], []).append(row)
     leaves: dict[str, list[Row]] = {}
     for root, *leaf in connection.query(sql.SQL(_LEAVES).format(published=published)):
-        leaves.setdefault(str(root), []).append(tuple(leaf))
+        leaves.setdefault(root, []).append(tuple(leaf))
     return [_table(connection, rows, leaves.get(oid, []), binary) for oid, rows in rows_by_oid.items()]
 
 
@@ -193,7 +193,7 @@ def _table(connection: Connection, rows: list[Row], leaves: list[Row], binary: b
         leaves: The table's rows in the result of `_LEAVES`, without the first column.
         binary: Whether to copy values in binary format if their type has a binary format.
     """
-    oid, namespace, name, kind, identity, quoted_name = map(str, rows[0][:6])
+    oid, namespace, name, kind, identity, quoted_name = rows[0][:6]
     column_lists = {row[6] for row in rows}
     if len(column_lists) > 1:
         raise ReplicationError(
@@ -216,7 +216,7 @@ def _table(connection: Connection, rows: list[Row], leaves: list[Row], binary: b
             columns=relation_columns,
         ),
         _types(connection, relation_columns),
-        tuple(Leaf(int(str(leaf)), str(place), storage) for leaf, place, storage, _ in leaves),
+        tuple(Leaf(int(leaf), place, storage) for leaf, place, storage, _ in leaves),
         all(is_readable == "t" for *_, is_readable in leaves),
         f"LOCK TABLE {only}{quoted_name} IN ACCESS SHARE MODE",
         f"{only}{quoted_name}",
@@ -252,11 +252,11 @@ def _columns(
         (
             RelationColumn(
                 flags=ColumnFlag.KEY if full or key == "t" else ColumnFlag(0),
-                name=str(name),
-                type_oid=int(str(type_)),
-                type_modifier=int(str(modifier)),
+                name=name,
+                type_oid=int(type_),
+                type_modifier=int(modifier),
             ),
-            str(quoted),
+            quoted,
             has_binary == "t",
         )
         for name, quoted, type_, modifier, key, has_binary in rows
@@ -270,10 +270,10 @@ def _types(connection: Connection, columns: Sequence[RelationColumn]) -> tuple[T
         return ()
     rows = connection.query(_TYPES.format(oids=", ".join(map(str, set(oids)))))
     types = {
-        int(str(oid)): Type(
-            oid=int(str(oid)),
-            namespace=sent_namespace(str(namespace)),
-            name=str(name),
+        int(oid): Type(
+            oid=int(oid),
+            namespace=sent_namespace(namespace),
+            name=name,
         )
         for oid, namespace, name in rows
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, LiteralString
 
 import msgspec
@@ -208,7 +208,7 @@ def _read_once(connection: Connection, publications: Sequence[str]) -> Catalog:
 
 def wal_end(connection: Connection) -> int:
     """Return the LSN of the end of the server's WAL; on a standby, the end of the replayed WAL."""
-    return parse_lsn(str(connection.query(_LSN)[0][0]))
+    return parse_lsn(connection.query(_LSN)[0][0])
 
 
 def wal_insert_end(connection: Connection) -> int:
@@ -217,7 +217,7 @@ def wal_insert_end(connection: Connection) -> int:
     With synchronous_commit = off, transactions are visible before they are written (`wal_end`). If the last
     record fills a page, the server returns the position behind the header of the next page.
     """
-    lsn = parse_lsn(str(connection.query(_INSERT_LSN)[0][0]))
+    lsn = parse_lsn(connection.query(_INSERT_LSN)[0][0])
     return lsn - lsn % _PAGE if lsn % _PAGE in _PAGE_HEADERS else lsn
 
 
@@ -247,7 +247,7 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
     for one in publications:
         query = sql.SQL("SELECT relid FROM ({}) p").format(published_relations(connection, [one.name]))
         for (oid,) in connection.query(query):
-            publishing.setdefault(int(str(oid)), []).append(one.name)
+            publishing.setdefault(int(oid), []).append(one.name)
     memberships = _read_memberships(connection, {one.oid: one.name for one in publications})
     # The function returns tables as they are now, not as of the transaction: it is called once.
     published = sql.SQL("SELECT unnest(ARRAY[{}]::oid[]) AS relid").format(
@@ -260,18 +260,18 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
     )
     storages = _read_storages(connection, published)
     tables = {
-        int(str(oid)): CatalogTable(
-            int(str(oid)),
-            shown_text(str(namespace)),
-            shown_text(str(name)),
-            str(version),
+        int(oid): CatalogTable(
+            int(oid),
+            shown_text(namespace),
+            shown_text(name),
+            version,
             is_original == "t",
-            int(str(greatest_number)),
+            int(greatest_number),
             _parse_columns(columns),
-            memberships.get(int(str(oid)), {}),
-            tuple(publishing.get(int(str(oid)), ())),
-            storages.get(int(str(oid)), {}),
-            above=str(above or ""),
+            memberships.get(int(oid), {}),
+            tuple(publishing.get(int(oid), ())),
+            storages.get(int(oid), {}),
+            above=above or "",
         )
         for oid, namespace, name, version, is_original, greatest_number, columns, above in connection.query(
             tables_query
@@ -283,21 +283,19 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
     )
     return Catalog(
         lsn,
-        int(str(greatest_oid)),
+        int(greatest_oid),
         publications,
         tables,
         _read_types(connection, published),
-        int(str(xid)),
-        "".join(str(one) for (one,) in ddl_events),
+        int(xid),
+        "".join(one for (one,) in ddl_events),
     )
 
 
 def _read_publications(connection: Connection, names: Sequence[str]) -> tuple[Publication, ...]:
     listed = sql.SQL(", ").join(map(sql.Literal, names))
     return tuple(
-        Publication(
-            str(name), int(str(oid)), str(version), {"owner": owner, **msgspec.json.decode(str(settings))}
-        )
+        Publication(name, int(oid), version, {"owner": owner, **msgspec.json.decode(settings)})
         for name, oid, version, settings, owner in connection.query(
             sql.SQL(_PUBLICATIONS).format(names=listed)
         )
@@ -319,8 +317,8 @@ def _read_memberships(
         memberships=query.format(publications=", ".join(map(str, publications)) or "NULL")
     )
     for identity, relation, publication, columns, condition in connection.query(query):
-        of_table = memberships.setdefault(int(str(relation)), {})
-        name, rows = publications[int(str(publication))], str(identity)
+        of_table = memberships.setdefault(int(relation), {})
+        name, rows = publications[int(publication)], identity
         if name in of_table:  # the publication names both the table and its schema
             known = of_table[name]
             rows = f"{known[0]}, {rows}"
@@ -335,14 +333,14 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
     query = sql.SQL(_STORAGES).format(published=published)
     for row in connection.query(query):
         root, part, name, kind, file, toast, version, is_truncated, links, identifies = row
-        storages.setdefault(int(str(root)), {})[int(str(part))] = Storage(
-            shown_text(str(name)),
-            str(kind),
-            int(str(file)),
-            int(str(toast)),
-            str(version),
+        storages.setdefault(int(root), {})[int(part)] = Storage(
+            shown_text(name),
+            kind,
+            int(file),
+            int(toast),
+            version,
             is_truncated == "t",
-            tuple(str(links).split()),
+            tuple(links.split()),
             identifies == "t",
         )
     return storages
@@ -358,7 +356,7 @@ def _read_types(connection: Connection, published: sql.Composed) -> dict[int, di
         ranges=sql.SQL(next(part for since, part in _RANGES.items() if since <= version)),
     )
     for type_oid, place, value in connection.query(query):
-        types.setdefault(int(str(type_oid)), {})[str(place)] = shown_text(str(value))
+        types.setdefault(int(type_oid), {})[place] = shown_text(value)
     return types
 
 
@@ -406,6 +404,14 @@ def has_row_from_before(connection: Connection, oid: int, xid: int) -> bool:
     rows = f"SELECT xmin FROM ONLY {place} LIMIT {_SAMPLE}"
     old = f"SELECT 1 FROM ({rows}) r WHERE age(xmin) > age('{xid % 2**32}'::xid) LIMIT 1"
     return place is not None and _has_row(connection, old) is True
+
+
+def existing_relations(connection: Connection, oids: Collection[int]) -> list[int]:
+    """Return `oids` without the OIDs of relations that were dropped."""
+    if not oids:
+        return []
+    rows = connection.query(f"SELECT oid FROM pg_class WHERE oid IN ({', '.join(map(str, oids))})")
+    return [int(oid) for (oid,) in rows]
 
 
 def _quoted_name(connection: Connection, oid: int) -> str | None:

@@ -85,13 +85,3 @@ def truncating_transaction(new: CatalogTable, reasons: dict[str, list[str]]) -> 
     xids = {one.row_version for one in partitions}
     is_proven = [*reasons] == [TRUNCATED] and len(reasons[TRUNCATED]) == len(partitions) and len(xids) == 1
     return int(xids.pop()) if is_proven and all(one.is_truncated for one in partitions) else None
-
-
-def unidentified_storages(table: CatalogTable) -> list[str]:
-    """Return the names of the partitions whose old values do not identify rows of the published table."""
-    return sorted(one.name for one in table.storages.values() if not one.identifies_rows)
-
-
-def unlogged_storages(table: CatalogTable) -> list[str]:
-    """Return the names of the partitions whose changes the server never sends."""
-    return sorted(one.name for one in table.storages.values() if one.kind != "p")

@@ -14,12 +14,10 @@ from pgoutput.recorder.catalogs.changes import (
     PublicationRecreated,
     check_publication_oids,
     compare_catalogs,
-    existing_relations,
 )
 from pgoutput.recorder.catalogs.column_changes import with_undescribed, without_undescribed
-from pgoutput.recorder.catalogs.queries import read_catalog
+from pgoutput.recorder.catalogs.queries import existing_relations, read_catalog
 from pgoutput.recorder.client import Connection, Slot, Timeline, find_slot, read_timelines
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _MIN_PAUSE: Final = 2.0
 """Smallest number of seconds between two readings of the catalogs."""
@@ -30,6 +28,8 @@ _PAUSE_FACTOR: Final = 100
 The pause limits the load on servers with many tables.
 """
 
+_ANSWER_SECONDS: Final = 5.0
+"""Largest number of seconds that `read_now` waits for a reading of the catalogs."""
 
 _COMPARED: Final = "tables", "publications", "types"
 """Fields of `Catalog` whose changes are passed on."""
@@ -116,11 +116,10 @@ class CatalogWatch:
         with self._condition:
             self._described.update(oids)
 
-    def read_now(self, timeout: float, oids: Collection[int] = ()) -> Collection[int] | None:
+    def read_now(self, oids: Collection[int] = ()) -> Collection[int] | None:
         """Make the thread read the catalogs now, and wait until the catalogs were read, or cannot be read.
 
         Args:
-            timeout: Largest number of seconds to wait.
             oids: OIDs of relations that may have been dropped.
 
         Returns:
@@ -131,7 +130,7 @@ class CatalogWatch:
             self._asked = oids
             number = self._requested
             self._condition.notify_all()
-            self._condition.wait_for(lambda: self._answered >= number or self._error, timeout)
+            self._condition.wait_for(lambda: self._answered >= number or self._error, _ANSWER_SECONDS)
             self._asked = ()  # later readings do not look for the relations again
             return None if self._answered < number or self.wal_lsn is None else self._existing
 
@@ -164,10 +163,9 @@ class CatalogWatch:
         catalog = read_catalog(connection, self._publications)
         self.wal_lsn, self.slot = catalog.lsn, find_slot(connection, self._slot)
         check_publication_oids(self._before, catalog)
-        now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
         if catalog.ddl_events and not self._before.ddl_events:
             raise DdlEventsInstalled("the event trigger was installed: the stream must send its messages")
-        changes = compare_catalogs(self._before, catalog, now, connection)
+        changes = compare_catalogs(self._before, catalog, connection)
         catalog = with_undescribed(self._before, catalog)
         existing = frozenset(existing_relations(connection, asked))
         with self._condition:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Iterator
-from typing import Final, TypeAlias
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import pq, sql
@@ -20,7 +21,7 @@ from pgoutput.recorder.client.copy_data import CopiedRows, CopyOutSocket, Replic
 from pgoutput.recorder.client.errors import ErrorFields, error_of, error_of_attempt
 from pgoutput.recorder.events import Notice
 
-Row: TypeAlias = tuple[str | None, ...]
+Row: TypeAlias = tuple[Any, ...]
 """A row of a query's result: values as text, None for NULL."""
 
 _SETTINGS: Final = {
@@ -220,7 +221,7 @@ class Connection:
         self.ended = False
         rows: list[bytes] = []
         room = _RECEIVE_BYTES
-        try:
+        with _connection_errors():
             is_over = False
             while not is_over:
                 room = self._take_buffered(rows, room)
@@ -231,8 +232,6 @@ class Connection:
                 elif not is_over:
                     self._wait()
                     self._libpq.consume_input()
-        except psycopg.OperationalError as error:
-            raise ConnectionLost(one_line(str(error))) from None
 
     @property
     def _reads_socket(self) -> bool:
@@ -298,7 +297,7 @@ class Connection:
         return batch
 
     def _receive(self, received: list[bytes]) -> None:
-        try:
+        with _connection_errors():
             room = self._take_buffered(received, _RECEIVE_BYTES)
             while room > 0 and not self.ended:
                 self._libpq.consume_input()  # reads some kilobytes only
@@ -307,8 +306,6 @@ class Connection:
                     break
                 if before - room < _SMALL_READ:
                     time.sleep(_DELAY_SECONDS)
-        except psycopg.OperationalError as error:
-            raise ConnectionLost(one_line(str(error))) from None
         self.more = room <= 0
 
     def _take_buffered(self, received: list[bytes], room: int) -> int:
@@ -361,14 +358,12 @@ class Connection:
             ConnectionLost: The connection was lost.
         """
         self._check()
-        try:
+        with _connection_errors():
             if self._stream is not None:
                 self._stream.send(envelope.encode(message))
                 return
             self._libpq.put_copy_data(envelope.encode(message))
             self._libpq.flush()
-        except (OSError, psycopg.Error) as error:
-            raise ConnectionLost(one_line(str(error))) from None
 
     def end_replication(self) -> None:
         """Ask the server to end the stream.
@@ -377,31 +372,27 @@ class Connection:
             ConnectionLost: The connection was lost.
         """
         self._check()
-        try:
+        with _connection_errors():
             if self._stream is not None:
                 self._stream.send_done()
                 return
             self._libpq.put_copy_end()
             self._libpq.flush()
-        except (OSError, psycopg.Error) as error:
-            raise ConnectionLost(one_line(str(error))) from None
 
     def _execute(self, query: str, stop: Callable[[], bool] = _never) -> pq.abc.PGresult:
         self._send(query)
         return self._result(lambda: stop() or self._stop())
 
     def _send(self, query: str) -> None:
-        try:
+        with _connection_errors():
             self._libpq.send_query(query.encode("utf-8", "surrogateescape"))
             while self._libpq.flush():
                 select.select([], [self], [], _POLL_SECONDS)
-        except psycopg.OperationalError as error:
-            raise ConnectionLost(one_line(str(error))) from None
 
     def _result(self, stop: Callable[[], bool]) -> pq.abc.PGresult:
         """Wait for the result of a query; cancel the query if `stop` returns true."""
         cancelled = False
-        try:
+        with _connection_errors():
             while self._libpq.is_busy():
                 select.select([self], [], [], _POLL_SECONDS)
                 self._libpq.consume_input()
@@ -413,8 +404,6 @@ class Connection:
             if result.status not in _COPY_STATES:
                 while self._libpq.get_result() is not None:
                     pass
-        except psycopg.OperationalError as error:
-            raise ConnectionLost(one_line(str(error))) from None
         if cancelled and result.error_field(pq.DiagnosticField.SQLSTATE) == _CANCELED:
             raise Interrupted
         return self._checked(result)
@@ -441,6 +430,15 @@ def parse_dsn(dsn: str) -> dict[str, str | int | None]:
         raise ValueError(
             "the DSN cannot be read: give keywords and values as in 'host=db dbname=shop', or a URI"
         ) from None
+
+
+@contextmanager
+def _connection_errors() -> Iterator[None]:
+    """Raise errors of libpq and of the socket as ConnectionLost."""
+    try:
+        yield
+    except (OSError, psycopg.Error) as error:
+        raise ConnectionLost(one_line(error)) from None
 
 
 def _text(value: bytes | None) -> str | None:

@@ -45,19 +45,19 @@ def identify(connection: Connection) -> Server:
     if major_version < 10:
         raise ReplicationError("the server is older than PostgreSQL 10, which was the first to have pgoutput")
     system_identifier, _, flush_lsn, database = connection.query("IDENTIFY_SYSTEM")[0]
-    if shown_text(str(database)) != database:
+    if shown_text(database) != database:
         raise ReplicationError(
-            f"the name of the database {shown_text(str(database))} is not valid UTF-8, and a recording keeps "
+            f"the name of the database {shown_text(database)} is not valid UTF-8, and a recording keeps "
             "it as text: rename the database"
         )
-    settings = {str(name): str(value) for name, value in connection.query(_SETTINGS)}
+    settings: dict[str, str] = dict(connection.query(_SETTINGS))
     _check_wal_level(connection, settings["wal_level"], settings.get("effective_wal_level"))
     return Server(
-        str(system_identifier),
-        str(database),
-        str(connection.query("SHOW server_version")[0][0]).split()[0],
+        system_identifier,
+        database,
+        connection.query("SHOW server_version")[0][0].split()[0],
         major_version,
-        parse_lsn(str(flush_lsn)),
+        parse_lsn(flush_lsn),
         float(settings["wal_sender_timeout"]) / 1000,
     )
 

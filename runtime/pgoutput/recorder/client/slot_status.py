@@ -78,4 +78,4 @@ def read_slot_status(dsn: str, slot: str) -> SlotStatus | None:
     """
     with Connection(dsn) as connection:
         rows = connection.query(sql.SQL(_QUERY).format(slot))
-        return msgspec.json.decode(str(rows[0][0]), type=SlotStatus) if rows else None
+        return msgspec.json.decode(rows[0][0], type=SlotStatus) if rows else None

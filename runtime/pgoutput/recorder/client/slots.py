@@ -50,7 +50,7 @@ def find_slot(connection: Connection, name: str) -> Slot | None:
     """Return the replication slot with this name, or None if it does not exist."""
     query = "SELECT to_jsonb(s) FROM pg_replication_slots s WHERE slot_name = {}"
     rows = connection.query(sql.SQL(query).format(name))
-    return msgspec.json.decode(str(rows[0][0]), type=Slot) if rows else None
+    return msgspec.json.decode(rows[0][0], type=Slot) if rows else None
 
 
 def check_slot(slot: Slot, server: Server, settings: Settings) -> None:
@@ -129,7 +129,7 @@ def create_slot(
         options = "EXPORT_SNAPSHOT" if settings.snapshot else "NOEXPORT_SNAPSHOT"
     slot = sql.Identifier(settings.slot).as_string()
     rows = connection.query(f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput {options}", stop=stop)
-    return parse_lsn(str(rows[0][1])), rows[0][2]
+    return parse_lsn(rows[0][1]), rows[0][2]
 
 
 def create_temporary_slot(connection: Connection, stop: Callable[[], bool]) -> tuple[int, str]:
@@ -151,7 +151,7 @@ def create_temporary_slot(connection: Connection, stop: Callable[[], bool]) -> t
     name = f"pgoutput_{connection.backend_pid}"
     command = f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput {options}"
     row = connection.query(command, stop=stop)[0]
-    return parse_lsn(str(row[1])), str(row[2])
+    return parse_lsn(row[1]), row[2]
 
 
 def drop_slot(connection: Connection, name: str) -> None:

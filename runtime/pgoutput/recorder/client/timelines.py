@@ -35,11 +35,11 @@ def read_timelines(connection: Connection) -> tuple[Timeline, ...]:
     Raises:
         ReplicationError: The server has lost the history file of its timeline.
     """
-    current = int(str(connection.query("IDENTIFY_SYSTEM")[0][1]))
+    current = int(connection.query("IDENTIFY_SYSTEM")[0][1])
     if current == 1:
         return (Timeline(1),)
     _, content = connection.query(f"TIMELINE_HISTORY {current}")[0]
-    return parse_history(str(content), current)
+    return parse_history(content, current)
 
 
 def parse_history(content: str, current: int) -> tuple[Timeline, ...]:

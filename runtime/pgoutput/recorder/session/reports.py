@@ -11,7 +11,6 @@ from pgoutput._log import log_event
 from pgoutput._text import qualified_name
 from pgoutput.recorder.catalogs import Catalog, CatalogChanges
 from pgoutput.recorder.client import Slot
-from pgoutput.recorder.event_texts import event_level, event_text
 from pgoutput.recorder.events import (
     Connected,
     Event,
@@ -21,6 +20,8 @@ from pgoutput.recorder.events import (
     Stored,
     TableDropped,
     TableIncomplete,
+    event_level,
+    event_text,
 )
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.session.session import Session

@@ -22,7 +22,7 @@ from pgoutput.recorder.options import Settings
 from pgoutput.recorder.session.start import PreparedSession
 from pgoutput.recorder.storage import WriterThreads
 from pgoutput.recording import SCHEMA, Directory, Metadata, Remarks, SchemaVersion, SegmentWriter
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
+from pgoutput.wire import format_lsn, timestamp_now
 
 _TIME: Final = SCHEMA.field("received_at").type
 
@@ -320,7 +320,7 @@ class Session:
     def _acknowledge(self, *, reply_requested: bool = False) -> None:
         """Acknowledge the stored LSN: the server does not send earlier transactions again."""
         lsn = self.stored_lsn
-        now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
+        now = timestamp_now()
         self._connection.send(
             StandbyStatusUpdate(
                 written_lsn=lsn,

@@ -5,7 +5,6 @@ A mismatch raises an error before anything is stored or acknowledged.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -55,7 +54,7 @@ from pgoutput.recording import (
     read_metadata,
     recorded_commits,
 )
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn, parse_lsn
+from pgoutput.wire import format_lsn, parse_lsn
 
 _SELECTING_FIELDS: Final = ("publications", "options", "slot_two_phase")
 """Fields of `Source` that decide which transactions the server sends."""
@@ -140,7 +139,7 @@ class SessionStarter:
             )[0]
             in_recovery = recovery == "t"
             timelines = read_timelines(connection)
-            state = self._check_history(state, timelines, str(server_start))
+            state = self._check_history(state, timelines, server_start)
             catalog = read_catalog(self._catalog_connection, settings.publications)
             if catalog.ddl_events:
                 options["messages"] = "on"
@@ -159,9 +158,8 @@ class SessionStarter:
                 slot_two_phase=settings.options.two_phase,
             )
             confirmed_lsn, catalog = self._open_slot(state, source, catalog, in_recovery=in_recovery)
-            folder.update(timelines=timelines, server_start=str(server_start))
+            folder.update(timelines=timelines, server_start=server_start)
             catalog = self._save_catalog_changes(catalog)
-            assert folder.state is not None
             last = folder.last_segment()
             is_recorded = last is not None and last.source.publication_oids == source.publication_oids
             incomplete = {one.oid for one in folder.state.incomplete}
@@ -319,8 +317,7 @@ class SessionStarter:
             if copied:  # a publication may have no tables yet
                 folder.publish_snapshot()
             catalog = self._read_catalog()
-            now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
-            changes = compare_catalogs(before, catalog, now, self._catalog_connection, copied)
+            changes = compare_catalogs(before, catalog, self._catalog_connection, copied)
             folder.save_catalog(catalog)
             incomplete = (*tables_without_all_changes(before), *changes.incomplete)
             folder.update(
@@ -384,15 +381,14 @@ class SessionStarter:
     def _save_catalog_changes(self, catalog: Catalog) -> Catalog:
         """Compare `catalog` with the catalogs saved last; save the differences and `catalog`; return it."""
         folder = self._folder
-        before = folder.catalog
+        before = folder.saved_catalog
         if before is None:
             raise RecordingError(
                 f"{folder.location}: _published.json is missing: put it back, or record anew in another "
                 "folder"
             )
         check_publication_oids(before, catalog)
-        now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
-        changes = compare_catalogs(before, catalog, now, self._catalog_connection)
+        changes = compare_catalogs(before, catalog, self._catalog_connection)
         folder.save_changes(catalog := with_undescribed(before, catalog), changes)
         return catalog
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import struct
-import time
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Final
@@ -30,7 +29,7 @@ from pgoutput.recorder.client import Connection, Server, Slot, check_slot, find_
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.storage import Folder
 from pgoutput.recording import IncompleteTable, Metadata, Upgrade
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn, parse_lsn
+from pgoutput.wire import format_lsn, parse_lsn, timestamp_now
 
 _SLOTS_KEPT_SINCE: Final = 17
 """Major version of the first server whose logical slots pg_upgrade keeps."""
@@ -88,7 +87,7 @@ def continue_after_upgrade(
         ConnectionLost: The slot is in use, or the connection was lost.
         OSError: A file cannot be written.
     """
-    state = folder.state
+    state = folder.saved_state
     if state is None or state.system_identifier == server.system_identifier:
         return
     folder.state_for(settings.slot, state.system_identifier, server.database)
@@ -100,7 +99,7 @@ def continue_after_upgrade(
             "record anew in another folder"
         )
     check_slot(slot, server, settings)
-    last, before = folder.last_segment(), folder.catalog
+    last, before = folder.last_segment(), folder.saved_catalog
     if last is None or before is None:
         raise RecordingError(
             f"{place}: a recording without segments or catalogs is not continued: begin anew"
@@ -129,7 +128,7 @@ def continue_after_upgrade(
         system_identifier=state.system_identifier,
         server_version=last.source.server_version,
         lsn=lsn,
-        time=time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS,
+        time=timestamp_now(),
     )
     folder.update(
         system_identifier=server.system_identifier,
@@ -216,7 +215,7 @@ def _read_wal(connection: Connection, lsn: int) -> tuple[bytes, int]:
         connection: Replication connection, which cannot be used for anything else afterwards.
         lsn: The LSN.
     """
-    file_bytes, page_bytes = (int(str(size)) for size in connection.query(_WAL_SIZES)[0])
+    file_bytes, page_bytes = (int(size) for size in connection.query(_WAL_SIZES)[0])
     start = lsn // file_bytes * file_bytes
     wal = bytearray()
     connection.start_replication(f"START_REPLICATION PHYSICAL {format_lsn(start)}")
@@ -239,7 +238,7 @@ def rebased(before: Catalog, after: Catalog, connection: Connection, slot: Slot)
         slot: The slot as pg_upgrade has left it: its catalog_xmin is the first xid after the upgrade.
     """
     first_xid = int(str(slot.catalog_xmin))
-    added = {int(str(oid)) for (oid,) in connection.query(_MEMBERS_SINCE.format(xid=first_xid))}
+    added = {int(oid) for (oid,) in connection.query(_MEMBERS_SINCE.format(xid=first_xid))}
 
     def is_restored(row_version: str) -> bool:
         return (int(row_version) - first_xid) % 2**32 >= 2**31

@@ -7,7 +7,6 @@ has its key, or if a recorded change between its snapshot and the last one names
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -28,7 +27,7 @@ from pgoutput.recorder.snapshots.copy_folder import CopiedRange, CopiedTable
 from pgoutput.recorder.snapshots.row_keys import Keys, key_columns
 from pgoutput.recording import PathOrUri, Recording, SegmentReader, Source, read_metadata, segment_name
 from pgoutput.stream import Transaction, Transactions, encode_for
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from pgoutput.wire import timestamp_now
 
 _INSERTS: Final = sorted(tags("insert"))
 """First bytes of the messages with copied rows."""
@@ -76,7 +75,7 @@ def transactions_of(
         source: Source of the stream.
     """
     version = source.proto_version
-    now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
+    now = timestamp_now()
     # Later transactions have higher commit LSNs, also one whose commit record begins at the end LSN: it may
     # have been streamed before, and readers order the changes of equal commit LSNs by position.
     end_lsn = max(lsn, copied.lsn)

@@ -55,5 +55,5 @@ def export_snapshot(
                 lsn, name = create_temporary_slot(slot_connection, stop)
             holder.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             holder.query(f"SET TRANSACTION SNAPSHOT '{name}'")
-            exported = str(holder.query("SELECT pg_export_snapshot()")[0][0])
+            exported = holder.query("SELECT pg_export_snapshot()")[0][0]
         yield ExportedSnapshot(dsn, lsn, exported)

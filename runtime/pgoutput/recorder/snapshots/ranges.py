@@ -14,9 +14,6 @@ from pgoutput.recorder.snapshots.row_keys import Keys, RowKey, key_columns, key_
 RANGE_BYTES: int = 64 << 20
 """Size of a range, in bytes of the file that stores the table."""
 
-_CHANGES: Final = ("pubinsert", "pubupdate", "pubdelete")
-"""Columns of pg_publication with the operations that it publishes."""
-
 _TIDS: Final = """\
 ctid = ANY (ARRAY(SELECT format('(%s,%s)', page, item)::tid
 FROM generate_series({begin}, {end} - 1) page, generate_series(1, {items}) item))"""
@@ -161,11 +158,10 @@ def identity(table: PublishedTable, catalog: Catalog, timeline: int, keys: Keys)
     """
     described = catalog.tables[table.relation.oid]
     types = {column.type_oid for column in described.columns.values()}
-    publications = sorted(catalog.publications, key=lambda one: one.oid)
     facts = (
         table,
         [sorted(one.items()) for one in (described.columns, described.memberships)],
-        [one for one in publications if one.name in described.publications],
+        sorted(catalog.publications_of(described), key=lambda one: one.oid),
         sorted((oid, sorted(parts.items())) for oid, parts in catalog.types.items() if oid in types),
         timeline,
         RANGE_BYTES,
@@ -176,9 +172,7 @@ def identity(table: PublishedTable, catalog: Catalog, timeline: int, keys: Keys)
 
 def _is_mixable(table: PublishedTable, catalog: Catalog) -> bool:
     """Return whether the stream names the key of each changed row of a table."""
-    names = catalog.tables[table.relation.oid].publications
-    settings = [one.settings for one in catalog.publications if one.name in names]
-    return table.has_key and all(any(one[change] for one in settings) for change in _CHANGES)
+    return table.has_key and not catalog.unsent_operations(catalog.tables[table.relation.oid])
 
 
 def _has_keys(table: PublishedTable, keys: frozenset[RowKey]) -> bool:

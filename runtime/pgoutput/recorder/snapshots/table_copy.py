@@ -94,7 +94,7 @@ class TableCopy:
         self._report, self._stop = report, stop
         with self._snapshot.connect(self._is_over, self._report) as connection:
             now, xmin = connection.query(_SNAPSHOT)[0]
-            self._time, self._xmin = int(str(now)) - EPOCH_UNIX_MICROSECONDS, int(str(xmin))
+            self._time, self._xmin = int(now) - EPOCH_UNIX_MICROSECONDS, int(xmin)
             tables = self._lock_tables(connection)
             self._plan = self._make_plan(connection, tables)
             copied = self._folder.tables

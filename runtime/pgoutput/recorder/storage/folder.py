@@ -103,8 +103,8 @@ class Folder:
         search_seconds: Seconds between two searches for requests for snapshots.
         save_seconds: Least number of seconds between two LSNs that are saved while nothing is received.
         is_local: Whether the folder contains the whole recording, which `StoreFolder` has in an object store.
-        state: State of the recording; None for a new recording.
-        catalog: The server's catalogs as last saved; None for a new recording.
+        saved_state: State of the recording; None for a new recording.
+        saved_catalog: The server's catalogs as last saved; None for a new recording.
 
     Args:
         path: Path of the folder, which is created if it does not exist.
@@ -125,19 +125,19 @@ class Folder:
         self.location: Location = locate(self.path if place is None else place)
         self.path.mkdir(parents=True, exist_ok=True)
         self._saving = Lock()
-        self.state: State | None = None
+        self.saved_state: State | None = None
         self.directory: Directory = self._open_directory()
         try:
             self._take_lock()
             self.check_in_place()
-            self.state = self._load(STATE_FILE, State)
-            if self.state is None and self._visible_names():
+            self.saved_state = self._load(STATE_FILE, State)
+            if self.saved_state is None and self._visible_names():
                 if self._names_of_recording():
                     text = f"{self.location}: {STATE_FILE} is missing: put it back, or use another folder"
                 else:
                     text = f"{self.location}: the folder is not empty, and no recording: use a new one"
                 raise RecordingError(text)
-            self.catalog = self._load(CATALOG_FILE, Catalog)
+            self.saved_catalog = self._load(CATALOG_FILE, Catalog)
             self.directory.remove_partial()
             # An unwritable folder fails here, before a slot is created.
             with self.directory.create("writable") as file:
@@ -170,13 +170,25 @@ class Folder:
                 "acknowledged. Start again with the folder's new path (--recording), or put it back"
             )
 
+    @property
+    def state(self) -> State:
+        """State of a recording that has begun."""
+        assert self.saved_state is not None
+        return self.saved_state
+
+    @property
+    def catalog(self) -> Catalog:
+        """The server's catalogs as last saved, of a recording that has begun."""
+        assert self.saved_catalog is not None
+        return self.saved_catalog
+
     def state_for(self, slot: str, system_identifier: str, database: str) -> State:
         """Return the state of the recording if it fits slot and server; a new state for a new recording.
 
         Raises:
             RecordingError: The folder has the recording of another slot or server, or segments are missing.
         """
-        if self.state is None:
+        if self.saved_state is None:
             return State(slot=slot, system_identifier=system_identifier, database=database)
         for name, value in (("slot", slot), ("database", database), ("system_identifier", system_identifier)):
             if (other := getattr(self.state, name)) != value:
@@ -221,14 +233,13 @@ class Folder:
             OSError: The file cannot be written.
         """
         with self._saving:
-            assert self.state is not None
             values = {name: new(self.state) if callable(new) else new for name, new in changes.items()}
             self._save(msgspec.structs.replace(self.state, **values))
 
     def _save(self, state: State) -> None:
         self.check_in_place()
         self.directory.replace(STATE_FILE, msgspec.json.encode(state) + b"\n")
-        self.state = state
+        self.saved_state = state
 
     def save_catalog(self, catalog: Catalog) -> None:
         """Write the catalogs as last read to the disk, for comparison with the next reading of the catalogs.
@@ -239,7 +250,7 @@ class Folder:
         """
         self.check_in_place()
         self.directory.replace(CATALOG_FILE, msgspec.json.encode(catalog) + b"\n")
-        self.catalog = catalog
+        self.saved_catalog = catalog
 
     def save_changes(self, catalog: Catalog, changes: CatalogChanges) -> None:
         """Write the changes of the catalogs, then the changed catalogs, to the disk.
@@ -321,7 +332,7 @@ class Folder:
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in (CATALOG_FILE, STATE_FILE):
             self.directory.remove(name)
-        self.state = self.catalog = None
+        self.saved_state = self.saved_catalog = None
         return State(slot=state.slot, system_identifier=state.system_identifier, database=state.database)
 
     def publish_snapshot(self) -> None:

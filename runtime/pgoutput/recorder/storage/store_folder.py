@@ -271,13 +271,12 @@ class StoreFolder(Folder):
     def next_start(self, lsn: int) -> SessionStart:
         """Return where the next session starts, after its first segment is saved as one to keep."""
         start, beginning = super().next_start(lsn), read_beginning(self.location).segment
-        assert self.state is not None
         first = {*self.state.first_segments, *range(self.state.last_segment + 1, start.number + 1)}
         self.update(first_segments=tuple(sorted(number for number in first if number >= beginning)))
         return start
 
     def _last_number(self) -> int:
-        number = 0 if self.state is None else self.state.last_segment
+        number = 0 if self.saved_state is None else self.saved_state.last_segment
         while self._store.size(segment_name(number + 1)) is not None:
             number += 1
         return number

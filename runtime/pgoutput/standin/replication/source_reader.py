@@ -20,7 +20,7 @@ from pgoutput.standin.faults import FaultInjector, Faults, SlotProgress
 from pgoutput.standin.protocol import encode_message
 from pgoutput.standin.source import Envelope
 from pgoutput.stream import StreamDecoder
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from pgoutput.wire import timestamp_now
 
 _MAX_BUFFERED_BYTES: Final = 1 << 20
 """Number of buffered bytes at which the source's thread pauses. The last message may exceed this number."""
@@ -38,13 +38,10 @@ def encode_keepalive(wal_end: int, *, reply_requested: bool) -> bytes:
     """Encode a CopyData message with a primary keepalive."""
     return encode_message(
         b"d",
-        encode_envelope(PrimaryKeepalive(wal_end=wal_end, send_time=_now(), reply_requested=reply_requested)),
+        encode_envelope(
+            PrimaryKeepalive(wal_end=wal_end, send_time=timestamp_now(), reply_requested=reply_requested)
+        ),
     )
-
-
-def _now() -> int:
-    """Return the current time in microseconds since 2000-01-01 00:00 UTC."""
-    return time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
 
 
 class SourceReader:
@@ -162,7 +159,9 @@ class SourceReader:
         data = message.data
         if self._injector is None and data and data[0] in self._end_lsn_offsets:
             self._track_end(data)
-        sent = XLogData(wal_start=message.wal_start, wal_end=message.wal_end, send_time=_now(), data=data)
+        sent = XLogData(
+            wal_start=message.wal_start, wal_end=message.wal_end, send_time=timestamp_now(), data=data
+        )
         self._append(encode_message(b"d", encode_envelope(sent)))
 
     def _track_end(self, data: bytes) -> None:

@@ -1,0 +1,162 @@
+"""Alterations of tables between two readings of the catalogs, whose rows the stream does not contain."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from functools import partial
+from typing import Final
+
+from psycopg import sql
+
+from pgoutput.recorder.catalogs.catalog import Catalog, CatalogTable, Description
+from pgoutput.recorder.catalogs.column_changes import (
+    ATTACHED,
+    SET_BACK,
+    WITHOUT_ROWS,
+    altered_columns,
+    altered_types,
+    explain_rewrite,
+    has_new_column,
+    may_be_set_back,
+)
+from pgoutput.recorder.catalogs.pending_tables import harmless_descriptions
+from pgoutput.recorder.catalogs.queries import has_row_from_before, is_empty
+from pgoutput.recorder.catalogs.storage_changes import (
+    MOVED,
+    REWRITTEN,
+    SET_LOGGED,
+    TRUNCATED,
+    altered_storages,
+    truncating_transaction,
+)
+from pgoutput.recorder.client import Connection
+from pgoutput.wire import format_lsn
+
+FRESH_ROOTS_SINCE: Final = 150_000
+"""First server version that sends changes of a newly attached partition as changes of its root at once."""
+
+
+class Alterations:
+    """Tables that were altered between two readings of the catalogs, and newly published tables.
+
+    Attributes:
+        reasons: For each table whose existing rows were altered without being sent, by OID, the reason.
+        attached: For each table that may have been attached as a partition for a time, its column names.
+        pending: For each table that may be incomplete, by OID, values for `PendingTable`s: the reason, the
+            harmless descriptions, and the xid of the transaction that has truncated the table or None.
+
+    Args:
+        before: The catalogs as read earlier.
+        after: The catalogs as read later.
+        connection: Connection to the server, to check whether tables are empty.
+    """
+
+    def __init__(self, before: Catalog, after: Catalog, connection: Connection) -> None:
+        self._before = before
+        self._after = after
+        self._connection = connection
+        self._altered_types = altered_types(before, after)
+        self.attached: list[Set[str]] = []
+        self.pending: dict[int, list[tuple[str, tuple[Description, ...], int | None]]] = {}
+        self.reasons: dict[int, str] = {}
+        for oid, table in after.tables.items():
+            if oid in before.tables and (reason := self._reason(before.tables[oid], table)) is not None:
+                self.reasons[oid] = reason
+
+    def is_complete_since_published(self, table: CatalogTable) -> bool:
+        """Return whether the stream has all changes of a table that was not published before.
+
+        That is so if the table is empty, or if it was created under a publication FOR ALL TABLES, and not
+        altered since: it may have been unlogged at first, or its existing rows may have got other values. A
+        publication that was altered meanwhile may not have sent all changes.
+        """
+        versions = {one.name: one.row_version for one in self._before.publications}
+        publications = self._after.publications_of(table)
+        if any(versions.get(one.name, one.row_version) != one.row_version for one in publications):
+            return False
+        is_covered = any(one.has_all_tables and one.name in versions for one in publications)
+        is_covered = is_covered and table.oid > self._before.greatest_oid
+        is_new = all(
+            one.file == oid and all(link.endswith("+") for link in one.links)
+            for oid, one in table.storages.items()
+        )
+        is_truncated = self._after.sends_truncate(table) and all(
+            one.is_truncated for oid, one in table.storages.items() if one.file != oid
+        )
+        if is_covered and not (is_new or is_truncated):
+            return False  # the stream may have rows that it does not remove
+        columns = table.columns.values()
+        is_unaltered = len({one.row_version for one in columns}) < 2 and not any(
+            one.type_oid in self._altered_types for one in columns
+        )
+        return (is_covered and is_new and is_unaltered and table.is_original) or is_empty(
+            self._connection, table.oid
+        )
+
+    def _reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
+        """Return a text that names altered columns and partitions whose rows were not sent; or else None."""
+        sends_truncate = self._after.sends_truncate(new)
+        storages = altered_storages(
+            old,
+            new,
+            self._is_empty_partition,
+            partial(has_row_from_before, self._connection, xid=self._before.xid),
+            sends_truncate=sends_truncate,
+        )
+        are_described = bool(self._after.ddl_events) and self._before.ddl_events == self._after.ddl_events
+        pending: list[tuple[str, tuple[Description, ...], int | None]] = []
+        xid = truncating_transaction(new, storages) if sends_truncate else None
+        if xid is not None:
+            pending.append((self._text(storages), (), xid))
+            storages = {}
+        if not are_described and may_be_set_back(old, new):
+            harmless = harmless_descriptions(
+                self._before.sent_columns(old),
+                self._after.sent_columns(new),
+                new.greatest_number - old.greatest_number,
+            )
+            pending.append((self._text({f"columns {SET_BACK}": []}), harmless, None))
+        if pending:
+            self.pending[new.oid] = pending
+        columns = altered_columns(
+            old,
+            new,
+            self._altered_types,
+            lambda column: self._after.publishes(new, column),
+            was_rewritten=not storages.keys().isdisjoint((SET_LOGGED, REWRITTEN, TRUNCATED)),
+            are_described=are_described,
+        )
+        is_through_root = any(one.settings.get("pubviaroot") for one in self._after.publications)
+        if is_through_root and old.above and old.above != new.above:
+            storages[MOVED] = [""]
+        if ATTACHED in columns or MOVED in storages:
+            self.attached.append(new.columns.keys())
+        if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
+            columns = {}
+        # The server refuses SET UNLOGGED for a table that a publication names, but not for its partitions.
+        is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
+        if is_named and not new.is_root:
+            is_explained = explain_rewrite(old, new) or not has_new_column(old, new)
+        else:
+            is_explained = explain_rewrite(old, new) and bool(columns)
+        if is_explained:
+            for reason in (REWRITTEN, SET_LOGGED):
+                storages.pop(reason, None)
+        if not (storages or columns):
+            return None
+        return self._text({reason: list(map(_quoted, names)) for reason, names in columns.items()} | storages)
+
+    def _is_empty_partition(self, oid: int) -> bool:
+        is_fresh = self._connection.server_version >= FRESH_ROOTS_SINCE
+        return is_fresh and is_empty(self._connection, oid)
+
+    def _text(self, named: dict[str, list[str]]) -> str:
+        """Return a text that names columns and partitions, by reason."""
+        texts = [f"{', '.join(names)} {reason}".lstrip() for reason, names in named.items()]
+        return (
+            f"{'; '.join(texts)} after {format_lsn(self._before.lsn)}: values of existing rows were not sent"
+        )
+
+
+def _quoted(name: str) -> str:
+    return sql.Identifier(name).as_string()

@@ -1,0 +1,298 @@
+"""What a session notices about tables and publications, in the catalogs and in the stream.
+
+It is saved in the state of the recording, reported, and written to the metadata of segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from pgoutput.jsonlines import from_json
+from pgoutput.messages import Relation
+from pgoutput.recorder.catalogs import (
+    Catalog,
+    CatalogChanges,
+    CatalogWatch,
+    PendingTable,
+    Statement,
+    contradicted,
+    description_of,
+    incomplete_table,
+    parse_statement,
+    without_undescribed,
+)
+from pgoutput.recorder.options import Settings
+from pgoutput.recorder.session.reports import Reporter
+from pgoutput.recorder.session.session import Session
+from pgoutput.recorder.session.start import PreparedSession
+from pgoutput.recorder.snapshots import CopiedTables
+from pgoutput.recorder.storage import Folder
+from pgoutput.recording import GoneTable, IncompleteTable, PublicationChange, Remarks, SchemaVersion
+from pgoutput.wire import format_lsn, timestamp_now
+
+
+class SessionRemarks:
+    """Incomplete and dropped tables and altered publications, as a session notices them.
+
+    Attributes:
+        storing: Tables whose copied rows are being stored; None if there are none.
+
+    Args:
+        folder: Folder of the recording.
+        start: Where the session starts.
+        settings: Settings of the recorder.
+        reporter: Reports what is noticed.
+        watch: Thread that reads the catalogs.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        start: PreparedSession,
+        settings: Settings,
+        reporter: Reporter,
+        watch: CatalogWatch,
+    ) -> None:
+        self._folder = folder
+        self._start = start
+        self._settings = settings
+        self._reporter = reporter
+        self._watch = watch
+        self.storing: CopiedTables | None = None
+        self._announced: set[PublicationChange | GoneTable] = set()
+        """What is already in the metadata of a segment of this session."""
+        self._gone_lsn = start.catalog.lsn
+        """LSN before which the stream has all changes of the tables that are gone."""
+        state = folder.state
+        self._published = {
+            *start.catalog.tables,
+            *(one.oid for one in state.gone),
+            *(one.oid for one in state.incomplete),
+        }
+        """OIDs of tables that are published, or were published and are not any more."""
+        self._altered: dict[int, int] = {}
+        """LSN of the last reading of the catalogs that has found a table's columns altered, by OID."""
+        self._truncates: dict[int, int] = {}
+        """`Session.truncates` when a segment ended last."""
+
+    @property
+    def unannounced_gone(self) -> tuple[GoneTable, ...]:
+        """Tables that are gone, and not yet in the metadata of a segment."""
+        return tuple(one for one in self._folder.state.gone if one not in self._announced)
+
+    def is_due(self, session: Session) -> bool:
+        """Return whether the metadata of a segment must name tables that are gone."""
+        return bool(self.unannounced_gone) and session.has_received(self._gone_lsn)
+
+    def for_segment(
+        self, session: Session, versions: Sequence[SchemaVersion], described: Sequence[bytes]
+    ) -> Remarks:
+        """Return incomplete and dropped tables, and changes of publications, for a segment's metadata.
+
+        If the segment describes a relation otherwise than the catalogs as last read, describes a statement of
+        DDL, or truncates a table with partitions, the catalogs are read again first: the metadata must name
+        each incomplete table that the segment has changes of.
+
+        Args:
+            session: The session.
+            versions: The schema versions that begin in the segment.
+            described: Contents of the logical messages that describe statements of DDL.
+        """
+        catalog = self._folder.catalog
+        relations: list[Any] = [from_json(one.relation) for one in versions]
+        new = {one.oid for one in relations if not _is_described(catalog, one)}
+        truncates, self._truncates = self._truncates, dict(session.truncates)
+        truncated = {oid for oid, _ in self._truncates.items() - truncates.items()}
+        is_due = new or described or truncated & catalog.roots
+        existing = self._watch.read_now(new) if is_due else ()
+        if existing is None:
+            # The next reading may show the same columns as the last one, and not those of the stream.
+            reason = f"altered after {format_lsn(catalog.lsn)}, and the catalogs could not be read"
+            self._note_altered(new, reason)
+        statements = [parse_statement(one) for one in described]
+        self.save_updates(statements)
+        self._note_left(statements)
+        self._note_decided(contradicted(self._folder.state.pending, versions))
+        self._note_described(relations)
+        self._note_gone(relations, new if existing is None else existing)
+        state = self._folder.state
+        changes = tuple(one for one in state.publication_changes if one not in self._announced)
+        gone = self.unannounced_gone if session.received_lsn >= self._gone_lsn else ()
+        self._announced.update(changes, gone)
+        return Remarks(without_copied(state.incomplete, self.storing), changes, gone)
+
+    def save_updates(self, statements: Sequence[Statement] = ()) -> bool:
+        """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata.
+
+        Args:
+            statements: Statements of the stream that may explain the changes.
+        """
+        self._folder.check_in_place()
+        updates = self._watch.take_updates()
+        for catalog, changes in updates:
+            before = self._folder.catalog
+            self._published |= catalog.tables.keys()
+            for oid, table in catalog.tables.items():
+                if oid in before.tables and before.tables[oid].columns != table.columns:
+                    self._altered[oid] = catalog.lsn
+            self._save(catalog, _explained(changes, statements))
+        return any(one.publications or one.incomplete or one.gone for _, one in updates)
+
+    def settle_truncates(self, session: Session) -> bool:
+        """Decide which truncated tables are incomplete; return whether one is still undecided."""
+        pending = [one for one in self._folder.state.pending if one.truncated_by is not None]
+        sent = [one for one in pending if session.truncates.get(one.table.oid) == one.truncated_by]
+        unsent = [one for one in pending if one not in sent and session.has_received(one.table.lsn)]
+        if sent:
+            self._folder.update(pending=lambda state: tuple(one for one in state.pending if one not in sent))
+        if unsent:
+            self._note_decided(unsent)
+            session.announce()
+        return len(sent) + len(unsent) < len(pending)
+
+    def note_later_alterations(self, copied: CopiedTables) -> None:
+        """Note copied tables as incomplete that were altered after they were copied, if the stream says so.
+
+        In the recording, the copied rows come after the description of the alteration. If only rows with some
+        keys of such a table were copied, they are left out, and all rows are copied.
+        """
+        if not self._start.catalog.ddl_events:
+            return
+        self._watch.read_now()
+        self.save_updates()
+        since = {oid for oid, table in copied.tables.items() if self._altered.get(oid, 0) > table.lsn}
+        copied.left_out.update(since - copied.complete.keys())
+        self._note_altered(since & copied.complete.keys(), "altered while its rows were copied")
+
+    def _note_altered(self, oids: Collection[int], reason: str) -> None:
+        """Note published tables as incomplete whose existing rows were altered."""
+        catalog = self._folder.catalog
+        tables = [table for oid, table in catalog.tables.items() if oid in oids]
+        self._note(tuple(incomplete_table(one, catalog, reason, altered=True) for one in tables))
+
+    def _note_left(self, statements: Sequence[Statement]) -> None:
+        """Note published tables that a statement of the stream has taken out of their only publication.
+
+        Two readings of the catalogs need not show it, if the table was published again in between.
+        """
+        catalog, lsn = self._folder.catalog, self._watch.wal_lsn
+        known = {one.oid for one in self._folder.state.incomplete}
+        left = {oid: one.text for one in statements for oid in one.left if oid not in known}
+        self._note(
+            tuple(
+                incomplete_table(table, catalog, f"not published for a time, by {left[oid]}", lsn=lsn)
+                for oid, table in catalog.tables.items()
+                if oid in left and len(table.publications) == 1
+            )
+        )
+
+    def _note_decided(self, found: Collection[PendingTable]) -> None:
+        """Note that pending tables are incomplete, as the stream has decided."""
+        if found:
+            self._folder.update(pending=lambda state: tuple(one for one in state.pending if one not in found))
+            self._note(tuple(one.table for one in found if one.table.oid in self._folder.catalog.tables))
+
+    def _note_described(self, relations: Sequence[Relation]) -> None:
+        """Note tables whose columns, as last read, are those of a Relation message."""
+        catalog = self._folder.catalog
+        described = {
+            one.oid
+            for one in relations
+            if (table := catalog.tables.get(one.oid)) is not None
+            and table.undescribed is not None
+            and table.columns.keys() == {column.name for column in one.columns}
+        }
+        if described:
+            self._watch.note_described(described)
+            self._folder.save_catalog(without_undescribed(catalog, described))
+
+    def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
+        """Note relations of the stream that no reading of the catalogs has shown, and roots that had them.
+
+        A relation was published by itself, or it was a partition: before changes of a partition that is
+        published through its root, the server describes both (maybe_send_schema in pgoutput.c). The
+        description does not name the root: it has the same columns.
+
+        Args:
+            relations: The Relation messages of the schema versions that begin in a segment.
+            existing: OIDs of the new relations that exist.
+        """
+        catalog = self._folder.catalog
+        known = self._published | {oid for one in catalog.tables.values() for oid in one.storages}
+        unknown = [one for one in relations if one.oid not in known]
+        self._published |= {one.oid for one in unknown}
+        columns = [{column.name for column in one.columns} for one in unknown]
+        reason = (
+            f"a partition with changes was created and dropped or detached before {format_lsn(catalog.lsn)}"
+        )
+        roots = tuple(
+            incomplete_table(table, catalog, reason, altered=True)
+            for table in catalog.tables.values()
+            if table.is_root
+            and any(names <= table.columns.keys() or names >= table.columns.keys() for names in columns)
+        )
+        gone = tuple(
+            GoneTable(
+                oid=one.oid,
+                namespace=one.namespace,
+                name=one.name,
+                after_lsn=catalog.lsn,
+                time=timestamp_now(),
+                is_dropped=one.oid not in existing,
+            )
+            for one in unknown
+        )
+        self._note(roots, gone)
+
+    def _note(self, incomplete: tuple[IncompleteTable, ...], gone: tuple[GoneTable, ...] = ()) -> None:
+        """Save and report incomplete tables, and tables that are gone."""
+        if incomplete or gone:
+            self._save(self._folder.catalog, CatalogChanges((), incomplete, gone))
+
+    def _save(self, catalog: Catalog, changes: CatalogChanges) -> None:
+        """Save and report changes of the catalogs."""
+        self._folder.save_changes(catalog, changes)
+        if changes.gone:
+            self._gone_lsn = max(self._gone_lsn, catalog.lsn)
+        self._reporter.report_changes(changes, catalog)
+        if self._settings.strict and (refused := self._settings.refused(changes.incomplete, catalog.tables)):
+            raise self._folder.incomplete_error(refused)
+
+
+def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> CatalogChanges:
+    """Return changes of the catalogs whose reasons name the statements that concern the table."""
+    texts = {oid: one.text for one in statements for oid in one.tables}
+    incomplete = tuple(
+        msgspec.structs.replace(one, lost=f"{one.lost} ({texts[one.oid]})")
+        if one.lost and one.oid in texts
+        else one
+        for one in changes.incomplete
+    )
+    return msgspec.structs.replace(changes, incomplete=incomplete)
+
+
+def _is_described(catalog: Catalog, relation: Relation) -> bool:
+    """Return whether the catalogs have a table, or a partition of a root, with the columns of a relation."""
+    table = catalog.tables.get(relation.oid)
+    if table is None:
+        return any(relation.oid in one.storages for one in catalog.tables.values())
+    return description_of(relation) == tuple(catalog.sent_columns(table).values())
+
+
+def without_copied(
+    incomplete: Sequence[IncompleteTable], copied: CopiedTables | None
+) -> tuple[IncompleteTable, ...]:
+    """Return incomplete tables without completely copied ones, unless changes are missing after the copy."""
+    if copied is None:
+        return tuple(incomplete)
+    complete = copied.complete
+    left = [
+        msgspec.structs.replace(one, lost="", altered=False)
+        if one.oid in complete and one.lsn <= complete[one.oid].lsn
+        else one
+        for one in incomplete
+    ]
+    return tuple(one for one in left if one.reason)
