@@ -126,5 +126,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def refused(
         self, incomplete: Iterable[IncompleteTable], published: Container[int]
     ) -> list[IncompleteTable]:
-        """Return the incomplete tables that a strict recorder refuses: those that no copy will complete."""
-        return [one for one in incomplete if one.lasting or not self.copies(one, published)]
+        """Return the incomplete tables that a strict recorder refuses, as no copy completes them."""
+        return [one for one in incomplete if self.strict and (one.lasting or not self.copies(one, published))]

@@ -153,9 +153,8 @@ class Alterations:
     def _text(self, named: dict[str, list[str]]) -> str:
         """Return a text that names columns and partitions, by reason."""
         texts = [f"{', '.join(names)} {reason}".lstrip() for reason, names in named.items()]
-        return (
-            f"{'; '.join(texts)} after {format_lsn(self._before.lsn)}: values of existing rows were not sent"
-        )
+        since = f"after {format_lsn(self._before.lsn)}"
+        return f"{'; '.join(texts)} {since}: values of existing rows were not sent"
 
 
 def _quoted(name: str) -> str:

@@ -47,7 +47,7 @@ class SessionLoop:
         self._start = start
         self._settings = settings
         self._reporter = reporter
-        state, dsn = folder.state, connection.pinned_dsn
+        dsn = connection.pinned_dsn
         self._watch = CatalogWatch(dsn, settings.slot, settings.publications, start.catalog, start.timelines)
         self._snapshots = TableSnapshots(dsn, start.source, folder.copies, settings, reporter.report)
         self._remarks = SessionRemarks(folder, start, settings, reporter, self._watch)
@@ -55,7 +55,7 @@ class SessionLoop:
         self._packing: AbstractContextManager[Packer | PackerThread] = (
             nullcontext(Packer(folder.directory, settings.segment_seconds))
             if folder.is_local
-            else PackerThread(folder.directory, settings.segment_seconds, state.first_segments)
+            else PackerThread(folder.directory, settings.segment_seconds, folder.state.first_segments)
         )
 
     def run(self, until: int | None, stop: Callable[[], bool], on_stream: Callable[[], None]) -> bool:
@@ -164,12 +164,12 @@ class SessionLoop:
         Before PostgreSQL 15, a walsender keeps in mind through which root a partition is published, also when
         the partition is attached or detached (rel_sync_cache_relation_cb in pgoutput.c).
         """
-        catalog, state, start = self._folder.catalog, self._folder.state, self._start
         if self._connection.server_version >= FRESH_ROOTS_SINCE:
             return 0
+        start, roots = self._start, self._folder.catalog.roots
         begin = max(start.start.lsn, start.acknowledged_lsn)
-        roots = (one.lsn for one in state.incomplete if one.altered and one.oid in catalog.roots)
-        return max((lsn for lsn in roots if lsn > begin), default=0)
+        altered = (one for one in self._folder.state.incomplete if one.altered and one.oid in roots)
+        return max((one.lsn for one in altered if one.lsn > begin), default=0)
 
     def _request_copies(self, names: Sequence[str]) -> None:
         """Have tables copied that a user asks for, and incomplete tables as the settings say.
@@ -207,12 +207,12 @@ class SessionLoop:
         self._snapshots.request(dict.fromkeys(copied.left_out))
         self._requests.finish(copied.stored)
         for oid, keys in copied.stored.items():
-            for name in self._names([oid] if oid in copied.tables else ()):
+            for table in self._names([oid] if oid in copied.tables else ()):
                 lsn = format_lsn(copied.tables[oid].lsn)
                 self._reporter.report(
-                    TableComplete(table=name, lsn=lsn)
+                    TableComplete(table=table, lsn=lsn)
                     if keys is None
-                    else RowsComplete(table=name, lsn=lsn, keys=len(keys))
+                    else RowsComplete(table=table, lsn=lsn, keys=len(keys))
                 )
 
     def _names(self, oids: Iterable[int]) -> list[str]:

@@ -258,7 +258,7 @@ class SessionRemarks:
         if changes.gone:
             self._gone_lsn = max(self._gone_lsn, catalog.lsn)
         self._reporter.report_changes(changes, catalog)
-        if self._settings.strict and (refused := self._settings.refused(changes.incomplete, catalog.tables)):
+        if refused := self._settings.refused(changes.incomplete, catalog.tables):
             raise self._folder.incomplete_error(refused)
 
 

@@ -164,7 +164,7 @@ class SessionStarter:
             is_recorded = last is not None and last.source.publication_oids == source.publication_oids
             incomplete = {one.oid for one in folder.state.incomplete}
             connection.may_skip_publications = is_recorded and catalog.tables.keys() <= incomplete
-            if settings.strict and (refused := settings.refused(folder.state.incomplete, catalog.tables)):
+            if refused := settings.refused(folder.state.incomplete, catalog.tables):
                 raise folder.incomplete_error(refused)
             start = folder.next_start(confirmed_lsn)
             resend_lsn, recorded = self._resent_commits(confirmed_lsn, source)
@@ -199,6 +199,9 @@ class SessionStarter:
     ) -> tuple[int, Catalog]:
         """Check the slot, or create the slot of a new recording.
 
+        If the creation or the snapshot fails with an error that a retry cannot solve, neither the slot nor a
+        partial snapshot is left.
+
         Returns:
             The slot's confirmed_flush_lsn, and the catalogs as of the slot's consistent point or later.
         """
@@ -210,7 +213,9 @@ class SessionStarter:
         slot = find_slot(connection, settings.slot)
         if state.acknowledged_lsn is None:
             if slot is None:
-                return self._create(state, source, catalog)
+                if settings.snapshot:
+                    return self._create_with_snapshot(state, source, catalog)
+                return self._create_without_snapshot(state)
             if settings.snapshot:
                 raise ReplicationError(
                     f"the slot {settings.slot} is there already, and a snapshot needs a new one: drop it "
@@ -242,36 +247,6 @@ class SessionStarter:
         folder.save(state)
         return confirmed_lsn, catalog
 
-    def _create(self, state: State, source: Source, before: Catalog) -> tuple[int, Catalog]:
-        """Create the slot, and copy the tables if a snapshot is requested.
-
-        After an error that a retry cannot solve, neither the slot nor a partial snapshot is left.
-
-        Args:
-            state: State of the new recording.
-            source: Server, slot, publications and options of the stream.
-            before: The catalogs as read before the slot is created.
-
-        Returns:
-            The slot's consistent point, and the catalogs read after it.
-
-        Raises:
-            Interrupted: The recorder was stopped.
-            ConnectionLost: The connection was lost; the next session copies the rest of the tables.
-            ReplicationError: The settings or the server do not allow the slot to be created, or the tables to
-                be copied.
-            RecordingError: The folder was moved or removed.
-            OSError: A file cannot be written.
-        """
-        if not (self._settings.create_slot or self._settings.snapshot):
-            raise ReplicationError(
-                f"there is no slot {self._settings.slot}: have it created (--create-slot), or give the name "
-                "of another"
-            )
-        if self._settings.snapshot:
-            return self._create_with_snapshot(state, source, before)
-        return self._create_without_snapshot(state)
-
     def _adopt(self, state: State, catalog: Catalog, lsn: int) -> None:
         """Save the state of a recording that begins with an existing slot, without a snapshot.
 
@@ -285,6 +260,11 @@ class SessionStarter:
         self._folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn, incomplete=incomplete))
 
     def _create_without_snapshot(self, state: State) -> tuple[int, Catalog]:
+        if not self._settings.create_slot:
+            raise ReplicationError(
+                f"there is no slot {self._settings.slot}: have it created (--create-slot), or give the name "
+                "of another"
+            )
         lsn, _ = self._create_slot()
         try:
             catalog = self._read_catalog()

@@ -49,11 +49,10 @@ def export_snapshot(
         report: Called with a `Waiting` event when a transaction delays the slot.
         stop: Returns whether to stop waiting for the slot.
     """
-    with Connection(dsn, stop=stop) as holder:
-        with Connection(dsn, replication=True, stop=stop) as slot_connection:
-            with SlotWait(dsn, slot_connection.backend_pid, report):
-                lsn, name = create_temporary_slot(slot_connection, stop)
-            holder.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            holder.query(f"SET TRANSACTION SNAPSHOT '{name}'")
-            exported = holder.query("SELECT pg_export_snapshot()")[0][0]
-        yield ExportedSnapshot(dsn, lsn, exported)
+    with Connection(dsn, replication=True, stop=stop) as slot_connection:
+        with SlotWait(dsn, slot_connection.backend_pid, report):
+            snapshot = ExportedSnapshot(dsn, *create_temporary_slot(slot_connection, stop))
+        holder = snapshot.connect(stop)
+    with holder:
+        exported = holder.query("SELECT pg_export_snapshot()")[0][0]
+        yield ExportedSnapshot(dsn, snapshot.lsn, exported)
