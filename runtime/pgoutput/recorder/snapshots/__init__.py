@@ -1,4 +1,4 @@
-"""Copies of the rows of published tables, for the begin of a recording and while the stream is recorded.
+"""Copies of the rows of published tables, at the start of a recording and while the stream is recorded.
 
 Imports `client` and `catalogs`. The names below are what the other folders of the recorder use.
 
