@@ -35,7 +35,9 @@ from pgoutput.messages import XLogData
 from pgoutput.recording import SegmentWriter, SessionStart
 from pgoutput.replica import replica_tables, replicate
 from pgoutput.replica.data_files import DataFiles
+from pgoutput.targets import Table
 from pgoutput.values import to_arrow
+from tests.replica.tables import open_table
 
 ROWS: Final = 5_000_000, 20_000_000, 50_000_000
 UPDATES: Final = 5_000, 500_000
@@ -72,7 +74,7 @@ def measure(folder: Path, rows: int) -> bool:
     writer.write(encode_inserts, np.arange(1), np.arange(1))
     run_apply(recording, target)
     (replica,) = replica_tables(target).values()
-    fill(DeltaTable(replica.place), rows)
+    fill(open_table(replica.place), rows)
     size = sum(pa.table(DeltaTable(replica.place).get_add_actions())["size_bytes"].to_pylist())
     print(
         f"{rows:,} rows, {size >> 20:,} MB in {len(DeltaTable(replica.place).file_uris())} files:", flush=True
@@ -139,10 +141,9 @@ class Writer:
         self._writer.rotate()
 
 
-def fill(table: DeltaTable, rows: int) -> None:
+def fill(table: Table, rows: int) -> None:
     """Add the rows with keys from 1 to a Delta table that has the row with key 0."""
-    schema = pa.schema(table.schema().to_arrow())
-    files = DataFiles(table, schema)
+    schema, files = table.schema, DataFiles(table)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for first in range(1, rows, _BATCH_ROWS):
@@ -151,7 +152,7 @@ def fill(table: DeltaTable, rows: int) -> None:
                 [*typed(schema, keys, scrambled(keys)), pa.nulls(len(keys), schema[-1].type)], schema=schema
             )
 
-    files.commit(files.write(batches()), [], table.schema(), None)
+    table.commit(files.write(batches()), [])
 
 
 def scrambled(numbers: Numbers) -> Numbers:

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-
 from pgoutput import compiled
 from pgoutput.recorder import Connected
 from pgoutput.replica import replicate
 from pgoutput.replica.data_files import DataFiles
 from tests.recorder.lab import Lab
+from tests.replica.tables import open_table
 from tests.server import Server
 from tests.verification.replica import Replica
 
@@ -67,8 +66,7 @@ def compare(lab: Lab, replica: Replica, rows: int) -> int:
 
 
 def read_table(replica: Replica) -> None:
-    table = replica.delta("t")
-    files = DataFiles(table, pa.schema(table.schema().to_arrow()))
+    files = DataFiles(open_table(replica.delta("t").table_uri))
     for file in files:
         for _ in files.read(file):
             pass

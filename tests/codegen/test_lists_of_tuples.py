@@ -505,8 +505,8 @@ from deltalake import DeltaTable
 from pgoutput.recording import locate
 from pgoutput.replica import apply_changes, recorded_changes, replica_tables
 from pgoutput.views import from_rows
-from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import version_before
+from pgoutput.targets import FORMAT
+from pgoutput.targets.delta.table import _Table
 from pgoutput.replica.pending_chunks import PendingChunks
 
 
@@ -514,16 +514,16 @@ class Killed(BaseException):
     pass
 
 
-def kill_at(number, commit=DataFiles.commit):
+def kill_at(number, commit=_Table.commit):
     '''Kill the query when it begins the commit with this number, from 0.'''
     numbers = iter(range(number))
 
-    def counted(*arguments):
+    def counted(*arguments, **schema):
         if next(numbers, None) is None:
             raise Killed
-        commit(*arguments)
+        commit(*arguments, **schema)
 
-    DataFiles.commit = counted
+    _Table.commit = counted
     PendingChunks.is_full = True  # each chunk is a commit
 
 
@@ -563,7 +563,7 @@ with tempfile.TemporaryDirectory() as folder:
         else:
             raise AssertionError(killed)
         place = replica_tables(target)[1].place
-        applied = version_before(locate(place), DeltaTable(place).version()).applied
+        applied = FORMAT.open(locate(place)).version_before(1 << 64).applied
         missing = recorded_changes.read_missing(recording, {1: applied}, 300)
         left = [
             tuple(one.values()) for part in missing.sorted(1) for one in part.rows["sequence"].to_pylist()

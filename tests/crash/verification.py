@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
 from pgoutput.replica import replica_tables
+from pgoutput.targets import ConflictError
 from tests.crash.shapes import QUIET
 
 Verdict: TypeAlias = dict[str, Any]
@@ -58,7 +58,7 @@ def _change_row(place: str, condition: str, value: str | None) -> int | None:
             table.delete(condition)
         else:
             table.update({"big": value}, predicate=condition)
-    except CommitFailedError:
+    except ConflictError:
         return None
     return table.version()
 

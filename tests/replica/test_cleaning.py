@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput.replica import TableResult, maintain_tables, replicate
-from pgoutput.replica.cleaning import RETENTION
 from pgoutput.replica.data_files import DataFiles, small_files
-from pgoutput.replica.delta_log import ChangeRange, Position, read_position
 from pgoutput.replica.registry import OID
+from pgoutput.targets import ChangeRange, Position
+from pgoutput.targets.delta.cleaning import RETENTION
 from tests.recording.recordings import sent, source, write
-from tests.replica.tables import different_tables
+from tests.replica.tables import different_tables, open_table
 from tests.truth import true_tables
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -33,27 +33,27 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_table(folder: Path, properties: dict[str, str | None], commits: int) -> DeltaTable:
     """Make a Delta table with one row for each commit; small files are combined as in a replica."""
-    table = DeltaTable.create(folder, SCHEMA, configuration=properties, raise_if_key_not_exists=False)
+    DeltaTable.create(folder, SCHEMA, configuration=properties, raise_if_key_not_exists=False)
     for number in range(commits):
         if number % 7 == 0:
-            table = DeltaTable(folder)
-        files = DataFiles(table, SCHEMA)
+            table = open_table(folder)
+        files = DataFiles(table)
         paths = small_files(files)
         small = [file for file in files if file.path in paths]
         rows = [pa.record_batch([[number]], schema=SCHEMA)]
         rows += [batch for file in small for batch in files.read(file)]
         changes = ChangeRange(number, Position(number, 0, 0), 0)
-        files.commit(files.write(rows), small, table.schema(), changes)
-    return table
+        table.commit(files.write(rows), small, changes)
+    return DeltaTable(folder)
 
 
 def test_replaced_files_and_old_commits_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.replica.cleaning._HOURS", 0)
+    monkeypatch.setattr("pgoutput.targets.delta.cleaning._HOURS", 0)
     table = make_table(tmp_path, RETENTION | {"delta.logRetentionDuration": "interval 0 seconds"}, COMMITS)
     assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(COMMITS))
     assert len(list(tmp_path.glob("*.parquet"))) <= 100
     assert len(list((tmp_path / "_delta_log").iterdir())) <= 100 + 5
-    assert read_position(DeltaTable(tmp_path)) == Position(COMMITS - 1, 0, 0)
+    assert open_table(tmp_path).position == Position(COMMITS - 1, 0, 0)
 
 
 def test_a_new_table_keeps_replaced_files_for_an_hour(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_new_table_keeps_replaced_files_for_an_hour(tmp_path: Path) -> None:
 def test_the_retention_time_of_the_table_is_respected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgoutput.replica.cleaning._HOURS", 0)
+    monkeypatch.setattr("pgoutput.targets.delta.cleaning._HOURS", 0)
     make_table(tmp_path, {"delta.deletedFileRetentionDuration": "interval 3 days"}, 101)
     assert len(list(tmp_path.glob("*.parquet"))) == 101
 
@@ -97,14 +97,14 @@ def test_a_table_without_new_changes_is_maintained(tmp_path: Path, monkeypatch: 
         os.utime(folder / name, (time_, time_))
     assert maintain_tables(tmp_path) == 1
     assert {path.name for path in folder.glob("part-???.parquet")} == {"part-new.parquet"}
-    monkeypatch.setattr("pgoutput.replica.cleaning._UNUSED_HOURS", 0)
+    monkeypatch.setattr("pgoutput.targets.delta.cleaning._UNUSED_HOURS", 0)
     assert maintain_tables(tmp_path) > 10
     assert maintain_tables(tmp_path) == 0
     remaining = DeltaTable(folder)
     assert remaining.to_pyarrow_table().equals(rows)
     assert len(list(folder.glob("part-*.parquet"))) == len(remaining.file_uris())
     assert remaining.version() > version
-    assert read_position(remaining) == Position(29, 0, 0)
+    assert open_table(folder).position == Position(29, 0, 0)
 
 
 def test_a_query_commits_while_its_tables_are_maintained(

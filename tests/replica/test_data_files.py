@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
-from pgoutput.replica.data_files import FILE_BYTES, DataFiles
+from pgoutput.recording import locate
+from pgoutput.replica.data_files import DataFiles
+from pgoutput.targets import FILE_BYTES, FORMAT
 
 
 def test_large_rows_are_written_in_bounded_memory(tmp_path: Path) -> None:
     """Rows are written to disk once they have the size of a data file, even if they are only a few rows."""
     schema = pa.schema([pa.field("v", pa.string())])
-    files = DataFiles(DeltaTable.create(tmp_path, schema), schema)
+    files = DataFiles(FORMAT.create(locate(tmp_path), schema, {}))
     before = pa.total_allocated_bytes()
     held: list[int] = []
 

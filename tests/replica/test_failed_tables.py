@@ -15,9 +15,9 @@ from pgoutput.errors import RecordingError
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import list_segments
 from pgoutput.replica import TableResult, replica_tables, replicate
-from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.rows import chunk_writer
 from pgoutput.replica.rows.lookup import look_up_rows
+from pgoutput.targets.delta.table import _Table
 from tests.recording.recordings import record
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply_tables
@@ -115,18 +115,18 @@ def test_a_partly_applied_transaction_is_continued(
     commits: int, setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next run makes only those Delta commits that the first one did not make."""
-    commit = DataFiles.commit
+    commit = _Table.commit
     count = 0
 
-    def failing_commit(*arguments: Any) -> None:
+    def failing_commit(*arguments: Any, **schema: Any) -> None:
         nonlocal count
         count += 1
         if count == commits + 1:
             raise OSError(28, "No space left on device")
-        commit(*arguments)
+        commit(*arguments, **schema)
 
     with monkeypatch.context() as patch:
-        patch.setattr(DataFiles, "commit", failing_commit)
+        patch.setattr(_Table, "commit", failing_commit)
         applied = setup.apply(
             m.Insert(relation_oid=2, new=("10", "before")),
             m.Truncate(options=m.TruncateOption(0), relation_oids=(2,)),

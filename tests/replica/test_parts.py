@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
 from pgoutput.replica import replica_tables
-from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.parts import (
     Part,
     PartsError,
@@ -29,6 +28,8 @@ from pgoutput.replica.parts import (
     plan_rewrites,
     rewrite_files,
 )
+from pgoutput.targets import ConflictError
+from pgoutput.targets.delta.table import _Table
 from pgoutput.views import from_rows
 from tests.effort import examples
 from tests.replica.simulator import SimulatedServer
@@ -75,7 +76,7 @@ def apply_in_parts(target: Path, changes: pa.Table, count: int, rows: int = 100)
     try:
         rewrites = plan_rewrites(1, version, parts)
         result = commit_parts(version, parts, rewrites, [*map(rewrite_files, rewrites)])
-    except (PartsError, DeltaError) as error:
+    except (PartsError, ReplicaError) as error:
         discard_files(version, [file for part in parts for file in part.added])
         return str(error)
     assert 0 < sum(result.changes.values()) <= changes.num_rows
@@ -125,7 +126,7 @@ def kill_in_order(
 ) -> None:
     """Apply changes in their order until some commit, where a crash is simulated."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DataFiles, "commit", killing(commits, True))
+        patch.setattr(_Table, "commit", killing(_Table, commits, True))
         try:
             apply(changes.to_batches(), target, history=history, max_rows=rows)
         except Killed:
@@ -257,7 +258,7 @@ def test_another_commit_in_between_is_noticed(server: SimulatedServer, tmp_path:
     parts = fold(tmp_path, changes, 2)
     rewrites = plan_rewrites(1, version, parts)
     table_of(tmp_path).optimize.compact()
-    with pytest.raises(DeltaError):
+    with pytest.raises(ConflictError):
         commit_parts(version, parts, rewrites, [*map(rewrite_files, rewrites)])
     apply(changes.to_batches(), tmp_path)
     assert equals_typed(server.truth, rescued_last(table_of(tmp_path).to_pyarrow_table()))

@@ -35,9 +35,8 @@ from pgoutput.recording import (
     segment_name,
 )
 from pgoutput.replica import recorded_changes, registration, replica_tables, replicate
-from pgoutput.replica.delta_log import NOTHING, Position
-from pgoutput.replica.small_files import write_file
 from pgoutput.spark.source import PgoutputDataSource
+from pgoutput.targets import NOTHING, Position, write_file
 from pgoutput.views import schema_versions
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables

@@ -10,14 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from pgoutput.replica import replica_tables
-from pgoutput.replica.data_files import DataFiles
+from pgoutput.replica import registry, replica_tables
 from tests.effort import examples
 from tests.replica.simulator import Row, SimulatedServer
-from tests.replica.tables import apply, rescued_last, row_texts
+from tests.replica.tables import apply, open_table, read_table, rescued_last, row_texts
+from tests.targets.formats import FORMATS
 from tests.truth import equals_typed
 
 VALUES: dict[str, list[str | None]] = {
@@ -42,13 +41,22 @@ class Killed(BaseException):
     """Raised to simulate a crash of the process that applies changes."""
 
 
+@pytest.mark.parametrize("made", FORMATS)
 @given(data=st.data(), history=st.booleans(), identity=st.sampled_from(["key", "full", "none"]))
 @settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
-def test_a_replica_follows_random_changes(data: st.DataObject, history: bool, identity: str) -> None:
+def test_a_replica_follows_random_changes(
+    made: str, data: st.DataObject, history: bool, identity: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "FORMAT", FORMATS[made].format)
+        follow_random_changes(FORMATS[made].table, data, history, identity)
+
+
+def follow_random_changes(table: type, data: st.DataObject, history: bool, identity: str) -> None:
     columns = {"k": "date", "i": "int4", "t": "text", "f": "float8", "a": "int4[]"}
     server = SimulatedServer(1, "t", columns, {"key": 1, "full": len(columns), "none": 0}[identity])
     with tempfile.TemporaryDirectory() as folder:
-        for batch in range(data.draw(st.integers(1, 4), label="batches")):
+        for _ in range(data.draw(st.integers(1, 4), label="batches")):
             for _ in range(data.draw(st.integers(1, 12), label="changes")):
                 if data.draw(st.integers(0, 9), label="snapshot") == 9:
                     send_snapshot(server, data, identity)
@@ -56,10 +64,10 @@ def test_a_replica_follows_random_changes(data: st.DataObject, history: bool, id
                     change(server, data, identity)
             changes = server.take()
             if changes.num_rows:
-                run(Path(folder), changes, batch, data, history)
+                run(table, Path(folder), changes, data, history)
         if not server.states:
             return
-        found = DeltaTable(replica_tables(folder)[1].place).to_pyarrow_table()
+        found = read_table(replica_tables(folder)[1].place)
     if history:
         compare_history(server, found)
     elif server.changes == [] and list(server.states.values())[-1][0] == list(server.columns):
@@ -130,7 +138,7 @@ def value_of(server: SimulatedServer, name: str) -> st.SearchStrategy[str | None
     return st.sampled_from(VALUES["_int4" if type_ == "int4[]" else type_])
 
 
-def run(folder: Path, changes: pa.Table, batch: int, data: st.DataObject, history: bool) -> None:
+def run(table: type, folder: Path, changes: pa.Table, data: st.DataObject, history: bool) -> None:
     """Apply changes after up to two simulated crashes; each attempt gets Arrow batches of a random size."""
     rows = data.draw(st.sampled_from([1, 2, 5, 100]), label="rows")
     attempts = [*data.draw(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=2)), None]
@@ -138,29 +146,29 @@ def run(folder: Path, changes: pa.Table, batch: int, data: st.DataObject, histor
         size = data.draw(st.sampled_from([1, 3, 100]), label="size")
         with pytest.MonkeyPatch.context() as patch:
             if kill is not None:
-                patch.setattr(DataFiles, "commit", killing(*kill))
+                patch.setattr(table, "commit", killing(table, *kill))
             try:
                 batches = changes.to_batches(max_chunksize=size)
                 apply(batches, folder, history=history, max_rows=rows)
             except Killed:
                 continue
-    done = DeltaTable(replica_tables(folder)[1].place).version()
+    done = open_table(replica_tables(folder)[1].place).version
     apply(changes.to_batches(), folder, history=history, max_rows=rows)
     # Applying a batch again changes nothing.
-    assert DeltaTable(replica_tables(folder)[1].place).version() == done
+    assert open_table(replica_tables(folder)[1].place).version == done
 
 
-def killing(commits: int, after: bool) -> Any:
-    """Return a replacement for `DataFiles.commit` that simulates a crash before or after its n-th call."""
-    commit = DataFiles.commit
+def killing(table: Any, commits: int, after: bool) -> Any:
+    """Return a replacement for a table's `commit` that simulates a crash before or after its n-th call."""
+    commit = table.commit
     count = 0
 
-    def counted_commit(*arguments: Any) -> None:
+    def counted_commit(*arguments: Any, **schema: Any) -> None:
         nonlocal count
         count += 1
         if count == commits and not after:
             raise Killed
-        commit(*arguments)
+        commit(*arguments, **schema)
         if count == commits:
             raise Killed
 

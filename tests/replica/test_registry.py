@@ -78,7 +78,7 @@ def test_an_error_names_a_data_file_that_is_gone(servers: list[SimulatedServer],
     (file,) = (tmp_path / "public.a").glob("*.parquet")
     file.unlink()
     servers[0].delete(0)
-    with pytest.raises(ReplicaError, match=rf"{file.name}: the Delta table has this file, but it is gone"):
+    with pytest.raises(ReplicaError, match=rf"{file.name}: the table has this file, but it is gone"):
         apply(servers[0].take().to_batches(), tmp_path)
 
 

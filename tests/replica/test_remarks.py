@@ -12,14 +12,10 @@ from deltalake import DeltaTable
 
 from pgoutput.recorder import Connected, TableDropped, TableIncomplete
 from pgoutput.recording import GoneTable, Location, Recording, locate
-from pgoutput.replica import (
-    Dropped,
-    folders as folders_module,
-    registry,
-    remarks,
-    replica_tables,
-)
+from pgoutput.replica import Dropped, registry, remarks, replica_tables
 from pgoutput.replica.registry import archive_table, remove_table
+from pgoutput.targets.delta import DeltaFormat, table
+from pgoutput.targets.delta.folders import _files, remove_folder
 from tests import store
 from tests.recorder.lab import Lab
 from tests.replica.live import Replica
@@ -165,8 +161,8 @@ def test_a_kill_at_any_step_does_no_harm(
         return call
 
     for module, name in (
-        (registry, "move_folder"),
-        (registry, "remove_folder"),
+        (DeltaFormat, "move"),
+        (DeltaFormat, "remove"),
         (registry, "register_table"),
         (registry, "remove_file"),
         (remarks, "_mark_dropped"),
@@ -266,10 +262,10 @@ def test_a_table_in_an_object_store_is_archived_and_removed(monkeypatch: pytest.
         for batch in range(3):
             server.insert(str(batch))
             apply(server.take().to_batches(), target.place)
-        files = folders_module._files(target / "public.t")
+        files = _files(target / "public.t")
         for count in range(len(files)):  # number of files removed before a kill
             with monkeypatch.context() as patched:
-                patched.setattr(registry, "remove_folder", partial(remove_some, count))
+                patched.setattr(table, "remove_folder", partial(remove_some, count))
                 archive_table(target, dropped)
             assert len(rows_of(target / "public.t@1-2000-01-01")) == 3
         assert archive_table(target, dropped) == "public.t@1-2000-01-01"
@@ -295,7 +291,7 @@ def remove_some(count: int, place: Location) -> None:
                 place.filesystem.delete_file(path)
             removed += 1
 
-    folders_module.remove_folder(Location(place.place, Limited(), place.path))
+    remove_folder(Location(place.place, Limited(), place.path))
 
 
 def rows_of(place: Location) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ from hypothesis import given, strategies as st
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
 from pgoutput.replica import apply_changes, replica_tables
-from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.rows.digests import RowSet, digest_rows
 from pgoutput.replica.rows.lookup import look_up_rows
+from pgoutput.targets.delta.table import _Table
 from pgoutput.views import RelationChanges, from_rows
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, rescued_last, row_texts
@@ -131,7 +131,7 @@ def test_a_killed_replacement_leaves_only_files_that_vacuum_removes(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(DataFiles, "commit", kill)
+        patch.setattr(_Table, "commit", kill)
         with pytest.raises(Killed):
             apply(changes, tmp_path, history=history, max_rows=4)
     assert (table_of(tmp_path).version(), current(tmp_path)) == before
@@ -205,15 +205,15 @@ def test_a_replacement_is_committed_after_a_concurrent_compaction(
     lose_changes(server)
     with server.snapshot():
         pass
-    commit = DataFiles.commit
+    commit = _Table.commit
     compactions: list[int] = []
 
-    def compact_first(*arguments: Any) -> None:
+    def compact_first(*arguments: Any, **schema: Any) -> None:
         if not compactions:
             compactions.append(table_of(tmp_path).optimize.compact()["numFilesRemoved"])
-        commit(*arguments)
+        commit(*arguments, **schema)
 
-    monkeypatch.setattr(DataFiles, "commit", compact_first)
+    monkeypatch.setattr(_Table, "commit", compact_first)
     apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     assert compactions == [5]
     assert current(tmp_path) == true_rows(server)
@@ -223,7 +223,7 @@ def test_a_replacement_is_committed_after_a_concurrent_compaction(
 def test_history_ends_and_begins_only_versions_that_differ(
     batch_rows: int, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgoutput.replica.data_files._BATCH_ROWS", batch_rows)
+    monkeypatch.setattr("pgoutput.targets.parquet._BATCH_ROWS", batch_rows)
     apply(server.take().to_batches(), tmp_path, history=True)
     (file,) = table_of(tmp_path).file_uris()
     old = {row["k"]: row for row in table_of(tmp_path).to_pyarrow_table().to_pylist()}
@@ -450,7 +450,7 @@ def test_a_replacement_needs_bounded_memory(
                 yield from from_rows(reader.get_batch(number))
                 held.append(pa.total_allocated_bytes() - before)
 
-    monkeypatch.setattr("pgoutput.replica.data_files.FILE_BYTES", 1 << 20)
+    monkeypatch.setattr("pgoutput.targets.parquet.FILE_BYTES", 1 << 20)
     result = apply_changes(read, locate(tmp_path / "target"), 1, "", history=history, max_rows=10)
     assert result is not None
     assert not result.error

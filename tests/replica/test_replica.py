@@ -14,13 +14,13 @@ from pgoutput.recording import locate
 from pgoutput.replica import TableResult, claim_target, replica_tables
 from pgoutput.replica.batch import apply_changes
 from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.data_files import DataFile, PendingFiles
-from pgoutput.replica.delta_log import Position, read_position
+from pgoutput.replica.data_files import PendingFiles
 from pgoutput.replica.pending_chunks import PendingChunks
+from pgoutput.targets import DataFile, Position
 from pgoutput.views import RelationChanges, from_rows
 from tests.replica.changes import captured_changes
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply, different_tables, rescued_last, row_texts
+from tests.replica.tables import apply, different_tables, open_table, rescued_last, row_texts
 from tests.truth import equals_typed, true_tables
 
 CAPTURES = (
@@ -349,7 +349,7 @@ def test_several_chunks_are_one_commit(combined: DeltaTable, server: SimulatedSe
         apply(changes, tmp_path, max_rows=1)
         combined.update_incremental()
         assert combined.version() == version + 1
-    assert read_position(combined).position == changes[-1]["position"][-1].as_py()
+    assert open_table(combined.table_uri).position.position == changes[-1]["position"][-1].as_py()
     assert not unused_files(combined)
 
 
@@ -423,7 +423,7 @@ def test_chunks_before_an_error_are_committed(
             apply(changes, tmp_path, max_rows=1)
     combined.update_incremental()
     assert combined.version() == version + 1
-    assert read_position(combined).position == changes[0]["position"][2].as_py()
+    assert open_table(combined.table_uri).position.position == changes[0]["position"][2].as_py()
     apply(changes, tmp_path, max_rows=1)
 
 

@@ -11,8 +11,7 @@ import pytest
 from pgoutput.cli import _may_pass
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate, object_store
-from pgoutput.replica import small_files
-from pgoutput.replica.small_files import create_file, read_file, remove_file, write_file
+from pgoutput.targets import create_file, read_file, remove_file, small_files, write_file
 from tests import store
 
 

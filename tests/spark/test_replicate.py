@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pgoutput.replica import TableResult
-from pgoutput.replica.delta_log import Position
 from pgoutput.replica.parts import commit_parts
 from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate, write_feed
+from pgoutput.targets import Position
 from pgoutput.views import CHANGES
 from tests.recording.recordings import sent, source, write
 from tests.replica.simulator import SimulatedServer

@@ -20,14 +20,15 @@ How the package is divided:
 - `applied`: the event of an applied micro-batch, logged with the logger `pgoutput.replica`.
 - `ownership`, `registry`, `failed_tables`: files of the target that name its owner, the folder of each
   relation's table, and the failed tables.
-- `remarks`, `folders`: mark incomplete and dropped tables, and put dropped tables aside.
+- `remarks`: marks incomplete and dropped tables, and puts dropped tables aside.
 - `selection`: the tables that a target follows, if it does not follow all tables of the recording.
 - `registration`: registers a query in the recording, which is then not pruned before it was read.
 - `tables`: lists the tables of a target.
 - `cut`: finds the versions of all tables that show one moment.
-- `cleaning`, `maintenance`: remove files that the tables do not need any more.
-- `delta_log`, `as_of`, `verified`: the position of a table and of its versions, its rows as of an LSN, and up
-  to which LSN it was found equal to its source.
+- `maintenance`: removes files that the tables do not need any more.
+- `as_of`, `verified`: the rows of a table as of an LSN, and up to which LSN it was found equal to its source.
+
+The tables themselves are those of `pgoutput.targets`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,6 @@ from pgoutput.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesA
 from pgoutput.replica.batch import TableResult, apply_changes as apply_changes
 from pgoutput.replica.chunks import MAX_ROWS as MAX_ROWS
 from pgoutput.replica.cut import Cut, TableAt, versions_at
-from pgoutput.replica.delta_log import NOTHING as NOTHING, Position
 from pgoutput.replica.maintenance import Maintenance, maintain_tables
 from pgoutput.replica.ownership import (
     Owner as Owner,
@@ -88,6 +88,7 @@ from pgoutput.replica.selection import (
 from pgoutput.replica.sorted_changes import SortedChanges as SortedChanges
 from pgoutput.replica.tables import ReplicaTable, replica_table, replica_tables
 from pgoutput.replica.verified import store_verified as store_verified
+from pgoutput.targets import NOTHING as NOTHING, Position
 
 __all__ = [
     "Cut",

@@ -7,8 +7,7 @@ links in a temporary folder.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -16,21 +15,19 @@ from typing import Self
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.messages import Relation
 from pgoutput.recording import Location, Recording, locate
 from pgoutput.replica.batch import apply_changes
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import LOG_FOLDER, NOTHING, Position, Version, version_before
 from pgoutput.replica.ownership import Owner
 from pgoutput.replica.positions import Positions
 from pgoutput.replica.recorded_changes import read_missing
 from pgoutput.replica.registry import find_table, register_table
 from pgoutput.replica.schema import TableLayout, delta_names, follow_schema, read_layout
+from pgoutput.targets import NOTHING, Position, Table, Version
 from pgoutput.views import ChangedRelation, Column
 from pgoutput.wire import shown_text
 
@@ -47,13 +44,13 @@ class TableAsOf:
         layout: The layout of the table; its columns are those of the relation.
     """
 
-    def __init__(self, table: DeltaTable | None, layout: TableLayout) -> None:
+    def __init__(self, table: Table | None, layout: TableLayout) -> None:
         self.columns: list[tuple[str, Column]] = list(
             zip(delta_names(layout.columns), layout.columns, strict=True)
         )
         self.rescued: str = layout.rescued
         self._end = layout.end
-        self._files = None if table is None else DataFiles(table, layout.schema)
+        self._files = None if table is None else DataFiles(table)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, with the columns of the relation and the column of rescued values.
@@ -144,14 +141,14 @@ class TablesAsOf:
         )
         version, found = self._versions[relation.oid], find_table(self._target, relation.oid)
         if found is not None and version.number >= 0 and not self._changes.counts[relation.oid]:
-            table = DeltaTable(found[0].place, version=version.number)
+            table = found.at(version.number)
             layout = read_layout(table, shown_text(relation.name))
             if layout.columns == columns:
                 return TableAsOf(table, layout)
         copies = locate(folder)
         if found is not None and version.number >= 0:
-            _link_table(found[0], version.number, folder)
-            register_table(copies, relation.oid, found[0].place.rpartition("/")[2])
+            found.at(version.number).link(folder / str(relation.oid))
+            register_table(copies, relation.oid, str(relation.oid))
         read = partial(self._changes.sorted, relation.oid)
         result = apply_changes(read, copies, relation.oid, self._recording, history=self._history)
         if result is not None and result.error:
@@ -164,50 +161,21 @@ def _version(target: Location, oid: int, lsn: int) -> tuple[Version, bool]:
     found = find_table(target, oid)
     if found is None:
         return Version(-1, NOTHING), True
-    newest = found[1].version()
-    version = version_before(found[0], newest, lsn)
-    return version, version.number == newest
-
-
-def _link_table(place: Location, version: int, folder: Path) -> None:
-    """Create a copy of a version of a Delta table whose files are hard links.
-
-    Raises:
-        ReplicaError: The table is not in a local folder, or a file of the version does not exist any more.
-    """
-    if not place.is_local:
-        raise ReplicaError(
-            f"{place}: only Delta tables in local folders can be compared while changes are applied: "
-            "wait until the replica has applied all recorded changes"
-        )
-    source = Path(place.path)
-    copy = folder / source.name
-    paths: Sequence[str] = pa.table(DeltaTable(place.place, version=version).get_add_actions())[
-        "path"
-    ].to_pylist()
-    names = [name for name in os.listdir(source / LOG_FOLDER) if name[:20].isdecimal()]
-    log = [f"{LOG_FOLDER}/{name}" for name in names if int(name[:20]) <= version]
-    for path in [*log, *paths]:
-        (copy / path).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(source / path, copy / path)
-        except OSError as error:
-            raise ReplicaError(f"{place}: version {version} cannot be read: {one_line(error)}") from error
+    version = found.version_before(lsn)
+    return version, version.number == found.version
 
 
 def _with_columns(
     copies: Location, relation: Relation, columns: tuple[Column, ...], *, history: bool
 ) -> TableAsOf:
     """Return the rows of a copy; give it the columns of the relation, as its next change would."""
-    found = find_table(copies, relation.oid)
-    if found is None:
+    table, name = find_table(copies, relation.oid), shown_text(relation.name)
+    if table is None:
         return TableAsOf(None, TableLayout(pa.schema([]), "", columns=columns))
-    table, name = found[1], shown_text(relation.name)
     layout = read_layout(table, name)
     if layout.columns != columns:
         keys = tuple(column.name for column, one in zip(columns, relation.columns, strict=True) if one.flags)
         described = ChangedRelation(relation.oid, relation.namespace, name, columns, keys)
         follow_schema(table, layout, Chunk(described, pa.table({})), history=history)
-        table = DeltaTable((found[0]).place)
         layout = read_layout(table, name)
     return TableAsOf(table, msgspec.structs.replace(layout, columns=columns))

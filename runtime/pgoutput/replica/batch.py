@@ -12,14 +12,12 @@ from typing import Final, TypeVar
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
-from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, split_changes
+from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, is_after, split_changes
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import NOTHING, Position, change_range, is_after, read_position
 from pgoutput.replica.pending_chunks import PendingChunks
 from pgoutput.replica.registry import find_table, open_table
 from pgoutput.replica.rows import ChunkWriter, Replacement
@@ -33,6 +31,7 @@ from pgoutput.replica.schema import (
     store_unmatched,
     update_properties,
 )
+from pgoutput.targets import NOTHING, ConflictError, Position
 from pgoutput.views import RelationChanges
 
 T = TypeVar("T")
@@ -185,7 +184,7 @@ class _Application:
             found = find_table(self._target, self._oid)
         except ReplicaError:  # raised again where the changes are applied
             found = None
-        self._position = NOTHING if found is None else read_position(found[1])
+        self._position = NOTHING if found is None else found.position
         return skip_applied(batches, self._position)
 
     def _attempt(self, name: str, step: Callable[[], None]) -> str:
@@ -193,9 +192,9 @@ class _Application:
         try:
             step()
         except ReplicaError as failure:
+            self.has_conflict = isinstance(failure, ConflictError)
             return one_line(failure)
-        except (DeltaError, OSError, pa.ArrowException) as failure:
-            self.has_conflict = isinstance(failure, CommitFailedError)
+        except (OSError, pa.ArrowException) as failure:
             return f"{name}: {one_line(failure)}"
         except Exception as failure:  # an unexpected error of one table must not stop the other tables
             return f"{name}: {type(failure).__name__}: {one_line(failure)}"
@@ -260,7 +259,7 @@ class TableWriter:
     Raises:
         ReplicaError: The target cannot be read, the table's folder contains something other than a Delta
             table, or the table is behind the known position.
-        deltalake.exceptions.CommitFailedError: The table has another position than `applied`.
+        ConflictError: The table has another position than `applied`.
     """
 
     def __init__(
@@ -297,7 +296,7 @@ class TableWriter:
 
         Raises:
             ReplicaError: A row has to be found by a key column whose value was never sent.
-            deltalake.exceptions.CommitFailedError: As in `commit`.
+            ConflictError: As in `commit`.
         """
         self._check_position()
         first = next(chunks)
@@ -315,19 +314,19 @@ class TableWriter:
         """Commit the chunks that were folded and not committed yet.
 
         Raises:
-            deltalake.exceptions.CommitFailedError: Another commit has changed the table. All changes that it
-                lacks have to be applied again.
+            ConflictError: Another commit has changed the table. All changes that it lacks have to be applied
+                again.
         """
         if self._pending is not None:
             pending, self._pending = self._pending, None
             if not pending.changes:  # the first chunk could not be folded
                 pending.discard()
                 return
-            version = self._table.version()
+            version = self._table.version
             if new := store_unmatched(self._table, pending.unmatched):
                 self.may_differ += new
-                if self._table.version() != version + 1:
-                    raise CommitFailedError("another program has changed the table")
+                if self._table.version != version + 1:
+                    raise ConflictError(f"{self._table.place}: another program has changed the table")
             pending.commit(self._table)
             self.position = pending.changes[-1].last
             self.unmatched += len(pending.unmatched)
@@ -363,22 +362,20 @@ class TableWriter:
         def change() -> Sequence[int]:
             self._note_foreign_change()
             layout = read_layout(self._table, self._name)
-            files = DataFiles(self._table, layout.schema)
-            self.may_differ += update_properties(self._table, files, layout, chunk)
+            self.may_differ += update_properties(self._table, DataFiles(self._table), layout, chunk)
             if chunk.is_alteration:
                 alter_table(self._table, layout, chunk, history=self._history)
                 return ()
             layout = follow_schema(self._table, layout, chunk, history=self._history)
-            files = DataFiles(self._table, layout.schema)
             self._check_position()
-            writer = ChunkWriter(files, layout, chunk)
+            writer = ChunkWriter(DataFiles(self._table), layout, chunk)
             added, removed = writer.write()
             self.may_differ += store_unmatched(self._table, writer.unmatched)
-            files.commit(added, removed, self._table.schema(), change_range(chunk))
+            self._table.commit(added, removed, chunk.range)
             return writer.unmatched
 
         self.unmatched += len(self._commit(change))
-        self.position = change_range(chunk).last
+        self.position = chunk.range.last
 
     def _replace_rows(self, first: Chunk, others: Iterator[Chunk]) -> None:
         """Replace all rows of the table by the rows that chunks add."""
@@ -387,7 +384,7 @@ class TableWriter:
         last = NOTHING
         try:
             for chunk in chain([first], others):
-                last = change_range(chunk).last
+                last = chunk.range.last
                 update = partial(update_properties, self._table, replacement.files, replacement.layout, chunk)
                 self.may_differ += self._commit(update)
                 replacement.add(chunk)
@@ -405,20 +402,19 @@ class TableWriter:
         """Return the result of a function that commits; call it again after a commit of another program.
 
         Raises:
-            deltalake.exceptions.CommitFailedError: Several attempts failed, or another run has applied
-                changes.
+            ConflictError: Several attempts failed, or another run has applied changes.
         """
         for attempts_left in reversed(range(_ATTEMPTS)):
             self._check_position()
             try:
                 return commit()
-            except CommitFailedError:  # such as of a compaction
+            except ConflictError:  # such as with a compaction
                 if not attempts_left:
                     raise
-                self._table.update_incremental()
+                self._table.refresh()
                 self._is_checked = False
         raise AssertionError("unreachable")
 
     def _check_position(self) -> None:
-        if read_position(self._table) != self.position:
-            raise CommitFailedError(f"{self._table.table_uri}: another run has applied changes to the table")
+        if self._table.position != self.position:
+            raise ConflictError(f"{self._table.place}: another run has applied changes to the table")

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput._arrays import Numbers, value_offsets
+from pgoutput.targets import ChangeRange, Position
 from pgoutput.views import ChangedRelation, Column, RelationChanges
 
 MAX_ROWS: Final = 100_000
@@ -65,6 +66,13 @@ class Chunk(msgspec.Struct, frozen=True):
         return self.relation.keys
 
     @property
+    def range(self) -> ChangeRange:
+        """The range of the changes."""
+        last = Position(**self.changes["sequence"][-1].as_py())
+        first_lsn, commit_time = self.changes["commit_lsn"][0].as_py(), self.changes["commit_time"][-1].value
+        return ChangeRange(first_lsn, last, commit_time or 0)
+
+    @property
     def is_alteration(self) -> bool:
         """Whether the chunk consists of an ALTER TABLE, and changes no single row."""
         return self.relation.alteration is not None
@@ -84,6 +92,15 @@ class Chunk(msgspec.Struct, frozen=True):
         """Whether all changes are rows of a snapshot; a truncate may come first."""
         operations = self.changes["operation"].slice(1 if self.truncates else 0)
         return bool(pc.all(pc.equal(operations, "Snapshot"), min_count=0).as_py())
+
+
+def is_after(changes: pa.RecordBatch, position: Position) -> pa.BooleanArray:
+    """Return for each of some changes, as rows of `RelationChanges`, whether it follows a position."""
+    is_later, is_equal = pa.scalar(False), pa.scalar(True)
+    for numbers, number in zip(changes["sequence"].flatten(), position, strict=True):
+        is_later = pc.or_(is_later, pc.and_(is_equal, pc.greater(numbers, number)))
+        is_equal = pc.and_(is_equal, pc.equal(numbers, number))
+    return is_later
 
 
 def group_chunks(chunks: Iterable[Chunk], *, history: bool) -> Iterator[Iterator[Chunk]]:

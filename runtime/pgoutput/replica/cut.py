@@ -14,14 +14,13 @@ from itertools import chain
 from typing import Final
 
 import msgspec
-from deltalake import DeltaTable
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, PathOrUri, locate
-from pgoutput.replica.delta_log import NOTHING, Position, State, read_position, read_states
 from pgoutput.replica.positions import THREADS, read_reached
 from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE, decode_dropped, find_table, registered_oids
 from pgoutput.replica.schema import Difference, decode_differences
+from pgoutput.targets import NOTHING, Position, State
 from pgoutput.wire import format_lsn
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -121,14 +120,14 @@ class _Table:
 
     def __init__(self, target: Location, oid: int, position: Position, reached: int) -> None:
         self._target, self._oid = target, oid
-        self._found = find_table(target, oid)
-        found = NOTHING if self._found is None else read_position(self._found[1])
+        self._table = find_table(target, oid)
+        found = NOTHING if self._table is None else self._table.position
         self.reached: int = reached if found == position else found.commit_lsn
         self._states: list[State] = []
-        if self._found is None:
+        if self._table is None:
             self._older = iter([State(None, -1, self.reached, 0)])
         else:
-            self._older = read_states(self._found[0], self._found[1].version(), self.reached)
+            self._older = self._table.states(self.reached)
 
     def state_before(self, lsn: int) -> State:
         """Return the last state of the table that begins before an LSN."""
@@ -147,20 +146,18 @@ class _Table:
 
     def version_at(self, lsn: int) -> TableAt | None:
         """Return the version as of an LSN; None if there is no Delta table, or no relation any more."""
-        if self._found is None:
+        if (table := self._table) is None:
             return None
-        place, table = self._found
         dropped, version = decode_dropped(table), self.state_before(lsn).version
         if dropped is not None and dropped.after_lsn < lsn:
             return None
-        names, properties = table.metadata().configuration, {}
-        if version is not None:
-            properties = DeltaTable(place.place, version).metadata().configuration
+        names = table.properties
+        properties = {} if version is None else table.at(version).properties
         return TableAt(
             self._oid,
             names.get(NAMESPACE, ""),
             names.get(NAME, ""),
-            place.place,
+            table.place.place,
             version,
             decode_differences(properties.get(MAY_DIFFER)),
         )

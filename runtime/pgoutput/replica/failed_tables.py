@@ -12,7 +12,7 @@ import msgspec
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
-from pgoutput.replica.small_files import read_file, remove_file, write_file
+from pgoutput.targets import read_file, remove_file, write_file
 
 _FOLDER: Final = "_failed_tables"
 _UNKNOWN: Final = "the error of the table is not known, because its file is damaged"

@@ -6,11 +6,8 @@ import logging
 import threading
 from typing import Final
 
-from deltalake.exceptions import DeltaError
-
 from pgoutput.errors import PgoutputError
 from pgoutput.recording import PathOrUri, locate
-from pgoutput.replica.cleaning import remove_unused_files
 from pgoutput.replica.registry import find_table, registered_oids
 
 _LOG: Final = logging.getLogger(__name__)
@@ -39,10 +36,9 @@ def maintain_tables(target: PathOrUri) -> int:
     folder, removed = locate(target), 0
     for oid in sorted(registered_oids(folder)):
         try:
-            if (found := find_table(folder, oid)) is not None:
-                place, table = found
-                removed += remove_unused_files(table, {*place.names()})
-        except (PgoutputError, DeltaError, OSError) as error:
+            if (table := find_table(folder, oid)) is not None:
+                removed += table.remove_unused()
+        except PgoutputError as error:
             _LOG.info("table %s of %s is maintained later: %s", oid, folder, error)
     return removed
 

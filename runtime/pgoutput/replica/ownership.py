@@ -9,7 +9,7 @@ import msgspec
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import PathOrUri, locate
-from pgoutput.replica.small_files import read_file, write_file
+from pgoutput.targets import read_file, write_file
 
 _OWNER_FILE: Final = "_owner.json"
 

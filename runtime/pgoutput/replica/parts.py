@@ -19,32 +19,18 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from deltalake import DeltaTable
 
 from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
+from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 from pgoutput.replica.batch import TableResult, count_changes, skip_applied
 from pgoutput.replica.chunks import MAX_ROWS, split_changes
-from pgoutput.replica.data_files import (
-    FILE_BYTES,
-    SMALL_FILE_BYTES,
-    DataFile,
-    DataFiles,
-    PendingFiles,
-    small_files,
-)
-from pgoutput.replica.delta_log import (
-    NOTHING,
-    ChangeRange,
-    Position,
-    change_range,
-    foreign_change,
-    read_position,
-)
-from pgoutput.replica.registry import RECORDING, find_table
+from pgoutput.replica.data_files import SMALL_FILE_BYTES, DataFiles, PendingFiles, small_files
+from pgoutput.replica.registry import RECORDING, find_table, open_version
 from pgoutput.replica.rows import ChunkWriter
-from pgoutput.replica.schema import TableLayout, changed_properties, read_layout
+from pgoutput.replica.schema import changed_properties, read_layout
+from pgoutput.targets import FILE_BYTES, NOTHING, ChangeRange, DataFile, Position, Table
 from pgoutput.views import RelationChanges
 
 _ROW_NUMBER: Final = "<u4"
@@ -61,10 +47,9 @@ class TableVersion(msgspec.Struct, frozen=True):
     """Path or URI of the Delta table."""
     version: int
 
-    def open(self) -> tuple[DeltaTable, TableLayout]:
-        """Return the Delta table in this version, and its layout."""
-        table = DeltaTable(self.place, self.version)
-        return table, read_layout(table, self.place)
+    def open(self) -> Table:
+        """Return the table in this version."""
+        return open_version(self.place, self.version)
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -124,14 +109,12 @@ def find_version(
     Raises:
         ReplicaError: The target cannot be read, or the table is gone.
     """
-    found = find_table(target, oid)
-    if found is None:
+    table = find_table(target, oid)
+    if table is None:
         return None
-    place, table = found
-    owner = table.metadata().configuration.get(RECORDING) or ""
-    if owner != recording or read_position(table) < known or foreign_change(table):
+    if table.properties.get(RECORDING, "") != recording or table.position < known or table.foreign_change():
         return None
-    return TableVersion(place.place, table.version())
+    return TableVersion(table.place.place, table.version)
 
 
 def fold_part(
@@ -155,15 +138,15 @@ def fold_part(
     files: PendingFiles | None = None
     result: Part | None = None
     try:
-        position = read_position(DeltaTable(version.place, version.version))
+        position = version.open().position
     except Exception:  # it occurs again below
         position = NOTHING
     for chunk in count_changes(split_changes(skip_applied(changes, position), max_rows), counts):
         result = Part(chunk.oid, chunk.namespace, chunk.name, chunk.keys)
         try:
             if files is None:
-                table, layout = version.open()
-                files, keys = PendingFiles(table, layout.schema), chunk.keys
+                table = version.open()
+                layout, files, keys = read_layout(table, version.place), PendingFiles(table), chunk.keys
             if chunk.truncates or chunk.is_alteration or chunk.replaced_by is not None:
                 raise PartsError("the changes contain a truncate or ALTER TABLE")
             if not 0 < len(chunk.keys) < len(chunk.columns) or chunk.keys != keys:
@@ -178,7 +161,7 @@ def fold_part(
                 raise PartsError("changes do not match the rows of the table")
         except Exception as error:
             return msgspec.structs.replace(result, refusal=one_line(error) or type(error).__name__)
-        ranges.append(change_range(chunk))
+        ranges.append(chunk.range)
     if files is None or result is None:
         return None
     removed = {path: numbers.astype(_ROW_NUMBER).tobytes() for path, numbers in files.removed.items()}
@@ -205,8 +188,7 @@ def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> lis
         raise PartsError(refusals[0])
     if len({(part.namespace, part.name, part.keys) for part in parts}) > 1:
         raise PartsError("the relation has different names or keys")
-    table, layout = version.open()
-    files = DataFiles(table, layout.schema)
+    files = DataFiles(version.open())
     removed: dict[str, list[bytes]] = {}
     for part in parts:
         for path, numbers in part.removed.items():
@@ -232,8 +214,7 @@ def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> lis
 def rewrite_files(rewrite: Rewrite) -> Rewritten:
     """Write the remaining rows of data files to new data files."""
     try:
-        table, layout = rewrite.table.open()
-        files = DataFiles(table, layout.schema)
+        files = DataFiles(rewrite.table.open())
         rows = (
             batch
             for file in rewrite.files
@@ -259,12 +240,11 @@ def commit_parts(
 
     Raises:
         PartsError: A rewrite has failed.
-        deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
+        ConflictError: A concurrent commit has changed the table.
     """
     if errors := [one.error for one in rewritten if one.error]:
         raise PartsError(errors[0])
-    table, layout = version.open()
-    files = DataFiles(table, layout.schema)
+    table = version.open()
     replaced = {file.path: file for one in rewrites for file in one.files}
     new = [file for part in parts for file in part.added]
     added = [file for file in new if file.path not in replaced]
@@ -272,9 +252,8 @@ def commit_parts(
     unfinished = {file.path for file in new} & replaced.keys()
     removed = [file for path, file in replaced.items() if path not in unfinished]
     changes = ChangeRange.join(part.range for part in parts)
-    files.commit(added, removed, table.schema(), changes)
-    with suppress(OSError):  # VACUUM removes them too
-        files.delete(unfinished)
+    table.commit(added, removed, changes)
+    table.delete(unfinished)
     counts: Counter[str] = Counter()
     for part in parts:
         counts.update(part.changes)
@@ -284,6 +263,5 @@ def commit_parts(
 
 def discard_files(version: TableVersion, unused: Iterable[DataFile]) -> None:
     """Delete new data files of parts that are not committed."""
-    with suppress(Exception):  # VACUUM removes them too
-        table, layout = version.open()
-        DataFiles(table, layout.schema).delete(file.path for file in unused)
+    with suppress(ReplicaError):  # the files are removed later
+        version.open().delete(file.path for file in unused)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from deltalake import DeltaTable
-
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import MAX_SMALL_FILES, PendingFiles
-from pgoutput.replica.delta_log import ChangeRange, change_range
 from pgoutput.replica.rows import ChunkWriter
 from pgoutput.replica.schema import changed_properties, read_layout
+from pgoutput.targets import ChangeRange, Table
 
 
 class PendingChunks:
@@ -25,18 +21,18 @@ class PendingChunks:
         name: Name of the relation, for errors.
     """
 
-    def __init__(self, table: DeltaTable, name: str) -> None:
+    def __init__(self, table: Table, name: str) -> None:
         self.changes: list[ChangeRange] = []
         self.unmatched: list[int] = []
         self._layout = read_layout(table, name)
-        self._files = PendingFiles(table, self._layout.schema)
+        self._files = PendingFiles(table)
 
     @property
     def is_full(self) -> bool:
         """Whether further chunks would make look-ups slow."""
         return self._files.count > MAX_SMALL_FILES
 
-    def fits(self, table: DeltaTable, chunk: Chunk) -> bool:
+    def fits(self, table: Table, chunk: Chunk) -> bool:
         """Return whether a chunk changes neither the columns nor the properties of the table."""
         return (
             chunk.columns == self._layout.columns
@@ -53,27 +49,25 @@ class PendingChunks:
         writer = ChunkWriter(self._files, self._layout, chunk)
         self._files.change(*writer.fold())
         self.unmatched += writer.unmatched
-        self.changes.append(change_range(chunk))
+        self.changes.append(chunk.range)
 
-    def commit(self, table: DeltaTable) -> None:
+    def commit(self, table: Table) -> None:
         """Commit all chunks.
 
         After an error of the commit the new data files stay, because the commit may have succeeded. VACUUM
         removes them if it has not.
 
         Raises:
-            deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
+            ConflictError: A concurrent commit has changed the table.
         """
         try:
             added, removed, unused = self._files.merge()
         except BaseException:
             self.discard()
             raise
-        self._files.commit(added, removed, table.schema(), ChangeRange.join(self.changes))
-        with suppress(OSError):  # VACUUM removes them too
-            self._files.delete(file.path for file in unused)
+        table.commit(added, removed, ChangeRange.join(self.changes))
+        self._files.delete(file.path for file in unused)
 
     def discard(self) -> None:
         """Delete the new data files, which no commit has."""
-        with suppress(Exception):  # VACUUM removes them too
-            self._files.discard()
+        self._files.discard()

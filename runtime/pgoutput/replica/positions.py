@@ -18,12 +18,11 @@ import msgspec
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import Location, Recording
 from pgoutput.replica.batch import TableResult
-from pgoutput.replica.delta_log import NOTHING, Position, foreign_change, read_position
 from pgoutput.replica.failed_tables import FailedTable, read_failed_tables, record_failure, remove_failure
 from pgoutput.replica.ownership import read_owner
 from pgoutput.replica.recorded_changes import complete_since
 from pgoutput.replica.registry import NAME, NAMESPACE, find_table, registered_oids
-from pgoutput.replica.small_files import read_file, write_file
+from pgoutput.targets import NOTHING, Position, read_file, write_file
 from pgoutput.wire import format_lsn
 
 _FILE: Final = "_reached.json"
@@ -237,17 +236,16 @@ class Positions:
 
     def _read_table(self, oid: int) -> _Table:
         try:
-            found = find_table(self._target, oid)
+            table = find_table(self._target, oid)
         except ReplicaError as error:
             self.errors[oid] = str(error)
             return _Table()
-        if found is None:
+        if table is None:
             return _Table()
-        if foreign_change(found[1]):
+        if table.foreign_change():
             self.foreign.add(oid)
-        properties = found[1].metadata().configuration
-        names = properties.get(NAMESPACE, ""), properties.get(NAME, "")
-        return _Table(read_position(found[1]), NOTHING, *names)
+        names = table.properties.get(NAMESPACE, ""), table.properties.get(NAME, "")
+        return _Table(table.position, NOTHING, *names)
 
     def _check_recording(self, reached: Position) -> None:
         """Check that a segment ends where the target has read to.

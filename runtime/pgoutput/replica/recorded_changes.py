@@ -8,8 +8,9 @@ import pyarrow.compute as pc
 
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording, SegmentReader
-from pgoutput.replica.delta_log import Position, is_after
+from pgoutput.replica.chunks import is_after
 from pgoutput.replica.sorted_changes import SortedChanges
+from pgoutput.targets import Position
 from pgoutput.views import LsnRange, plan_changes, read_changes
 
 

@@ -14,7 +14,7 @@ import msgspec
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import STATE_FILE, Location, Reader, Recording, reader_file
 from pgoutput.replica.ownership import Owner
-from pgoutput.replica.small_files import remove_file, write_file
+from pgoutput.targets import remove_file, write_file
 
 _LOG: Final = logging.getLogger(__name__)
 

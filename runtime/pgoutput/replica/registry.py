@@ -12,22 +12,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import GoneTable, Location
+from pgoutput.recording import GoneTable, Location, locate
 from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.cleaning import RETENTION
-from pgoutput.replica.folders import move_folder, remove_folder
-from pgoutput.replica.small_files import create_file, read_file, remove_file, write_file
+from pgoutput.targets import FORMAT, Table, read_file, remove_file, write_file
 from pgoutput.wire import to_datetime
 
 OID: Final = "pgoutput.relation_oid"
@@ -45,9 +38,6 @@ DROPPED: Final = "pgoutput.dropped"
 
 _FOLDER: Final = "_relations"
 
-_FIRST_COMMIT: Final = f"{0:020}.json"
-"""Name of the file with the first commit of a Delta table."""
-
 _MAX_NAME_BYTES: Final = 200
 """Maximum size of a table folder's name without the suffix `@OID`, in bytes.
 
@@ -57,7 +47,7 @@ Filesystems allow 255 bytes. The other bytes are left for suffixes that other wr
 _DIGEST_DIGITS: Final = 16
 
 
-def open_table(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> DeltaTable:
+def open_table(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> Table:
     """Return the Delta table of a relation; create the table if it does not exist.
 
     Args:
@@ -70,18 +60,18 @@ def open_table(target: Location, chunk: Chunk, schema: pa.Schema, recording: str
         ReplicaError: The target cannot be read, or the table's folder contains something other than a Delta
             table, or a table of another recording.
     """
-    place, table = find_table(target, chunk.oid) or _create(target, chunk, schema, recording)
-    owner = table.metadata().configuration.get(RECORDING) or ""
+    table = find_table(target, chunk.oid) or _create(target, chunk, schema, recording)
+    owner = table.properties.get(RECORDING, "")
     if owner != recording:
         raise ReplicaError(
-            f"{place}: the Delta table belongs to recording {owner or 'without a UUID'}, and this is "
+            f"{table.place}: the Delta table belongs to recording {owner or 'without a UUID'}, and this is "
             f"recording {recording or 'without a UUID'}. Remove it from this target"
         )
     return table
 
 
-def find_table(target: Location, oid: int) -> tuple[Location, DeltaTable] | None:
-    """Return the path or URI of a relation's Delta table, and the opened table; None if there is no table.
+def find_table(target: Location, oid: int) -> Table | None:
+    """Return a relation's Delta table; None if there is none.
 
     Raises:
         ReplicaError: The target cannot be read, or the table's folder does not exist any more.
@@ -89,14 +79,16 @@ def find_table(target: Location, oid: int) -> tuple[Location, DeltaTable] | None
     file = target / _FOLDER / str(oid)
     registered = read_file(file)
     if registered:
-        table = _open(target / registered)
+        table = FORMAT.open(target / registered)
         if table is not None and _relation_oid(table) == oid:
-            return target / registered, table
+            return table
     elif str(oid) not in (target / _FOLDER).names():
         return None
-    for name in _search_folders(target, oid):  # the registry's file is truncated, or the table was moved
+    for name, table in _search_folders(
+        target, oid
+    ):  # the registry's file is truncated, or the table was moved
         register_table(target, oid, name)
-        return target / name, DeltaTable((target / name).place)
+        return table
     if registered:
         raise ReplicaError(
             f"{target / registered}: the Delta table of relation {oid} is gone. "
@@ -115,13 +107,13 @@ def registered_oids(target: Location) -> set[int]:
     return {int(name) for name in (target / _FOLDER).names() if name.isdecimal()}
 
 
-def decode_dropped(table: DeltaTable) -> GoneTable | None:
+def decode_dropped(table: Table) -> GoneTable | None:
     """Return when the relation of a Delta table was dropped on the server; None if it was not.
 
     Raises:
         ValueError: The table property `pgoutput.dropped` is not JSON of a `GoneTable`.
     """
-    text = table.metadata().configuration.get(DROPPED)
+    text = table.properties.get(DROPPED)
     return msgspec.json.decode(text, type=GoneTable) if text else None
 
 
@@ -139,11 +131,12 @@ def archive_table(target: Location, dropped: GoneTable) -> str:
     """
     old = folder_name(dropped.namespace, dropped.name)
     name = f"{old}@{dropped.oid}-{to_datetime(dropped.time).date().isoformat()}"
-    if (found := find_table(target, dropped.oid)) is not None and found[0].path != (target / name).path:
-        move_table(target, dropped.oid, found[0], name)
-    left = _open(target / old)
+    found = find_table(target, dropped.oid)
+    if found is not None and found.place.path != (target / name).path:
+        move_table(target, dropped.oid, found.place, name)
+    left = FORMAT.open(target / old)
     if left is not None and _relation_oid(left) == dropped.oid:  # a kill has interrupted the removal
-        remove_folder(target / old)
+        FORMAT.remove(target / old)
     return name
 
 
@@ -153,10 +146,10 @@ def move_table(target: Location, oid: int, place: Location, name: str) -> None:
     Raises:
         ReplicaError: The table cannot be moved.
     """
-    move_folder(place, target / name)
+    FORMAT.move(place, target / name)
     register_table(target, oid, name)
     if not place.is_local:
-        remove_folder(place)
+        FORMAT.remove(place)
 
 
 def remove_table(target: Location, oid: int) -> None:
@@ -167,77 +160,57 @@ def remove_table(target: Location, oid: int) -> None:
     """
     entry = target / _FOLDER / str(oid)
     folder = target / (read_file(entry) or "-")
-    if (folder / "_delta_log").names() and (found := find_table(target, oid)) is not None:
-        remove_folder(found[0])
+    if FORMAT.open(folder) is not None and (found := find_table(target, oid)) is not None:
+        FORMAT.remove(found.place)
     remove_file(entry)
 
 
-def _open(place: Location) -> DeltaTable | None:
-    """Return the Delta table at a path or URI, or None if no Delta table is there."""
-    try:
-        return DeltaTable(place.place)
-    except TableNotFoundError:
-        return None
-    except (DeltaError, OSError) as error:
-        raise ReplicaError(f"{place}: the Delta table cannot be read: {one_line(error)}") from error
-
-
-def _create(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> tuple[Location, DeltaTable]:
+def _create(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> Table:
     name = folder_name(chunk.namespace, chunk.name)
-    properties: dict[str, str | None] = {
+    properties = {
         OID: str(chunk.oid),
         NAMESPACE: chunk.namespace,
         NAME: chunk.name,
         RECORDING: recording,
-        **RETENTION,
     }
-    if (other := _open(target / name)) is not None and (dropped := decode_dropped(other)) is not None:
+    if (other := FORMAT.open(target / name)) is not None and (dropped := decode_dropped(other)) is not None:
         archive_table(target, dropped)
     for folder in (name, f"{name}@{chunk.oid}"):
-        table = _create_at(target / folder, schema, properties)
+        place = target / folder
+        table = FORMAT.open(place) or FORMAT.create(place, schema, properties)
         if _relation_oid(table) == chunk.oid:
             register_table(target, chunk.oid, folder)
-            return target / folder, table
+            return table
     raise ReplicaError(f"{target / name}: the Delta table here does not belong to relation {chunk.oid}")
 
 
-def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | None]) -> DeltaTable:
-    """Return the Delta table at a path or URI; create it if no Delta table is there.
+def open_version(place: str, version: int) -> Table:
+    """Return a version of the Delta table at a path or URI.
 
-    If two processes create a table at the same time, delta-rs makes the second creation version 1 of the
-    first table. So the table is created elsewhere, and its first commit is written only where none is.
+    Raises:
+        ReplicaError: The version cannot be read.
     """
-    if (existing := _open(place)) is not None:
-        return existing
-    failure: DeltaError | ReplicaError | None = None
-    with TemporaryDirectory(prefix="pgoutput-") as folder:
-        try:
-            DeltaTable.create(folder, schema, configuration=properties, raise_if_key_not_exists=False)
-            commit = Path(folder, "_delta_log", _FIRST_COMMIT).read_text()
-            create_file(place / "_delta_log" / _FIRST_COMMIT, commit)
-        except (DeltaError, ReplicaError) as error:  # a concurrent task may have created a table
-            failure = error
-    if (created := _open(place)) is None:
-        cause = "no table exists after the attempt" if failure is None else one_line(failure)
-        raise ReplicaError(f"{place}: a Delta table cannot be created here: {cause}") from failure
-    return created
+    table = FORMAT.open(locate(place), version)
+    if table is None:
+        raise ReplicaError(f"{locate(place)}: the Delta table is gone")
+    return table
 
 
-def _relation_oid(table: DeltaTable) -> int | None:
+def _relation_oid(table: Table) -> int | None:
     """Return the relation's OID from the properties of a Delta table; None if no property contains an OID."""
-    text = table.metadata().configuration.get(OID) or ""
+    text = table.properties.get(OID, "")
     return int(text) if text.isdecimal() else None
 
 
-def _search_folders(target: Location, oid: int) -> Iterator[str]:
-    """Open the tables of a target; yield the names of the folders whose table is that of relation `oid`."""
+def _search_folders(target: Location, oid: int) -> Iterator[tuple[str, Table]]:
+    """Open the tables of a target; yield the folders and tables that belong to relation `oid`."""
     for name in sorted(name for name in target.names() if not name.startswith(("_", "."))):
         try:
-            table = _open(target / name)
+            table = FORMAT.open(target / name)
         except ReplicaError:
             continue  # the table of another relation is damaged
         if table is not None and _relation_oid(table) == oid:
-            yield name
+            yield name, table
 
 
 def folder_name(namespace: str, name: str) -> str:

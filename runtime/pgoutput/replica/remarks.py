@@ -7,18 +7,12 @@ after the changes of a micro-batch, the metadata of its segments are applied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 import msgspec
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
-from pgoutput._text import one_line
-from pgoutput.errors import ReplicaError
 from pgoutput.recording import GoneTable, IncompleteTable, Location, Recording
 from pgoutput.replica.batch import TableResult
-from pgoutput.replica.delta_log import set_properties
 from pgoutput.replica.failed_tables import read_failed_tables, remove_failure
 from pgoutput.replica.registry import (
     DROPPED,
@@ -33,6 +27,7 @@ from pgoutput.replica.registry import (
     remove_table,
 )
 from pgoutput.replica.schema import Difference, store_difference, store_foreign_change
+from pgoutput.targets import Table
 from pgoutput.wire import format_lsn
 
 Dropped: TypeAlias = Literal["keep", "archive", "drop"]
@@ -106,13 +101,10 @@ def mark_foreign_changes(target: Location, oids: Iterable[int]) -> Iterator[Tabl
         ReplicaError: A table cannot be read or marked.
     """
     for oid in oids:
-        if (found := find_table(target, oid)) is None:
+        if (table := find_table(target, oid)) is None:
             continue
-        with _marking(found[0]):
-            marks = store_foreign_change(found[1])
-        properties = found[1].metadata().configuration
-        if marks:
-            names = properties.get(NAMESPACE, ""), properties.get(NAME, "")
+        if marks := store_foreign_change(table):
+            names = table.properties.get(NAMESPACE, ""), table.properties.get(NAME, "")
             yield TableResult(oid, *names, {}, may_differ=tuple(marks))
 
 
@@ -128,10 +120,8 @@ def removed_relations(recording: Recording, segments: Sequence[int], dropped: Dr
 
 
 def _mark_incomplete(target: Location, oid: int, difference: Difference) -> list[Difference]:
-    if (found := find_table(target, oid)) is None:
-        return []
-    with _marking(found[0]):
-        return store_difference(found[1], difference)
+    table = find_table(target, oid)
+    return [] if table is None else store_difference(table, difference)
 
 
 def _settle(target: Location, table: GoneTable, dropped: Dropped) -> str:
@@ -148,7 +138,7 @@ def _settle(target: Location, table: GoneTable, dropped: Dropped) -> str:
     elif (found := find_table(target, table.oid)) is None:
         return "it has no Delta table"
     else:
-        _mark_dropped(*found, table)
+        _mark_dropped(found, table)
         text = "its Delta table stays"
         if dropped == "archive" or successor is not None:
             text = f"its Delta table is now in the folder {archive_table(target, table)}"
@@ -157,20 +147,9 @@ def _settle(target: Location, table: GoneTable, dropped: Dropped) -> str:
     return text
 
 
-def _mark_dropped(place: Location, delta: DeltaTable, table: GoneTable) -> None:
-    if decode_dropped(delta) == table:
-        return
-    properties = {DROPPED: msgspec.json.encode(table).decode()}
-    with _marking(place):
-        set_properties(delta, properties)
-
-
-@contextmanager
-def _marking(place: Location) -> Iterator[None]:
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        raise ReplicaError(f"{place}: the table cannot be marked: {one_line(error)}") from error
+def _mark_dropped(table: Table, gone: GoneTable) -> None:
+    if decode_dropped(table) != gone:
+        table.set_properties({DROPPED: msgspec.json.encode(gone).decode()})
 
 
 def _successor(target: Location, table: GoneTable) -> tuple[int, Location] | None:
@@ -180,6 +159,6 @@ def _successor(target: Location, table: GoneTable) -> tuple[int, Location] | Non
         oid = name.removeprefix(prefix)
         if name != oid and oid.isdecimal() and int(oid) != table.oid:
             found = find_table(target, int(oid))
-            if found is not None and found[0].path == (target / name).path:
-                return int(oid), found[0]
+            if found is not None and found.place.path == (target / name).path:
+                return int(oid), found.place
     return None

@@ -77,10 +77,9 @@ def _read_table(target: Location, oid: int, failed: FailedTable | None) -> Repli
     dropped: GoneTable | None = None
     properties: dict[str, str] = {} if failed is None else {NAMESPACE: failed.namespace, NAME: failed.name}
     try:
-        if (found := find_table(target, oid)) is not None:
-            location, table = found
-            place = location.place
-            properties |= table.metadata().configuration
+        if (table := find_table(target, oid)) is not None:
+            place = table.place.place
+            properties |= table.properties
             may_differ = decode_differences(properties.get(MAY_DIFFER))
             dropped = decode_dropped(table)
             verified = decode_verified(properties.get(VERIFIED))

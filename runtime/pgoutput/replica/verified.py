@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from deltalake.exceptions import CommitFailedError
 
 from pgoutput.recording import Location, Verified
-from pgoutput.replica.delta_log import set_properties
 from pgoutput.replica.registry import find_table
+from pgoutput.targets import ConflictError
 
 VERIFIED: Final = "pgoutput.verified_through"
 """Key of a Delta table property; the value is `Verified` as JSON, or empty."""
@@ -34,16 +33,16 @@ def store_verified(target: Location, oid: int, verified: Verified | None) -> Non
 
     Raises:
         ReplicaError: The target cannot be read.
-        deltalake.exceptions.CommitFailedError: Several attempts failed because of concurrent commits.
+        ConflictError: Several attempts failed because of concurrent commits.
     """
     text = "" if verified is None else msgspec.json.encode(verified).decode()
     for attempts_left in reversed(range(_ATTEMPTS)):
-        found = find_table(target, oid)
-        if found is None or (found[1].metadata().configuration.get(VERIFIED) or "") == text:
+        table = find_table(target, oid)
+        if table is None or table.properties.get(VERIFIED, "") == text:
             return
         try:
-            set_properties(found[1], {VERIFIED: text})
-        except CommitFailedError:
+            table.set_properties({VERIFIED: text})
+        except ConflictError:
             if not attempts_left:
                 raise
         else:

@@ -20,7 +20,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from pgoutput.errors import ReplicaError
@@ -195,7 +194,7 @@ class TablesWriter:
             try:
                 position = known.get(oid, NOTHING)
                 return find_version(locate(self._target), oid, batch.recording, position)
-            except (ReplicaError, DeltaError, OSError):
+            except ReplicaError:
                 return None  # the error occurs again when the changes are applied
 
         found = zip(oids, _map_concurrently(find, oids), strict=True)
@@ -370,7 +369,7 @@ def _commit(
     def plan(oid: int) -> list[Rewrite] | None:
         try:
             return plan_rewrites(oid, divided[oid], by_table[oid])
-        except (PartsError, ReplicaError, DeltaError, OSError):
+        except (PartsError, ReplicaError):
             return None
 
     plans = dict(zip(by_table, _map_concurrently(plan, by_table), strict=True))
@@ -382,7 +381,7 @@ def _commit(
         if rewrites is not None:
             try:
                 return commit_parts(divided[oid], by_table[oid], rewrites, new)
-            except (PartsError, DeltaError, OSError):
+            except (PartsError, ReplicaError):
                 pass  # another program has changed the table
         unused = chain(*(part.added for part in by_table[oid]), *(one.added for one in new))
         discard_files(divided[oid], unused)

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles, StagedFiles
-from pgoutput.replica.delta_log import ChangeRange, change_range
 from pgoutput.replica.rows.chunk_writer import ChunkWriter, read_moments
 from pgoutput.replica.rows.versions import write_versions
 from pgoutput.replica.schema import (
     TableLayout,
     convert_batch,
-    enable_timestamps_without_time_zone,
     follow_schema,
     keeps_files,
     make_layout,
     read_layout,
 )
+from pgoutput.targets import ChangeRange, Table
 
 
 class Replacement:
@@ -38,7 +36,7 @@ class Replacement:
         chunk: The first chunk. It begins with a truncate.
     """
 
-    def __init__(self, table: DeltaTable, old: TableLayout | None, chunk: Chunk) -> None:
+    def __init__(self, table: Table, old: TableLayout | None, chunk: Chunk) -> None:
         self._table = table
         self._name = f"{chunk.namespace}.{chunk.name}"
         self._history = old is not None
@@ -63,7 +61,7 @@ class Replacement:
             self._follow_schema(chunk)
         if chunk.truncates:
             self.discard()
-        self._changes.append(change_range(chunk))
+        self._changes.append(chunk.range)
         writer = ChunkWriter(self.files, self.layout, chunk)
         if chunk.is_copied:
             self.files.append(writer.copied_rows())
@@ -75,16 +73,13 @@ class Replacement:
         """Replace the rows of the table in one commit, which brings it to the position of the last change.
 
         Raises:
-            deltalake.exceptions.DeltaError: A concurrent commit has changed the table. Another call commits
-                the same data files.
+            ConflictError: A concurrent commit has changed the table. Another call commits the same data
+                files.
         """
         if self._history:
             self._commit_versions()
         else:
-            schema = self.layout.schema
-            enable_timestamps_without_time_zone(self._table, schema)
-            files = DataFiles(self._table, schema)
-            files.commit(self.files, None, Schema.from_arrow(schema), ChangeRange.join(self._changes))
+            self._table.commit(self.files, None, ChangeRange.join(self._changes), self.layout.schema)
 
     def discard(self) -> None:
         """Delete the data files, which must not be part of a commit."""
@@ -109,9 +104,8 @@ class Replacement:
         while self._schema_changes:
             layout = follow_schema(self._table, layout, self._schema_changes[0], history=True)
             del self._schema_changes[0]
-        current = DataFiles(self._table, layout.schema)
-        added, removed = write_versions(current, layout, self.files, self._moment)
-        current.commit(added, removed, self._table.schema(), ChangeRange.join(self._changes))
+        added, removed = write_versions(DataFiles(self._table), layout, self.files, self._moment)
+        self._table.commit(added, removed, ChangeRange.join(self._changes))
         self.discard()
 
 

@@ -21,7 +21,7 @@ from pgoutput.replica.schema.differences import (
     store_unmatched,
     update_properties,
 )
-from pgoutput.replica.schema.evolution import enable_timestamps_without_time_zone, follow_schema, keeps_files
+from pgoutput.replica.schema.evolution import follow_schema, keeps_files
 from pgoutput.replica.schema.layout import MOMENT, TableLayout, delta_names, make_layout, read_layout
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "convert_batch",
     "decode_differences",
     "delta_names",
-    "enable_timestamps_without_time_zone",
     "follow_schema",
     "keeps_files",
     "make_layout",

@@ -11,18 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Schema
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import change_range
 from pgoutput.replica.schema.conversion import convert_batch
 from pgoutput.replica.schema.evolution import (
-    enable_timestamps_without_time_zone,
     follow_schema,
     only_adds_columns,
 )
 from pgoutput.replica.schema.layout import TableLayout, delta_names, make_layout
+from pgoutput.targets import Table
 from pgoutput.values import to_arrow
 from pgoutput.views import RESCUED_TYPE, Column
 
@@ -74,7 +72,7 @@ class TableAlteration:
         ]
 
 
-def alter_table(table: DeltaTable, layout: TableLayout, chunk: Chunk, *, history: bool) -> None:
+def alter_table(table: Table, layout: TableLayout, chunk: Chunk, *, history: bool) -> None:
     """Apply an alteration to a Delta table; the last commit brings the table to the alteration's position.
 
     Args:
@@ -95,9 +93,8 @@ def alter_table(table: DeltaTable, layout: TableLayout, chunk: Chunk, *, history
     files = DataFiles(table, new.schema)
     if not is_filled and only_adds_columns(new, layout):
         follow_schema(table, layout, altered, history=history)
-        files.commit([], [], table.schema(), change_range(chunk))
+        table.commit([], [], chunk.range)
         return
-    enable_timestamps_without_time_zone(table, new.schema)
     source = DataFiles(table, layout.schema)
     filler = _Filler(new, columns, values)
     batches = (
@@ -106,7 +103,7 @@ def alter_table(table: DeltaTable, layout: TableLayout, chunk: Chunk, *, history
         for batch in source.read(file)
     )
     added = files.write(batches)
-    files.commit(added, None, Schema.from_arrow(new.schema), change_range(chunk))
+    table.commit(added, None, chunk.range, new.schema)
 
 
 class _Filler:

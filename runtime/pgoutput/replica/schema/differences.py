@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from deltalake import DeltaTable
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import foreign_change, read_position, set_properties
 from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE
 from pgoutput.replica.schema.alteration import TableAlteration
 from pgoutput.replica.schema.layout import TableLayout, renamed_columns
+from pgoutput.targets import Table
 from pgoutput.views import Column
 
 _UNMATCHED: Final = (
@@ -44,9 +43,7 @@ def decode_differences(text: str | None) -> tuple[Difference, ...]:
     return msgspec.json.decode(text, type=tuple[Difference, ...]) if text else ()
 
 
-def update_properties(
-    table: DeltaTable, files: DataFiles, layout: TableLayout, chunk: Chunk
-) -> list[Difference]:
+def update_properties(table: Table, files: DataFiles, layout: TableLayout, chunk: Chunk) -> list[Difference]:
     """Store the relation's name, and reasons why the table may differ from its source, in table properties.
 
     The properties are committed before the changes, so a crash loses no reason, and only if they differ from
@@ -63,11 +60,11 @@ def update_properties(
     """
     properties, new = changed_properties(table, files, layout, chunk)
     if properties:
-        set_properties(table, properties)
+        table.set_properties(properties)
     return new
 
 
-def store_unmatched(table: DeltaTable, unmatched: Sequence[int]) -> list[Difference]:
+def store_unmatched(table: Table, unmatched: Sequence[int]) -> list[Difference]:
     """Store in a table property that changes did not match the rows, before these changes are committed.
 
     Args:
@@ -80,39 +77,38 @@ def store_unmatched(table: DeltaTable, unmatched: Sequence[int]) -> list[Differe
     return store_difference(table, Difference(unmatched[0], _UNMATCHED)) if unmatched else []
 
 
-def store_foreign_change(table: DeltaTable) -> list[Difference]:
+def store_foreign_change(table: Table) -> list[Difference]:
     """Store in a table property that another program has changed rows since the last commit of changes.
 
     Returns:
         The reason, unless the property contained it before or there is none.
     """
-    reason = foreign_change(table)
-    lsn = max(read_position(table).commit_lsn, 0)
+    reason = table.foreign_change()
+    lsn = max(table.position.commit_lsn, 0)
     return store_difference(table, Difference(lsn, reason)) if reason else []
 
 
-def store_difference(table: DeltaTable, new: Difference) -> list[Difference]:
+def store_difference(table: Table, new: Difference) -> list[Difference]:
     """Store in a table property why the table may differ from its source.
 
     Returns:
         The reason, unless the property contained it before.
     """
-    known = decode_differences(table.metadata().configuration.get(MAY_DIFFER))
+    known = decode_differences(table.properties.get(MAY_DIFFER))
     if any(one.reason == new.reason for one in known):
         return []
-    properties = {MAY_DIFFER: msgspec.json.encode([*known, new]).decode()}
-    set_properties(table, properties)
+    table.set_properties({MAY_DIFFER: msgspec.json.encode([*known, new]).decode()})
     return [new]
 
 
 def changed_properties(
-    table: DeltaTable, files: DataFiles, layout: TableLayout, chunk: Chunk
+    table: Table, files: DataFiles, layout: TableLayout, chunk: Chunk
 ) -> tuple[dict[str, str], list[Difference]]:
     """Return the table properties that `update_properties` stores, and the reasons that it returns.
 
     Both are empty if the stored properties stay as they are.
     """
-    stored = table.metadata().configuration
+    stored = table.properties
     # After a Truncate, all rows of the table are in the recording.
     known = () if chunk.truncates else decode_differences(stored.get(MAY_DIFFER))
     reasons = {one.reason for one in known}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from deltalake import DeltaTable, Field, Schema, TableFeatures
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import end_commit
 from pgoutput.replica.schema.conversion import convert_batch, text_adjustments
 from pgoutput.replica.schema.layout import TableLayout, make_layout, read_layout
+from pgoutput.targets import Table
 
 
-def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history: bool) -> TableLayout:
+def follow_schema(table: Table, old: TableLayout, chunk: Chunk, *, history: bool) -> TableLayout:
     """Give a Delta table the columns of its relation; return the table's new layout.
 
     Added columns (except with REPLICA IDENTITY FULL) and changed metadata leave the data files as they are.
@@ -25,23 +24,15 @@ def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history:
         history: Whether the table keeps all versions of rows (SCD type 2).
     """
     new = make_layout(chunk.columns, history=history, old=old)
-    enable_timestamps_without_time_zone(table, new.schema)
     if keeps_files(old, new, chunk):
-        if added := _added_columns(new):
-            fields = Schema.from_arrow(pa.schema(added)).fields
-            table.alter.add_columns([Field(one.name, one.type) for one in fields])
-            end_commit(table)
-        if new.columns != old.columns:
-            metadata = new.schema.field(new.rescued).metadata
-            texts = {key.decode(): text.decode() for key, text in metadata.items()}
-            table.alter.set_column_metadata(new.rescued, texts)
-            end_commit(table)
+        described = [new.schema.field(new.rescued)] if new.columns != old.columns else []
+        table.change_columns(_added_columns(new), described)
         return read_layout(table, f"{chunk.namespace}.{chunk.name}")
     source, target = DataFiles(table, old.schema), DataFiles(table, new.schema)
     batches = (
         convert_batch(batch, old, new, chunk.columns) for file in source for batch in source.read(file)
     )
-    target.commit(target.write(batches), None, Schema.from_arrow(new.schema))
+    table.commit(target.write(batches), None, schema=new.schema)
     return new
 
 
@@ -69,12 +60,3 @@ def only_adds_columns(new: TableLayout, old: TableLayout) -> bool:
     kept = {field.name: field.type for field in new.schema if field.name in types}
     is_renamed = any(name != source for name, source in new.sources.items())
     return kept == types and old.rescued == new.rescued and not is_renamed and not text_adjustments(old, new)
-
-
-def enable_timestamps_without_time_zone(table: DeltaTable, schema: pa.Schema) -> None:
-    """Enable the Delta table feature `timestampNtz` if some column is a timestamp without time zone."""
-    elements = [one.type.value_type if pa.types.is_list(one.type) else one.type for one in schema]
-    is_needed = any(pa.types.is_timestamp(type_) and type_.tz is None for type_ in elements)
-    if is_needed and "timestampNtz" not in (table.protocol().writer_features or ()):
-        table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
-        end_commit(table)

@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from pgoutput.errors import ReplicaError
+from pgoutput.targets import Table
 from pgoutput.values import arrow_type, common_type
 from pgoutput.views import RESCUED, RESCUED_TYPE, Column
 
@@ -176,7 +176,7 @@ def renamed_columns(old: Sequence[Column], new: Sequence[Column]) -> dict[str, s
     return {} if old_names & pairs.keys() or new_names.intersection(pairs.values()) else pairs
 
 
-def read_layout(table: DeltaTable, name: str) -> TableLayout:
+def read_layout(table: Table, name: str) -> TableLayout:
     """Return the layout of a Delta table with the columns that `make_layout` creates.
 
     Args:
@@ -186,7 +186,7 @@ def read_layout(table: DeltaTable, name: str) -> TableLayout:
     Raises:
         ReplicaError: The columns of the table were changed by another program.
     """
-    schema = pa.schema(table.schema().to_arrow())
+    schema = table.schema
     # No column of a relation is a map or a struct.
     maps = [field for field in schema if pa.types.is_map(field.type)]
     moments = [field.name for field in schema if pa.types.is_struct(field.type)]

@@ -9,18 +9,16 @@ table after the commit: a later commit that changes rows was made by another pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, locate, sync_path
-from pgoutput.replica.chunks import Chunk
+from pgoutput.targets.protocol import NOTHING, ChangeRange, Position, State, Version
 
 LOG_FOLDER: Final = "_delta_log"
 """Name of the folder with the log of a Delta table."""
@@ -38,51 +36,6 @@ _VERSION: Final = "pgoutput.table_version"
 """Delta transaction identifier with the version of the table that the last commit of changes has made."""
 
 
-class Position(NamedTuple):
-    """The last change that was applied to a Delta table; changes sort by these numbers."""
-
-    commit_lsn: int
-    position: int
-    row: int
-    """Index of the change, from 0, among the changes of its message."""
-
-
-NOTHING: Final = Position(-1, -1, -1)
-"""The value for a Delta table without changes."""
-
-
-class ChangeRange(NamedTuple):
-    """The changes that a commit of a Delta table applies."""
-
-    first_lsn: int
-    """Commit LSN of the first change."""
-    last: Position
-    """The last change."""
-    commit_time: int
-    """Commit time of the last change, in microseconds since 1970-01-01 00:00 UTC."""
-
-    @classmethod
-    def join(cls, ranges: Iterable[ChangeRange]) -> ChangeRange:
-        """Return the range from the first to the last change of ranges."""
-        ranges = list(ranges)
-        return max(ranges, key=lambda one: one.last)._replace(first_lsn=min(one.first_lsn for one in ranges))
-
-
-class Version(NamedTuple):
-    """A version of a Delta table."""
-
-    number: int
-    applied: Position
-    """The last change that the version contains."""
-
-
-def change_range(chunk: Chunk) -> ChangeRange:
-    """Return the range of the changes of a chunk."""
-    changes = chunk.changes
-    last = Position(**changes["sequence"][-1].as_py())
-    return ChangeRange(changes["commit_lsn"][0].as_py(), last, changes["commit_time"][-1].value or 0)
-
-
 def commit_properties(table: DeltaTable, changes: ChangeRange | None) -> CommitProperties:
     """Return the properties of the next commit of a Delta table, with the position that it brings it to.
 
@@ -98,12 +51,6 @@ def commit_properties(table: DeltaTable, changes: ChangeRange | None) -> CommitP
     transactions = [Transaction(key, number) for key, number in numbers] if position != NOTHING else []
     # No retries: delta-rs does not notice that another commit has removed the same files (1.6).
     return CommitProperties(metadata, max_commit_retries=0, app_transactions=transactions)
-
-
-def set_properties(table: DeltaTable, properties: dict[str, str]) -> None:
-    """Set properties of a Delta table in a commit, and flush it as `end_commit` does."""
-    table.alter.set_table_properties(properties, raise_if_not_exists=False)
-    end_commit(table)
 
 
 def end_commit(table: DeltaTable) -> None:
@@ -136,23 +83,8 @@ def read_position(table: DeltaTable) -> Position:
     return Position(commit_lsn, position, row)
 
 
-def is_after(changes: pa.RecordBatch, position: Position) -> pa.BooleanArray:
-    """Return for each of some changes, as rows of `RelationChanges`, whether it follows a position."""
-    is_later, is_equal = pa.scalar(False), pa.scalar(True)
-    for numbers, number in zip(changes["sequence"].flatten(), position, strict=True):
-        is_later = pc.or_(is_later, pc.and_(is_equal, pc.greater(numbers, number)))
-        is_equal = pc.and_(is_equal, pc.equal(numbers, number))
-    return is_later
-
-
 def foreign_change(table: DeltaTable) -> str:
-    """Return how another program has changed rows of a Delta table since its last commit of changes.
-
-    Commits that leave the rows as they are, such as OPTIMIZE and VACUUM, do not count.
-
-    Returns:
-        A clause with the version and its operation; an empty string if no other program has changed rows.
-    """
+    """Implement `Table.foreign_change`; OPTIMIZE and VACUUM leave the rows as they are."""
     own = table.transaction_version(_VERSION)
     for commit in _commits(locate(table.table_uri), table.version(), -1 if own is None else own):
         if _KEYS[0] not in commit.metadata and commit.changes_rows():
@@ -161,17 +93,8 @@ def foreign_change(table: DeltaTable) -> str:
     return ""
 
 
-def version_before(table: Location, newest: int, lsn: int = 1 << 64) -> Version:
-    """Return the newest version of a Delta table without changes of a commit LSN of at least `lsn`.
-
-    Args:
-        table: Path or URI of the Delta table.
-        newest: The newest version of the table.
-        lsn: The LSN; greater than all LSNs if left out.
-
-    Raises:
-        ReplicaError: The log does not say how far the table has applied the changes.
-    """
+def version_before(table: Location, newest: int, lsn: int) -> Version:
+    """Implement `Table.version_before`, where `newest` is the newest version of the Delta table."""
     number = newest
     applied: Position | None = None
     for commit in _commits(table, newest):
@@ -189,26 +112,8 @@ def version_before(table: Location, newest: int, lsn: int = 1 << 64) -> Version:
     return Version(number, applied)
 
 
-class State(NamedTuple):
-    """The rows that a Delta table had between two commits of changes."""
-
-    version: int | None
-    """The version of the table with these rows; None before the table was created."""
-    after: int
-    """The rows are exact as of all greater LSNs up to `until`: see `versions_at`."""
-    until: int
-    commit_time: int
-    """Commit time of the last change, as in `ChangeRange`."""
-
-
 def read_states(table: Location, newest: int, reached: int) -> Iterator[State]:
-    """Yield the states of a Delta table that its log still describes, newest first.
-
-    Args:
-        table: Path or URI of the Delta table.
-        newest: The newest version of the table.
-        reached: An LSN: the table has all changes of lower commit LSNs.
-    """
+    """Implement `Table.states`, where `newest` is the newest version of the Delta table."""
     until, last = reached, NOTHING
     for commit in _commits(table, newest):
         metadata = commit.metadata

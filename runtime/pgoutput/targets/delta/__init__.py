@@ -1,0 +1,12 @@
+"""Delta tables, through deltalake: the only package that imports it.
+
+- `table`: Delta tables as the tables of a target.
+- `log`: what a commit says of its changes, and the position of a table.
+- `cleaning`, `folders`: remove files that a table does not need any more, and move and remove tables.
+"""
+
+from __future__ import annotations
+
+from pgoutput.targets.delta.table import DeltaFormat
+
+__all__ = ["DeltaFormat"]

@@ -1,0 +1,236 @@
+"""Delta tables as the tables of a target."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema, TableFeatures
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
+
+from pgoutput._text import one_line
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location
+from pgoutput.targets.delta import log
+from pgoutput.targets.delta.cleaning import NO_CLEANING, RETENTION, remove_old_files, remove_unused_files
+from pgoutput.targets.delta.folders import move_folder, remove_folder
+from pgoutput.targets.parquet import ParquetWriter, read_parquet
+from pgoutput.targets.protocol import ChangeRange, ConflictError, DataFile, Position, State, Table, Version
+from pgoutput.targets.small_files import create_file
+
+_STATISTICS: Final = ("min", "max", "null_count")
+_FIRST_COMMIT: Final = f"{0:020}.json"
+"""Name of the file with the first commit of a Delta table."""
+
+
+class DeltaFormat:
+    """The table format Delta; its functions are described at `TableFormat`."""
+
+    def open(self, place: Location, version: int | None = None) -> Table | None:
+        """Open a Delta table."""
+        try:
+            return _Table(place, DeltaTable(place.place, version))
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            raise ReplicaError(f"{place}: the Delta table cannot be read: {one_line(error)}") from error
+
+    def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
+        """Create a Delta table.
+
+        If two processes create a table at the same time, delta-rs makes the second creation version 1 of the
+        first table. So the table is created elsewhere, and its first commit is written only where none is.
+        """
+        failure: DeltaError | ReplicaError | None = None
+        with TemporaryDirectory(prefix="pgoutput-") as folder:
+            try:
+                configuration: dict[str, str | None] = {**properties, **RETENTION}
+                DeltaTable.create(folder, schema, configuration=configuration, raise_if_key_not_exists=False)
+                commit = Path(folder, log.LOG_FOLDER, _FIRST_COMMIT).read_text()
+                create_file(place / log.LOG_FOLDER / _FIRST_COMMIT, commit)
+            except (DeltaError, ReplicaError) as error:  # a concurrent task may have created a table
+                failure = error
+        if (created := self.open(place)) is None:
+            cause = "no table exists after the attempt" if failure is None else one_line(failure)
+            raise ReplicaError(f"{place}: a Delta table cannot be created here: {cause}") from failure
+        return created
+
+    def move(self, place: Location, to: Location) -> None:
+        """Move the folder of a Delta table."""
+        move_folder(place, to)
+
+    def remove(self, place: Location) -> None:
+        """Remove the folder of a Delta table."""
+        remove_folder(place)
+
+
+class _Table:
+    """A Delta table; the functions are described at `Table`."""
+
+    def __init__(self, place: Location, table: DeltaTable) -> None:
+        self.place: Location = place
+        self._table = table
+
+    @property
+    def version(self) -> int:
+        return self._table.version()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema(self._table.schema().to_arrow())
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return {key: text or "" for key, text in self._table.metadata().configuration.items()}
+
+    @property
+    def position(self) -> Position:
+        return log.read_position(self._table)
+
+    def refresh(self) -> None:
+        with self._errors():
+            self._table.update_incremental()
+
+    def at(self, version: int) -> Table:
+        with self._errors():
+            return _Table(self.place, DeltaTable(self.place.place, version))
+
+    def files(self) -> list[DataFile]:
+        return [
+            DataFile(
+                one["path"],
+                one["size_bytes"],
+                one.get("num_records") or 0,
+                *(one.get(name) or {} for name in _STATISTICS),
+            )
+            for one in pa.table(self._table.get_add_actions()).to_pylist()
+        ]
+
+    @cached_property
+    def _store(self) -> fs.FileSystem:
+        return fs.PyFileSystem(DeltaStorageHandler.from_table(self._table._table))
+
+    def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        return read_parquet(self._store, file, schema)
+
+    def writer(self, schema: pa.Schema) -> ParquetWriter:
+        return ParquetWriter(self._store, schema)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(OSError):  # VACUUM removes the file too
+                self._store.delete_file(path)
+
+    def commit(
+        self,
+        added: Iterable[DataFile],
+        removed: Iterable[DataFile] | None,
+        changes: ChangeRange | None = None,
+        schema: pa.Schema | None = None,
+    ) -> None:
+        added = list(added)
+        with self._errors():
+            if schema is not None:
+                self._enable_timestamps_without_time_zone(schema)
+            log.flush_files(self._table, [file.path for file in added])
+            now = int(time.time() * 1000)
+            new = [AddAction(file.path, file.size, {}, now, True, _statistics(file)) for file in added]
+            gone = [RemoveAction(file.path, True, now, file.size, {}) for file in removed or ()]
+            self._table.create_write_transaction(
+                [*new, *gone],
+                "overwrite" if removed is None else "append",
+                self._table.schema() if schema is None else Schema.from_arrow(schema),
+                commit_properties=log.commit_properties(self._table, changes),
+                post_commithook_properties=NO_CLEANING,
+            )
+            log.end_commit(self._table)
+            remove_old_files(self._table)
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        with self._errors():
+            self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
+            log.end_commit(self._table)
+
+    def change_columns(self, added: Iterable[pa.Field], metadata: Iterable[pa.Field]) -> None:
+        with self._errors():
+            if new := pa.schema(list(added)):
+                self._enable_timestamps_without_time_zone(new)
+                fields = [Field(one.name, one.type) for one in Schema.from_arrow(new).fields]
+                self._table.alter.add_columns(fields)
+                log.end_commit(self._table)
+            for field in metadata:
+                texts = {key.decode(): text.decode() for key, text in field.metadata.items()}
+                self._table.alter.set_column_metadata(field.name, texts)
+                log.end_commit(self._table)
+
+    def _enable_timestamps_without_time_zone(self, schema: pa.Schema) -> None:
+        """Enable the table feature `timestampNtz` if some column is a timestamp without time zone."""
+        elements = [one.type.value_type if pa.types.is_list(one.type) else one.type for one in schema]
+        is_needed = any(pa.types.is_timestamp(type_) and type_.tz is None for type_ in elements)
+        if is_needed and "timestampNtz" not in (self._table.protocol().writer_features or ()):
+            feature = TableFeatures.TimestampWithoutTimezone
+            self._table.alter.add_feature(feature, allow_protocol_versions_increase=True)
+            log.end_commit(self._table)
+
+    def foreign_change(self) -> str:
+        return log.foreign_change(self._table)
+
+    def version_before(self, lsn: int) -> Version:
+        return log.version_before(self.place, self.version, lsn)
+
+    def states(self, reached: int) -> Iterator[State]:
+        return log.read_states(self.place, self.version, reached)
+
+    def link(self, folder: Path) -> None:
+        if not self.place.is_local:
+            raise ReplicaError(
+                f"{self.place}: only Delta tables in local folders can be compared while changes are "
+                "applied: wait until the replica has applied all recorded changes"
+            )
+        source = Path(self.place.path)
+        names = [name for name in os.listdir(source / log.LOG_FOLDER) if name[:20].isdecimal()]
+        commits = [f"{log.LOG_FOLDER}/{name}" for name in names if int(name[:20]) <= self.version]
+        for path in [*commits, *(file.path for file in self.files())]:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(source / path, folder / path)
+            except OSError as error:
+                raise ReplicaError(
+                    f"{self.place}: version {self.version} cannot be read: {one_line(error)}"
+                ) from error
+
+    def remove_unused(self) -> int:
+        with self._errors():
+            return remove_unused_files(self._table, {*self.place.names()})
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise the errors of deltalake and of filesystems as `ReplicaError`."""
+        try:
+            yield
+        except CommitFailedError as error:
+            raise ConflictError(f"{self.place}: {one_line(error)}") from error
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise ReplicaError(f"{self.place}: {one_line(error)}") from error
+
+
+def _statistics(file: DataFile) -> str:
+    """Return row count and statistics as JSON of the Delta log ("Per-file Statistics" in its protocol)."""
+    found = {
+        "numRecords": file.rows,
+        "minValues": file.min_values,
+        "maxValues": file.max_values,
+        "nullCount": file.null_counts,
+    }
+    return msgspec.json.encode(found).decode()

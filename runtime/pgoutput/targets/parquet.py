@@ -1,0 +1,169 @@
+"""Read and write the Parquet files of a table."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from pgoutput._text import one_line
+from pgoutput.errors import ReplicaError
+from pgoutput.targets.protocol import DataFile
+
+FILE_BYTES: Final = 32 << 20
+"""Size in bytes at which a data file is complete; further rows are written to a new file."""
+
+_BATCH_ROWS: Final = 1 << 16
+
+
+def read_parquet(store: fs.FileSystem, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a data file.
+
+    Args:
+        store: The filesystem whose root is the folder of the table.
+        file: The data file.
+        schema: The columns to read; a column that the file lacks is NULL.
+
+    Raises:
+        ReplicaError: The data file does not exist any more, or is damaged.
+    """
+    try:
+        with _open(store, file) as source, pq.ParquetFile(source) as parquet:
+            yield from _read_groups(parquet, schema)
+    except (OSError, pa.ArrowException) as error:
+        raise ReplicaError(f"{file.path}: the data file cannot be read: {one_line(error)}") from error
+
+
+def _open(store: fs.FileSystem, file: DataFile) -> pa.NativeFile:
+    try:
+        return store.open_input_file(file.path)
+    except FileNotFoundError:
+        raise ReplicaError(
+            f"{file.path}: the table has this file, but it is gone. "
+            "Put it back, or begin anew, with an empty target"
+        ) from None
+
+
+def _read_groups(parquet: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    present = set(parquet.schema_arrow.names)
+    names = [name for name in schema.names if name in present]
+    # A batch of several row groups could be larger than what was held in memory to write them.
+    groups = ([number] for number in range(parquet.num_row_groups))
+    for batch in chain.from_iterable(
+        parquet.iter_batches(_BATCH_ROWS, group, names, use_threads=False) for group in groups
+    ):
+        arrays = [
+            batch[field.name].cast(field.type)
+            if field.name in present
+            else pa.nulls(batch.num_rows, field.type)  # the column was added later
+            for field in schema
+        ]
+        # Without columns a record batch loses its number of rows.
+        yield (
+            pa.record_batch(arrays, schema=schema)
+            if arrays
+            else pa.record_batch([pa.nulls(batch.num_rows)], names=["_"])
+        )
+
+
+class ParquetWriter:
+    """A writer of data files that are each complete when they have `FILE_BYTES`.
+
+    Args:
+        store: The filesystem whose root is the folder of the table.
+        schema: The columns of the files.
+    """
+
+    def __init__(self, store: fs.FileSystem, schema: pa.Schema) -> None:
+        self._store = store
+        self._schema = schema
+        self._files: list[DataFile] = []
+        self._writer: _FileWriter | None = None
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write rows, to the last file as long as it is not complete."""
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if self._writer is None:
+                self._writer = _FileWriter(self._store, self._schema)
+            if self._writer.write(batch) > FILE_BYTES:
+                self._end_file()
+
+    def close(self) -> list[DataFile]:
+        """Complete the last file; return the files that were written since the last call."""
+        self._end_file()
+        files, self._files = self._files, []
+        return files
+
+    def _end_file(self) -> None:
+        if self._writer is not None:
+            self._files.append(self._writer.close())
+            self._writer = None
+
+
+class _FileWriter:
+    """A writer of one data file."""
+
+    def __init__(self, store: fs.FileSystem, schema: pa.Schema) -> None:
+        self._path = f"part-{uuid.uuid4()}.parquet"
+        self._sink = store.open_output_stream(self._path)
+        self._schema = schema
+        self._metadata: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            # A dictionary of numbers takes longer to write, and rarely makes the file smaller.
+            use_dictionary=[field.name for field in schema if pa.types.is_string(field.type)],
+            metadata_collector=self._metadata,
+        )
+        self._rows: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> int:
+        """Write rows to the data file; return the file's size so far, in bytes."""
+        self._rows.append(batch)
+        self._bytes += batch.nbytes
+        if sum(rows.num_rows for rows in self._rows) >= _BATCH_ROWS or self._bytes >= FILE_BYTES:
+            self._flush()
+        return int(self._sink.tell())
+
+    def close(self) -> DataFile:
+        """Complete the file, and return it."""
+        self._flush()
+        self._writer.close()
+        size = self._sink.tell()
+        self._sink.close()
+        (metadata,) = self._metadata
+        return DataFile(self._path, size, metadata.num_rows, *_statistics(self._schema, metadata))
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_batches(self._rows))
+            self._rows = []
+            self._bytes = 0
+
+
+def _statistics(schema: pa.Schema, metadata: pq.FileMetaData) -> tuple[dict[str, Any], ...]:
+    """Return the least values, the greatest values and the NULL counts of a data file, by column name.
+
+    Nested columns have no statistics. Only integers and dates have a least and a greatest value.
+    """
+    nulls, least, greatest = {}, {}, {}
+    for number in range(metadata.num_columns):
+        column = metadata.schema.column(number)
+        if column.max_definition_level > 1 or column.max_repetition_level:
+            continue  # a part of a nested column
+        groups = [metadata.row_group(at).column(number).statistics for at in range(metadata.num_row_groups)]
+        nulls[column.path] = sum(group.null_count for group in groups)
+        type_ = schema.field(column.path).type
+        known = [group for group in groups if group.has_min_max]
+        if known and (pa.types.is_integer(type_) or pa.types.is_date(type_)):
+            least[column.path] = min(group.min for group in known)
+            greatest[column.path] = max(group.max for group in known)
+    return least, greatest, nulls

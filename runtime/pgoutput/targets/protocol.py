@@ -1,0 +1,266 @@
+"""What a replica needs of a table format: tables whose rows and position change in one commit.
+
+A table consists of data files, which hold rows and are never changed. A row is identified by its data file
+and its number in the file. A commit adds data files and removes others, and makes the next version.
+`pgoutput.targets.delta` is the format that is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location
+
+
+class ConflictError(ReplicaError):
+    """Another commit has changed a table, so that nothing was committed."""
+
+
+class Position(NamedTuple):
+    """The last change that a table has applied; changes sort by these numbers."""
+
+    commit_lsn: int
+    position: int
+    row: int
+    """Index of the change, from 0, among the changes of its message."""
+
+
+NOTHING: Final = Position(-1, -1, -1)
+"""The position of a table without changes."""
+
+
+class ChangeRange(NamedTuple):
+    """The changes that a commit applies."""
+
+    first_lsn: int
+    """Commit LSN of the first change."""
+    last: Position
+    """The last change."""
+    commit_time: int
+    """Commit time of the last change, in microseconds since 1970-01-01 00:00 UTC."""
+
+    @classmethod
+    def join(cls, ranges: Iterable[ChangeRange]) -> ChangeRange:
+        """Return the range from the first to the last change of ranges."""
+        ranges = list(ranges)
+        return max(ranges, key=lambda one: one.last)._replace(first_lsn=min(one.first_lsn for one in ranges))
+
+
+class Version(NamedTuple):
+    """A version of a table."""
+
+    number: int
+    applied: Position
+    """The last change that the version contains."""
+
+
+class State(NamedTuple):
+    """The rows that a table had between two commits of changes."""
+
+    version: int | None
+    """The version of the table with these rows; None before the table was created."""
+    after: int
+    """The rows are exact as of all greater LSNs up to `until`: see `pgoutput.replica.versions_at`."""
+    until: int
+    commit_time: int
+    """Commit time of the last change, as in `ChangeRange`."""
+
+
+class DataFile(msgspec.Struct, frozen=True):
+    """A data file of a table."""
+
+    path: str
+    """Path of the file, relative to the folder of the table."""
+    size: int
+    """Size of the file, in bytes."""
+    rows: int
+    """Number of rows of the file; 0 if the table does not tell."""
+    min_values: Mapping[str, Any]
+    """Least value of each column in the file, by column name; only columns with statistics."""
+    max_values: Mapping[str, Any]
+    """Greatest value of each column in the file, by column name; only columns with statistics."""
+    null_counts: Mapping[str, Any]
+    """Number of NULLs of each column in the file, by column name; only columns with statistics."""
+
+
+class Writer(Protocol):
+    """A writer of data files, which no commit has added to a table yet."""
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write rows, to the last file as long as it is not complete."""
+
+    def close(self) -> list[DataFile]:
+        """Complete the last file; return the files that were written since the last call."""
+
+
+class Table(Protocol):
+    """A version of a table, first the newest. A commit makes it the version of the commit.
+
+    All functions raise `ReplicaError` if the table or a data file cannot be read, or a commit not be written.
+    """
+
+    place: Location
+    """Where the table is."""
+
+    @property
+    def version(self) -> int:
+        """Number of the version, from 0."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table, with the metadata of the fields."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Texts that are stored with the table, by name."""
+
+    @property
+    def position(self) -> Position:
+        """The last change that the table has applied."""
+
+    def refresh(self) -> None:
+        """Read the newest version."""
+
+    def at(self, version: int) -> Table:
+        """Return another version of the table."""
+
+    def files(self) -> list[DataFile]:
+        """Return the data files of the version."""
+
+    def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a data file, in their order.
+
+        Args:
+            file: A data file of any version, or one that a writer has written.
+            schema: The columns to read; a column that the file lacks is NULL.
+        """
+
+    def writer(self, schema: pa.Schema) -> Writer:
+        """Return a writer of data files with these columns."""
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete data files that no version of the table has; a file that cannot be deleted stays."""
+
+    def commit(
+        self,
+        added: Iterable[DataFile],
+        removed: Iterable[DataFile] | None,
+        changes: ChangeRange | None = None,
+        schema: pa.Schema | None = None,
+    ) -> None:
+        """Replace data files in one commit. When it returns, a power failure does not undo it.
+
+        Args:
+            added: The new files, as returned by a writer.
+            removed: The files to remove; None for all files.
+            changes: The changes that the commit applies; None to leave the position where it is.
+            schema: The new columns of the table, if all files are removed; None to leave them as they are.
+
+        Raises:
+            ConflictError: A concurrent commit has changed the table. The new files stay.
+        """
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Add or change properties in a commit.
+
+        Raises:
+            ConflictError: As in `commit`.
+        """
+
+    def change_columns(self, added: Iterable[pa.Field], metadata: Iterable[pa.Field]) -> None:
+        """Add columns, and replace the metadata of others, while the data files stay as they are.
+
+        Args:
+            added: The columns to add, which are NULL in all rows.
+            metadata: Columns with their new metadata.
+
+        Raises:
+            ConflictError: As in `commit`.
+        """
+
+    def foreign_change(self) -> str:
+        """Return how another program has changed rows since the last commit of changes.
+
+        Commits that leave the rows as they are, such as those of a compaction, do not count.
+
+        Returns:
+            A clause with the version and its operation; an empty string if no other program has changed rows.
+        """
+
+    def version_before(self, lsn: int) -> Version:
+        """Return the newest version without changes of a commit LSN of at least `lsn`.
+
+        Raises:
+            ReplicaError: The table does not say how far it has applied the changes.
+        """
+
+    def states(self, reached: int) -> Iterator[State]:
+        """Yield the states that the table still describes, newest first.
+
+        Args:
+            reached: An LSN: the table has all changes of lower commit LSNs.
+        """
+
+    def link(self, folder: Path) -> None:
+        """Create a copy of the version in a local folder, whose files are hard links.
+
+        Raises:
+            ReplicaError: The table is not in a local folder, or a file of the version is gone.
+        """
+
+    def remove_unused(self) -> int:
+        """Remove data files that were replaced a day ago, and files of that age that no commit has added.
+
+        A writer that is killed before its commit leaves such files. If a user has set another retention time,
+        nothing is removed.
+
+        Returns:
+            Number of removed files.
+
+        Raises:
+            ConflictError: A concurrent commit has changed the table.
+        """
+
+
+class TableFormat(Protocol):
+    """A table format."""
+
+    def open(self, place: Location, version: int | None = None) -> Table | None:
+        """Return the table at a place; None if there is none.
+
+        Args:
+            place: Where the table is.
+            version: Number of the version; None for the newest.
+
+        Raises:
+            ReplicaError: The table cannot be read.
+        """
+
+    def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
+        """Create a table; if another process creates one at the same time, return one of both.
+
+        Raises:
+            ReplicaError: The table cannot be created.
+        """
+
+    def move(self, place: Location, to: Location) -> None:
+        """Move a table in the local filesystem; in an object store, copy it, and leave the old table.
+
+        The copy becomes readable with its last file. A call after a kill completes it.
+
+        Raises:
+            ReplicaError: The table cannot be read or written, or the new place exists and is local.
+        """
+
+    def remove(self, place: Location) -> None:
+        """Remove a table. Until its last file is removed, its properties can be read.
+
+        Raises:
+            ReplicaError: The table cannot be read or removed.
+        """
