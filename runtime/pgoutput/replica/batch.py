@@ -381,10 +381,8 @@ class TableWriter:
         """Replace all rows of the table by the rows that chunks add."""
         old = read_layout(self._table, self._name) if self._history else None
         replacement = Replacement(self._table, old, first)
-        last = NOTHING
         try:
             for chunk in chain([first], others):
-                last = chunk.range.last
                 update = partial(update_properties, self._table, replacement.files, replacement.layout, chunk)
                 self.may_differ += self._commit(update)
                 replacement.add(chunk)
@@ -394,7 +392,7 @@ class TableWriter:
             raise
         self.may_differ += store_unmatched(self._table, replacement.unmatched)
         self._commit(replacement.commit)
-        self.position = last
+        self.position = replacement.last
         self.unmatched += len(replacement.unmatched)
         self._is_checked = True
 

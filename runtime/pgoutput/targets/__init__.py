@@ -28,7 +28,7 @@ from pgoutput.targets.protocol import (
     Version,
     Writer,
 )
-from pgoutput.targets.small_files import create_file, read_file, remove_empty_folder, remove_file, write_file
+from pgoutput.targets.small_files import create_file, read_file, remove_file, write_file
 
 FORMAT: Final[TableFormat] = DeltaFormat()
 """The format of all tables."""
@@ -50,7 +50,6 @@ __all__ = [
     "create_file",
     "read_file",
     "read_parquet",
-    "remove_empty_folder",
     "remove_file",
     "write_file",
 ]

@@ -102,7 +102,7 @@ class Writer(Protocol):
 class Table(Protocol):
     """A version of a table, first the newest. A commit makes it the version of the commit.
 
-    All functions raise `ReplicaError` if the table or a data file cannot be read, or a commit not be written.
+    All functions raise `ReplicaError` if the table or a data file cannot be read, or if a commit fails.
     """
 
     place: Location
@@ -154,7 +154,7 @@ class Table(Protocol):
         changes: ChangeRange | None = None,
         schema: pa.Schema | None = None,
     ) -> None:
-        """Replace data files in one commit. When it returns, a power failure does not undo it.
+        """Replace data files in one commit, which lasts through a power failure once the function returns.
 
         Args:
             added: The new files, as returned by a writer.

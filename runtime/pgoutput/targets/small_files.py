@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -101,13 +101,6 @@ def remove_file(place: Location) -> None:
     """
     with _replica_errors(place):
         recording.remove_file(place)
-
-
-def remove_empty_folder(place: Location) -> None:
-    """Remove a folder of the local filesystem if it is empty; do nothing on other filesystems."""
-    if place.is_local:
-        with suppress(OSError):  # another process has written into the folder
-            os.rmdir(place.path)
 
 
 @contextmanager

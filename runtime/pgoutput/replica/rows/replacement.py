@@ -22,7 +22,7 @@ from pgoutput.replica.schema import (
     make_layout,
     read_layout,
 )
-from pgoutput.targets import ChangeRange, Table
+from pgoutput.targets import ChangeRange, Position, Table
 
 
 class Replacement:
@@ -50,6 +50,11 @@ class Replacement:
         """The layout of the data files, which have no `__START_AT` and `__END_AT`."""
         self.files = StagedFiles(table, self.layout.schema)
         """The data files."""
+
+    @property
+    def last(self) -> Position:
+        """The last change that was added."""
+        return self._changes[-1].last
 
     def add(self, chunk: Chunk) -> None:
         """Apply the changes of a chunk to the rows of the data files.

@@ -17,7 +17,7 @@ import msgspec
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location, locate, sync_path
+from pgoutput.recording import Location, sync_path
 from pgoutput.targets.protocol import NOTHING, ChangeRange, Position, State, Version
 
 LOG_FOLDER: Final = "_delta_log"
@@ -53,7 +53,7 @@ def commit_properties(table: DeltaTable, changes: ChangeRange | None) -> CommitP
     return CommitProperties(metadata, max_commit_retries=0, app_transactions=transactions)
 
 
-def end_commit(table: DeltaTable) -> None:
+def end_commit(place: Location, table: DeltaTable) -> None:
     """Read the newest version of a Delta table after a commit, and flush the commit to the disk (fsync).
 
     A commit of a table in a local folder is flushed before anything follows from it, and the data files that
@@ -61,15 +61,14 @@ def end_commit(table: DeltaTable) -> None:
     them.
     """
     table.update_incremental()
-    log = locate(table.table_uri) / LOG_FOLDER
+    log = place / LOG_FOLDER
     if log.is_local:
         sync_path(Path(log.path, f"{table.version():020}.json"))
         sync_path(Path(log.path))
 
 
-def flush_files(table: DeltaTable, paths: Sequence[str]) -> None:
+def flush_files(place: Location, paths: Sequence[str]) -> None:
     """Flush new data files of a Delta table to the disk (fsync), if the table is in a local folder."""
-    place = locate(table.table_uri)
     if place.is_local and paths:
         for path in (*paths, ""):
             sync_path(Path(place.path, path))
@@ -83,10 +82,10 @@ def read_position(table: DeltaTable) -> Position:
     return Position(commit_lsn, position, row)
 
 
-def foreign_change(table: DeltaTable) -> str:
+def foreign_change(place: Location, table: DeltaTable) -> str:
     """Implement `Table.foreign_change`; OPTIMIZE and VACUUM leave the rows as they are."""
     own = table.transaction_version(_VERSION)
-    for commit in _commits(locate(table.table_uri), table.version(), -1 if own is None else own):
+    for commit in _commits(place, table.version(), -1 if own is None else own):
         if _KEYS[0] not in commit.metadata and commit.changes_rows():
             operation = commit.metadata.get("operation", "a commit")
             return f"another program has changed rows: {operation} in version {commit.version}"

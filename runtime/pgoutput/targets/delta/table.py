@@ -107,6 +107,8 @@ class _Table:
             return _Table(self.place, DeltaTable(self.place.place, version))
 
     def files(self) -> list[DataFile]:
+        with self._errors():
+            actions = pa.table(self._table.get_add_actions())
         return [
             DataFile(
                 one["path"],
@@ -114,12 +116,13 @@ class _Table:
                 one.get("num_records") or 0,
                 *(one.get(name) or {} for name in _STATISTICS),
             )
-            for one in pa.table(self._table.get_add_actions()).to_pylist()
+            for one in actions.to_pylist()
         ]
 
     @cached_property
     def _store(self) -> fs.FileSystem:
-        return fs.PyFileSystem(DeltaStorageHandler.from_table(self._table._table))
+        with self._errors():
+            return fs.PyFileSystem(DeltaStorageHandler.from_table(self._table._table))
 
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         return read_parquet(self._store, file, schema)
@@ -143,7 +146,7 @@ class _Table:
         with self._errors():
             if schema is not None:
                 self._enable_timestamps_without_time_zone(schema)
-            log.flush_files(self._table, [file.path for file in added])
+            log.flush_files(self.place, [file.path for file in added])
             now = int(time.time() * 1000)
             new = [AddAction(file.path, file.size, {}, now, True, _statistics(file)) for file in added]
             gone = [RemoveAction(file.path, True, now, file.size, {}) for file in removed or ()]
@@ -154,13 +157,13 @@ class _Table:
                 commit_properties=log.commit_properties(self._table, changes),
                 post_commithook_properties=NO_CLEANING,
             )
-            log.end_commit(self._table)
+            log.end_commit(self.place, self._table)
             remove_old_files(self._table)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         with self._errors():
             self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
-            log.end_commit(self._table)
+            log.end_commit(self.place, self._table)
 
     def change_columns(self, added: Iterable[pa.Field], metadata: Iterable[pa.Field]) -> None:
         with self._errors():
@@ -168,11 +171,11 @@ class _Table:
                 self._enable_timestamps_without_time_zone(new)
                 fields = [Field(one.name, one.type) for one in Schema.from_arrow(new).fields]
                 self._table.alter.add_columns(fields)
-                log.end_commit(self._table)
+                log.end_commit(self.place, self._table)
             for field in metadata:
                 texts = {key.decode(): text.decode() for key, text in field.metadata.items()}
                 self._table.alter.set_column_metadata(field.name, texts)
-                log.end_commit(self._table)
+                log.end_commit(self.place, self._table)
 
     def _enable_timestamps_without_time_zone(self, schema: pa.Schema) -> None:
         """Enable the table feature `timestampNtz` if some column is a timestamp without time zone."""
@@ -181,10 +184,10 @@ class _Table:
         if is_needed and "timestampNtz" not in (self._table.protocol().writer_features or ()):
             feature = TableFeatures.TimestampWithoutTimezone
             self._table.alter.add_feature(feature, allow_protocol_versions_increase=True)
-            log.end_commit(self._table)
+            log.end_commit(self.place, self._table)
 
     def foreign_change(self) -> str:
-        return log.foreign_change(self._table)
+        return log.foreign_change(self.place, self._table)
 
     def version_before(self, lsn: int) -> Version:
         return log.version_before(self.place, self.version, lsn)
