@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.one_table import PER_SEGMENT, check_equal, write
+from pgoutput.apply.parts import commit_parts, find_version, fold_part, plan_rewrites, rewrite_files
 from pgoutput.recording import Recording, locate
 from pgoutput.replica import replica_tables
-from pgoutput.replica.parts import commit_parts, find_version, fold_part, plan_rewrites, rewrite_files
 from pgoutput.spark import local_session, replicate
 from pgoutput.views import from_rows, plan_changes
 from tests.replica.changes import changes_of_tasks

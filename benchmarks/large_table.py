@@ -30,11 +30,11 @@ from deltalake import DeltaTable
 from benchmarks.one_table import PER_TRANSACTION, SHAPE, SOURCE, texts
 from benchmarks.streams import OID, Numbers
 from pgoutput import messages, v4
+from pgoutput.apply.data_files import DataFiles
 from pgoutput.columns import encode_inserts, encode_updates
 from pgoutput.messages import XLogData
 from pgoutput.recording import SegmentWriter, SessionStart
 from pgoutput.replica import replica_tables, replicate
-from pgoutput.replica.data_files import DataFiles
 from pgoutput.targets import Table
 from pgoutput.values import to_arrow
 from tests.replica.tables import open_table

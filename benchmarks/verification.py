@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pgoutput import compiled
+from pgoutput.apply.data_files import DataFiles
 from pgoutput.recorder import Connected
 from pgoutput.replica import replicate
-from pgoutput.replica.data_files import DataFiles
 from tests.recorder.lab import Lab
 from tests.replica.tables import open_table
 from tests.server import Server

@@ -87,7 +87,7 @@ def test_replicas_cast_to_the_type_as_to_the_type_with_the_same_forms(five: Path
         """
         import pyarrow as pa
         from pgoutput import catalog
-        from pgoutput.replica.schema.conversion import _text_cast
+        from pgoutput.apply.schema.conversion import _text_cast
 
         for name, text in (("varchar", "true"), ("label", "true"), ("json", "t")):
             cast = _text_cast(pa.bool_(), pa.string(), catalog.BY_NAME[name].oid)

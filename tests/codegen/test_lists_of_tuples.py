@@ -469,7 +469,8 @@ def test_replicas_have_each_new_row(pure_five: Path) -> None:
 from itertools import chain
 from deltalake import DeltaTable
 from pgoutput.recording import locate
-from pgoutput.replica import apply_changes, replica_tables
+from pgoutput.apply import apply_changes
+from pgoutput.replica import replica_tables
 from pgoutput.views import from_rows
 
 changes = {
@@ -503,11 +504,12 @@ def test_a_chunk_that_ends_inside_a_message_loses_and_doubles_no_row(pure_five: 
         + """
 from deltalake import DeltaTable
 from pgoutput.recording import locate
-from pgoutput.replica import apply_changes, recorded_changes, replica_tables
+from pgoutput.apply import apply_changes
+from pgoutput.replica import recorded_changes, replica_tables
 from pgoutput.views import from_rows
-from pgoutput.targets import FORMAT
+from pgoutput.targets.registry import FORMAT
 from pgoutput.targets.delta.table import _Table
-from pgoutput.replica.pending_chunks import PendingChunks
+from pgoutput.apply.pending_chunks import PendingChunks
 
 
 class Killed(BaseException):

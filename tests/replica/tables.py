@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from pgoutput.apply import DataFiles, TableResult, apply_changes
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import PathOrUri, locate
-from pgoutput.replica import TableResult, apply_changes, registry, replica_tables
-from pgoutput.replica.data_files import DataFiles
-from pgoutput.targets import Table
+from pgoutput.replica import replica_tables
+from pgoutput.targets import Table, registry
 from pgoutput.values import default_type, from_arrow, quote_array_element
 from pgoutput.views import RelationChanges, from_rows
 from tests.truth import TrueTable, equals_typed
@@ -20,7 +20,7 @@ from tests.truth import TrueTable, equals_typed
 
 def open_table(place: PathOrUri) -> Table:
     """Return the table at a path or URI, in its newest version."""
-    table = registry.FORMAT.open(locate(place))  # type: ignore[attr-defined]
+    table = registry.FORMAT.open(locate(place))
     assert table is not None
     return table
 

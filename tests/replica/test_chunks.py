@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
-from pgoutput.replica.chunks import split_changes
+from pgoutput.apply.chunks import split_changes
 from pgoutput.views import from_rows
 from tests.effort import examples
 from tests.replica.simulator import SimulatedServer

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from pgoutput.apply.data_files import DataFiles, small_files
 from pgoutput.replica import TableResult, maintain_tables, replicate
-from pgoutput.replica.data_files import DataFiles, small_files
-from pgoutput.replica.registry import OID
 from pgoutput.targets import ChangeRange, Position
 from pgoutput.targets.delta.cleaning import RETENTION
+from pgoutput.targets.registry import OID
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables, open_table
 from tests.truth import true_tables

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pgoutput.apply.data_files import DataFiles
 from pgoutput.recording import locate
-from pgoutput.replica.data_files import DataFiles
-from pgoutput.targets import FILE_BYTES, FORMAT
+from pgoutput.targets import FILE_BYTES
+from pgoutput.targets.registry import FORMAT
 
 
 def test_large_rows_are_written_in_bounded_memory(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from pgoutput.apply.schema.differences import altered_columns
 from pgoutput.recorder import request_snapshot
 from pgoutput.replica import Difference, replica_tables
-from pgoutput.replica.schema.differences import altered_columns
 from pgoutput.views import Column
 from tests.recorder.lab import Lab
 from tests.replica.changes import recorded_changes, sorted_changes

@@ -11,12 +11,12 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput import messages as m
+from pgoutput.apply.rows import chunk_writer
+from pgoutput.apply.rows.lookup import look_up_rows
 from pgoutput.errors import RecordingError
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import list_segments
 from pgoutput.replica import TableResult, replica_tables, replicate
-from pgoutput.replica.rows import chunk_writer
-from pgoutput.replica.rows.lookup import look_up_rows
 from pgoutput.targets.delta.table import _Table
 from tests.recording.recordings import record
 from tests.replica.simulator import SimulatedServer

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
-from pgoutput.replica.rows.keys import NEVER_SENT, NULL, number_keys, number_values
-from pgoutput.replica.rows.merge import merge_changes, read_effects
+from pgoutput.apply.rows.keys import NEVER_SENT, NULL, number_keys, number_values
+from pgoutput.apply.rows.merge import merge_changes, read_effects
 from tests.effort import examples
 
 OPERATIONS = ["Snapshot", "Insert", "Update", "Delete", "Truncate"]

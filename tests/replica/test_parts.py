@@ -15,10 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import locate
-from pgoutput.replica import replica_tables
-from pgoutput.replica.parts import (
+from pgoutput.apply.parts import (
     Part,
     PartsError,
     commit_parts,
@@ -28,6 +25,9 @@ from pgoutput.replica.parts import (
     plan_rewrites,
     rewrite_files,
 )
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import locate
+from pgoutput.replica import replica_tables
 from pgoutput.targets import ConflictError
 from pgoutput.targets.delta.table import _Table
 from pgoutput.views import from_rows

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from pgoutput.replica import registry, replica_tables
+from pgoutput.replica import replica_tables
+from pgoutput.targets import registry
 from tests.effort import examples
 from tests.replica.simulator import Row, SimulatedServer
 from tests.replica.tables import apply, open_table, read_table, rescued_last, row_texts

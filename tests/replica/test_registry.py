@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from pgoutput.errors import ReplicaError
 from pgoutput.replica import claim_target, replica_tables
-from pgoutput.replica.registry import folder_name
+from pgoutput.targets.registry import folder_name
 from tests.recorder.lab import Lab
 from tests.replica.changes import recorded_changes, sorted_changes
 from tests.replica.simulator import SimulatedServer

@@ -12,10 +12,11 @@ from deltalake import DeltaTable
 
 from pgoutput.recorder import Connected, TableDropped, TableIncomplete
 from pgoutput.recording import GoneTable, Location, Recording, locate
-from pgoutput.replica import Dropped, registry, remarks, replica_tables
-from pgoutput.replica.registry import archive_table, remove_table
+from pgoutput.replica import Dropped, remarks, replica_tables
+from pgoutput.targets import registry
 from pgoutput.targets.delta import DeltaFormat, table
 from pgoutput.targets.delta.folders import _files, remove_folder
+from pgoutput.targets.registry import archive_table, remove_table
 from tests import store
 from tests.recorder.lab import Lab
 from tests.replica.live import Replica

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from pgoutput.apply import apply_changes
+from pgoutput.apply.rows.digests import RowSet, digest_rows
+from pgoutput.apply.rows.lookup import look_up_rows
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
-from pgoutput.replica import apply_changes, replica_tables
-from pgoutput.replica.rows.digests import RowSet, digest_rows
-from pgoutput.replica.rows.lookup import look_up_rows
+from pgoutput.replica import replica_tables
 from pgoutput.targets.delta.table import _Table
 from pgoutput.views import RelationChanges, from_rows
 from tests.replica.simulator import SimulatedServer
@@ -175,7 +176,7 @@ def test_a_full_disk_keeps_the_rows_and_no_other_files(
             server.update(0, v="replayed")
     changes = server.take().to_batches()
     with monkeypatch.context() as patch:
-        patch.setattr("pgoutput.replica.rows.chunk_writer.look_up_rows", failing_after(7))
+        patch.setattr("pgoutput.apply.rows.chunk_writer.look_up_rows", failing_after(7))
         with pytest.raises(ReplicaError, match=r"public\.t: \[Errno 28\] No space left on device"):
             apply(changes, tmp_path, history=history, max_rows=4)
     assert unnamed_files(tmp_path) == set()

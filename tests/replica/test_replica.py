@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from pgoutput.apply.batch import apply_changes
+from pgoutput.apply.chunks import Chunk
+from pgoutput.apply.data_files import PendingFiles
+from pgoutput.apply.pending_chunks import PendingChunks
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import locate
 from pgoutput.replica import TableResult, claim_target, replica_tables
-from pgoutput.replica.batch import apply_changes
-from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.data_files import PendingFiles
-from pgoutput.replica.pending_chunks import PendingChunks
 from pgoutput.targets import DataFile, Position
 from pgoutput.views import RelationChanges, from_rows
 from tests.replica.changes import captured_changes

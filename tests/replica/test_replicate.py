@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
+from pgoutput.apply.sorted_changes import SortedChanges
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.replica import Progress, TableResult, replica_tables, replicate
-from pgoutput.replica.sorted_changes import SortedChanges
 from pgoutput.views import RelationChanges, from_rows
 from tests.recording.recordings import sent, source, write
 from tests.replica.changes import recorded_changes, sorted_changes as sorted_table

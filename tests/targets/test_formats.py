@@ -8,11 +8,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from pgoutput.apply.data_files import DataFiles
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
-from pgoutput.replica import registry, replica_tables, replicate, versions_at
-from pgoutput.replica.data_files import DataFiles
-from pgoutput.targets import NOTHING, ChangeRange, ConflictError, DataFile, Position, State, Table, Version
+from pgoutput.replica import replica_tables, replicate, versions_at
+from pgoutput.targets import (
+    NOTHING,
+    ChangeRange,
+    ConflictError,
+    DataFile,
+    Position,
+    State,
+    Table,
+    Version,
+    registry,
+)
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables, read_table
 from tests.targets.formats import FORMATS, Format

@@ -13,13 +13,9 @@ tables are still applied. `replica_tables` returns the error of a failed table; 
 
 How the package is divided:
 
-- `schema`: gives a Delta table the columns of its relation.
-- `rows`: applies changes to the rows of a Delta table.
-- `replication`, `positions`, `sorted_changes`: read a recording, and apply it in micro-batches.
-- `batch`, `chunks`, `data_files`: apply changes, table by table, in chunks of bounded size.
+- `replication`, `positions`: read a recording, and apply it in micro-batches.
 - `applied`: the event of an applied micro-batch, logged with the logger `pgoutput.replica`.
-- `ownership`, `registry`, `failed_tables`: files of the target that name its owner, the folder of each
-  relation's table, and the failed tables.
+- `ownership`, `failed_tables`: files of the target that name its owner and the failed tables.
 - `remarks`: marks incomplete and dropped tables, and puts dropped tables aside.
 - `selection`: the tables that a target follows, if it does not follow all tables of the recording.
 - `registration`: registers a query in the recording, which is then not pruned before it was read.
@@ -28,7 +24,7 @@ How the package is divided:
 - `maintenance`: removes files that the tables do not need any more.
 - `as_of`, `verified`: the rows of a table as of an LSN, and up to which LSN it was found equal to its source.
 
-The tables themselves are those of `pgoutput.targets`.
+`pgoutput.apply` applies changes to a table, and `pgoutput.targets` has the tables.
 """
 
 from __future__ import annotations
@@ -37,11 +33,10 @@ from pgoutput._extras import require
 
 require("replica", "deltalake", "numpy", "pyarrow")
 
+from pgoutput.apply import Difference, TableResult
 from pgoutput.recording import Verified as Verified
 from pgoutput.replica.applied import Applied as Applied, log_batch as log_batch
 from pgoutput.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesAsOf
-from pgoutput.replica.batch import TableResult, apply_changes as apply_changes
-from pgoutput.replica.chunks import MAX_ROWS as MAX_ROWS
 from pgoutput.replica.cut import Cut, TableAt, versions_at
 from pgoutput.replica.maintenance import Maintenance, maintain_tables
 from pgoutput.replica.ownership import (
@@ -49,19 +44,6 @@ from pgoutput.replica.ownership import (
     check_owner as check_owner,
     claim_target as claim_target,
     read_owner as read_owner,
-)
-from pgoutput.replica.parts import (
-    Part as Part,
-    PartsError as PartsError,
-    Rewrite as Rewrite,
-    Rewritten as Rewritten,
-    TableVersion as TableVersion,
-    commit_parts as commit_parts,
-    discard_files as discard_files,
-    find_version as find_version,
-    fold_part as fold_part,
-    plan_rewrites as plan_rewrites,
-    rewrite_files as rewrite_files,
 )
 from pgoutput.replica.positions import Positions as Positions
 from pgoutput.replica.registration import Registration as Registration
@@ -78,17 +60,15 @@ from pgoutput.replica.replication import (
     catch_up,
     replicate,
 )
-from pgoutput.replica.schema import Difference
 from pgoutput.replica.selection import (
     Selection as Selection,
     existing_tables as existing_tables,
     select_tables,
     selected_tables as selected_tables,
 )
-from pgoutput.replica.sorted_changes import SortedChanges as SortedChanges
 from pgoutput.replica.tables import ReplicaTable, replica_table, replica_tables
 from pgoutput.replica.verified import store_verified as store_verified
-from pgoutput.targets import NOTHING as NOTHING, Position
+from pgoutput.targets import Position
 
 __all__ = [
     "Cut",

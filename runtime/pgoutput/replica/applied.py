@@ -11,7 +11,7 @@ import msgspec
 
 from pgoutput._log import log_event
 from pgoutput._text import counted
-from pgoutput.replica.batch import TableResult
+from pgoutput.apply import TableResult
 
 _LOGGER: Final = "pgoutput.replica"
 

@@ -16,18 +16,22 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgoutput.apply import (
+    Chunk,
+    DataFiles,
+    TableLayout,
+    apply_changes,
+    delta_names,
+    follow_schema,
+    read_layout,
+)
 from pgoutput.errors import ReplicaError
 from pgoutput.messages import Relation
 from pgoutput.recording import Location, Recording, locate
-from pgoutput.replica.batch import apply_changes
-from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.ownership import Owner
 from pgoutput.replica.positions import Positions
 from pgoutput.replica.recorded_changes import read_missing
-from pgoutput.replica.registry import find_table, register_table
-from pgoutput.replica.schema import TableLayout, delta_names, follow_schema, read_layout
-from pgoutput.targets import NOTHING, Position, Table, Version
+from pgoutput.targets import NOTHING, Position, Table, Version, find_table, register_table
 from pgoutput.views import ChangedRelation, Column
 from pgoutput.wire import shown_text
 

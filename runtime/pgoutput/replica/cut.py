@@ -15,12 +15,21 @@ from typing import Final
 
 import msgspec
 
+from pgoutput.apply import Difference, decode_differences
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, PathOrUri, locate
 from pgoutput.replica.positions import THREADS, read_reached
-from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE, decode_dropped, find_table, registered_oids
-from pgoutput.replica.schema import Difference, decode_differences
-from pgoutput.targets import NOTHING, Position, State
+from pgoutput.targets import (
+    MAY_DIFFER,
+    NAME,
+    NAMESPACE,
+    NOTHING,
+    Position,
+    State,
+    decode_dropped,
+    find_table,
+    registered_oids,
+)
 from pgoutput.wire import format_lsn
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from typing import Final
 
 from pgoutput.errors import PgoutputError
 from pgoutput.recording import PathOrUri, locate
-from pgoutput.replica.registry import find_table, registered_oids
+from pgoutput.targets import find_table, registered_oids
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -15,14 +15,22 @@ from typing import Final
 
 import msgspec
 
+from pgoutput.apply import TableResult
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import Location, Recording
-from pgoutput.replica.batch import TableResult
 from pgoutput.replica.failed_tables import FailedTable, read_failed_tables, record_failure, remove_failure
 from pgoutput.replica.ownership import read_owner
 from pgoutput.replica.recorded_changes import complete_since
-from pgoutput.replica.registry import NAME, NAMESPACE, find_table, registered_oids
-from pgoutput.targets import NOTHING, Position, read_file, write_file
+from pgoutput.targets import (
+    NAME,
+    NAMESPACE,
+    NOTHING,
+    Position,
+    find_table,
+    read_file,
+    registered_oids,
+    write_file,
+)
 from pgoutput.wire import format_lsn
 
 _FILE: Final = "_reached.json"

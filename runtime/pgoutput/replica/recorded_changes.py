@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 import pyarrow.compute as pc
 
+from pgoutput.apply import SortedChanges, is_after
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording, SegmentReader
-from pgoutput.replica.chunks import is_after
-from pgoutput.replica.sorted_changes import SortedChanges
 from pgoutput.targets import Position
 from pgoutput.views import LsnRange, plan_changes, read_changes
 

@@ -11,13 +11,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from pgoutput.apply import Difference, TableResult, store_difference, store_foreign_change
 from pgoutput.recording import GoneTable, IncompleteTable, Location, Recording
-from pgoutput.replica.batch import TableResult
 from pgoutput.replica.failed_tables import read_failed_tables, remove_failure
-from pgoutput.replica.registry import (
+from pgoutput.targets import (
     DROPPED,
     NAME,
     NAMESPACE,
+    Table,
     archive_table,
     decode_dropped,
     find_table,
@@ -26,8 +27,6 @@ from pgoutput.replica.registry import (
     registered_oids,
     remove_table,
 )
-from pgoutput.replica.schema import Difference, store_difference, store_foreign_change
-from pgoutput.targets import Table
 from pgoutput.wire import format_lsn
 
 Dropped: TypeAlias = Literal["keep", "archive", "drop"]

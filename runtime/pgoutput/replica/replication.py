@@ -15,15 +15,14 @@ from typing import Final, TypeAlias
 import msgspec
 
 from pgoutput._trace import span
+from pgoutput.apply import SortedChanges, TableResult, apply_changes
 from pgoutput.recording import Location, PathOrUri, Recording, SegmentReader, locate
 from pgoutput.replica.applied import log_batch
-from pgoutput.replica.batch import TableResult, apply_changes
 from pgoutput.replica.ownership import check_owner, claim_target, read_owner
 from pgoutput.replica.positions import Positions
 from pgoutput.replica.registration import Registration
 from pgoutput.replica.remarks import Dropped, apply_remarks, mark_foreign_changes, removed_relations
 from pgoutput.replica.selection import Selection
-from pgoutput.replica.sorted_changes import SortedChanges
 from pgoutput.targets import NOTHING
 from pgoutput.views import RelationChanges, RelationSchema, plan_changes, read_changes
 

@@ -24,8 +24,7 @@ from pgoutput.replica.ownership import Owner, read_owner
 from pgoutput.replica.positions import Positions
 from pgoutput.replica.recorded_changes import complete_since
 from pgoutput.replica.registration import Registration
-from pgoutput.replica.registry import registered_oids
-from pgoutput.targets import read_file
+from pgoutput.targets import read_file, registered_oids
 from pgoutput.views import schema_versions
 
 _FILE: Final = "_selected_tables.json"

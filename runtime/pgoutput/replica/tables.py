@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from pgoutput.apply import Difference, decode_differences
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import GoneTable, Location, PathOrUri, Verified, locate
 from pgoutput.replica.failed_tables import FailedTable, read_failed_tables
-from pgoutput.replica.registry import (
+from pgoutput.replica.verified import VERIFIED, decode_verified
+from pgoutput.targets import (
     MAY_DIFFER,
     NAME,
     NAMESPACE,
@@ -16,8 +18,6 @@ from pgoutput.replica.registry import (
     find_table,
     registered_oids,
 )
-from pgoutput.replica.schema import Difference, decode_differences
-from pgoutput.replica.verified import VERIFIED, decode_verified
 
 
 class ReplicaTable(msgspec.Struct, frozen=True):

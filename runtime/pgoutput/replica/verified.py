@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 
 from pgoutput.recording import Location, Verified
-from pgoutput.replica.registry import find_table
-from pgoutput.targets import ConflictError
+from pgoutput.targets import ConflictError, find_table
 
 VERIFIED: Final = "pgoutput.verified_through"
 """Key of a Delta table property; the value is `Verified` as JSON, or empty."""

@@ -4,7 +4,7 @@ Changes move between Spark's stages as rows of the view `batches`, because few l
 many small ones. Each relation's changes are in one Spark partition, whose task sorts them, and applies them,
 in order, to the Delta table. If a relation has many changes, they are divided by key instead. The tasks of
 several partitions then fold them into new data files, and the driver makes one commit of these files for each
-table (`pgoutput.replica.parts`).
+table (`pgoutput.apply.parts`).
 
 The number of changes is only known at the end, so it is that of the previous micro-batch which decides
 whether a relation's changes are divided. Changes that turn out not to be divisible are applied by one task.
@@ -22,39 +22,40 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as sf
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location, Recording, locate
-from pgoutput.replica import (
+from pgoutput.apply import (
     MAX_ROWS,
-    NOTHING,
-    Dropped,
-    Owner,
     Part,
     PartsError,
-    Position,
-    Positions,
-    Registration,
-    Report,
     Rewrite,
     Rewritten,
-    Selection,
     SortedChanges,
     TableResult,
     TableVersion,
     apply_changes,
-    apply_remarks,
-    catch_up,
     commit_parts,
     discard_files,
     find_version,
     fold_part,
-    log_batch,
-    mark_foreign_changes,
     plan_rewrites,
-    removed_relations,
     rewrite_files,
 )
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location, Recording, locate
+from pgoutput.replica import (
+    Dropped,
+    Owner,
+    Positions,
+    Registration,
+    Report,
+    Selection,
+    apply_remarks,
+    catch_up,
+    log_batch,
+    mark_foreign_changes,
+    removed_relations,
+)
 from pgoutput.spark.checkpoint import Batch
+from pgoutput.targets import NOTHING, Position
 from pgoutput.views import (
     BATCHES,
     CHANGES,

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from pgoutput.replica.rows.chunk_writer import ChunkWriter
-from pgoutput.replica.rows.replacement import Replacement
+from pgoutput.apply.rows.chunk_writer import ChunkWriter
+from pgoutput.apply.rows.replacement import Replacement
 
 __all__ = ["ChunkWriter", "Replacement"]

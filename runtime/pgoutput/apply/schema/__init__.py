@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-from pgoutput.replica.schema.alteration import alter_table
-from pgoutput.replica.schema.conversion import convert_batch
-from pgoutput.replica.schema.differences import (
+from pgoutput.apply.schema.alteration import alter_table
+from pgoutput.apply.schema.conversion import convert_batch
+from pgoutput.apply.schema.differences import (
     Difference,
     changed_properties,
     decode_differences,
@@ -21,8 +21,8 @@ from pgoutput.replica.schema.differences import (
     store_unmatched,
     update_properties,
 )
-from pgoutput.replica.schema.evolution import follow_schema, keeps_files
-from pgoutput.replica.schema.layout import MOMENT, TableLayout, delta_names, make_layout, read_layout
+from pgoutput.apply.schema.evolution import follow_schema, keeps_files
+from pgoutput.apply.schema.layout import MOMENT, TableLayout, delta_names, make_layout, read_layout
 
 __all__ = [
     "MOMENT",

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput._arrays import Numbers
-from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.rows.keys import NEVER_SENT, NULL, number_keys, number_values
-from pgoutput.replica.schema import TableLayout
+from pgoutput.apply.data_files import DataFiles
+from pgoutput.apply.rows.keys import NEVER_SENT, NULL, number_keys, number_values
+from pgoutput.apply.schema import TableLayout
 from pgoutput.targets import DataFile
 from pgoutput.values import Rescued, to_arrow
 from pgoutput.views import Column

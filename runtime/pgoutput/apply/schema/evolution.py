@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.schema.conversion import convert_batch, text_adjustments
-from pgoutput.replica.schema.layout import TableLayout, make_layout, read_layout
+from pgoutput.apply.chunks import Chunk
+from pgoutput.apply.data_files import DataFiles
+from pgoutput.apply.schema.conversion import convert_batch, text_adjustments
+from pgoutput.apply.schema.layout import TableLayout, make_layout, read_layout
 from pgoutput.targets import Table
 
 

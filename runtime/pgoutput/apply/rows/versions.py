@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.rows.digests import Digests, RowSet, digest_rows
-from pgoutput.replica.schema import MOMENT, TableLayout, delta_names
+from pgoutput.apply.data_files import DataFiles
+from pgoutput.apply.rows.digests import Digests, RowSet, digest_rows
+from pgoutput.apply.schema import MOMENT, TableLayout, delta_names
 from pgoutput.targets import DataFile
 
 

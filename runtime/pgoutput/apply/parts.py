@@ -22,15 +22,24 @@ import numpy as np
 
 from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
+from pgoutput.apply.batch import TableResult, count_changes, skip_applied
+from pgoutput.apply.chunks import MAX_ROWS, split_changes
+from pgoutput.apply.data_files import SMALL_FILE_BYTES, DataFiles, PendingFiles, small_files
+from pgoutput.apply.rows import ChunkWriter
+from pgoutput.apply.schema import changed_properties, read_layout
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
-from pgoutput.replica.batch import TableResult, count_changes, skip_applied
-from pgoutput.replica.chunks import MAX_ROWS, split_changes
-from pgoutput.replica.data_files import SMALL_FILE_BYTES, DataFiles, PendingFiles, small_files
-from pgoutput.replica.registry import RECORDING, find_table, open_version
-from pgoutput.replica.rows import ChunkWriter
-from pgoutput.replica.schema import changed_properties, read_layout
-from pgoutput.targets import FILE_BYTES, NOTHING, ChangeRange, DataFile, Position, Table
+from pgoutput.targets import (
+    FILE_BYTES,
+    NOTHING,
+    RECORDING,
+    ChangeRange,
+    DataFile,
+    Position,
+    Table,
+    find_table,
+    open_version,
+)
 from pgoutput.views import RelationChanges
 
 _ROW_NUMBER: Final = "<u4"

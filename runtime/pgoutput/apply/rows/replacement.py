@@ -10,11 +10,11 @@ from __future__ import annotations
 import msgspec
 import pyarrow as pa
 
-from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.data_files import DataFiles, StagedFiles
-from pgoutput.replica.rows.chunk_writer import ChunkWriter, read_moments
-from pgoutput.replica.rows.versions import write_versions
-from pgoutput.replica.schema import (
+from pgoutput.apply.chunks import Chunk
+from pgoutput.apply.data_files import DataFiles, StagedFiles
+from pgoutput.apply.rows.chunk_writer import ChunkWriter, read_moments
+from pgoutput.apply.rows.versions import write_versions
+from pgoutput.apply.schema import (
     TableLayout,
     convert_batch,
     follow_schema,

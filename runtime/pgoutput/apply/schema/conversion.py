@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from pgoutput import catalog
 from pgoutput._type_modifiers import numeric_precision, round_to_precision, string_length
-from pgoutput.replica.schema.layout import TableLayout, delta_names
+from pgoutput.apply.schema.layout import TableLayout, delta_names
 from pgoutput.values import Rescued, default_type, format_float8, from_arrow, quote_array_element, to_arrow
 from pgoutput.views import RESCUED_TYPE, Column
 

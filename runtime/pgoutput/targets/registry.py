@@ -19,9 +19,13 @@ import pyarrow as pa
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import GoneTable, Location, locate
-from pgoutput.replica.chunks import Chunk
-from pgoutput.targets import FORMAT, Table, read_file, remove_file, write_file
+from pgoutput.targets.delta import DeltaFormat
+from pgoutput.targets.protocol import Table, TableFormat
+from pgoutput.targets.small_files import read_file, remove_file, write_file
 from pgoutput.wire import to_datetime
+
+FORMAT: Final[TableFormat] = DeltaFormat()
+"""The format of all tables."""
 
 OID: Final = "pgoutput.relation_oid"
 """Key of a Delta table property; the value is the OID of the relation."""
@@ -47,12 +51,16 @@ Filesystems allow 255 bytes. The other bytes are left for suffixes that other wr
 _DIGEST_DIGITS: Final = 16
 
 
-def open_table(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> Table:
-    """Return the Delta table of a relation; create the table if it does not exist.
+def open_table(
+    target: Location, oid: int, namespace: str, name: str, schema: pa.Schema, recording: str
+) -> Table:
+    """Return the table of a relation; create the table if it does not exist.
 
     Args:
         target: The folder that holds the replica.
-        chunk: Changes of the relation, with the relation's OID and name.
+        oid: OID of the relation.
+        namespace: Namespace of the relation.
+        name: Name of the relation.
         schema: The columns to create a new table with.
         recording: UUID of the recording; empty if the changes do not come from a recording.
 
@@ -60,7 +68,7 @@ def open_table(target: Location, chunk: Chunk, schema: pa.Schema, recording: str
         ReplicaError: The target cannot be read, or the table's folder contains something other than a Delta
             table, or a table of another recording.
     """
-    table = find_table(target, chunk.oid) or _create(target, chunk, schema, recording)
+    table = find_table(target, oid) or _create(target, oid, namespace, name, schema, recording)
     owner = table.properties.get(RECORDING, "")
     if owner != recording:
         raise ReplicaError(
@@ -84,9 +92,7 @@ def find_table(target: Location, oid: int) -> Table | None:
             return table
     elif str(oid) not in (target / _FOLDER).names():
         return None
-    for name, table in _search_folders(
-        target, oid
-    ):  # the registry's file is truncated, or the table was moved
+    for name, table in _search_folders(target, oid):  # the registry is damaged, or the table moved
         register_table(target, oid, name)
         return table
     if registered:
@@ -165,23 +171,20 @@ def remove_table(target: Location, oid: int) -> None:
     remove_file(entry)
 
 
-def _create(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> Table:
-    name = folder_name(chunk.namespace, chunk.name)
-    properties = {
-        OID: str(chunk.oid),
-        NAMESPACE: chunk.namespace,
-        NAME: chunk.name,
-        RECORDING: recording,
-    }
-    if (other := FORMAT.open(target / name)) is not None and (dropped := decode_dropped(other)) is not None:
+def _create(
+    target: Location, oid: int, namespace: str, name: str, schema: pa.Schema, recording: str
+) -> Table:
+    properties = {OID: str(oid), NAMESPACE: namespace, NAME: name, RECORDING: recording}
+    folder = folder_name(namespace, name)
+    if (other := FORMAT.open(target / folder)) is not None and (dropped := decode_dropped(other)) is not None:
         archive_table(target, dropped)
-    for folder in (name, f"{name}@{chunk.oid}"):
-        place = target / folder
+    for one in (folder, f"{folder}@{oid}"):
+        place = target / one
         table = FORMAT.open(place) or FORMAT.create(place, schema, properties)
-        if _relation_oid(table) == chunk.oid:
-            register_table(target, chunk.oid, folder)
+        if _relation_oid(table) == oid:
+            register_table(target, oid, one)
             return table
-    raise ReplicaError(f"{target / name}: the Delta table here does not belong to relation {chunk.oid}")
+    raise ReplicaError(f"{target / folder}: the Delta table here does not belong to relation {oid}")
 
 
 def open_version(place: str, version: int) -> Table:

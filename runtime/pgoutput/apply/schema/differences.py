@@ -11,12 +11,11 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE
-from pgoutput.replica.schema.alteration import TableAlteration
-from pgoutput.replica.schema.layout import TableLayout, renamed_columns
-from pgoutput.targets import Table
+from pgoutput.apply.chunks import Chunk
+from pgoutput.apply.data_files import DataFiles
+from pgoutput.apply.schema.alteration import TableAlteration
+from pgoutput.apply.schema.layout import TableLayout, renamed_columns
+from pgoutput.targets import MAY_DIFFER, NAME, NAMESPACE, Table
 from pgoutput.views import Column
 
 _UNMATCHED: Final = (

@@ -14,14 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput._text import one_line
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, is_after, split_changes
-from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.pending_chunks import PendingChunks
-from pgoutput.replica.registry import find_table, open_table
-from pgoutput.replica.rows import ChunkWriter, Replacement
-from pgoutput.replica.schema import (
+from pgoutput.apply.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, is_after, split_changes
+from pgoutput.apply.data_files import DataFiles
+from pgoutput.apply.pending_chunks import PendingChunks
+from pgoutput.apply.rows import ChunkWriter, Replacement
+from pgoutput.apply.schema import (
     Difference,
     alter_table,
     follow_schema,
@@ -31,7 +28,9 @@ from pgoutput.replica.schema import (
     store_unmatched,
     update_properties,
 )
-from pgoutput.targets import NOTHING, ConflictError, Position
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location
+from pgoutput.targets import NOTHING, ConflictError, Position, find_table, open_table
 from pgoutput.views import RelationChanges
 
 T = TypeVar("T")
@@ -279,7 +278,7 @@ class TableWriter:
         self._history = history
         self._pending: PendingChunks | None = None
         layout = make_layout(chunk.columns, history=history)
-        self._table = open_table(target, chunk, layout.schema, recording)
+        self._table = open_table(target, chunk.oid, chunk.namespace, chunk.name, layout.schema, recording)
         self._check_position()
         if applied < known and not (chunk.truncates and chunk.is_snapshot):
             raise ReplicaError(

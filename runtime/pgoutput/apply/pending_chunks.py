@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.data_files import MAX_SMALL_FILES, PendingFiles
-from pgoutput.replica.rows import ChunkWriter
-from pgoutput.replica.schema import changed_properties, read_layout
+from pgoutput.apply.chunks import Chunk
+from pgoutput.apply.data_files import MAX_SMALL_FILES, PendingFiles
+from pgoutput.apply.rows import ChunkWriter
+from pgoutput.apply.schema import changed_properties, read_layout
 from pgoutput.targets import ChangeRange, Table
 
 

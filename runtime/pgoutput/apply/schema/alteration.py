@@ -12,14 +12,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.schema.conversion import convert_batch
-from pgoutput.replica.schema.evolution import (
+from pgoutput.apply.chunks import Chunk
+from pgoutput.apply.data_files import DataFiles
+from pgoutput.apply.schema.conversion import convert_batch
+from pgoutput.apply.schema.evolution import (
     follow_schema,
     only_adds_columns,
 )
-from pgoutput.replica.schema.layout import TableLayout, delta_names, make_layout
+from pgoutput.apply.schema.layout import TableLayout, delta_names, make_layout
 from pgoutput.targets import Table
 from pgoutput.values import to_arrow
 from pgoutput.views import RESCUED_TYPE, Column

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput._arrays import Numbers, boolean_array, take
+from pgoutput.apply.chunks import Chunk
+from pgoutput.apply.data_files import DataFiles, small_files
+from pgoutput.apply.rows.builder import RowBuilder
+from pgoutput.apply.rows.keys import number_keys, number_values
+from pgoutput.apply.rows.lookup import LookupResult, look_up_rows
+from pgoutput.apply.rows.merge import Effects, MergeResult, merge_changes, read_effects
+from pgoutput.apply.schema import MOMENT, TableLayout, delta_names
 from pgoutput.errors import ReplicaError
-from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.data_files import DataFiles, small_files
-from pgoutput.replica.rows.builder import RowBuilder
-from pgoutput.replica.rows.keys import number_keys, number_values
-from pgoutput.replica.rows.lookup import LookupResult, look_up_rows
-from pgoutput.replica.rows.merge import Effects, MergeResult, merge_changes, read_effects
-from pgoutput.replica.schema import MOMENT, TableLayout, delta_names
 from pgoutput.targets import DataFile
 from pgoutput.views import new_columns, old_columns
 

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from pgoutput._arrays import Numbers, take
-from pgoutput.replica.rows.lookup import rescued_values
-from pgoutput.replica.rows.merge import MergeResult
-from pgoutput.replica.schema import TableLayout, delta_names
+from pgoutput.apply.rows.lookup import rescued_values
+from pgoutput.apply.rows.merge import MergeResult
+from pgoutput.apply.schema import TableLayout, delta_names
 from pgoutput.values import Rescued, to_arrow
 from pgoutput.views import Column, ColumnCells
 

@@ -1,0 +1,46 @@
+"""Apply committed changes to the tables of a target.
+
+`apply_changes` takes the changes of one relation, sorted, to its table: it folds them by key in chunks of
+bounded size, and commits rows and position together. Changes that the table has are skipped.
+
+- `sorted_changes`: gathers and sorts the changes of a micro-batch; spills what exceeds the memory.
+- `batch`, `chunks`, `pending_chunks`: apply the changes of a relation, chunk by chunk.
+- `data_files`: the data files of a table with changes that no commit has applied yet.
+- `rows`: applies a chunk to the rows of a table.
+- `schema`: gives a table the columns of its relation, and notes why it may differ from its source.
+- `parts`: applies the changes of a relation in several processes.
+"""
+
+from __future__ import annotations
+
+from pgoutput._extras import require
+
+require("replica", "deltalake", "numpy", "pyarrow")
+
+from pgoutput.apply.batch import TableResult as TableResult, apply_changes as apply_changes
+from pgoutput.apply.chunks import MAX_ROWS as MAX_ROWS, Chunk as Chunk, is_after as is_after
+from pgoutput.apply.data_files import DataFiles as DataFiles
+from pgoutput.apply.parts import (
+    Part as Part,
+    PartsError as PartsError,
+    Rewrite as Rewrite,
+    Rewritten as Rewritten,
+    TableVersion as TableVersion,
+    commit_parts as commit_parts,
+    discard_files as discard_files,
+    find_version as find_version,
+    fold_part as fold_part,
+    plan_rewrites as plan_rewrites,
+    rewrite_files as rewrite_files,
+)
+from pgoutput.apply.schema import (
+    Difference as Difference,
+    TableLayout as TableLayout,
+    decode_differences as decode_differences,
+    delta_names as delta_names,
+    follow_schema as follow_schema,
+    read_layout as read_layout,
+    store_difference as store_difference,
+    store_foreign_change as store_foreign_change,
+)
+from pgoutput.apply.sorted_changes import SortedChanges as SortedChanges
