@@ -48,7 +48,7 @@ QUICK_TESTS := $(addprefix tests/,check/test_faults.py check/test_rules.py colum
 SPEC_TESTS := $(addprefix tests/,check/test_rules.py check/test_cases.py codegen/test_kaitai.py codegen/test_parts.py \
     $(addprefix codec/test_,capture_files.py errors.py jsonlines.py misuse.py offsets.py stream.py versions.py) \
     columns/test_begins_commits_envelopes.py recording/test_damage.py \
-    standin/test_protocol.py synth/test_scenario.py typescript/test_encode.py)
+    standin/test_protocol.py synth/test_scenario.py javascript/test_encode.py)
 
 # The tests that use a server of the version in PGOUTPUT_TEST_VERSION.
 MATRIX_TESTS := $(addprefix tests/,recorder crash verification replica/test_alterations.py)
@@ -163,7 +163,7 @@ release: $(READY) $(UV) ## Build sdist and wheels into dist/ and try each in an 
 	@.venv/bin/python -m tests.release $(PYTHONS)
 
 typescript: $(READY) ## Build the npm package into dist/, check its types, and try it in an empty folder; npm fetches the compiler
-	@.venv/bin/python -m tests.typescript.package
+	@.venv/bin/python -m tests.javascript.package
 
 lock: $(READY) $(UV) ## Pin the dependencies of pyproject.toml anew; UPGRADE=1 takes the newest
 	.venv/uv/bin/uv pip compile pyproject.toml --all-extras --group dev \

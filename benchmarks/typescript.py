@@ -1,4 +1,4 @@
-"""Benchmark of the generated TypeScript against npm's pg-logical-replication, in one node process.
+"""Benchmark of the npm package against npm's pg-logical-replication, in one node process.
 
 The streams are those of the codec benchmark. pg-logical-replication converts values by the types of their
 columns; it is measured with the real types, and with all columns declared as text. The views of binary cells,
@@ -18,10 +18,10 @@ import msgspec
 
 from benchmarks import node
 from benchmarks.streams import Shape, batch
-from tests.typescript.peer import NODE, SOURCES
+from tests.javascript.peer import NODE, SOURCES
 
 AT_LEAST: Final = 3
-"""Smallest allowed ratio of the CPU time of pg-logical-replication to that of the generated TypeScript."""
+"""Smallest allowed ratio of the CPU time of pg-logical-replication to that of the npm package."""
 
 TARGET: Final = Shape(6, "text")
 SHAPES: Final = {
@@ -38,7 +38,7 @@ def main() -> int:
         print("npm cannot install pg-logical-replication: not measured")
         return 0
     met = True
-    print("Nanoseconds of CPU time per message, medians: TypeScript, pg-logical-replication, ratio, views")
+    print("Nanoseconds of CPU time per message, medians: pgoutput, pg-logical-replication, ratio, views")
     for name, shape in SHAPES.items():
         for strings in (False, True):
             rounds = measure(modules, shape, strings)
@@ -59,7 +59,7 @@ def measure(modules: Path, shape: Shape, strings: bool) -> list[tuple[float, flo
     with tempfile.NamedTemporaryFile() as file:
         file.write(b"".join(len(one).to_bytes(4, "big") + one for one in messages))
         file.flush()
-        command: list[str | Path] = [NODE, Path(__file__).with_suffix(".js"), SOURCES / "index.ts", file.name]
+        command: list[str | Path] = [NODE, Path(__file__).with_suffix(".js"), SOURCES / "index.js", file.name]
         environment = os.environ | {"NODE_PATH": str(modules)}
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     return msgspec.json.decode(done.stdout, type=list[tuple[float, float, float]])

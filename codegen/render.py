@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 import msgspec
 
-from codegen import evolution, explorer, filters, json_schema, layout, states, stream_rules, typescript
+from codegen import evolution, explorer, filters, javascript, json_schema, layout, states, stream_rules
 from codegen.model import PROTOCOLS, Gate, Spec
 from codegen.resolve import Field, MessageView, View, resolve, scalar_notation, snake
 from codegen.tables import PYARROW_OF_ARROW, SPARK_OF_ARROW
@@ -119,11 +119,17 @@ def render(spec: Spec) -> dict[str, str]:
     for name in ("options", "types"):
         files[f"reference/{name}.md"] = env.get_template(f"{name}.md.jinja").render()
     files[json_schema.NAME] = json_schema.text()
-    sources = explorer.sources() | {"rules.js": env.get_template("explorer/rules.js.jinja").render()}
+    tables = javascript.Layouts(spec, versions, union, envelope)
+    package = _javascript(env, tables)
+    modules = {Path(name).name: text for name, text in package.items()}
+    rules = {"rules.js": env.get_template("explorer/rules.js.jinja").render()}
     files[explorer.NAME] = env.get_template("explorer/index.html.jinja").render(
-        explorer=explorer, sources=sources, tables=explorer.tables(spec, versions, envelope)
+        explorer=explorer,
+        sources=explorer.sources() | rules,
+        codec=explorer.codec(modules),
+        tables=explorer.tables(spec, versions, envelope, tables),
     )
-    return files | _typescript(env, typescript.Layouts([*versions.values(), union, envelope], whole))
+    return files | package
 
 
 def _render_plain(env: jinja2.Environment, spec: Spec) -> dict[str, str]:
@@ -158,14 +164,16 @@ _PLAIN_MODULES = {
 """Templates of the modules of a spec without versions, by name of the module."""
 
 
-def _typescript(env: jinja2.Environment, layouts: typescript.Layouts) -> dict[str, str]:
+def _javascript(env: jinja2.Environment, layouts: javascript.Layouts) -> dict[str, str]:
     """Return the text of each file of the npm package, by path below the output folder."""
-    templates = [name for name in env.list_templates() if name.startswith("typescript/")]
+    names = [name for name in env.list_templates() if name.startswith("javascript/")]
     files = {
-        name.removesuffix(".jinja"): env.get_template(name).render(ts=typescript, layouts_=layouts)
-        for name in templates
+        name.removesuffix(".jinja"): env.get_template(name).render(js=javascript, layouts=layouts)
+        for name in names
+        if name.endswith(".jinja")
     }
-    return files | {"typescript/LICENSE": (typescript.ROOT / "LICENSE").read_text(encoding="utf-8")}
+    files |= {f"javascript/src/{name}": text for name, text in javascript.sources().items()}
+    return files | {"javascript/LICENSE": (javascript.ROOT / "LICENSE").read_text(encoding="utf-8")}
 
 
 def _codec(env: jinja2.Environment, title: str, view: View, union: View, layout_name: str) -> str:

@@ -99,7 +99,7 @@ def test_a_folder_with_other_files_is_refused(run: Run, tmp_path: Path, whole_sp
 
 def test_every_generated_file_has_the_mark() -> None:
     unmarked = [name for name, text in render(load(ROOT / "spec")).items() if files.MARK not in text]
-    assert unmarked == ["pgoutput/py.typed", "typescript/LICENSE"]
+    assert unmarked == ["pgoutput/py.typed", "javascript/LICENSE"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])

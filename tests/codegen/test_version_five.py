@@ -293,7 +293,7 @@ def test_messages_with_all_kinds_of_fields_round_trip(every_kind: Path) -> None:
     run_python(every_kind, ROUND_TRIP)
 
 
-def test_typescript_decodes_and_encodes_all_kinds_of_fields_as_python(every_kind: Path) -> None:
+def test_javascript_decodes_and_encodes_all_kinds_of_fields_as_python(every_kind: Path) -> None:
     run_python(
         every_kind,
         f"""
@@ -303,8 +303,8 @@ def test_typescript_decodes_and_encodes_all_kinds_of_fields_as_python(every_kind
         from random import Random
         from hypothesis import given, settings, strategies as st
         from pgoutput import strategies
-        from tests.typescript.compare import NAMES, compare
-        from tests.typescript.peer import Peer
+        from tests.javascript.compare import NAMES, compare
+        from tests.javascript.peer import Peer
 
         random, inputs = Random(0), []
         groups = [("envelope", strategies.envelope(), False, "off")]
@@ -322,7 +322,7 @@ def test_typescript_decodes_and_encodes_all_kinds_of_fields_as_python(every_kind
                     inputs.append((name, one, in_stream, streaming))
 
             collect()
-        with Peer(Path({str(every_kind)!r}) / "typescript/src/index.ts") as peer:
+        with Peer(Path({str(every_kind)!r}) / "javascript/src/index.js") as peer:
             outcomes = compare(peer, inputs)
         assert min(outcomes["accepted"], outcomes["refused"]) > 500, outcomes
         """,

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from tests import leftovers
-from tests.typescript.package import NPM
-from tests.typescript.peer import NODE
+from tests.javascript.package import NPM
+from tests.javascript.peer import NODE
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = Path(__file__).with_name("package.json")

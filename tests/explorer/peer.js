@@ -41,7 +41,7 @@ const COMMANDS = {
       const { pieces, error } = explorer.explainRecord(store.channel(row), store.bytes(row), protocol, context);
       messages.push({
         channel: store.channel(row), data: explorer.toHex(store.bytes(row)), problem: index.errors.get(row) ?? null,
-        error: error && { text: error.message, field: error.field, offset: error.offset, message: error.messageName },
+        error: error && { text: error.message, field: error.field, offset: error.offset, message: error.messageType },
         pieces: pieces.map((one) => [one.start, one.end, one.path, one.type, one.notation, plain(one.value), one.doc]),
         transaction: index.transactions[row], mark: explorer.MARKS[index.marks[row]],
       });
@@ -50,7 +50,7 @@ const COMMANDS = {
   },
   explain({ data, version, inStream, streaming }) {
     const { error } = explorer.explain(protocolOf(version), explorer.fromHex(data), { inStream, streaming });
-    return error && [error.message, error.messageName, error.field, error.offset];
+    return error && [error.message, error.messageType, error.field, error.offset];
   },
   reencode({ data, version, inStream, streaming }) {
     const bytes = explorer.fromHex(data);

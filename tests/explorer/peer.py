@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from tests.typescript.peer import NODE
+from tests.javascript.peer import NODE
 
 PAGE: Final = Path(__file__).parents[2] / "generated/explorer/index.html"
 SCRIPT: Final = Path(__file__).with_suffix(".js")

@@ -17,8 +17,8 @@ from pgoutput.versions import CODECS
 from tests.check.streams import check_options, make_checker
 from tests.codec import corpus
 from tests.explorer.peer import ask
-from tests.typescript.compare import NAMES
-from tests.typescript.inputs import damaged
+from tests.javascript.compare import NAMES
+from tests.javascript.inputs import damaged
 
 Records = list[tuple[str, bytes]]
 """Messages with their channels, as in a capture file."""

@@ -1,21 +1,9 @@
-// Bytes as hexadecimal digits, base64 and text.
+// Bytes of hexadecimal digits and base64.
 
-const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, "0"));
-const UTF8 = new TextDecoder("utf-8", { ignoreBOM: true });
 const DIGITS = new Int8Array(256).fill(-1);
 for (let i = 0; i < 16; i++) {
   DIGITS["0123456789abcdef".charCodeAt(i)] = i;
   DIGITS["0123456789ABCDEF".charCodeAt(i)] = i;
-}
-
-/** Return bytes as hexadecimal digits. */
-function toHex(bytes, separator = "") {
-  return Array.from(bytes, (byte) => HEX[byte]).join(separator);
-}
-
-/** Return a byte as in the texts of errors: 0x0a. */
-function hexByte(byte) {
-  return `0x${HEX[byte]}`;
 }
 
 /** Write the bytes of hexadecimal digits to `target` at `at`; return the position after them, -1 if a digit is wrong. */
@@ -51,36 +39,6 @@ function toBase64(bytes) {
   let text = "";
   for (let i = 0; i < bytes.length; i += 8192) text += String.fromCharCode(...bytes.subarray(i, i + 8192));
   return btoa(text).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
-}
-
-/** Return the text of bytes. A byte that is not valid UTF-8 becomes a lone surrogate, as in Python (PEP 383). */
-function decodeText(bytes) {
-  const text = UTF8.decode(bytes);
-  if (!text.includes("\ufffd")) return text;
-  let escaped = "";
-  for (let pos = 0; pos < bytes.length; ) {
-    const size = [1, 2, 3, 4].find((one) => pos + one <= bytes.length && isCharacter(bytes.subarray(pos, pos + one)));
-    escaped += size ? UTF8.decode(bytes.subarray(pos, pos + size)) : String.fromCharCode(0xdc00 + bytes[pos]);
-    pos += size ?? 1;
-  }
-  return escaped;
-}
-
-function isCharacter(bytes) {
-  try {
-    return [...new TextDecoder("utf-8", { ignoreBOM: true, fatal: true }).decode(bytes)].length === 1;
-  } catch {
-    return false;
-  }
-}
-
-/** Return the bytes of a text in which lone surrogates represent bytes that are not valid UTF-8. */
-function encodeText(text) {
-  const parts = [...text].map((character) => {
-    const code = character.codePointAt(0);
-    return code >= 0xdc80 && code <= 0xdcff ? [code - 0xdc00] : new TextEncoder().encode(character);
-  });
-  return Uint8Array.from(parts.flatMap((part) => [...part]));
 }
 
 /** Return the concatenation of byte arrays. */

@@ -6,7 +6,7 @@ const FIRST_WITH_BLOCKS = Math.min(...[...VERSIONS.values()].filter(({ messages 
 class Checker {
   constructor(settings) {
     this.settings = settings;
-    this.decoder = new Decoder(settings);
+    this.decoder = newDecoder(settings);
     this.tracker = new Tracker();
     this.streamed = this.tracker.streamed;
     this.prepared = this.tracker.prepared;
@@ -52,7 +52,7 @@ class Checker {
   }
 
   get inStream() {
-    return this.decoder.context.inStream;
+    return this.decoder.inStream;
   }
 
   /**
@@ -66,7 +66,7 @@ class Checker {
     let message;
     let violation = null;
     try {
-      message = this.decoder.next(data);
+      message = withMeanings(this.decoder.layoutOf(data), this.decoder.decode(data));
     } catch (error) {
       if (!(error instanceof DecodeError)) throw error;
       ({ message, violation, inStream } = this.readElsewhere(data, error));
@@ -74,7 +74,7 @@ class Checker {
     violation ??= this.check(message);
     if (violation) this.suppressRepeats(message);
     const transaction = this.apply(row, message) ?? this.open?.streamed ?? null;
-    this.decoder.context.inStream = Boolean(this.open?.streamed);
+    this.decoder.inStream = Boolean(this.open?.streamed);
     return { ...message, transaction, violation, inStream };
   }
 
@@ -94,7 +94,8 @@ class Checker {
     const { version, streaming } = this.settings;
     let message;
     try {
-      message = walkInto(VERSIONS.get(Math.max(version, FIRST_WITH_BLOCKS)), data, { inStream: !this.inStream, streaming }, null);
+      const elsewhere = layoutOf(VERSIONS.get(Math.max(version, FIRST_WITH_BLOCKS)), data);
+      message = withMeanings(elsewhere, decodeMessage(elsewhere, data, !this.inStream, streaming));
     } catch {
       throw error;
     }

@@ -78,7 +78,7 @@ function applyEdit(edit) {
   try {
     load("edit", { row: state.row, bytes: edit(state.store.bytes(state.row)) }, { row: state.row, piece: state.piece });
   } catch (error) {
-    if (!(error instanceof EditError)) throw error;
+    if (!(error instanceof EditError || error instanceof EncodeError || error instanceof RangeError)) throw error;
     byId("edit-error").textContent = error.message;
   }
 }

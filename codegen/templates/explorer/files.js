@@ -43,7 +43,7 @@ const FORMATS = [
 ];
 
 function isTag(byte) {
-  return VERSIONS.get(LATEST).byTag.has(byte);
+  return VERSIONS.get(LATEST).byTag[byte] !== undefined;
 }
 
 /** Call `use` with the bounds of each line that is not empty, and its number. */
@@ -69,7 +69,7 @@ function readCapture(bytes, store) {
 
 function parseLine(bytes, number) {
   try {
-    return JSON.parse(UTF8.decode(bytes));
+    return JSON.parse(decodeText(bytes));
   } catch (error) {
     throw new FileError(`line ${number}: not JSON (${error.message})`);
   }
@@ -160,14 +160,14 @@ function readCopyStream(bytes, store) {
 
 /** Return whether bytes have the tag and the size of a message in CopyData. */
 function isEnvelope(data) {
-  const envelope = ENVELOPE.byTag.get(data[0]);
+  const envelope = ENVELOPE.byTag[data[0]];
   const size = envelope?.fields.reduce((sum, field) => sum + field.size, 1);
   return Boolean(envelope) && (envelope.name === "XLogData" ? data.length >= size : data.length === size);
 }
 
 /** Add the content of CopyData: a message of either side, or one of the plugin without XLogData around it. */
 function addCopyData(data, store) {
-  const envelope = isEnvelope(data) || !isTag(data[0]) ? ENVELOPE.byTag.get(data[0]) : null;
+  const envelope = isEnvelope(data) || !isTag(data[0]) ? ENVELOPE.byTag[data[0]] : null;
   if (!envelope) store.add("data", data);
   else store.add(envelope.sender === "client" ? "sent" : "copydata", data);
 }
@@ -184,7 +184,7 @@ function isByteText(bytes) {
 }
 
 function readByteText(bytes, store, settings) {
-  const lines = UTF8.decode(bytes).split("\n").map((line) => line.trim());
+  const lines = decodeText(bytes).split("\n").map((line) => line.trim());
   const dump = readDump(lines.filter(Boolean));
   if (dump) return readBytes(dump, store, settings);
   const parts = readLines(lines);
@@ -279,17 +279,18 @@ function bestSplit(bytes, settings) {
 
 /** Return the ends of the messages, and the position and text of the first error. */
 function split(bytes, settings) {
-  const decoder = new Decoder(settings);
+  const decoder = newDecoder(settings);
   const ends = [];
   let at = 0;
   while (at < bytes.length) {
     const rest = bytes.subarray(at);
     try {
-      const { layout, end } = readMessage(decoder.protocolOf(rest), rest, decoder.context);
-      if (rest[end] !== NEWLINE) return { ends, end: at, error: `no newline ends the ${layout.title}` };
-      decoder.follow(layout);
-      ends.push(at + end);
-      at += end + 1;
+      const layout = decoder.layoutOf(rest);
+      const size = messageSize(layout, rest, decoder.inStream, decoder.streaming);
+      if (rest[size] !== NEWLINE) return { ends, end: at, error: `no newline ends the ${layout.title}` };
+      decoder.decode(rest.subarray(0, size));
+      ends.push(at + size);
+      at += size + 1;
     } catch (error) {
       if (!(error instanceof DecodeError)) throw error;
       return { ends, end: at, error: error.message };

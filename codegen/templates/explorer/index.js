@@ -52,7 +52,6 @@ function buildIndex(store, settings, progress = () => {}) {
       continue;
     }
     index.tags[row] = data[0];
-    index.versions[row] = checker.decoder.protocolOf(data).version;
     if (checker.inStream) index.flags[row] |= IN_STREAM;
     try {
       const { layout, means, transaction, violation, inStream } = checker.feed(row, data);

@@ -58,13 +58,13 @@ function drawRow(row, position) {
 /** Return the title of a message: its own, or its envelope's. */
 function titleOf(row) {
   const { store, index } = state;
-  const layout = VERSIONS.get(LATEST).byTag.get(index.tags[row]) ?? ENVELOPE.byTag.get(store.bytes(row)[0]);
+  const layout = VERSIONS.get(LATEST).byTag[index.tags[row]] ?? ENVELOPE.byTag[store.bytes(row)[0]];
   return layout?.title ?? "Unknown";
 }
 
 /** Return the group of a message, which has a colour. */
 function tagGroup(row) {
-  const role = VERSIONS.get(LATEST).byTag.get(state.index.tags[row])?.role ?? "";
+  const role = VERSIONS.get(LATEST).byTag[state.index.tags[row]]?.role ?? "";
   if (["insert", "update", "delete", "truncate"].includes(role)) return role;
   return ["relation", "type", "origin", "payload", ""].includes(role) ? "other" : "transaction";
 }

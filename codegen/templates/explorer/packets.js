@@ -25,7 +25,7 @@ function readPackets(bytes, store) {
     gaps += Math.max(0, runs.length - 1);
     let copies = "unknown"; // what CopyData has: "replication", "tables", or "unknown" if its beginning is missing
     for (const { tag, body, order: at } of runs.flatMap((run) => [...frames(run)])) {
-      const query = tag === "Q" ? UTF8.decode(body.subarray(0, -1)) : "";
+      const query = tag === "Q" ? decodeText(body, 0, body.length - 1) : "";
       if (/^\s*START_REPLICATION\s+SLOT/i.test(query)) settings = readCommand(query);
       if (query) copies = /^\s*START_REPLICATION/i.test(query) ? "replication" : "tables";
       copies = { W: "replication", H: "tables", G: "tables" }[tag] ?? copies;

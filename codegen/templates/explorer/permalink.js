@@ -6,7 +6,7 @@ const LONGEST_LINK = 100_000;
 function packStore(store, rows) {
   const parts = rows.flatMap((row) => {
     const bytes = store.bytes(row);
-    return [Uint8Array.of(store.channels[row]), integerBytes(BigInt(bytes.length), 4), bytes];
+    return [Uint8Array.of(store.channels[row]), encoded((writer) => writer.integer(bytes.length, 4)), bytes];
   });
   return concatenate(parts);
 }

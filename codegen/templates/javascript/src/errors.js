@@ -1,0 +1,30 @@
+// The exceptions of the codec; `index.d.ts` describes them.
+
+export class PgoutputError extends Error {
+  name = "PgoutputError";
+}
+
+export class DecodeError extends PgoutputError {
+  name = "DecodeError";
+
+  constructor(text, messageType = null, field = null, offset = 0) {
+    super(text);
+    this.messageType = messageType;
+    this.field = field;
+    this.offset = offset;
+  }
+}
+
+export class StreamError extends DecodeError {
+  name = "StreamError";
+}
+
+export class EncodeError extends PgoutputError {
+  name = "EncodeError";
+
+  constructor(text, messageType, field = null) {
+    super(text);
+    this.messageType = messageType;
+    this.field = field;
+  }
+}
