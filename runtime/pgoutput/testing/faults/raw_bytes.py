@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from pgoutput import _protocols
 from pgoutput.testing.faults.model import Messages, Stream, fault
+
+_OPEN_ENDED: Final = {
+    one.name for one in _protocols.ALL_VERSIONS.messages for last in one.fields[-1:] if last.kind == "rest"
+}
+"""Names of the messages that end with bytes of any number."""
+
+
+def _has_end(stream: Stream, position: int) -> bool:
+    return type(stream.places[position].message).__name__ not in _OPEN_ENDED
 
 
 @fault("cut", "A message lacks its last byte.")
-def _cut(stream: Stream, position: int) -> Messages:
-    return stream.with_bytes(position, stream.messages[position][:-1])
+def _cut(stream: Stream, position: int) -> Messages | None:
+    short = stream.messages[position][:-1]
+    return stream.with_bytes(position, short) if _has_end(stream, position) else None
 
 
 @fault("extend", "A message has an extra zero byte at its end.")
-def _extend(stream: Stream, position: int) -> Messages:
-    return stream.with_bytes(position, stream.messages[position] + b"\0")
+def _extend(stream: Stream, position: int) -> Messages | None:
+    long = stream.messages[position] + b"\0"
+    return stream.with_bytes(position, long) if _has_end(stream, position) else None
 
 
 @fault("no-tag", "A message has an unknown tag.")

@@ -80,7 +80,9 @@ def is_needed(stream: Stream, position: int, *, rows: bool = False) -> bool:
 )
 def _repeat_control(stream: Stream, position: int) -> Messages | None:
     message = stream.places[position].message
-    once = has_role(message, *OPENERS, *CLOSERS, *_ENDS, "origin", "type", "payload")
+    once = has_role(message, *OPENERS, *CLOSERS, *_ENDS, "origin", "type")
+    if has_role(message, "payload"):
+        once = meaning_of(message, "lsn") is not None
     return stream.with_bytes(position, *[stream.messages[position]] * 2) if once else None
 
 
