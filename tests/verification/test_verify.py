@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from pgoutput.verification import (
 )
 from pgoutput.verification.source_rows import SourceRows, Total
 from tests.conftest import Run
-from tests.recorder.lab import Lab
+from tests.recorder.lab import Lab, wait_until
 from tests.server import Server
 from tests.values.test_server import SAMPLED, VECTORS, query_samples
 from tests.verification.replica import Replica
@@ -230,6 +231,62 @@ def test_segments_are_read_once_for_all_tables(replica: Replica, monkeypatch: py
     assert replica.unequal() == []
     assert len(opened) == len({*opened})
     assert {applied + 1} <= {*opened} <= {*range(applied + 1, applied + 5)}
+
+
+def grouped(replica: Replica) -> Lab:
+    """Return the test database, with a replica of 30 tables."""
+    lab = replica.lab
+    names = [f"g{number}" for number in range(30)]
+    lab.run(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in names))
+    lab.run(*(f"INSERT INTO {name} VALUES (1)" for name in names))
+    replica.replicate()
+    return lab
+
+
+def test_small_tables_are_compared_together(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descriptions are read once for a group; of a group, only an altered table is compared again."""
+    lab = grouped(replica)
+    monkeypatch.setattr(verify_module, "_GROUP_TABLES", 10)
+    awaited, queries = verify_module._await_recording, list[str]()
+    query = Connection.query
+
+    def look(self: Connection, text: Any, **options: Any) -> list[Any]:
+        queries.append(str(text))
+        return query(self, text, **options)
+
+    def alter(*arguments: object) -> None:
+        if not any("LOCK TABLE" in one for one in queries):
+            lab.run("ALTER TABLE g7 ADD COLUMN a text")
+        awaited(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Connection, "query", look)
+    monkeypatch.setattr(verify_module, "_await_recording", alter)
+    verdicts = replica.verify()
+    assert [one.table for one in verdicts if not one.is_equal] == []
+    assert len(verdicts) == 30
+    assert verdicts[-1].table == "public.g7"
+    assert sum("LOCK TABLE" in one for one in queries) == 32  # also "tick"
+    assert sum("attisdropped" in one for one in queries) == 2 + 4 + 1
+
+
+def test_no_lock_is_held_while_waiting_for_another(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = grouped(replica)
+    awaited = verify_module._await_recording
+    with ThreadPoolExecutor(1) as pool, lab.connect() as other:
+
+        def lock(*arguments: object) -> None:
+            other.execute("BEGIN")
+            other.execute("LOCK TABLE g9")
+            awaited(*arguments)  # type: ignore[arg-type]
+            monkeypatch.undo()
+
+        monkeypatch.setattr(verify_module, "_await_recording", lock)
+        verdicts = pool.submit(replica.verify)
+        wait_until(lambda: lab.value("SELECT count(*) FROM pg_locks WHERE NOT granted") > 0)
+        held = "mode = 'AccessShareLock' AND granted AND relation::regclass::text ~ '^g[0-9]+$'"
+        assert lab.value(f"SELECT count(*) FROM pg_locks WHERE {held}") == 0
+        other.execute("ROLLBACK")
+        assert all(one.is_equal for one in verdicts.result())
 
 
 def test_changes_that_the_replica_has_not_applied_yet_are_counted(replica: Replica) -> None:
@@ -526,7 +583,7 @@ def test_texts_in_another_order_than_that_of_their_bytes_are_one_range(
         (table,) = (
             one for one in published_tables(connection, ["p"], binary=False) if one.name == "public.t"
         )
-        assert len(key_ranges.choose_ranges(connection, table, None)) == 1
+        assert len(key_ranges.choose_ranges(connection, table, 1 << 30, None)) == 1
 
 
 def test_reading_is_limited_in_rate(replica: Replica) -> None:

@@ -98,7 +98,7 @@ from pgoutput.recording.stream_state import DDL_PREFIX as DDL_PREFIX
 from pgoutput.recording.verified import (
     Verified,
     VerifiedTable,
-    store_verified_table as store_verified_table,
+    store_verified_tables as store_verified_tables,
     verified_tables,
 )
 from pgoutput.recording.writer import (

@@ -5,6 +5,7 @@ The files are in the folder of the recording. Readers and recorders that do not 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from hashlib import sha256
 from typing import Final
 
@@ -40,25 +41,27 @@ class VerifiedTable(msgspec.Struct, frozen=True):
     verified_through: Verified
 
 
-def store_verified_table(folder: PathOrUri, table: VerifiedTable, *, equal: bool) -> None:
-    """Store the result of a comparison in the folder of a recording.
+def store_verified_tables(
+    folder: PathOrUri, target: str, equal: Collection[VerifiedTable], compared: Collection[int]
+) -> None:
+    """Store the results of comparisons in the folder of a recording.
 
     Only one process at a time may compare a replica; several replicas may be compared at the same time.
 
     Args:
         folder: Path or URI of the recording.
-        table: The table and the result.
-        equal: Whether the table was found equal; if not, its earlier result is removed.
+        target: Path of the folder that holds the replica.
+        equal: Tables of the replica that were found equal.
+        compared: OIDs of the compared tables, whose earlier results are removed.
 
     Raises:
         OSError: The file cannot be written.
         RecordingError: The object store does not let the file be written.
     """
     location = locate(folder)
-    name = f"{_PREFIX}{sha256(table.target.encode()).hexdigest()[:16]}{_SUFFIX}"
-    tables = [one for one in _read(location / name) if one.oid != table.oid]
-    content = msgspec.json.encode([*tables, table] if equal else tables) + b"\n"
-    replace_file(location / name, content)
+    name = f"{_PREFIX}{sha256(target.encode()).hexdigest()[:16]}{_SUFFIX}"
+    tables = [one for one in _read(location / name) if one.oid not in compared]
+    replace_file(location / name, msgspec.json.encode([*tables, *equal]) + b"\n")
 
 
 def verified_tables(recording: PathOrUri | Location) -> list[VerifiedTable]:

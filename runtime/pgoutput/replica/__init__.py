@@ -45,7 +45,7 @@ from pgoutput.replica.ownership import (
     claim_target as claim_target,
     read_owner as read_owner,
 )
-from pgoutput.replica.positions import Positions as Positions
+from pgoutput.replica.positions import THREADS as THREADS, Positions as Positions
 from pgoutput.replica.registration import Registration as Registration
 from pgoutput.replica.remarks import (
     Dropped,

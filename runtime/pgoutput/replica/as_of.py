@@ -8,9 +8,10 @@ links in a temporary folder.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 import pyarrow as pa
@@ -29,9 +30,9 @@ from pgoutput.errors import ReplicaError
 from pgoutput.messages import Relation
 from pgoutput.recording import Location, Recording, locate
 from pgoutput.replica.ownership import Owner
-from pgoutput.replica.positions import Positions
+from pgoutput.replica.positions import THREADS, Positions
 from pgoutput.replica.recorded_changes import read_missing
-from pgoutput.targets import NOTHING, Position, Table, Version, find_table, register_table
+from pgoutput.targets import NOTHING, Position, Table, find_table, register_table
 from pgoutput.views import ChangedRelation, Column
 from pgoutput.wire import shown_text
 
@@ -96,24 +97,20 @@ class TablesAsOf:
     ) -> None:
         self._recording, self._target = recording.identity, target
         self._history = owner.output == "history"
-        self._versions: dict[int, Version] = {}
-        self._errors: dict[int, ReplicaError] = {}
         self._behind: set[int] = set()
         missing: dict[int, Position] = {}
         """For each relation, a change that all changes to be read follow."""
         positions = Positions(recording, target) if recording.numbers else None
-        for oid in oids:
-            try:
-                version, is_newest = _version(target, oid, lsn)
-            except ReplicaError as error:
-                self._errors[oid] = error
-                continue
-            self._versions[oid] = version
-            if is_newest:
-                self._behind.add(oid)
-            missing[oid] = version.applied
-            if is_newest and positions is not None:
-                missing[oid] = max(version.applied, positions.reached(oid))
+        with ThreadPoolExecutor(THREADS) as pool:
+            found = pool.map(partial(_find_version, target, lsn), oids)
+            self._versions = dict(zip(oids, found, strict=True))
+        for oid, version in self._versions.items():
+            if isinstance(version, _Version):
+                missing[oid] = version.applied
+                if version.is_newest:
+                    self._behind.add(oid)
+                    if positions is not None:
+                        missing[oid] = max(version.applied, positions.reached(oid))
         self._changes = read_missing(recording, missing, lsn)
 
     def __enter__(self) -> Self:
@@ -131,27 +128,27 @@ class TablesAsOf:
 
         Args:
             relation: Description of the relation as of the LSN, with base types in place of domains.
-            folder: An empty folder for temporary files, in the filesystem of the target. It must stay while
-                the rows are read.
+            folder: A folder for copies of tables, in the filesystem of the target. It must stay while the
+                rows are read.
 
         Raises:
             ReplicaError: The table, or a version of it that is needed, cannot be read, or the recorded
                 changes cannot be applied.
         """
-        if relation.oid in self._errors:
-            raise self._errors[relation.oid]
+        version = self._versions[relation.oid]
+        if isinstance(version, ReplicaError):
+            raise version
         columns = tuple(
             Column(shown_text(one.name), one.type_oid, one.type_modifier) for one in relation.columns
         )
-        version, found = self._versions[relation.oid], find_table(self._target, relation.oid)
-        if found is not None and version.number >= 0 and not self._changes.counts[relation.oid]:
-            table = found.at(version.number)
+        table = version.table
+        if table is not None and not self._changes.counts[relation.oid]:
             layout = read_layout(table, shown_text(relation.name))
             if layout.columns == columns:
                 return TableAsOf(table, layout)
         copies = locate(folder)
-        if found is not None and version.number >= 0:
-            found.at(version.number).link(folder / str(relation.oid))
+        if table is not None:
+            table.link(folder / str(relation.oid))
             register_table(copies, relation.oid, str(relation.oid))
         read = partial(self._changes.sorted, relation.oid)
         result = apply_changes(read, copies, relation.oid, self._recording, history=self._history)
@@ -160,13 +157,27 @@ class TablesAsOf:
         return _with_columns(copies, relation, columns, history=self._history)
 
 
-def _version(target: Location, oid: int, lsn: int) -> tuple[Version, bool]:
-    """Return the newest version of a table that does not go beyond an LSN, and whether it is the last."""
-    found = find_table(target, oid)
-    if found is None:
-        return Version(-1, NOTHING), True
-    version = found.version_before(lsn)
-    return version, version.number == found.version
+class _Version(NamedTuple):
+    """The newest version of a table that does not go beyond an LSN."""
+
+    table: Table | None
+    """The version; None if the table had no changes before the LSN."""
+    applied: Position
+    is_newest: bool
+    """Whether the table has no later version."""
+
+
+def _find_version(target: Location, lsn: int, oid: int) -> _Version | ReplicaError:
+    try:
+        found = find_table(target, oid)
+        if found is None:
+            return _Version(None, NOTHING, True)
+        version = found.version_before(lsn)
+        is_newest = version.number == found.version
+        table = None if version.number < 0 else found if is_newest else found.at(version.number)
+        return _Version(table, version.applied, is_newest)
+    except ReplicaError as error:
+        return error
 
 
 def _with_columns(

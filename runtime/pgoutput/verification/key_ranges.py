@@ -24,6 +24,9 @@ from pgoutput.recorder import Connection, PublishedTable, quote_name, quote_text
 ROWS: Final = 1_000_000
 """Target number of rows in a key range."""
 
+_ROW_BYTES: Final = 28
+"""Least size of a row in a table of the server, in bytes: its header and its line pointer."""
+
 _BYTES: Final = 36
 """Number of bytes of a text that are compared with the bounds; a UUID has so many."""
 
@@ -150,15 +153,18 @@ class KeyRanges(msgspec.Struct, frozen=True):
         return numbers
 
 
-def choose_ranges(connection: Connection, table: PublishedTable, rate: float | None) -> KeyRanges:
+def choose_ranges(connection: Connection, table: PublishedTable, size: int, rate: float | None) -> KeyRanges:
     """Return the key ranges of a table from the server's statistics; one range without them.
 
     Args:
         connection: Connection to the server.
         table: The table.
+        size: Size of the table, in bytes.
         rate: Number of rows that may be read per second; None for no limit. With a limit, ranges are smaller.
     """
     rows_per_range = ROWS if rate is None else min(ROWS, max(1, int(10 * rate)))
+    if size < rows_per_range * _ROW_BYTES:
+        return KeyRanges()
     correlation = _CORRELATION if rate is None else -1
     for number, column in enumerate(table.relation.columns):
         if not column.flags & ColumnFlag.KEY or column.type_oid not in _ORDERS:

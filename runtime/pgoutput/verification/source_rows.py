@@ -84,6 +84,15 @@ def choose_hash(connection: Connection) -> RowHash:
     return RowHash(_DIGESTED, md5_hashes)
 
 
+def table_sizes(connection: Connection, tables: Sequence[PublishedTable]) -> dict[int, int]:
+    """Return the sizes of tables with TOAST, but without indexes, in bytes, by OID."""
+    if not (oids := ", ".join(str(leaf.oid) for table in tables for leaf in table.leaves)):
+        return {}
+    rows = connection.query(f"SELECT oid, pg_table_size(oid) FROM pg_class WHERE oid IN ({oids})")
+    sizes = {int(str(oid)): int(str(size or 0)) for oid, size in rows}
+    return {table.relation.oid: sum(sizes.get(leaf.oid, 0) for leaf in table.leaves) for table in tables}
+
+
 class SourceRows:
     """The published rows of a table on the server.
 

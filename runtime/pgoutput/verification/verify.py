@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from threading import Event as Flag
 from typing import Final
 
@@ -39,9 +41,10 @@ from pgoutput.recording import (
     Verified,
     VerifiedTable,
     locate,
-    store_verified_table,
+    store_verified_tables,
 )
 from pgoutput.replica import (
+    THREADS,
     Owner,
     TablesAsOf,
     existing_tables,
@@ -55,7 +58,14 @@ from pgoutput.verification.comparable import check_columns
 from pgoutput.verification.differences import FoundDifferences, RowDifference, find_differences
 from pgoutput.verification.key_ranges import choose_ranges
 from pgoutput.verification.replica_rows import ReplicaRows
-from pgoutput.verification.source_rows import RowHash, SourceRows, Sums, Total, choose_hash
+from pgoutput.verification.source_rows import (
+    RowHash,
+    SourceRows,
+    Sums,
+    Total,
+    choose_hash,
+    table_sizes,
+)
 from pgoutput.verification.workspace import FinishedRange, TableProgress, Workspace
 from pgoutput.wire import format_lsn, shown_text
 
@@ -64,6 +74,10 @@ SHOWN_ROWS: Final = 100
 
 _ATTEMPTS: Final = 5
 """Largest number of snapshots as of which a table is compared that is altered after each snapshot."""
+
+_GROUP_TABLES: Final = 100
+_GROUP_BYTES: Final = 64 << 20
+"""Largest number and size of tables that are locked and compared together; a larger table is one group."""
 
 _TICK: Final = 0.2
 """Seconds between two looks at the recording."""
@@ -156,29 +170,34 @@ def verify_tables(
                 with snapshot.connect(lambda: False) as connection:
                     row_hash = choose_hash(connection)
                     published = published_tables(connection, source.publications, binary=False)
-                selected = _select(published, tables, place) if wanted is None else published
+                    selected = (
+                        _select(published, tables, place)
+                        if wanted is None
+                        else [one for one in published if one.relation.oid in wanted]
+                    )
+                    sizes = table_sizes(connection, selected)
                 _await_recording(recording, source, pinned, snapshot.lsn, on_event)
                 recorded.refresh()
-                compared = [one for one in selected if wanted is None or one.relation.oid in wanted]
-                oids = [one.relation.oid for one in compared]
-                with TablesAsOf(recorded, place, owner, oids, snapshot.lsn) as as_of:
+                with TablesAsOf(recorded, place, owner, [*sizes], snapshot.lsn) as as_of:
                     comparison = _Comparison(
                         recording, source, place, as_of, pinned, snapshot, workspace, row_hash, rate, max_keys
                     )
-                    for table in compared:
-                        try:
-                            yield comparison.compare(table)
-                        except _Altered as error:
-                            oid = table.relation.oid
-                            altered.append(oid)
-                            if not attempts_left:
-                                yield TableVerdict(oid, table.name, snapshot.lsn, 0, error=str(error))
+                    # After an alteration, or if reading is limited in rate, tables are locked one by one.
+                    limit = 1 if wanted is not None or rate is not None else _GROUP_TABLES
+                    for group in _groups(selected, sizes, limit):
+                        verdicts, errors = comparison.compare(group, sizes)
+                        yield from verdicts
+                        altered += errors
+                        if not attempts_left:
+                            for table in group:
+                                oid = table.relation.oid
+                                if oid in errors:
+                                    yield TableVerdict(oid, table.name, snapshot.lsn, 0, error=errors[oid])
                 if wanted is None and not tables:
                     yield from _left_over(place, published, snapshot.lsn)
             if not altered:
                 break
             wanted = altered
-        workspace.remove()
 
 
 def _check_owner(target: Location, recording: Recording) -> Owner:
@@ -214,6 +233,29 @@ def _select(
     if skipped := sorted({*tables} - {one.name for one in published}):
         raise ReplicaError(f"{target}: the target does not follow the table {', '.join(skipped)}")
     return [one for one in published if not tables or one.name in tables]
+
+
+def _groups(
+    tables: Iterable[PublishedTable], sizes: Mapping[int, int], limit: int
+) -> Iterator[list[PublishedTable]]:
+    """Divide tables into groups of at most `limit` tables and `_GROUP_BYTES`.
+
+    Args:
+        tables: The tables.
+        sizes: Sizes of the tables, in bytes, by OID.
+        limit: Largest number of tables in a group.
+    """
+    group: list[PublishedTable] = []
+    room = 0
+    for table in tables:
+        size = sizes[table.relation.oid]
+        if group and (size > room or len(group) == limit):
+            yield group
+            group = []
+        room = (room if group else _GROUP_BYTES) - size
+        group.append(table)
+    if group:
+        yield group
 
 
 def _left_over(target: Location, published: Iterable[PublishedTable], lsn: int) -> Iterator[TableVerdict]:
@@ -262,6 +304,42 @@ def _await_recording(
             recorder.run(until=lsn)
 
 
+class _Pair(msgspec.Struct):
+    """A table of the source and its replica, and what was found out about them."""
+
+    table: PublishedTable
+    relation: Relation
+    """Description of the table, with base types in place of domains."""
+    time: str
+    """Time of the comparison in UTC."""
+    progress: TableProgress
+    key: list[int] = []
+    """Indices of the columns that identify a row; empty if only the whole row does."""
+    identity: list[int] = []
+    """Indices of the columns whose values `TableVerdict.keys` has; empty for no keys."""
+    source: SourceRows | None = None
+    """The rows of the source; None if the table is not compared."""
+    replica: ReplicaRows | None = None
+    sums: list[Sums] = []
+    """The sums of the replica's buckets, by key range."""
+    found: FoundDifferences = FoundDifferences(0, 0, ())
+    error: str = ""
+    """Why the tables cannot be compared."""
+
+    def read(self) -> None:
+        """Read the replica."""
+        with self.errors():
+            self.sums = [] if self.replica is None else self.replica.sums()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Keep the error of a replica or recording, because of which the tables cannot be compared."""
+        try:
+            yield
+        except (ReplicaError, RecordingError) as error:
+            self.error = one_line(error)
+
+
 class _Comparison(msgspec.Struct):
     """The comparison of several tables as of one LSN."""
 
@@ -276,114 +354,159 @@ class _Comparison(msgspec.Struct):
     rate: float | None
     max_keys: int
 
-    def compare(self, table: PublishedTable) -> TableVerdict:
-        """Compare a table, and store the verdict in its Delta table.
+    def compare(
+        self, tables: Sequence[PublishedTable], sizes: Mapping[int, int]
+    ) -> tuple[list[TableVerdict], dict[int, str]]:
+        """Compare tables, and store the verdicts in the Delta tables.
 
-        Raises:
-            _Altered: The table was altered after the snapshot.
+        The server computes its totals in one thread, while others read the replica.
+
+        Args:
+            tables: The tables.
+            sizes: Sizes of the tables, in bytes, by OID.
+
+        Returns:
+            The verdicts, and, by OID, errors of tables that may have been altered after the snapshot.
         """
+        stop = Flag()
+        with (
+            self.workspace.temporary("tables") as folder,
+            self.snapshot.connect(stop.is_set) as connection,
+            _threads(1, "pgoutput-source", stop) as source,
+            _threads(THREADS, "pgoutput-replica", stop) as replica,
+        ):
+            altered = self._lock(connection, tables)
+            tables = [one for one in tables if one.relation.oid not in altered]
+            now = datetime.now(UTC).isoformat(" ", "seconds")
+            pairs = [self._pair(connection, table, sizes, folder, now) for table in tables]
+            totals = [self._totals(source, one, stop) for one in pairs]
+            # The rows of a single table are read in this thread, so that it can be interrupted.
+            read = map if len(pairs) == 1 else replica.map
+            for one, found, _ in zip(pairs, totals, read(_Pair.read, pairs), strict=True):
+                self._compare(source, one, found)
+            return self._store(replica, pairs), altered
+
+    def _pair(
+        self,
+        connection: Connection,
+        table: PublishedTable,
+        sizes: Mapping[int, int],
+        folder: Path,
+        now: str,
+    ) -> _Pair:
+        """Return a table of the source with its replica, which are not compared yet."""
         relation = base_types(table.relation, {one.oid: one for one in table.types})
-        now = datetime.now(UTC).isoformat(" ", "seconds")
-        oid, lsn = relation.oid, self.snapshot.lsn
-        try:
-            progress, found = self._compare(table, relation, now)
-        except (ReplicaError, RecordingError) as error:
-            return TableVerdict(oid, table.name, lsn, 0, error=one_line(error))
-        rows = sum(one.rows for one in progress.finished.values())
+        columns = tuple((shown_text(one.name), one.type_oid, one.type_modifier) for one in relation.columns)
+        progress = self.workspace.progress(relation.oid, columns)
+        if progress is None:
+            ranges = choose_ranges(connection, table, sizes[relation.oid], self.rate)
+            progress = TableProgress(columns, ranges)
+        pair = _Pair(table, relation, now, progress)
         if progress.is_finished:
-            lsn = min(one.lsn for one in progress.finished.values())
-        verified = Verified(lsn, now, rows)
-        store_verified(self.target, oid, verified if progress.is_finished else None)
-        listed = VerifiedTable(os.path.abspath(self.target.path), oid, table.name, verified)
+            return pair
+        flags = [bool(one.flags & ColumnFlag.KEY) for one in relation.columns]
+        pair.key = [] if all(flags) else [at for at, is_key in enumerate(flags) if is_key]
+        binary = self.source.options.get("binary") == "on"
+        pair.identity = key_columns(relation) if table.has_key and not binary else []
+        with pair.errors():
+            check_columns(relation, binary=binary, server_version=connection.server_version)
+            as_of = self.as_of.table(relation, folder)
+            pair.replica = ReplicaRows(as_of, progress.ranges, self.row_hash.function, pair.key)
+            pair.source = SourceRows(connection, table, progress.ranges, self.row_hash, pair.key)
+        return pair
+
+    def _lock(self, connection: Connection, tables: Sequence[PublishedTable]) -> dict[int, str]:
+        """Lock tables against changes of their columns; return errors of the others by OID."""
+        oids = [one.relation.oid for one in tables]
+        try:
+            for table in tables:  # waiting for a lock while holding others could deadlock with ALTER TABLE
+                connection.query(table.lock if len(tables) == 1 else f"{table.lock} NOWAIT")
+            with Connection(self.dsn) as latest:
+                found = published_tables(latest, self.source.publications, binary=False, oids=oids)
+        except ReplicationError as error:
+            return dict.fromkeys(oids, str(error))
+        same = {one.relation.oid: one for one in found}
+        text = "the table was altered again and again while it was compared: verify it again"
+        return {oid: text for oid, one in zip(oids, tables, strict=True) if same.get(oid) != one}
+
+    def _totals(self, pool: ThreadPoolExecutor, pair: _Pair, stop: Flag) -> dict[int, Future[Total]]:
+        """Return the totals in the source of the key ranges that are not finished, by number."""
+        if (source := pair.source) is None:
+            return {}
+        numbers = (one for one in range(len(pair.progress.ranges)) if one not in pair.progress.finished)
+        return {number: pool.submit(self._limited_total, source, number, stop) for number in numbers}
+
+    def _compare(self, pool: ThreadPoolExecutor, pair: _Pair, totals: Mapping[int, Future[Total]]) -> None:
+        """Note the equal key ranges of a table, and the differences in the others.
+
+        Args:
+            pool: The thread that uses the connection to the source.
+            pair: The table and its replica, which was read.
+            totals: The totals in the source, by number of the key range.
+        """
+        if pair.error or pair.source is None or pair.replica is None:
+            return
+        different: dict[int, Sums] = {}
+        for number, future in totals.items():
+            total, sums = future.result(), pair.sums[number]
+            if total == tuple(sums.sum(axis=1).tolist()):
+                pair.progress.finished[number] = FinishedRange(self.snapshot.lsn, pair.time, total[0])
+                self.workspace.store(pair.relation.oid, pair.progress)
+            else:
+                different[number] = sums
+        if different:
+            found = pool.submit(
+                find_differences,
+                pair.source,
+                pair.replica,
+                different,
+                [name for name, _, _ in pair.progress.columns],
+                pair.key,
+                SHOWN_ROWS,
+                pair.identity,
+                self.max_keys if pair.identity else 0,
+            )
+            with pair.errors():
+                pair.found = found.result()
+
+    def _store(self, pool: ThreadPoolExecutor, pairs: Sequence[_Pair]) -> list[TableVerdict]:
+        """Store the results in the Delta tables and in the recording; return the verdicts."""
+        path = os.path.abspath(self.target.path)
+        compared = [one for one in pairs if not one.error]
+        verified = [self._verified(one) for one in compared]
+        oids = [one.relation.oid for one in compared]
+        [*pool.map(partial(store_verified, self.target), oids, verified)]
+        equal = [
+            VerifiedTable(path, one.relation.oid, one.table.name, result)
+            for one, result in zip(compared, verified, strict=True)
+            if result is not None
+        ]
         with suppress(OSError, RecordingError):  # the user may not write to the recording
-            store_verified_table(self.folder, listed, equal=progress.is_finished)
-        keys = found.keys or None
+            store_verified_tables(self.folder, path, equal, oids)
+        return [self._verdict(one) for one in pairs]
+
+    def _verified(self, pair: _Pair) -> Verified | None:
+        """Return the result for a table that was found equal; None if it was not."""
+        finished = pair.progress.finished.values()
+        if not pair.progress.is_finished:
+            return None
+        return Verified(min(one.lsn for one in finished), pair.time, sum(one.rows for one in finished))
+
+    def _verdict(self, pair: _Pair) -> TableVerdict:
+        oid, lsn = pair.relation.oid, self.snapshot.lsn
+        if pair.error:
+            return TableVerdict(oid, pair.table.name, lsn, 0, error=pair.error)
+        verified, found = self._verified(pair), pair.found
         return TableVerdict(
             oid,
-            table.name,
-            lsn,
-            rows + found.rows,
+            pair.table.name,
+            lsn if verified is None else verified.lsn,
+            sum(one.rows for one in pair.progress.finished.values()) + found.rows,
             found.count,
             found.shown,
             pending=self.as_of.pending(oid),
-            keys=keys,
+            keys=found.keys or None,
         )
-
-    def _compare(
-        self, table: PublishedTable, relation: Relation, now: str
-    ) -> tuple[TableProgress, FoundDifferences]:
-        """Return the equal key ranges of a table, and the differences in the others."""
-        columns = tuple((shown_text(one.name), one.type_oid, one.type_modifier) for one in relation.columns)
-        progress = self.workspace.progress(relation.oid, columns)
-        if progress is not None and progress.is_finished:
-            return progress, FoundDifferences(0, 0, ())
-        stop = Flag()
-        with self.snapshot.connect(stop.is_set) as connection, self.workspace.temporary("table") as folder:
-            self._lock(connection, table)
-            binary = self.source.options.get("binary") == "on"
-            check_columns(relation, binary=binary, server_version=connection.server_version)
-            if progress is None:
-                progress = TableProgress(columns, choose_ranges(connection, table, self.rate))
-            flags = [bool(one.flags & ColumnFlag.KEY) for one in relation.columns]
-            key = [] if all(flags) else [at for at, is_key in enumerate(flags) if is_key]
-            source = SourceRows(connection, table, progress.ranges, self.row_hash, key)
-            as_of = self.as_of.table(relation, folder)
-            replica = ReplicaRows(as_of, progress.ranges, self.row_hash.function, key)
-            different: dict[int, Sums] = {}
-            for number, total, sums in self._totals(source, replica, progress, stop):
-                if total == tuple(sums.sum(axis=1).tolist()):
-                    progress.finished[number] = FinishedRange(self.snapshot.lsn, now, total[0])
-                    self.workspace.store(relation.oid, progress)
-                else:
-                    different[number] = sums
-            names = [name for name, _, _ in columns]
-            identity = key_columns(relation) if table.has_key and not binary else []
-            return progress, find_differences(
-                source,
-                replica,
-                different,
-                names,
-                key,
-                SHOWN_ROWS,
-                identity,
-                self.max_keys if identity else 0,
-            )
-
-    def _lock(self, connection: Connection, table: PublishedTable) -> None:
-        """Lock a table against changes of its columns.
-
-        Raises:
-            _Altered: The table was altered after the snapshot.
-        """
-        oid = table.relation.oid
-        try:
-            connection.query(table.lock)
-            with Connection(self.dsn) as latest:
-                names = self.source.publications
-                is_same = published_tables(latest, names, binary=False, oid=oid) == [table]
-        except ReplicationError as error:
-            raise _Altered(str(error)) from None
-        if not is_same:
-            raise _Altered("the table was altered again and again while it was compared: verify it again")
-
-    def _totals(
-        self, source: SourceRows, replica: ReplicaRows, progress: TableProgress, stop: Flag
-    ) -> Iterator[tuple[int, Total, Sums]]:
-        """Yield number, total in the source, and sums in the replica, of each key range that is not finished.
-
-        The server computes its totals while the replica is read.
-        """
-        numbers = [number for number in range(len(progress.ranges)) if number not in progress.finished]
-        with ThreadPoolExecutor(1, "pgoutput-source") as pool:
-            try:
-                futures = [pool.submit(self._limited_total, source, number, stop) for number in numbers]
-                sums = replica.sums()
-                for number, future in zip(numbers, futures, strict=True):
-                    yield number, future.result(), sums[number]
-            except BaseException:
-                stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
 
     def _limited_total(self, source: SourceRows, number: int, stop: Flag) -> Total:
         """Return the total of a key range, and wait if the rows were read faster than the rate."""
@@ -394,5 +517,13 @@ class _Comparison(msgspec.Struct):
         return total
 
 
-class _Altered(Exception):
-    """A table was altered after the snapshot, and cannot be compared as of the snapshot."""
+@contextmanager
+def _threads(count: int, name: str, stop: Flag) -> Iterator[ThreadPoolExecutor]:
+    """Run threads; after an exception, set `stop`, and do not wait for them."""
+    with ThreadPoolExecutor(count, name) as pool:
+        try:
+            yield pool
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

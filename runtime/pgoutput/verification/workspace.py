@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ from pgoutput.verification.key_ranges import KeyRanges
 
 _FOLDER: Final = "_verification"
 _STATE: Final = "finished.json"
+_SECONDS: Final = 5.0
+"""Least time between two writes of the progress, in seconds: it names all tables."""
 
 
 class FinishedRange(msgspec.Struct, frozen=True):
@@ -63,6 +66,8 @@ class Workspace:
             raise ReplicaError(f"{target}: only a replica in a local folder can be verified")
         self._folder = Path(target.path) / _FOLDER
         self._tables: dict[int, TableProgress] = {}
+        self._stored = time.monotonic()
+        """When the progress was written last, by `time.monotonic()`."""
 
     def __enter__(self) -> Self:
         self._folder.mkdir(exist_ok=True)
@@ -78,11 +83,11 @@ class Workspace:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        if exception[0] is None:
+            shutil.rmtree(self._folder)  # the comparison is complete
+        else:
+            self._write()
         os.close(self._descriptor)
-
-    def remove(self) -> None:
-        """Remove the folder: the comparison is complete."""
-        shutil.rmtree(self._folder)
 
     @contextmanager
     def temporary(self, name: str) -> Iterator[Path]:
@@ -101,8 +106,13 @@ class Workspace:
         return known if known is not None and known.columns == columns else None
 
     def store(self, oid: int, progress: TableProgress) -> None:
-        """Store the progress of a table."""
+        """Store the progress of a table, within a few seconds or when the context ends."""
         self._tables[oid] = progress
+        if time.monotonic() > self._stored + _SECONDS:
+            self._write()
+
+    def _write(self) -> None:
         part = self._folder / f"{_STATE}.part"
         part.write_bytes(msgspec.json.encode(self._tables))
         part.replace(self._folder / _STATE)
+        self._stored = time.monotonic()

@@ -10,7 +10,8 @@ requires.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, LiteralString
 
 import msgspec
@@ -120,12 +121,12 @@ FROM parts JOIN pg_class c ON c.oid = part JOIN pg_namespace n ON n.oid = relnam
 ORDER BY 1, 2"""
 
 _COLUMNS: Final = """\
-SELECT a.attname, quote_ident(a.attname), a.atttypid, a.atttypmod, coalesce(a.attnum = ANY ({key}), false),
-    t.typsend <> 0
+SELECT c.oid, a.attnum, {is_generated}, a.attname, quote_ident(a.attname), a.atttypid, a.atttypmod,
+    coalesce(a.attnum = ANY ({key}), false), t.typsend <> 0
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
     AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
-WHERE c.oid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND {published}
+WHERE c.oid IN (SELECT relid FROM ({published}) p) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum"""
 
 _KEY: Final = {10: "i.indkey", 11: "(i.indkey::int2[])[0:i.indnkeyatts - 1]"}
@@ -145,7 +146,7 @@ FIRST_CUSTOM_OID: Final = 10_000
 
 
 def published_tables(
-    connection: Connection, publications: Sequence[str], *, binary: bool, oid: int | None = None
+    connection: Connection, publications: Sequence[str], *, binary: bool, oids: Collection[int] = ()
 ) -> list[PublishedTable]:
     """Return the tables that publications publish, large tables first.
 
@@ -153,21 +154,32 @@ def published_tables(
         connection: Connection to the server.
         publications: Names of the publications.
         binary: Whether to copy values in binary format if their type has a binary format.
-        oid: OID of the only table to return; None for all tables.
+        oids: OIDs of the tables to return; empty for all tables.
 
     Raises:
         ReplicationError: The publications have different column lists for a table, or the server refuses the
             queries.
     """
     published = published_relations(connection, publications)
-    rows_by_oid: dict[str, list[Row]] = {}
-    for row in connection.query(sql.SQL(_TABLES).format(published=published)):
-        if oid is None or row[0] == str(oid):
-            rows_by_oid.setdefault(row[0], []).append(row)
-    leaves: dict[str, list[Row]] = {}
-    for root, *leaf in connection.query(sql.SQL(_LEAVES).format(published=published)):
-        leaves.setdefault(root, []).append(tuple(leaf))
-    return [_table(connection, rows, leaves.get(oid, []), binary) for oid, rows in rows_by_oid.items()]
+    if oids:
+        published = sql.SQL("SELECT * FROM ({}) p WHERE relid IN ({})").format(
+            published, sql.SQL(", ").join(map(sql.Literal, oids))
+        )
+    is_generated: LiteralString = "a.attgenerated <> ''" if connection.server_version >= 120_000 else "false"
+    parts = {"is_generated": sql.SQL(is_generated), "key": sql.SQL(_of_version(connection, _KEY))}
+    rows, leaves, columns = (
+        _by_oid(connection.query(sql.SQL(query).format(published=published, **parts)))
+        for query in (_TABLES, _LEAVES, _COLUMNS)
+    )
+    return [_table(connection, oid, one, leaves[oid], columns[oid], binary) for oid, one in rows.items()]
+
+
+def _by_oid(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+    """Return the rows of a query, without the first column, by the first column."""
+    found: defaultdict[str, list[Row]] = defaultdict(list)
+    for oid, *row in rows:
+        found[oid].append(tuple(row))
+    return found
 
 
 def may_read_any(connection: Connection, publications: Sequence[str]) -> bool:
@@ -184,29 +196,33 @@ def published_relations(connection: Connection, publications: Sequence[str]) -> 
     return sql.SQL(_of_version(connection, _PUBLISHED)).format(names=names)
 
 
-def _table(connection: Connection, rows: list[Row], leaves: list[Row], binary: bool) -> PublishedTable:
+def _table(
+    connection: Connection, oid: str, rows: list[Row], leaves: list[Row], columns: list[Row], binary: bool
+) -> PublishedTable:
     """Build a `PublishedTable`.
 
     Args:
         connection: Connection to the server.
+        oid: OID of the table.
         rows: The table's rows in the result of `_TABLES`, one row for each publication.
-        leaves: The table's rows in the result of `_LEAVES`, without the first column.
+        leaves: The table's rows in the result of `_LEAVES`.
+        columns: The table's rows in the result of `_COLUMNS`.
         binary: Whether to copy values in binary format if their type has a binary format.
     """
-    oid, namespace, name, kind, identity, quoted_name = rows[0][:6]
-    column_lists = {row[6] for row in rows}
+    namespace, name, kind, identity, quoted_name = rows[0][:5]
+    column_lists = {row[5] for row in rows}
     if len(column_lists) > 1:
         raise ReplicationError(
             f"the publications have different column lists for the table {namespace}.{name}, "
             "and the server refuses to publish it so: record them separately"
         )
-    filters = {row[7] for row in rows}
+    filters = {row[6] for row in rows}
     only = "ONLY " if kind == "r" else ""  # tables that inherit from this one are published by themselves
-    columns = _columns(connection, oid, identity, column_lists.pop())
+    published = _published_columns(columns, identity, column_lists.pop())
     values = ", ".join(
-        _as_text(quoted) if binary and not has_binary else quoted for _, quoted, has_binary in columns
+        _as_text(quoted) if binary and not has_binary else quoted for _, quoted, has_binary in published
     )
-    relation_columns = tuple(column for column, _, _ in columns)
+    relation_columns = tuple(column for column, _, _ in published)
     return PublishedTable(
         Relation(
             oid=int(oid),
@@ -222,7 +238,7 @@ def _table(connection: Connection, rows: list[Row], leaves: list[Row], binary: b
         f"{only}{quoted_name}",
         values,
         () if None in filters else tuple(sorted(map(str, filters))),
-        tuple(has_binary for _, _, has_binary in columns) if binary else None,
+        tuple(has_binary for _, _, has_binary in published) if binary else None,
     )
 
 
@@ -236,17 +252,17 @@ def _of_version(connection: Connection, by_version: Mapping[int, LiteralString])
     return by_version[max(one for one in by_version if one <= connection.server_version // 10_000)]
 
 
-def _columns(
-    connection: Connection, oid: str, identity: str, attrs: str | None
+def _published_columns(
+    rows: list[Row], identity: str, attrs: str | None
 ) -> list[tuple[RelationColumn, str, bool]]:
-    """Return published columns of a table, each with quoted name and True if its type has a binary format."""
-    if attrs is not None:
-        published = f"a.attnum IN ({', '.join(attrs.split()) or 'NULL'})"
-    elif connection.server_version >= 120_000:
-        published = "a.attgenerated = ''"
-    else:
-        published = "true"
-    rows = connection.query(_COLUMNS.format(oid=oid, published=published, key=_of_version(connection, _KEY)))
+    """Return published columns of a table, each with quoted name and True if its type has a binary format.
+
+    Args:
+        rows: The table's rows in the result of `_COLUMNS`.
+        identity: The replica identity.
+        attrs: Numbers of the published columns; None for all columns that are not generated.
+    """
+    numbers = None if attrs is None else {*attrs.split()}
     full = identity == ReplicaIdentity.FULL
     return [
         (
@@ -259,7 +275,8 @@ def _columns(
             quoted,
             has_binary == "t",
         )
-        for name, quoted, type_, modifier, key, has_binary in rows
+        for number, is_generated, name, quoted, type_, modifier, key, has_binary in rows
+        if (is_generated == "f" if numbers is None else number in numbers)
     ]
 
 
