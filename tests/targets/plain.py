@@ -163,7 +163,7 @@ class PlainTable:
                 until = changes.first_lsn
         yield State(None, -1, until, 0)
 
-    def link(self, folder: Path) -> None:
+    def copy(self, folder: Path) -> None:
         (folder / "versions").mkdir(parents=True)
         for version in range(self.version + 1):
             os.link(_file(self._folder, version), _file(folder, version))

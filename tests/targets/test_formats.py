@@ -164,10 +164,10 @@ def test_changes_of_other_programs_are_seen(made: Format, table: Table) -> None:
     assert table.foreign_change() == ""
 
 
-def test_a_linked_copy_is_another_table(made: Format, table: Table, tmp_path: Path) -> None:
+def test_a_copy_is_another_table(made: Format, table: Table, tmp_path: Path) -> None:
     table.commit(written(table, 1), [], change(100))
     table.commit(written(table, 2), [], change(200))
-    table.at(1).link(tmp_path / "copy")
+    table.at(1).copy(tmp_path / "copy")
     copy = made.format.open(locate(tmp_path / "copy"))
     assert copy is not None
     assert (ids(copy), copy.position) == ([1], Position(100, 100, 0))

@@ -34,7 +34,7 @@ class VerifiedTable(msgspec.Struct, frozen=True):
     """A table of a replica that was found equal to its source."""
 
     target: str
-    """Path of the folder that holds the replica."""
+    """Path or URI of the folder that holds the replica."""
     oid: int
     table: str
     """Name of the table, such as `public.orders`."""
@@ -50,7 +50,7 @@ def store_verified_tables(
 
     Args:
         folder: Path or URI of the recording.
-        target: Path of the folder that holds the replica.
+        target: Path or URI of the folder that holds the replica.
         equal: Tables of the replica that were found equal.
         compared: OIDs of the compared tables, whose earlier results are removed.
 

@@ -1,8 +1,8 @@
 """The rows that a Delta table of a replica has as of an LSN: all transactions with lower commit LSNs.
 
 The newest version of the Delta table that does not go beyond the LSN is completed with the recorded changes
-that the target has not applied yet. The changes are applied to a copy of the table: its data files are hard
-links in a temporary folder.
+that the target has not applied yet. The changes are applied to a copy of the table in a temporary folder. The
+data files of the copy are hard links; those of a table that is not in a local folder are fetched.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class TablesAsOf:
 
         Args:
             relation: Description of the relation as of the LSN, with base types in place of domains.
-            folder: A folder for copies of tables, in the filesystem of the target. It must stay while the
-                rows are read.
+            folder: A local folder for copies of tables, on the disk of a local target. It must stay while
+                the rows are read.
 
         Raises:
             ReplicaError: The table, or a version of it that is needed, cannot be read, or the recorded
@@ -148,7 +148,7 @@ class TablesAsOf:
                 return TableAsOf(table, layout)
         copies = locate(folder)
         if table is not None:
-            table.link(folder / str(relation.oid))
+            table.copy(folder / str(relation.oid))
             register_table(copies, relation.oid, str(relation.oid))
         read = partial(self._changes.sorted, relation.oid)
         result = apply_changes(read, copies, relation.oid, self._recording, history=self._history)

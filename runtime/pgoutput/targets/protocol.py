@@ -207,11 +207,11 @@ class Table(Protocol):
             reached: An LSN: the table has all changes of lower commit LSNs.
         """
 
-    def link(self, folder: Path) -> None:
-        """Create a copy of the version in a local folder, whose files are hard links.
+    def copy(self, folder: Path) -> None:
+        """Create a copy of the version in a local folder; files of a local table become hard links.
 
         Raises:
-            ReplicaError: The table is not in a local folder, or a file of the version is gone.
+            ReplicaError: A file of the version is gone, or the folder is on another disk than a local table.
         """
 
     def remove_unused(self) -> int:

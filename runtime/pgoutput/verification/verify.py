@@ -153,7 +153,7 @@ def verify_tables(
 
     Raises:
         RecordingError: The recording cannot be read, or cannot be continued.
-        ReplicaError: The target is not a replica of the recording in a local folder.
+        ReplicaError: The target is not a replica of the recording.
         ReplicationError: The server is not the source of the recording, or refuses a statement.
         ConnectionLost: No recorder is running on this machine, and another client uses the slot.
     """
@@ -370,7 +370,7 @@ class _Comparison(msgspec.Struct):
         """
         stop = Flag()
         with (
-            self.workspace.temporary("tables") as folder,
+            self.workspace.temporary() as folder,
             self.snapshot.connect(stop.is_set) as connection,
             _threads(1, "pgoutput-source", stop) as source,
             _threads(THREADS, "pgoutput-replica", stop) as replica,
@@ -471,7 +471,7 @@ class _Comparison(msgspec.Struct):
 
     def _store(self, pool: ThreadPoolExecutor, pairs: Sequence[_Pair]) -> list[TableVerdict]:
         """Store the results in the Delta tables and in the recording; return the verdicts."""
-        path = os.path.abspath(self.target.path)
+        path = os.path.abspath(self.target.path) if self.target.is_local else str(self.target)
         compared = [one for one in pairs if not one.error]
         verified = [self._verified(one) for one in compared]
         oids = [one.relation.oid for one in compared]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, Self
 
 import msgspec
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
+from pgoutput.targets import read_file, write_file
 from pgoutput.verification.key_ranges import KeyRanges
 
 _FOLDER: Final = "_verification"
@@ -49,7 +50,7 @@ class TableProgress(msgspec.Struct):
 
 
 class Workspace:
-    """The folder `_verification` of a target; a context manager, and used by one process at a time.
+    """The folder `_verification` of a target; a context manager.
 
     The folder keeps the finished key ranges if the comparison is interrupted.
 
@@ -57,48 +58,44 @@ class Workspace:
         target: The folder that holds the replica.
 
     Raises:
-        ReplicaError: The target is not a local folder, or another process compares it.
+        ReplicaError: The target cannot be read, or another process compares the same local target.
         OSError: The folder cannot be written.
     """
 
     def __init__(self, target: Location) -> None:
-        if not target.is_local:
-            raise ReplicaError(f"{target}: only a replica in a local folder can be verified")
-        self._folder = Path(target.path) / _FOLDER
+        self._place = target / _FOLDER
         self._tables: dict[int, TableProgress] = {}
         self._stored = time.monotonic()
         """When the progress was written last, by `time.monotonic()`."""
 
     def __enter__(self) -> Self:
-        self._folder.mkdir(exist_ok=True)
-        self._descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise ReplicaError(f"{self._folder.parent}: another process verifies this replica") from None
-        with suppress(FileNotFoundError, msgspec.DecodeError):
-            content = (self._folder / _STATE).read_bytes()
-            self._tables = msgspec.json.decode(content, type=dict[int, TableProgress])
+        if self._place.is_local:
+            Path(self._place.path).mkdir(exist_ok=True)
+            self._descriptor = os.open(self._place.path, os.O_RDONLY)
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(self._descriptor)
+                raise ReplicaError(f"{self._place}: another process verifies this replica") from None
+        with suppress(msgspec.DecodeError):
+            self._tables = msgspec.json.decode(read_file(self._place / _STATE), type=dict[int, TableProgress])
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if exception[0] is None:
-            shutil.rmtree(self._folder)  # the comparison is complete
-        else:
+        if exception[0] is not None and self._tables:
             self._write()
-        os.close(self._descriptor)
+        elif exception[0] is None and self._place.is_folder:  # the comparison is complete
+            self._place.filesystem.delete_dir(self._place.path)
+        if self._place.is_local:
+            os.close(self._descriptor)
 
     @contextmanager
-    def temporary(self, name: str) -> Iterator[Path]:
-        """Return an empty folder for temporary files, which is removed afterwards."""
-        path = self._folder / name
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir()
-        try:
-            yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
+    def temporary(self) -> Iterator[Path]:
+        """Return an empty local folder for temporary files, on the disk of a local target."""
+        with TemporaryDirectory(
+            prefix="pgoutput-", dir=self._place.path if self._place.is_local else None
+        ) as folder:
+            yield Path(folder)
 
     def progress(self, oid: int, columns: tuple[tuple[str, int, int], ...]) -> TableProgress | None:
         """Return the progress of an earlier comparison of these columns of a table; None without one."""
@@ -112,7 +109,5 @@ class Workspace:
             self._write()
 
     def _write(self) -> None:
-        part = self._folder / f"{_STATE}.part"
-        part.write_bytes(msgspec.json.encode(self._tables))
-        part.replace(self._folder / _STATE)
+        write_file(self._place / _STATE, msgspec.json.encode(self._tables).decode())
         self._stored = time.monotonic()

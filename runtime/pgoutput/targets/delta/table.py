@@ -195,22 +195,23 @@ class _Table:
     def states(self, reached: int) -> Iterator[State]:
         return log.read_states(self.place, self.version, reached)
 
-    def link(self, folder: Path) -> None:
-        if not self.place.is_local:
-            raise ReplicaError(
-                f"{self.place}: only Delta tables in local folders can be compared while changes are "
-                "applied: wait until the replica has applied all recorded changes"
-            )
-        source = Path(self.place.path)
-        names = [name for name in os.listdir(source / log.LOG_FOLDER) if name[:20].isdecimal()]
-        commits = [f"{log.LOG_FOLDER}/{name}" for name in names if int(name[:20]) <= self.version]
-        for path in [*commits, *(file.path for file in self.files())]:
+    def copy(self, folder: Path) -> None:
+        place, names = self.place, (self.place / log.LOG_FOLDER).names()
+        commits = [name for name in names if name[:20].isdecimal() and int(name[:20]) <= self.version]
+        for path in [
+            *(f"{log.LOG_FOLDER}/{name}" for name in commits),
+            *(file.path for file in self.files()),
+        ]:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            source, copy = (place / path).path, folder / path
             try:
-                os.link(source / path, folder / path)
-            except OSError as error:
+                if place.is_local:
+                    os.link(source, copy)
+                else:
+                    fs.copy_files(source, str(copy), place.filesystem, fs.LocalFileSystem())
+            except (OSError, pa.ArrowException) as error:
                 raise ReplicaError(
-                    f"{self.place}: version {self.version} cannot be read: {one_line(error)}"
+                    f"{place}: version {self.version} cannot be read: {one_line(error)}"
                 ) from error
 
     def remove_unused(self) -> int:
