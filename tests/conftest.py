@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -58,6 +59,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
         return SimpleNamespace(code=code, out=out.decode(), err=err.decode())
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    os.umask(mask := os.umask(0))
     yield run
+    os.umask(mask)  # a replica restricts it
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -145,14 +145,14 @@ def test_a_recording_in_an_object_store(
     with store.moto() as port:
         for key, value in store.settings(port).items():
             monkeypatch.setenv(key, value)
-        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
         target, recording = f"s3://{store.BUCKET}/lake", f"s3://{store.BUCKET}/lake/_recording"
         insert(connection, name, 1, 10)
         with sync(server, name, target) as process:
             wait_for(lambda: ids(target, name) == [*range(1, 11)])
             insert(connection, name, 11, 20)
             process.kill()
-        (working_folder,) = tmp_path.glob("pgoutput-*/*")
+        (working_folder,) = tmp_path.glob("pgoutput/*")
         wait_for(lambda: not is_locked(working_folder))
         insert(connection, name, 21, 30)
         with sync(server, name, target) as process:

@@ -2,9 +2,9 @@
 
 `python -m tests.crash.recorder DSN FOLDER OPTIONS PUBLICATIONS FAILOVER UNTIL DIE_AT BYTES SECONDS`
 
-FOLDER may be a URL of an object store; the working folder is then in the folder that TMPDIR names. DIE_AT is
-the number of the file operation in FOLDER, or in TMPDIR, at which the process kills itself, or 0 for never.
-BYTES and SECONDS are the size and age at which the recorder ends a segment. The process exits when its
+FOLDER may be a URL of an object store; the working folder is then in the folder XDG_STATE_HOME. DIE_AT is
+the number of the file operation in FOLDER, or in XDG_STATE_HOME, at which the process kills itself, or 0 for
+never. BYTES and SECONDS are the size and age at which the recorder ends a segment. The process exits when its
 standard input, a pipe from its parent, is closed.
 """
 
@@ -44,7 +44,7 @@ def main() -> None:
     )
     signal.signal(signal.SIGTERM, lambda number, frame: recorder.stop())
     if int(die_at):
-        die_at_file_operation(os.environ["TMPDIR"] if "://" in folder else folder, int(die_at))
+        die_at_file_operation(os.environ["XDG_STATE_HOME"] if "://" in folder else folder, int(die_at))
     recorder.run(until="now" if until == "now" else None)
 
 

@@ -192,7 +192,7 @@ class Crash:
                 stdout=log,
                 stderr=log,
                 cwd=Path(__file__).parents[2],
-                env={**os.environ, "TMPDIR": str(machine)},
+                env={**os.environ, "XDG_STATE_HOME": str(machine)},
             ) as recorder,
         ):
             try:

@@ -94,7 +94,7 @@ def working_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Let the next recorders use another working folder, as on another machine."""
     folder.mkdir(exist_ok=True)
     monkeypatch.setattr(StoreFolder, "save_seconds", 0.2)
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from rich.table import Table
 from pgoutput._text import counted
 from pgoutput.cli.metrics import REPLICA, Metric, Metrics
 from pgoutput.cli.metrics_server import Observed, serve_metrics
+from pgoutput.cli.permissions import restrict_permissions
 from pgoutput.cli.printing import Interval, print_event, printable
 from pgoutput.cli.replica_metrics import ReplicaMetrics
 from pgoutput.cli.signals import stop_at_signals
@@ -184,6 +185,7 @@ class Run:
         self.output = output or Output()
         self.metrics = Metrics(metrics)
         self._strict = strict
+        restrict_permissions(target)
         if follow and not is_recording:
             self._await_folder(recording)
         self._recording = Recording(recording, may_be_empty=follow, may_be_missing=is_recording)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pgoutput._text import counted
+from pgoutput.cli.permissions import restrict_permissions
 from pgoutput.cli.printing import complain, printable
 from pgoutput.cli.snapshots import snapshot
 from pgoutput.recorder import Event, Waiting, event_text
@@ -48,6 +49,7 @@ def verify(
         PgoutputError: The tables cannot be compared.
         ValueError: The DSN cannot be parsed.
     """
+    restrict_permissions(target)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     unequal = []
     max_keys = _REPAIRED_ROWS if repair else 0

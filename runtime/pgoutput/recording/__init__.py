@@ -28,6 +28,7 @@ from pgoutput.recording.check import (
 )
 from pgoutput.recording.directory import (
     Directory as Directory,
+    make_folder as make_folder,
     partial_name as partial_name,
     sync_path as sync_path,
 )

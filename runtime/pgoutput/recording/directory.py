@@ -101,16 +101,18 @@ class Directory:
     def create(self, name: str) -> BinaryIO:
         """Create a file under a temporary name, for writing; `publish` gives the file its final name.
 
-        An unfinished file with the same final name is removed first.
+        An unfinished file with the same final name is removed first. The file has the permissions of the
+        folder to read and write, without those that the umask takes away.
         """
         # Removed, not truncated: an abandoned writer may still have the old file open, and writes its end
         # when it is garbage-collected.
         partial = partial_name(name)
         self._unlink(partial)
+        mode = os.fstat(self.descriptor).st_mode & 0o666  # whoever may not read the folder reads no file
         return open(
             partial,
             "xb",
-            opener=lambda path, flags: os.open(path, flags, 0o666, dir_fd=self.descriptor),
+            opener=lambda path, flags: os.open(path, flags, mode, dir_fd=self.descriptor),
         )
 
     def publish(self, name: str) -> None:
@@ -172,6 +174,19 @@ class Directory:
             OSError: `old` does not exist, or `new` exists and cannot be replaced.
         """
         os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder that only its owner can enter, and missing parents; an existing folder is not changed.
+
+    Raises:
+        OSError: The folder cannot be created.
+    """
+    try:
+        path.mkdir(0o700, exist_ok=True)
+    except FileNotFoundError:
+        make_folder(path.parent)
+        path.mkdir(0o700, exist_ok=True)
 
 
 def partial_name(name: str) -> str:

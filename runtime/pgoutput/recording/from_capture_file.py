@@ -10,6 +10,7 @@ from pgoutput._stored_stream import DecodedRecord
 from pgoutput.capturefile import CaptureFile, Header
 from pgoutput.errors import DecodeError, RecordingError
 from pgoutput.messages import XLogData
+from pgoutput.recording.directory import make_folder
 from pgoutput.recording.reader import list_segments
 from pgoutput.recording.segment_format import Source
 from pgoutput.recording.writer import SEGMENT_BYTES, SegmentWriter, SessionStart
@@ -31,7 +32,7 @@ def record_capture_file(
             empty.
     """
     folder = Path(recording)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     if any(folder.iterdir()):
         raise RecordingError(f"{folder}: the folder for a recording of a capture file must be empty")
     start = SessionStart(session=1, number=1, position=0, lsn=0)

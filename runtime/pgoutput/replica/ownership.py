@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
 import msgspec
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import PathOrUri, locate
+from pgoutput.recording import PathOrUri, locate, make_folder
 from pgoutput.targets import read_file, write_file
 
 _OWNER_FILE: Final = "_owner.json"
@@ -39,8 +40,10 @@ def claim_target(target: PathOrUri, output: str, recording: str) -> Owner:
     """
     owner = check_owner(target, output, recording)
     if owner is None:
-        owner = Owner(str(uuid4()), output, recording)
-        write_file(locate(target) / _OWNER_FILE, msgspec.json.encode(owner).decode())
+        owner, folder = Owner(str(uuid4()), output, recording), locate(target)
+        if folder.is_local:
+            make_folder(Path(folder.path))
+        write_file(folder / _OWNER_FILE, msgspec.json.encode(owner).decode())
     return owner
 
 

@@ -9,16 +9,24 @@ no position: its changes are read from its first segment on.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from pgoutput._text import one_line
 from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import Location, PathOrUri, Recording, SchemaVersion, locate, replace_file
+from pgoutput.recording import (
+    Location,
+    PathOrUri,
+    Recording,
+    SchemaVersion,
+    locate,
+    make_folder,
+    replace_file,
+)
 from pgoutput.replica.failed_tables import read_failed_tables
 from pgoutput.replica.ownership import Owner, read_owner
 from pgoutput.replica.positions import Positions
@@ -93,7 +101,7 @@ def _keep_segments(source: Recording, target: Location, owner: Owner, relations:
 def _store(target: Location, names: Collection[str]) -> None:
     try:
         if target.is_local:
-            os.makedirs(target.path, exist_ok=True)
+            make_folder(Path(target.path))
         replace_file(target / _FILE, msgspec.json.encode(sorted(names)))
     except OSError as error:
         raise ReplicaError(f"{target / _FILE}: {one_line(error)}") from error

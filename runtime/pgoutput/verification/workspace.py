@@ -70,7 +70,7 @@ class Workspace:
 
     def __enter__(self) -> Self:
         if self._place.is_local:
-            Path(self._place.path).mkdir(exist_ok=True)
+            Path(self._place.path).mkdir(0o700, exist_ok=True)
             self._descriptor = os.open(self._place.path, os.O_RDONLY)
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import select
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeAlias
 
 import psycopg
@@ -54,6 +55,9 @@ _SKIPPED_PUBLICATION: Final = ("55000", "LoadPublications")
 Servers send this warning since PostgreSQL 18; older servers end the stream. SQLSTATE and function are the
 same in every language of the server.
 """
+
+_PORTS: Final = re.compile(r"[\d, ]*")
+"""Pattern for the port in a DSN: a number, or a list with a number or an empty text for each host."""
 
 _COPY_STATES: Final = (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
 
@@ -424,12 +428,15 @@ def parse_dsn(dsn: str) -> dict[str, str | int | None]:
     Raises:
         ValueError: The DSN cannot be parsed. The error does not quote the DSN, which may have a password.
     """
-    try:
-        return conninfo_to_dict(dsn)
-    except (psycopg.ProgrammingError, UnicodeError):  # its text may have a password
-        raise ValueError(
-            "the DSN cannot be read: give keywords and values as in 'host=db dbname=shop', or a URI"
-        ) from None
+    with suppress(psycopg.ProgrammingError, UnicodeError):  # the text of the error may have a password
+        values = conninfo_to_dict(dsn)
+        # In a URI, a password with : / or @ ends early: errors about port and host would quote the rest.
+        if _PORTS.fullmatch(str(values.get("port", ""))) and "@" not in str(values.get("host", ""))[1:]:
+            return values
+    raise ValueError(
+        "the DSN cannot be read: give keywords and values as in 'host=db dbname=shop', or a URI, in which "
+        "special characters of the password are percent-encoded, such as %40 for @"
+    )
 
 
 @contextmanager

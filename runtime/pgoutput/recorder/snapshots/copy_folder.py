@@ -90,7 +90,7 @@ class CopyFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        path.mkdir(exist_ok=True)
+        path.mkdir(path.parent.stat().st_mode & 0o777, exist_ok=True)  # it may become part of the recording
         self.directory: Directory = Directory(path)
         self.tables: dict[int, CopiedTable] = {}
         try:

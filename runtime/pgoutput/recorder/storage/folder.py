@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Lock
@@ -31,6 +33,7 @@ from pgoutput.recording import (
     Upgrade,
     list_segments,
     locate,
+    make_folder,
     partial_name,
     read_metadata,
     segment_name,
@@ -107,12 +110,12 @@ class Folder:
         saved_catalog: The server's catalogs as last saved; None for a new recording.
 
     Args:
-        path: Path of the folder, which is created if it does not exist.
+        path: Path of the folder. A folder that does not exist is created, for its owner only.
         place: URL of the recording; None if it is in the folder.
 
     Raises:
         RecordingInUse: Another recorder uses the folder.
-        RecordingError: The folder has files that are not a recording.
+        RecordingError: The folder has files that are not a recording, or other users can change its files.
         OSError: The folder cannot be created, or cannot be written to.
     """
 
@@ -123,11 +126,12 @@ class Folder:
     def __init__(self, path: str | Path, place: PathOrUri | None = None) -> None:
         self.path: Path = Path(path)
         self.location: Location = locate(self.path if place is None else place)
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         self._saving = Lock()
         self.saved_state: State | None = None
         self.directory: Directory = self._open_directory()
         try:
+            self._check_permissions()
             self._take_lock()
             self.check_in_place()
             self.saved_state = self._load(STATE_FILE, State)
@@ -344,6 +348,25 @@ class Folder:
 
     def _open_directory(self) -> Directory:
         return Directory(self.path)
+
+    def _check_permissions(self) -> None:
+        """Check that no other user owns the folder, or can replace files in it.
+
+        The permissions of the group are not checked: Kubernetes gives them to the group of a volume.
+
+        Raises:
+            RecordingError: Another user owns the folder, or all users can write to it.
+        """
+        status = os.fstat(self.directory.descriptor)
+        if status.st_uid != os.geteuid():
+            raise RecordingError(
+                f"{self.path}: the folder belongs to another user (ID {status.st_uid}): run the recorder as "
+                "that user, give the folder to the user of the recorder (chown), or use another folder"
+            )
+        if status.st_mode & stat.S_IWOTH:
+            raise RecordingError(
+                f"{self.path}: all users can write to the folder: chmod o-w it, or use another folder"
+            )
 
     def _take_lock(self) -> None:
         try:

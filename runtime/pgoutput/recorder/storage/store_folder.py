@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import BytesIO
@@ -26,7 +25,7 @@ from uuid import uuid4
 
 import msgspec
 
-from pgoutput.errors import ConnectionLost
+from pgoutput.errors import ConnectionLost, RecordingError
 from pgoutput.recorder.storage.folder import CATALOG_FILE, Folder
 from pgoutput.recorder.storage.lease import Lease
 from pgoutput.recording import (
@@ -237,7 +236,7 @@ class StoreFolder(Folder):
         self._last: Metadata | None = None
         """Metadata of the segment that was the last one in the last call of `last_segment`."""
         name = hashlib.sha256(str(self._store).encode()).hexdigest()[:16]
-        super().__init__(Path(tempfile.gettempdir(), f"pgoutput-{os.getuid()}", name), place)
+        super().__init__(_state_folder() / name, place)
 
     def close(self) -> None:
         """Give up the lease, and unlock the working folder."""
@@ -300,6 +299,25 @@ class StoreFolder(Folder):
                 return owner
         file.write_text(owner := str(uuid4()))
         return owner
+
+
+def _state_folder() -> Path:
+    """Return the folder for working folders: not in a folder where another user could create it first.
+
+    systemd sets STATE_DIRECTORY to the folders of a unit's StateDirectory, separated by colons.
+
+    Raises:
+        RecordingError: The user has no home, and no environment variable names another folder.
+    """
+    if folders := os.environ.get("STATE_DIRECTORY"):
+        return Path(folders.partition(":")[0], "working")
+    try:
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state", "pgoutput")
+    except RuntimeError:
+        raise RecordingError(
+            "the recorder needs a working folder, and its user has no home: name a folder with the "
+            "environment variable XDG_STATE_HOME"
+        ) from None
 
 
 def open_folder(place: str, stop: Callable[[], bool]) -> Folder:
