@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pgoutput.recorder import Connected
 from pgoutput.recording import list_segments, locate
 from pgoutput.replica import replica_tables
 from pgoutput.replica.failed_tables import FailedTable, record_failure
+from pgoutput.wire import parse_lsn
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 from tests.server import Server
@@ -45,7 +47,8 @@ def test_slot_recorder_and_replica(lab: Lab, run: Run, tmp_path: Path) -> None:
     assert (found["slot"]["wal_status"], found["slot"]["client"]) == ("reserved", None)
     replica = found["replica"]
     assert (replica["segment"], replica["lag_segments"], replica["tables"]) == (0, recorded, 0)
-    assert (replica["target"], replica["lag_seconds"]) == (str(target), None)
+    assert replica["target"] == str(target)
+    assert float(str(replica["lag_seconds"])) > 0
     assert int(str(found["replica"]["lag_bytes"])) > 0
 
     assert run("replicate", "--recording", lab.folder, "--target", target).code == 0
@@ -78,15 +81,60 @@ def test_trouble_is_listed(lab: Lab, run: Run, tmp_path: Path) -> None:
     record_failure(locate(target), FailedTable(oid, "public", "t", "the disk\nis full"))
     lab.run(f"SELECT pg_drop_replication_slot('{lab.slot}')")
     done = run("status", "--recording", lab.folder, "--dsn", lab.dsn, "--target", target)
-    assert done.code == 0
+    assert (done.code, done.err) == (1, "")
     assert f"slot       {lab.slot} does not exist\n" in done.out
     assert "failed     public.t: the disk\\nis full\n" in done.out
 
 
+def test_the_lag_of_a_failed_table_grows(lab: Lab, run: Run, tmp_path: Path) -> None:
+    """Other tables are up to date, and no further change comes."""
+    target = tmp_path / "lake"
+    words = "status", "--recording", lab.folder, "--target", target
+    lab.run("CREATE TABLE u (id int PRIMARY KEY)", "ALTER PUBLICATION p ADD TABLE u")
+    lab.run("INSERT INTO u VALUES (1)")
+    lab.record()
+    assert run("replicate", "--recording", lab.folder, "--target", target).code == 0
+    applied = lab.lsn()
+    for file in (target / "public.t").glob("*.parquet"):
+        file.unlink()
+    lab.run("DELETE FROM t")
+    lab.record()
+    lab.run("INSERT INTO u VALUES (2)")
+    lab.record()
+    assert run("replicate", "--recording", lab.folder, "--target", target).code == 1
+    lags = []
+    for _ in range(2):
+        done = run(*words, "--json")
+        (replica,) = json.loads(done.out)["replicas"]
+        table = replica["failed"]["public.t"]
+        assert (done.code, replica["lag_segments"], table["lag_seconds"]) == (1, 2, replica["lag_seconds"])
+        assert parse_lsn(table["commit_lsn"]) < applied
+        lags.append(table["lag_seconds"])
+        time.sleep(0.1)
+    assert lags[1] > lags[0] + 0.1
+    printed = run(*words).out
+    assert f"replica    {target}: 2 tables, 1 failed, segment " in printed
+    assert f"           applied up to {table['commit_lsn']}, lag " in printed
+
+
 def test_without_a_server(lab: Lab, run: Run) -> None:
+    """What the server knows is unknown; what the recording and the replica tell is printed."""
     done = run("status", "--recording", lab.folder)
-    assert done.code == 0
-    assert [line.split()[0] for line in done.out.splitlines()] == ["recording", "source", "segments"]
+    assert (done.code, done.err) == (0, "")
+    headings = ["recording", "source", "segments", "slot", "recorder"]
+    assert [line.split()[0] for line in done.out.splitlines()] == headings
+    assert done.out.endswith(
+        f"slot       {lab.slot}: unknown: without --dsn, the server is not asked\nrecorder   unknown\n"
+    )
+    words = "status", "--recording", lab.folder, "--dsn", "host=127.0.0.1 port=1 password=S3CRET"
+    refused = run(*words)
+    assert refused.code == 3
+    assert f"slot       {lab.slot}: unknown: no connection: " in refused.out
+    assert refused.out.splitlines()[:3] == done.out.splitlines()[:3]
+    found = run(*words, "--json")
+    assert "127.0.0.1" in json.loads(found.out)["slot_unknown"]
+    assert "127.0.0.1" in found.err
+    assert "S3CRET" not in refused.out + refused.err + found.out + found.err
 
 
 def test_errors(lab: Lab, run: Run, tmp_path: Path) -> None:
@@ -101,7 +149,6 @@ def test_errors(lab: Lab, run: Run, tmp_path: Path) -> None:
             2,
             "the target has no owner and is not empty",
         ),
-        (["--recording", folder, "--dsn", "host=127.0.0.1 port=1 password=S3CRET"], 3, "127.0.0.1"),
         (["--recording", folder, "--dsn", "password=S3 CRET"], 2, "the DSN cannot be read"),
     ):
         done = run("status", *words)

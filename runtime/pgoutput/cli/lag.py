@@ -33,6 +33,25 @@ def last_commit_time(recording: Recording, segment: int) -> datetime | None:
     return None
 
 
+def seconds_behind(recording: Recording, segment: int, now: float) -> float | None:
+    """Return the time since the first commit after the end of a segment, in seconds.
+
+    Returns:
+        0 if no segment follows; None if no commit is found.
+
+    Args:
+        recording: The recording.
+        segment: Number of the segment; 0 for the beginning of the recording.
+        now: Seconds since 1970.
+    """
+    later = recording.numbers[bisect_right(recording.numbers, segment) :][:_MAX_SEGMENTS]
+    for number in later:
+        time = recording.metadata([number])[0].last_commit_time
+        if time is not None:
+            return max(0.0, now - to_datetime(time).timestamp())
+    return None if later else 0.0
+
+
 class LagClock:
     """Knows how long ago the end of a log moved past a position.
 

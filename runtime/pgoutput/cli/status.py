@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+import typer
 
 from pgoutput._extras import require
 from pgoutput._text import counted
-from pgoutput.cli.lag import last_commit_time
+from pgoutput.cli.lag import last_commit_time, seconds_behind
 from pgoutput.cli.printing import printable, refused_values
+from pgoutput.errors import ReplicationError
 from pgoutput.recording import Metadata, Recording, locate
 from pgoutput.wire import format_lsn
 
 if TYPE_CHECKING:
     from pgoutput.recorder import SlotStatus
+    from pgoutput.replica import Positions, ReplicaTable
 
 
 class RecordingStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,22 +43,32 @@ class RecordingStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the incomplete tables, with the reasons."""
 
 
+class FailedTableStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a failed table."""
+
+    error: str
+    commit_lsn: str | None
+    """Commit LSN of the last change that is applied to the table; None without one."""
+    lag_seconds: float | None
+    """As in `ReplicaStatus`, for this table."""
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a replica."""
 
     target: str
     segment: int
-    """Number of the last segment that is applied; 0 for none."""
+    """Number of the last segment that is applied to all tables; 0 for none."""
     lag_segments: int
-    """Number of segments that are not applied."""
+    """Number of segments that are not applied to all tables."""
     lag_bytes: int
-    """Bytes of WAL between the last segment that is applied and the end of the recording."""
+    """Bytes of WAL between the end of `segment` and the end of the recording."""
     lag_seconds: float | None
-    """Seconds between the last commit that is applied and the last commit; None if one is not found."""
+    """Seconds since the first recorded commit that is not applied to all tables; None if it is not found."""
     tables: int
     """Number of tables."""
-    failed: dict[str, str]
-    """Errors of the failed tables, by name."""
+    failed: dict[str, FailedTableStatus]
+    """The failed tables, by name."""
     may_differ: tuple[str, ...]
     """Names of the tables that may differ from their source."""
     dropped: tuple[str, ...]
@@ -66,12 +80,14 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     recording: RecordingStatus
     slot: SlotStatus | None = None
-    """State of the slot; None without a DSN, or if the slot does not exist."""
+    """State of the slot; None if the slot does not exist, or its state is unknown."""
+    slot_unknown: str = ""
+    """Why the state of the slot and of its recorder is unknown; empty if it is known."""
     replicas: tuple[ReplicaStatus, ...] = ()
 
 
 def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> None:
-    """Print the state of a recording, its slot and its replicas.
+    """Print the state of a recording, its slot and its replicas; exit with code 1 if a table has failed.
 
     Args:
         place: Path or URI of the recording.
@@ -80,26 +96,39 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
         json: Whether to print a JSON object.
 
     Raises:
-        PgoutputError: The recording or a replica cannot be read, or the server cannot be asked.
+        PgoutputError: The recording or a replica cannot be read. ReplicationError, after the rest was
+            printed: the server cannot be asked.
     """
     recording = Recording(place)
     last = recording.last
     assert last is not None
-    slot = None if dsn is None else _slot(dsn, last.source.slot)
+    slot: SlotStatus | None = None
+    unknown = "without --dsn, the server is not asked" if dsn is None else ""
+    refused: ReplicationError | None = None
+    if dsn is not None:
+        try:
+            slot = _slot(dsn, last.source.slot)
+        except ReplicationError as error:
+            unknown, refused = str(error), error
     status = Status(
         recording=_recording(recording, last),
         slot=slot,
+        slot_unknown=unknown,
         replicas=tuple(_replica(recording, last, target) for target in targets),
     )
     if json:
         sys.stdout.buffer.write(msgspec.json.encode(status) + b"\n")
-        return
-    for name, text in _lines(status, is_asked=dsn is not None):
-        print(f"{name:10} {printable(text)}")
+    else:
+        for name, text in _lines(status):
+            print(f"{name:10} {printable(text)}")
+    if any(replica.failed for replica in status.replicas):
+        raise typer.Exit(1)
+    if refused is not None:
+        raise refused
 
 
 def _recording(recording: Recording, last: Metadata) -> RecordingStatus:
-    source, time = last.source, last_commit_time(recording, last.number)
+    source, committed = last.source, last_commit_time(recording, last.number)
     return RecordingStatus(
         place=str(recording.location),
         recording=source.recording,
@@ -109,7 +138,7 @@ def _recording(recording: Recording, last: Metadata) -> RecordingStatus:
         publications=source.publications,
         segments=len(recording.numbers),
         end_lsn=format_lsn(last.end_lsn),
-        last_commit_time=None if time is None else time.isoformat(" ", "seconds"),
+        last_commit_time=None if committed is None else committed.isoformat(" ", "seconds"),
         incomplete=tuple(f"{one.namespace}.{one.name}: {one.reason}" for one in last.incomplete),
     )
 
@@ -128,13 +157,14 @@ def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus
 
     owner = read_owner(target)
     check_owner(target, "tables" if owner is None else owner.output, last.source.recording)
-    segment = Positions(recording, locate(target)).least_segment
+    tables = replica_tables(target).values()
+    positions = Positions(recording, locate(target))
+    failed = [one for one in tables if one.error]
+    segment = min(positions.least_segment, *(positions.last_segment(one.oid) for one in failed), sys.maxsize)
     is_known = segment in recording.numbers
     (applied,) = recording.metadata([segment if is_known else recording.numbers[0]])
     start = applied.end_lsn if is_known else applied.start_lsn
-    times = last_commit_time(recording, segment), last_commit_time(recording, last.number)
-    seconds = None if times[0] is None or times[1] is None else (times[1] - times[0]).total_seconds()
-    tables = replica_tables(target).values()
+    now = time.time()
     names = {one.oid: f"{one.namespace}.{one.name}" for one in tables}
     current = [one for one in tables if one.dropped is None]
     return ReplicaStatus(
@@ -142,15 +172,26 @@ def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus
         segment=segment,
         lag_segments=last.number - segment,
         lag_bytes=max(0, last.end_lsn - start),
-        lag_seconds=None if seconds is None else max(0.0, seconds),
+        lag_seconds=seconds_behind(recording, segment, now),
         tables=len(tables),
-        failed={names[one.oid]: one.error for one in tables if one.error},
+        failed={names[one.oid]: _failed_table(recording, positions, one, now) for one in failed},
         may_differ=tuple(names[one.oid] for one in current if one.may_differ),
         dropped=tuple(names[one.oid] for one in tables if one.dropped is not None),
     )
 
 
-def _lines(status: Status, *, is_asked: bool) -> Iterator[tuple[str, str]]:
+def _failed_table(
+    recording: Recording, positions: Positions, table: ReplicaTable, now: float
+) -> FailedTableStatus:
+    lsn = positions.positions[table.oid].commit_lsn if table.oid in positions.positions else -1
+    return FailedTableStatus(
+        error=table.error,
+        commit_lsn=None if lsn < 0 else format_lsn(lsn),
+        lag_seconds=seconds_behind(recording, positions.last_segment(table.oid), now),
+    )
+
+
+def _lines(status: Status) -> Iterator[tuple[str, str]]:
     """Yield the lines to print, each with its heading."""
     one = status.recording
     publications = ", ".join(one.publications)
@@ -160,19 +201,29 @@ def _lines(status: Status, *, is_asked: bool) -> Iterator[tuple[str, str]]:
     yield "segments", f"{one.segments:,}, up to {one.end_lsn}{commit}"
     for text in one.incomplete:
         yield "incomplete", text
-    if is_asked:
+    if status.slot_unknown:
+        yield "slot", f"{one.slot}: unknown: {status.slot_unknown}"
+        yield "recorder", "unknown"
+    else:
         yield from _slot_lines(one.slot, status.slot)
     for replica in status.replicas:
-        seconds = "" if replica.lag_seconds is None else f", {replica.lag_seconds:,.1f} s"
-        yield "replica", f"{replica.target}: {counted(replica.tables, 'table')}, segment {replica.segment:,}"
+        failed = f", {len(replica.failed):,} failed" if replica.failed else ""
+        tables = counted(replica.tables, "table")
+        yield "replica", f"{replica.target}: {tables}{failed}, segment {replica.segment:,}"
         lag = f"{counted(replica.lag_segments, 'segment')}, {counted(replica.lag_bytes, 'byte')} of WAL"
-        yield "", f"lag {lag}{seconds}"
-        for name, error in replica.failed.items():
-            yield "failed", f"{name}: {error}"
+        yield "", f"lag {lag}, {_seconds(replica.lag_seconds)}"
+        for name, table in replica.failed.items():
+            yield "failed", f"{name}: {table.error}"
+            applied = table.commit_lsn or "nothing"
+            yield "", f"applied up to {applied}, lag {_seconds(table.lag_seconds)}"
         if replica.may_differ:
             yield "may differ", ", ".join(replica.may_differ)
         if replica.dropped:
             yield "dropped", ", ".join(replica.dropped)
+
+
+def _seconds(lag: float | None) -> str:
+    return "unknown seconds" if lag is None else f"{lag:,.1f} s"
 
 
 def _slot_lines(name: str, slot: SlotStatus | None) -> Iterator[tuple[str, str]]:

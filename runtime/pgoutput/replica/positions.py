@@ -176,6 +176,10 @@ class Positions:
         """Return up to where no change of a relation follows the position of its table."""
         return self._tables[oid].reached if oid in self._tables else self._reached
 
+    def last_segment(self, oid: int) -> int:
+        """Return the number of the last segment whose changes a relation's table has; 0 if it was pruned."""
+        return self._last_segment(self.reached(oid))
+
     def is_behind(self, oid: int, segment: int) -> bool:
         """Return whether the table of a relation may lack changes of the segments up to a number."""
         return self.reached(oid) < self._end(segment)

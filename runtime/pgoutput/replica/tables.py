@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import msgspec
 
 from pgoutput.apply import Difference, decode_differences
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import GoneTable, Location, PathOrUri, Verified, locate
 from pgoutput.replica.failed_tables import FailedTable, read_failed_tables
+from pgoutput.replica.positions import THREADS
 from pgoutput.replica.verified import VERIFIED, decode_verified
 from pgoutput.targets import (
     MAY_DIFFER,
@@ -55,7 +58,8 @@ def replica_tables(target: PathOrUri) -> dict[int, ReplicaTable]:
     folder = locate(target)
     failed = read_failed_tables(folder)
     oids = sorted(registered_oids(folder) | failed.keys())
-    tables = (_read_table(folder, oid, failed.get(oid)) for oid in oids)
+    with ThreadPoolExecutor(THREADS) as pool:
+        tables = [*pool.map(lambda oid: _read_table(folder, oid, failed.get(oid)), oids)]
     return {table.oid: table for table in tables if table is not None}
 
 
