@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from pgoutput.cli import replication
-from pgoutput.recording import record_capture_file
+from pgoutput.recording import object_store, record_capture_file
+from tests import store
 from tests.conftest import Run
 from tests.store import settings
 from tests.truth import CAPTURES
@@ -101,3 +104,70 @@ def test_130_ended_by_sigterm() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True)
     assert (done.returncode, done.stderr) == (130, b"")
+
+
+ALWAYS: Final = "record --slot s --publication p --until now --retry-for 0 --recording"
+"""A command that tries once to record; the URL of a recording follows."""
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[store.Proxy]:
+    """A store that answers each request with status 403."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with store.moto() as port, store.Proxy(port) as proxy:
+        for name, value in settings(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        proxy.fault = lambda method, path: "403"
+        yield proxy
+
+
+def test_3_the_object_store_refuses_access(run: Run, refusing: store.Proxy, tmp_path: Path) -> None:
+    """Credentials are replaced, and rights are granted: a service manager starts the command again."""
+    record_capture_file(CAPTURE, tmp_path / "recording")
+    for arguments in (
+        f"{ALWAYS} s3://bucket/recording",
+        "segments s3://bucket/recording",
+        "status --recording s3://bucket/recording",
+        "prune --recording s3://bucket/recording",
+        "snapshot --recording s3://bucket/recording --table public.t",
+        f"replicate --recording s3://bucket/recording --target {tmp_path}/lake",
+        f"replicate --recording {tmp_path}/recording --target s3://bucket/lake",
+        "tables s3://bucket/lake",
+    ):
+        done = run(*arguments.split())
+        assert (done.code, done.err.count("\n")) == (3, 1), (arguments, done.err)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        f"{ALWAYS} PLACE/new --dsn host=nowhere.invalid",
+        f"{ALWAYS} s3://bucket/recording",
+        f"{ALWAYS} PLACE/new --dsn host=/nowhere --metrics nowhere.invalid:9187",
+        "segments s3://bucket/recording",
+        "status --recording PLACE/recording --dsn host=nowhere.invalid",
+        "install-ddl-events --dsn host=nowhere.invalid",
+    ],
+)
+def test_3_a_name_is_not_resolved(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: str
+) -> None:
+    for name, value in settings(1).items():
+        monkeypatch.setenv(name, value.replace("127.0.0.1:1", "nowhere.invalid"))
+    monkeypatch.setattr(object_store, "_RETRIES", 0)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    record_capture_file(CAPTURE, tmp_path / "recording")
+    done = run(*arguments.replace("PLACE", str(tmp_path)).split())
+    assert (done.code, done.err.count("\n")) == (3, 1), done.err
+
+
+def test_3_the_metadata_service_fails(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in settings(1):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setattr(object_store, "_RETRIES", 0)
+    monkeypatch.setattr(object_store, "_TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    done = run(*f"{ALWAYS} s3://bucket/recording".split())
+    assert done.code == 3
+    assert "this machine gives no credentials" in done.err

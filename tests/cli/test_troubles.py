@@ -135,7 +135,7 @@ def test_the_server_is_down(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_the_password_has_changed(lab: Lab, tmp_path: Path) -> None:
-    """The restarted process reads the new password from the file."""
+    """A recorder that has given up reads the new password when it is started again."""
     secret, config = tmp_path / "dsn", tmp_path / "pgoutput.toml"
     dsn = f"{lab.dsn.replace('user=postgres', 'user=clerk')} password="
     secret.write_text(f"{dsn}old\n")
@@ -153,6 +153,34 @@ def test_the_password_has_changed(lab: Lab, tmp_path: Path) -> None:
             assert subprocess.run([*command, "--until=now"], check=False).returncode == 0
         finally:
             lab.run("ALTER ROLE clerk PASSWORD 'old'")
+    lab.assert_equal()
+
+
+def test_the_password_has_changed_and_the_program_that_prints_it_fails_once(lab: Lab, tmp_path: Path) -> None:
+    """The running recorder runs the program before each attempt to connect, until the new password works."""
+    secret, failing, config = tmp_path / "dsn", tmp_path / "failing", tmp_path / "pgoutput.toml"
+    dsn = f"{lab.dsn.replace('user=postgres', 'user=clerk')} password="
+    secret.write_text(f"{dsn}old\n")
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntest ! -e {failing} || {{ rm {failing}; exit 7; }}; exec cat {secret}\n")
+    program.chmod(0o700)
+    config.write_text(f"[record]\ndsn = {{ command = '{program}' }}\n")
+    command = [one for one in lab.command("--create-slot", f"--config={config}") if "--dsn=" not in one]
+    with Program(command, tmp_path) as recorder:
+        recorder.wait("recording ")
+        lab.run("ALTER ROLE clerk PASSWORD 'new'", "INSERT INTO t VALUES (1)")
+        try:
+            failing.touch()
+            lab.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'clerk'")
+            recorder.wait("returned non-zero exit status 7")
+            recorder.wait("password authentication failed")
+            secret.write_text(f"{dsn}new\n")
+            wait_until(lambda: recorder.printed.count("recording ") == 2)
+            recorder.process.terminate()
+            assert recorder.end() == 0
+        finally:
+            lab.run("ALTER ROLE clerk PASSWORD 'old'")
+    lab.record()
     lab.assert_equal()
 
 

@@ -316,10 +316,25 @@ def test_a_missing_setting_is_named(
     assert lab.slots() == []
 
 
+def test_access_that_is_refused_for_a_while(lab: Lab, proxy: store.Proxy, url: str) -> None:
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    with lab.recording(recording=url) as recording:
+        recording.wait(Connected)
+        proxy.fault = lambda method, path: "403"
+        lab.run("INSERT INTO t VALUES (1)")
+        assert "the store refuses access" in recording.wait(Reconnecting).reason
+        proxy.fault = lambda method, path: ""
+        recording.wait(Connected, 2)
+        lab.run("INSERT INTO t VALUES (2)")
+        recording.wait(Stored)
+    lab.record(recording=url)
+    lab.assert_equal(folder=url)
+
+
 @pytest.mark.parametrize("status", ["401", "403"])
 def test_errors_show_no_credentials(lab: Lab, proxy: store.Proxy, url: str, status: store.Fault) -> None:
     proxy.fault = lambda method, path: status
-    with pytest.raises(RecordingError, match="the store refuses access") as error:
+    with pytest.raises(ConnectionLost, match="the store refuses access") as error:
         lab.record(recording=url, retry_for=0)
     assert "s3kr3t" not in str(error.value)
     assert "Signature" not in str(error.value)

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import signal
+import socket
 import sys
 from importlib.abc import MetaPathFinder
 from typing import Final
@@ -19,6 +20,7 @@ _PASSING: Final = (
     *(errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
     errno.EADDRINUSE,  # the process before may still be ending
     errno.ETIMEDOUT,
+    *(socket.EAI_AGAIN, socket.EAI_NONAME),  # a name service that fails
 )
 """Values of errno for conditions that may pass without a change of the command."""
 

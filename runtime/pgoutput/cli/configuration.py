@@ -23,7 +23,7 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
-from pgoutput.errors import PgoutputError
+from pgoutput.errors import ConnectionLost, PgoutputError
 
 
 def read_configuration(path: Path, commands: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -121,7 +121,8 @@ def _resolve(value: Any, place: str) -> Any:
     """Return a value with the text of each reference in place of the reference.
 
     Raises:
-        PgoutputError: A reference cannot be resolved.
+        ConnectionLost: A file cannot be read or a program fails, which may pass.
+        PgoutputError: An environment variable is not set.
     """
     if isinstance(value, list):
         return [_resolve(one, place) for one in value]
@@ -131,7 +132,8 @@ def _resolve(value: Any, place: str) -> Any:
     try:
         return _SOURCES[source](name).removesuffix("\n")
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        raise PgoutputError(f"{place}: {source} = {name!r} cannot be read: {error}") from None
+        kind = PgoutputError if source == "env" else ConnectionLost
+        raise kind(f"{place}: {source} = {name!r} cannot be read: {error}") from None
 
 
 def _read_variable(name: str) -> str:
@@ -150,6 +152,23 @@ _SOURCES: Final[Mapping[str, Callable[[str], str]]] = {
     "command": _run_program,
 }
 """Functions that return the text of a reference, by its key."""
+
+
+def value_or_reader(context: typer.Context, parameter: str, value: str) -> str | Callable[[], str]:
+    """Return the value of an option of a command; a function for a reference in a file.
+
+    The function reads the reference anew, because the text that it refers to may have changed.
+
+    Args:
+        context: The command's context.
+        parameter: Name of the option's parameter.
+        value: The value of the option when the command began.
+    """
+    source, default = context.get_parameter_source(parameter), (context.default_map or {}).get(parameter)
+    if callable(default) and source is not None and source.name == "DEFAULT_MAP":
+        reader: Callable[[], str] = default
+        return reader
+    return value
 
 
 class ConfigurableGroup(TyperGroup):

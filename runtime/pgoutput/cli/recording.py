@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any, Final, Literal, TypeAlias
@@ -40,7 +40,7 @@ def parse_until(text: str | None) -> Until:
 
 
 def record(
-    dsn: str,
+    dsn: str | Callable[[], str],
     slot: str,
     publications: Sequence[str],
     out: str,
@@ -57,7 +57,7 @@ def record(
     SIGINT and SIGTERM stop the recorder, which first stores all received messages.
 
     Args:
-        dsn: Connection string of libpq.
+        dsn: Connection string of libpq, or a function that returns it.
         slot: Name of the replication slot.
         publications: Names of the publications to record.
         out: Folder or URL of the recording.

@@ -8,12 +8,14 @@ import typer
 from rich.console import Console
 
 from pgoutput._extras import require
+from pgoutput.cli.configuration import value_or_reader
 from pgoutput.cli.options import Dsn, Log, LogSeconds, Metrics, RecordingPlace, SegmentSeconds
 from pgoutput.cli.printing import refused_values
 from pgoutput.versions import LATEST
 
 
 def record(
+    context: typer.Context,
     slot: Annotated[str, typer.Option(help="The replication slot.", show_default=False)],
     publication: Annotated[
         list[str],
@@ -121,7 +123,7 @@ def record(
         origin=origin,
     )
     command.record(
-        dsn,
+        value_or_reader(context, "dsn", dsn),
         slot,
         publication,
         recording,

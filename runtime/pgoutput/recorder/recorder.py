@@ -43,7 +43,8 @@ class Recorder:
     """Records the stream of a replication slot to a folder of segments.
 
     Args:
-        dsn: Connection string of libpq: server and database.
+        dsn: Connection string of libpq: server and database; or a function that returns it, which is called
+            before each connection attempt, so that a new password is used. Its ConnectionLost is retried.
         slot: Name of the replication slot.
         publications: Names of the publications to record.
         recording: Folder of the recording, or URL in an object store (`s3://`, `gs://`, `az://`). An existing
@@ -75,7 +76,7 @@ class Recorder:
 
     def __init__(
         self,
-        dsn: str,
+        dsn: str | Callable[[], str],
         slot: str,
         publications: Sequence[str],
         recording: str | Path,
@@ -101,7 +102,8 @@ class Recorder:
         for name in publications:
             if shown_text(name) != name:
                 raise ValueError(f"the name of the publication {shown_text(name)} is not valid UTF-8")
-        parse_dsn(dsn)
+        if isinstance(dsn, str):
+            parse_dsn(dsn)
         self._dsn = dsn
         self._place = _checked_place(os.fspath(recording))
         self._settings = Settings(
@@ -171,7 +173,7 @@ class Recorder:
                 folder.check_in_place()
                 retry.attempt_begins()
                 try:
-                    with Connection(self._dsn, replication=True, on_notice=report) as connection:
+                    with Connection(self._read_dsn(), replication=True, on_notice=report) as connection:
                         server = identify(connection)
                         if until == "now" and target is None:
                             target = server.flush_lsn
@@ -204,6 +206,15 @@ class Recorder:
                 return open_folder(self._place, self._is_over)
             except ConnectionLost as error:
                 self._pause(retry, error)
+
+    def _read_dsn(self) -> str:
+        if isinstance(self._dsn, str):
+            return self._dsn
+        try:
+            parse_dsn(dsn := self._dsn())
+        except ValueError as error:  # retryable later: it may have been read while it was written
+            raise CredentialsRefused(str(error)) from None
+        return dsn
 
     def _pause(self, retry: _RetryPolicy, error: ReplicationError) -> None:
         pause = retry.next_pause(error)

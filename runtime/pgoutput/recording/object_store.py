@@ -156,7 +156,7 @@ class Superseded(Exception):
 
 
 class StoreUnavailable(ConnectionLost):
-    """The object store does not answer, or answers with errors; retryable."""
+    """The object store does not answer, refuses access, or answers with errors; retryable."""
 
 
 class ObjectStore:
@@ -227,8 +227,8 @@ class ObjectStore:
         """Return content and version of a small object; None if the object does not exist.
 
         Raises:
-            StoreUnavailable: The store does not answer.
-            RecordingError: The store refuses the request.
+            StoreUnavailable: The store does not answer, or refuses access.
+            RecordingError: The bucket does not exist.
         """
         import obstore
 
@@ -241,8 +241,8 @@ class ObjectStore:
         """Return the size of an object, in bytes; None if the object does not exist.
 
         Raises:
-            StoreUnavailable: The store does not answer.
-            RecordingError: The store refuses the request.
+            StoreUnavailable: The store does not answer, or refuses access.
+            RecordingError: The bucket does not exist.
         """
         import obstore
 
@@ -254,8 +254,8 @@ class ObjectStore:
         """Return the sizes of the objects below the URL whose names begin with `prefix`, by name, in order.
 
         Raises:
-            StoreUnavailable: The store does not answer.
-            RecordingError: The store refuses the request.
+            StoreUnavailable: The store does not answer, or refuses access.
+            RecordingError: The bucket does not exist.
         """
         import obstore
 
@@ -271,8 +271,8 @@ class ObjectStore:
         """Create or replace a small object, whatever its version.
 
         Raises:
-            StoreUnavailable: The store does not answer.
-            RecordingError: The store refuses the request.
+            StoreUnavailable: The store does not answer, or refuses access.
+            RecordingError: The bucket does not exist.
         """
         import obstore
 
@@ -283,8 +283,8 @@ class ObjectStore:
         """Remove objects; a missing object is no error.
 
         Raises:
-            StoreUnavailable: The store does not answer.
-            RecordingError: The store refuses the request.
+            StoreUnavailable: The store does not answer, or refuses access.
+            RecordingError: The bucket does not exist.
         """
         import obstore
 
@@ -298,8 +298,8 @@ class ObjectStore:
         """Remove what interrupted uploads in parts have left; an upload that still runs then fails.
 
         Raises:
-            StoreUnavailable: The store does not answer.
-            RecordingError: The store refuses the request.
+            StoreUnavailable: The store does not answer, or refuses access.
+            RecordingError: The bucket does not exist.
         """
         if names := self.sizes(f"{_UPLOADS}/"):
             self.delete(*names)
@@ -313,8 +313,8 @@ class ObjectStore:
 
         Raises:
             FileExistsError: The object exists, with another content.
-            StoreUnavailable: The store does not answer.
-            RecordingError: The store refuses the request.
+            StoreUnavailable: The store does not answer, or refuses access.
+            RecordingError: The bucket does not exist.
         """
         import obstore
 
@@ -332,8 +332,8 @@ class ObjectStore:
 
         Raises:
             Superseded: The object has another version, or does not exist.
-            StoreUnavailable: The store does not answer.
-            RecordingError: The store refuses the request.
+            StoreUnavailable: The store does not answer, or refuses access.
+            RecordingError: The bucket does not exist.
         """
         import obstore
 
@@ -388,12 +388,12 @@ class ObjectStore:
 
         text = str(error).partition("\n")[0].partition(": <?xml")[0]
         refused = obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError
+        names = _CREDENTIALS[self._url.scheme]
+        # Retryable: credentials are replaced or expire, rights are granted, and a metadata service may fail.
         if isinstance(error, refused):
-            names = _CREDENTIALS[self._url.scheme]
-            return RecordingError(f"{self}: the store refuses access: {text}; check {names}")
+            return StoreUnavailable(f"{self}: the store refuses access: {text}; check {names}")
         if "169.254.169.254" in text or "metadata.google.internal" in text:
-            names = _CREDENTIALS[self._url.scheme]
-            return RecordingError(f"{self}: there are no credentials: set {names}")
+            return StoreUnavailable(f"{self}: this machine gives no credentials: {text}; or set {names}")
         if isinstance(error, FileNotFoundError):
             return RecordingError(f"{self}: the store has no bucket {self._url.bucket}, or not this object")
         return StoreUnavailable(f"{self}: {text}")
