@@ -170,7 +170,10 @@ def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list
 
 def incomplete_reasons(chunk: Chunk) -> list[Difference]:
     """Return why the recording lacks rows of a relation, from the column `incomplete` of its changes."""
-    encoded = chunk.changes["incomplete"].combine_chunks().dictionary_encode()
+    column = chunk.changes["incomplete"]
+    if column.null_count == len(column):
+        return []
+    encoded = column.combine_chunks().dictionary_encode()
     lsns = chunk.changes["commit_lsn"]
     first_rows = (encoded.indices.index(number).as_py() for number in range(len(encoded.dictionary)))
     reasons = encoded.dictionary.to_pylist()
