@@ -204,7 +204,7 @@ def test_a_table_that_fails_is_retried_by_the_next_run(replicate: Replicate, tmp
     done = replicate(*place)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("public.b failed, and the next run retries it: ")
+    assert line.startswith("public.b failed, and its changes will be applied again: ")
     assert f"{table}: the Delta table cannot be read: " in line
     assert rows(target, 1) == [(1, "two")]
     assert replica_tables(target)[2].error in line
@@ -216,6 +216,13 @@ def test_a_table_that_fails_is_retried_by_the_next_run(replicate: Replicate, tmp
     assert [line.split() for line in done.stdout.splitlines() if "public" in line] == [["public.b", "1", "2"]]
     assert (rows(target, 1), rows(target, 2)) == ([(1, "two")], [(1, "three"), (2, "two")])
     assert [one.error for one in replica_tables(target).values()] == ["", ""]
+    for file in table.glob("*.parquet"):
+        file.unlink()
+    send(folder, m.Update(relation_oid=2, new=("1", "four")))
+    assert replicate(*place).returncode == 1
+    done = replicate(*place, "--reset-table", "public.b")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert rows(target, 2) == [(1, "four"), (2, "two")]
 
 
 def test_a_recording_that_was_begun_anew_is_refused(replicate: Replicate, tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ import os
 import signal
 import sys
 import threading
+import time
 from typing import Final
 
 import msgspec
 
+from pgoutput.errors import RecordingInUse
 from pgoutput.recorder import Event, Recorder, RecorderOptions
 from pgoutput.recorder.storage import lease
 
@@ -45,7 +47,12 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: recorder.stop())
     if int(die_at):
         die_at_file_operation(os.environ["XDG_STATE_HOME"] if "://" in folder else folder, int(die_at))
-    recorder.run(until="now" if until == "now" else None)
+    while True:
+        try:
+            recorder.run(until="now" if until == "now" else None)
+            break
+        except RecordingInUse:  # `pgoutput verify` records up to an LSN
+            time.sleep(0.1)
 
 
 def print_event(event: Event) -> None:

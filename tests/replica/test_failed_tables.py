@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +16,13 @@ from deltalake import DeltaTable
 from pgoutput import messages as m
 from pgoutput.apply.rows import chunk_writer
 from pgoutput.apply.rows.lookup import look_up_rows
-from pgoutput.errors import RecordingError
+from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import list_segments
-from pgoutput.replica import TableResult, replica_tables, replicate
+from pgoutput.replica import TableResult, failed_tables, replica_tables, replicate, replication, reset_tables
+from pgoutput.replica.failed_tables import Retries
 from pgoutput.targets.delta.table import _Table
+from tests.recorder.lab import wait_until
 from tests.recording.recordings import record
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply_tables
@@ -108,6 +113,63 @@ def test_a_table_that_fails_does_not_stop_the_others(setup: Setup) -> None:
     assert not [*(setup.target / "_failed_tables").iterdir()]
     assert setup.apply() == {}
     assert setup.apply(m.Delete(relation_oid=2, key=("2", None)))["b"].changes == {"Delete": 1}
+
+
+def test_a_query_that_follows_applies_the_changes_of_a_failed_table_again(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault passes while the query runs: at first the table's folder is gone, then it is back."""
+    monkeypatch.setattr(failed_tables, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(replication, "_LIST_SECONDS", 0.1)
+    stop, results = threading.Event(), list[TableResult]()
+
+    def follow() -> None:
+        replicate(
+            setup.recording,
+            setup.target,
+            follow=True,
+            stop=stop,
+            on_batch=lambda segment, applied: results.extend(applied),
+        )
+
+    with ThreadPoolExecutor() as pool, ExitStack() as ended:
+        ended.callback(stop.set)
+        with setup.without("b"):
+            setup.send(m.Update(relation_oid=1, new=("1", "x")), m.Update(relation_oid=2, new=("1", "x")))
+            pool.submit(follow)
+            wait_until(lambda: any(one.error for one in results))
+            assert setup.rows(1) == [(0, "v"), (1, "x"), (2, "v")]
+        wait_until(lambda: results[-1].name == "b" and not results[-1].error)
+    assert setup.rows(2) == [(0, "v"), (1, "x"), (2, "v")]
+    assert replica_tables(setup.target)[2].error == ""
+
+
+def test_pauses_between_attempts_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    retries, attempts = Retries(), list[float]()
+    for now in range(1000):
+        attempts += [now] * len(retries.due([7]))
+    assert attempts == [5, 15, 35, 75, 155, 315, 615, 915]
+    retries.forget(7)
+    assert retries.due([7]) == []
+
+
+@pytest.mark.parametrize("damage", ["data", "log", "folder"])
+def test_a_table_whose_files_are_lost_is_built_anew(damage: str, setup: Setup) -> None:
+    folder = setup.target / "public.b"
+    lost = {"data": "*.parquet", "log": "_delta_log/*", "folder": "**/*"}[damage]
+    for file in [one for one in folder.glob(lost) if one.is_file()]:
+        file.write_text("") if damage == "log" else file.unlink()
+    assert setup.apply(m.Update(relation_oid=2, new=("1", "x")))["b"].error
+    with pytest.raises(ReplicaError, match=r"there is no table public\.other to reset"):
+        reset_tables(setup.recording, setup.target, ["public.b", "public.other"])
+    assert setup.apply()["b"].error
+    reset_tables(setup.recording, setup.target, ["public.b"])
+    assert setup.apply()["b"].error == ""
+    assert setup.rows(2) == [(0, "v"), (1, "x"), (2, "v")]
+    assert setup.rows(1) == [(0, "v"), (1, "v"), (2, "v")]
+    assert replica_tables(setup.target)[2].error == ""
 
 
 @pytest.mark.parametrize("commits", [0, 1])

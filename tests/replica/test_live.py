@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pgoutput.recorder import Connected, TableComplete
+from pgoutput.recorder import Connected, TableComplete, request_snapshot
 from pgoutput.recorder.snapshots.table_copy import TableCopy
 from pgoutput.recording import Recording, SegmentReader
+from pgoutput.replica import TableResult, replicate
 from pgoutput.views import ChangesView, plan_changes, read
 from tests.recorder.lab import Lab
 from tests.recorder.test_table_snapshots import complete
@@ -78,6 +79,31 @@ def test_a_streamed_transaction_that_commits_right_after_copied_rows_is_applied_
     replica = Replica(lab, tmp_path / "target")
     replica.follow()
     replica.assert_equal("late")
+
+
+def test_a_table_whose_data_is_lost_is_continued_with_a_snapshot(lab: Lab, tmp_path: Path) -> None:
+    """The table fails at the changes before the snapshot, whether a query knows that or not."""
+    lab.run("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.run("INSERT INTO t SELECT generate_series(1, 9), 'old'")
+    lab.record(snapshot=True)
+    replica = Replica(lab, tmp_path / "target")
+    replica.follow()
+    for file in Path(replica.table("t").place).glob("*.parquet"):
+        file.unlink()
+    lab.run("UPDATE t SET v = 'new' WHERE id = 1")
+    lab.record(snapshot=True)
+    with pytest.raises(AssertionError):
+        replica.follow()
+    assert replica.table("t").error
+    request_snapshot(lab.folder, ["public.t"])
+    assert complete(lab.record(snapshot=True)) == ["public.t"]
+    lab.run("UPDATE t SET v = 'newer' WHERE id = 2")
+    lab.record(snapshot=True)
+    results: list[TableResult] = []
+    replicate(lab.folder, replica.target, on_batch=lambda _, applied: results.extend(applied))
+    assert [bool(one.error) for one in results] == [True, False]
+    assert replica.table("t").error == ""
+    replica.assert_equal()
 
 
 @pytest.mark.parametrize("history", [False, True])

@@ -33,6 +33,14 @@ def replicate(
             show_default=False,
         ),
     ] = None,
+    reset_table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reset-table",
+            help="A table to remove and build anew, such as public.orders; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep running, and apply new segments as they are recorded.")
     ] = False,
@@ -75,7 +83,7 @@ def replicate(
     """Keep a Delta table for each relation equal to its source, in one process or with Spark.
 
     Either can resume what the other has begun. Ctrl-C ends the command after the current commit. Exit code 1:
-    changes of some tables could not be applied; the next run retries them.
+    changes of some tables could not be applied; the next run tries again, and with --follow this one does.
     """
     require("replica", "deltalake", "pyarrow")
     if master and remote:
@@ -98,6 +106,7 @@ def replicate(
         dropped=dropped,
         output=output,
         tables=table or (),
+        reset=reset_table or (),
     )
     if spark:
         from pgoutput.cli.spark_replication import SparkEngine

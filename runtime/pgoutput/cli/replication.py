@@ -39,6 +39,7 @@ from pgoutput.replica import (
     existing_tables,
     replica_tables,
     replicate as start_query,
+    reset_tables,
     select_tables,
     selected_tables,
 )
@@ -110,7 +111,10 @@ class Output:
             self.warn(f"{relation} was dropped on the server: {applied.dropped}")
         if applied.error and applied.oid not in self.failed:
             self.failed.add(applied.oid)
-            self.warn(f"{relation} failed, and the next run retries it: {applied.error}")
+            self.warn(f"{relation} failed, and its changes will be applied again: {applied.error}")
+        if not applied.error and applied.oid in self.failed:
+            self.failed.discard(applied.oid)
+            self.warn(f"{relation} does not fail any more")
 
     def warn_incomplete(self, tables: Iterable[IncompleteTable]) -> None:
         """Print incomplete tables of a recording with the reasons, each table and reason only once."""
@@ -156,10 +160,11 @@ class Run:
         is_recording: Whether the command also records, so that the recording may not exist yet.
         tables: Names of tables that the target follows from now on; without any, it follows the same tables
             as before, or all tables.
+        reset: Names of tables to remove, and to build anew.
 
     Raises:
         PgoutputError: The recording cannot be read, the target holds the replica of another recording, or
-            tables cannot be added.
+            tables cannot be added or reset.
     """
 
     def __init__(
@@ -175,6 +180,7 @@ class Run:
         metrics: Iterable[Metric] = REPLICA,
         is_recording: bool = False,
         tables: Collection[str] = (),
+        reset: Collection[str] = (),
     ) -> None:
         self.recording = recording
         self.target = target
@@ -192,6 +198,8 @@ class Run:
         check_owner(target, "history" if history else "tables", self._recording.identity)
         if tables:
             self._select(tables)
+        if reset:
+            reset_tables(recording, target, reset)
         self._tables = selected_tables(locate(target))
         self.replica_metrics = ReplicaMetrics(self.metrics, self._recording, target)
         self.observed: list[Observed] = [self.replica_metrics]

@@ -9,7 +9,8 @@ named as in Spark's AUTO CDC.
 
 Each table has its position, the last change that it has applied: rows and position change in one commit. A
 table whose changes cannot be applied becomes a failed table, and keeps its position. Changes of the other
-tables are still applied. `replica_tables` returns the error of a failed table; the next run continues it.
+tables are still applied. `replica_tables` returns the error of a failed table. Its changes are applied again
+after a pause, or by the next run.
 
 How the package is divided:
 
@@ -19,7 +20,7 @@ How the package is divided:
 - `remarks`: marks incomplete and dropped tables, and puts dropped tables aside.
 - `selection`: the tables that a target follows, if it does not follow all tables of the recording.
 - `registration`: registers a query in the recording, which is then not pruned before it was read.
-- `tables`: lists the tables of a target.
+- `tables`, `reset`: lists the tables of a target; removes tables that are to be built anew.
 - `cut`: finds the versions of all tables that show one moment.
 - `maintenance`: removes files that the tables do not need any more.
 - `as_of`, `verified`: the rows of a table as of an LSN, and up to which LSN it was found equal to its source.
@@ -38,6 +39,7 @@ from pgoutput.recording import Verified as Verified
 from pgoutput.replica.applied import Applied as Applied, log_batch as log_batch
 from pgoutput.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesAsOf
 from pgoutput.replica.cut import Cut, TableAt, versions_at
+from pgoutput.replica.failed_tables import Retries as Retries
 from pgoutput.replica.maintenance import Maintenance, maintain_tables
 from pgoutput.replica.ownership import (
     Owner as Owner,
@@ -60,6 +62,7 @@ from pgoutput.replica.replication import (
     catch_up,
     replicate,
 )
+from pgoutput.replica.reset import reset_tables
 from pgoutput.replica.selection import (
     Selection as Selection,
     existing_tables as existing_tables,
@@ -86,6 +89,7 @@ __all__ = [
     "replica_table",
     "replica_tables",
     "replicate",
+    "reset_tables",
     "select_tables",
     "versions_at",
 ]

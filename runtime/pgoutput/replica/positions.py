@@ -18,9 +18,15 @@ import msgspec
 from pgoutput.apply import TableResult
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import Location, Recording
-from pgoutput.replica.failed_tables import FailedTable, read_failed_tables, record_failure, remove_failure
+from pgoutput.replica.failed_tables import (
+    FailedTable,
+    Retries,
+    read_failed_tables,
+    record_failure,
+    remove_failure,
+)
 from pgoutput.replica.ownership import read_owner
-from pgoutput.replica.recorded_changes import complete_since
+from pgoutput.replica.recorded_changes import complete_since, last_copy
 from pgoutput.targets import (
     NAME,
     NAMESPACE,
@@ -68,14 +74,16 @@ class Positions:
     Args:
         recording: The recording; it has segments.
         target: The folder that holds the replica.
+        retries: When changes are applied to failed tables again.
 
     Raises:
         RecordingError: The recording lacks segments that were read, or has others in their place.
         ReplicaError: The target cannot be read.
     """
 
-    def __init__(self, recording: Recording, target: Location) -> None:
+    def __init__(self, recording: Recording, target: Location, retries: Retries | None = None) -> None:
         self._recording, self._target = recording, target
+        self._retries = retries or Retries()
         self.errors: dict[int, str] = {}
         self.foreign: set[int] = set()
         self.gaps: set[int] = set()
@@ -91,18 +99,36 @@ class Positions:
         """OIDs of the relations whose error `new_errors` or a result has told."""
         with ThreadPoolExecutor(THREADS) as pool:
             self._tables = dict(zip(oids, pool.map(self._read_table, oids), strict=True))
-        for oid, table in self._tables.items():
-            last = known.tables.get(oid, _Table())
-            table.reached = last.reached if last.position == table.position else table.position
-            if not table.name:
-                table.namespace, table.name = last.namespace, last.name
-        end = self._end(recording.numbers[-1])
-        for oid, table in self._tables.items():
-            if table.position > end:
-                self.errors[oid] = (
-                    f"the table has changes up to LSN {format_lsn(table.position.commit_lsn)}, but the "
-                    f"recording ends at LSN {format_lsn(end.commit_lsn)}: put the missing segments back"
-                )
+        for oid in oids:
+            self._continue(oid, known.tables.get(oid, _Table()))
+
+    def _continue(self, oid: int, known: _Table) -> None:
+        """Find out up to where a table that was read has all changes.
+
+        Args:
+            oid: OID of the relation.
+            known: What was known about the table.
+        """
+        table, end = self._tables[oid], self._end(self._recording.numbers[-1])
+        if known.position == table.position:
+            table.reached = known.reached
+        else:
+            table.reached = table.position
+            self.gaps.discard(oid)
+        if not table.name:
+            table.namespace, table.name = known.namespace, known.name
+        if table.position > end:
+            self.errors[oid] = (
+                f"the table has changes up to LSN {format_lsn(table.position.commit_lsn)}, but the recording "
+                f"ends at LSN {format_lsn(end.commit_lsn)}: put the missing segments back"
+            )
+
+    def retry(self) -> None:
+        """Read failed tables whose pause has ended, so that changes are applied to them again."""
+        for oid in self._retries.due(self.errors):
+            del self.errors[oid]
+            known, self._tables[oid] = self._tables[oid], self._read_table(oid)
+            self._continue(oid, known)
 
     def add(self, first_segments: Mapping[int, int]) -> None:
         """Add relations without a table.
@@ -113,6 +139,10 @@ class Positions:
         for oid, first in first_segments.items():
             if oid not in self._tables:
                 self._tables[oid] = _Table(reached=self._end(first - 1))
+
+    def find(self, name: str) -> list[int]:
+        """Return the OIDs of the relations whose table has a name, such as `public.orders`."""
+        return [oid for oid, one in self._tables.items() if f"{one.namespace}.{one.name}" == name]
 
     @property
     def positions(self) -> dict[int, Position]:
@@ -164,12 +194,15 @@ class Positions:
         return self._end(number - 1)
 
     def new_errors(self) -> list[TableResult]:
-        """Return a result for each table that got an error since the last call, other than by a result."""
-        new = sorted(self.errors.keys() - self._told)
-        self._told |= self.errors.keys()
-        tables = ((oid, self._tables[oid]) for oid in new)
+        """Return a result for each table that has got or lost an error, other than by a result."""
+        last = self._recording.numbers[-1]
+        lost = {oid for oid in self._told - self.errors.keys() if not self.is_behind(oid, last)}
+        changed = sorted((self.errors.keys() - self._told) | lost)
+        self._told = (self._told - lost) | self.errors.keys()
+        tables = ((oid, self._tables[oid]) for oid in changed)
         return [
-            TableResult(oid, table.namespace, table.name, {}, error=self.errors[oid]) for oid, table in tables
+            TableResult(oid, table.namespace, table.name, {}, error=self.errors.get(oid, ""))
+            for oid, table in tables
         ]
 
     def reached(self, oid: int) -> Position:
@@ -211,9 +244,11 @@ class Positions:
         Raises:
             ReplicaError: The target cannot be written.
         """
-        end = self._end(segment)
+        end, again = self._end(segment), set[int]()
         for one in results:
             if one.error:
+                if one.oid in self._failed:
+                    again.add(one.oid)
                 self.errors[one.oid] = one.error
                 self._failed.add(one.oid)
                 self._told.add(one.oid)
@@ -221,6 +256,8 @@ class Positions:
             else:
                 self.errors.pop(one.oid, None)
                 self.gaps.discard(one.oid)
+                self._told.discard(one.oid)
+                self._retries.forget(one.oid)
             table = self._tables.setdefault(one.oid, _Table(reached=self._reached))
             table.position = max(one.position, table.position)
             table.namespace, table.name = one.namespace, one.name
@@ -228,8 +265,19 @@ class Positions:
             if oid not in self.errors:
                 table.reached = max(table.reached, end)
         self._reached = max(self._reached, end)
+        for oid in again - self.gaps:
+            self._replace_rows(oid)
         self._store()
         self._update_failures()
+
+    def _replace_rows(self, oid: int) -> None:
+        """Continue a table that has failed again with a later snapshot of its rows, if there is one."""
+        first = self._last_segment(self._tables[oid].reached) + 1
+        number = last_copy(self._recording, oid, first, self._recording.numbers[-1])
+        if number is not None:
+            del self.errors[oid]
+            self.gaps.add(oid)
+            self._tables[oid].reached = self._end(number - 1)
 
     def _store(self) -> None:
         stored = _File(_target_id(self._target), self._recording.identity, self._reached, self._tables)
@@ -245,6 +293,7 @@ class Positions:
             if not self.is_behind(oid, self._recording.numbers[-1]):
                 remove_failure(self._target, oid)
                 self._failed.discard(oid)
+                self._retries.forget(oid)
 
     def _read_table(self, oid: int) -> _Table:
         try:

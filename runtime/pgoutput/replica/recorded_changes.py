@@ -65,14 +65,34 @@ def complete_since(recording: Recording, oid: int, first: int, last: int) -> int
     try:
         recording.check_not_pruned(first)
     except RecordingError as error:
-        for number in reversed([number for number in recording.numbers if first <= number <= last]):
-            if recording.metadata([number])[0].kind == "snapshot" and _replaces(recording, number, oid):
-                return number
-        raise RecordingError(
-            f"{error}; or have the recorder copy the rows of the table again (`pgoutput snapshot`), and "
-            "repeat this command when the replica has applied what was recorded"
-        ) from None
+        if (number := last_copy(recording, oid, first, last)) is None:
+            raise RecordingError(
+                f"{error}; or have the recorder copy the rows of the table again (`pgoutput snapshot`), and "
+                "repeat this command when the replica has applied what was recorded"
+            ) from None
+        return number
     return first
+
+
+def last_copy(recording: Recording, oid: int, first: int, last: int) -> int | None:
+    """Return the number of the last segment in which a snapshot replaces the rows of a relation.
+
+    Args:
+        recording: The recording.
+        oid: OID of the relation.
+        first: Number of the first segment to read, which may have been pruned.
+        last: Number of the last segment to read.
+
+    Returns:
+        The number; None if there is no such segment.
+
+    Raises:
+        RecordingError: A segment is missing or damaged.
+    """
+    for number in reversed([number for number in recording.numbers if first <= number <= last]):
+        if recording.metadata([number])[0].kind == "snapshot" and _replaces(recording, number, oid):
+            return number
+    return None
 
 
 def _replaces(recording: Recording, number: int, oid: int) -> bool:

@@ -79,9 +79,10 @@ def replicate(
     `replica_tables` lists the tables with their location, error, and the reasons why they may differ from the
     source. The function can be stopped or killed at any moment: each table has its position, the next call
     continues each table there, and each change is applied exactly once. A table whose changes cannot be
-    applied fails, and keeps its position; the next call applies the changes that it lacks. A target belongs
-    to one recording; other recordings are refused. Before the first call, `select_tables` can restrict a
-    target to some tables.
+    applied fails, and keeps its position. They are applied by the next call, or with `follow` after a pause
+    of 5 seconds to 5 minutes; if they fail again, the table is continued with the last snapshot of its rows
+    after them, if there is one. A target belongs to one recording; other recordings are refused. Before the
+    first call, `select_tables` can restrict a target to some tables.
 
     Changes that are larger than 64 MiB are written to a temporary file in `tempfile.gettempdir()`.
 
@@ -214,11 +215,12 @@ class _Query:
         assert positions is not None
         if (selected := self._selection.first_segments(last)) is not None:
             positions.add(selected)
+        positions.retry()
         first = positions.next_segment()
         if self._registration is None:
             self._begin(positions)
-        if failed := positions.new_errors():
-            self._finish(positions.least_segment, failed)
+        if changed := positions.new_errors():
+            self._finish(positions.least_segment, changed)
         if first > last:
             self._register()
             return ()

@@ -47,6 +47,7 @@ from pgoutput.replica import (
     Positions,
     Registration,
     Report,
+    Retries,
     Selection,
     apply_remarks,
     catch_up,
@@ -102,6 +103,7 @@ class TablesWriter:
         self._report = report
         self._dropped: Dropped = dropped
         self._is_filtered = is_filtered
+        self._retries = Retries()
         self._recorded: _Recorded | None = None
         self._parts: dict[int, int] = {}
         """Number of parts in the next micro-batch, by OID of each relation that has several."""
@@ -135,7 +137,7 @@ class TablesWriter:
     def _prepare(self, batch: Batch, owner: Owner) -> _Recorded:
         """Return the positions of the tables, after changes before the micro-batch were applied to them."""
         if self._recorded is None:
-            self._recorded = _Recorded(batch.path, locate(self._target), owner)
+            self._recorded = _Recorded(batch.path, locate(self._target), owner, self._retries)
             foreign = sorted(self._recorded.positions.foreign)
             if marked := list(mark_foreign_changes(locate(self._target), foreign)):
                 self._finish(batch, marked)
@@ -149,7 +151,7 @@ class TablesWriter:
             )
         results = catch_up(batch.path, self._target, before, dropped=self._dropped)
         self._finish(batch, results)
-        self._recorded = _Recorded(batch.path, locate(self._target), owner)
+        self._recorded = _Recorded(batch.path, locate(self._target), owner, self._retries)
         self._recorded.positions.set_errors(before)
         self._recorded.next_segment(batch)
         self._finish(batch, self._recorded.positions.new_errors())
@@ -226,9 +228,9 @@ class _Recorded:
         positions: The positions of the tables.
     """
 
-    def __init__(self, place: str, target: Location, owner: Owner) -> None:
+    def __init__(self, place: str, target: Location, owner: Owner, retries: Retries) -> None:
         self.recording: Recording = Recording(place)
-        self.positions: Positions = Positions(self.recording, target)
+        self.positions: Positions = Positions(self.recording, target, retries)
         self._selection = Selection(self.recording, target)
         self._registration = Registration(self.recording, target, owner)
 
@@ -246,6 +248,7 @@ class _Recorded:
         selected = self._selection.first_segments(batch.segments[-1])
         if selected is not None:
             self.positions.add(selected)
+        self.positions.retry()
         first = self.positions.next_segment()
         self._registration.update(min(self.positions.least_segment, batch.segments[0] - 1))
         return first

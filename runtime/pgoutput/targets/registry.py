@@ -165,9 +165,14 @@ def remove_table(target: Location, oid: int) -> None:
         ReplicaError: The table cannot be read or removed.
     """
     entry = target / _FOLDER / str(oid)
-    folder = target / (read_file(entry) or "-")
-    if FORMAT.open(folder) is not None and (found := find_table(target, oid)) is not None:
-        FORMAT.remove(found.place)
+    if folder := read_file(entry):
+        try:
+            table = FORMAT.open(target / folder)
+            is_own = table is not None and _relation_oid(table) == oid
+        except ReplicaError:  # the files of the table are damaged
+            is_own = True
+        if is_own:
+            FORMAT.remove(target / folder)
     remove_file(entry)
 
 
