@@ -217,6 +217,32 @@ def test_a_table_that_cannot_be_read_is_tried_again_on_request(table: Lab) -> No
     assert_readable(table)
 
 
+@pytest.mark.parametrize("begins_with", ["late", "t"])
+def test_a_table_is_copied_after_the_missing_grant(table: Lab, monkeypatch: Any, begins_with: str) -> None:
+    """No restart and no request is needed, whether the grant is missing at the start or later."""
+    monkeypatch.setattr("pgoutput.recorder.snapshots.copy_thread.MIN_PAUSE", 0.2)
+    table.run(
+        "CREATE TABLE late (id int)",
+        "INSERT INTO late VALUES (1)",
+        "INSERT INTO t VALUES (1)",
+        "CREATE ROLE granted REPLICATION LOGIN",
+        "GRANT SELECT ON t TO granted",
+        *["ALTER PUBLICATION p ADD TABLE late"] * (begins_with == "late"),
+    )
+    try:
+        with table.recording(dsn=f"{table.dsn} user=granted", snapshot=True) as recording:
+            recording.wait(Connected)
+            if begins_with == "t":
+                table.run("ALTER PUBLICATION p ADD TABLE late")
+            assert recording.wait(TableNotCopied, 2).table == "public.late"
+            table.run("INSERT INTO late VALUES (2)", "GRANT SELECT ON late TO granted")
+            wait_until(lambda: "public.late" in complete(recording.events))
+        table.record()
+        table.assert_equal()
+    finally:
+        table.run("DROP OWNED BY granted", "DROP ROLE granted")
+
+
 def test_a_table_that_cannot_be_read_is_reported(table: Lab) -> None:
     table.run("CREATE ROLE reader REPLICATION LOGIN")
     table.record()

@@ -187,6 +187,7 @@ class SessionLoop:
             for name in self._names(oids):
                 self._reporter.report(TableNotCopied(table=name, reason=reason))
             self._requests.fail(oids, reason)
+            self._snapshots.retry_later(oids)
             if self._settings.strict:
                 raise self._folder.incomplete_error(state.incomplete)
 

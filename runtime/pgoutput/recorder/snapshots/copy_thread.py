@@ -9,6 +9,7 @@ some keys are copied, Deletes of these keys come in place of the Truncate.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,12 @@ _ATTEMPTS: Final = 5
 
 _RETRY_SECONDS: Final = 1.0
 """Seconds between two attempts if the connection is lost."""
+
+MIN_PAUSE: float = 10.0
+"""Seconds after which a table is copied again that could not be copied; twice as long after each failure."""
+
+_MAX_PAUSE: Final = 120.0
+"""Largest number of seconds after which a table is copied again that could not be copied."""
 
 
 class TableSnapshots:
@@ -59,6 +66,8 @@ class TableSnapshots:
         """OIDs of all tables that were requested and not stored; also of those that could not be copied."""
         self._failed: set[int] = set()
         """OIDs of the tables that could not be copied."""
+        self._pauses: dict[int, tuple[float, float]] = {}
+        """Time of the next attempt, by time.monotonic(), and pause in seconds, by OID of a failed table."""
         self.failures: SimpleQueue[tuple[frozenset[int], str]] = SimpleQueue()
         self._copied: CopiedTables | None = None
         self._stored = Semaphore(0)
@@ -80,9 +89,13 @@ class TableSnapshots:
     def request(self, rows: Mapping[int, Keys]) -> None:
         """Have rows copied, unless rows of the same table were requested before and are not stored.
 
+        A table that could not be copied is copied again after a pause, as its rows may be readable by then.
+
         Args:
             rows: Keys of the rows to copy, by OID of the table.
         """
+        now = time.monotonic()
+        self.retry([oid for oid, (due, _) in self._pauses.items() if due <= now])
         new = {oid: keys for oid, keys in rows.items() if oid not in self._requested}
         self._requested |= new.keys()
         of_keys: dict[int, Keys] = {oid: keys for oid, keys in new.items() if keys is not None}
@@ -96,6 +109,12 @@ class TableSnapshots:
         """Let tables be requested again that could not be copied in this session."""
         self._requested -= self._failed.intersection(oids)
         self._failed -= set(oids)
+
+    def retry_later(self, oids: Iterable[int]) -> None:
+        """Let tables be requested again after a pause that could not be copied."""
+        for oid in oids:
+            pause = min(2 * self._pauses[oid][1], _MAX_PAUSE) if oid in self._pauses else MIN_PAUSE
+            self._pauses[oid] = time.monotonic() + pause, pause
 
     @property
     def is_copying(self) -> bool:
@@ -111,6 +130,8 @@ class TableSnapshots:
         """Note that the tables in `copied` are part of the recording; the next group can be copied."""
         assert self._copied is not None
         self._requested -= self._copied.keys.keys()
+        for oid in self._copied.keys:
+            self._pauses.pop(oid, None)
         self._copied = None
         self._stored.release()
 
