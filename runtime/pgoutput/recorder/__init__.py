@@ -20,6 +20,7 @@ require("recorder", "numpy", "psycopg", "pyarrow")
 
 from pgoutput.recorder.catalogs import (
     PublishedTable as PublishedTable,
+    check_privileges as check_privileges,
     ddl_events_sql as ddl_events_sql,
     install_ddl_events,
     published_tables as published_tables,

@@ -26,6 +26,7 @@ from pgoutput.recorder import (
     PublishedTable,
     Recorder,
     RecorderOptions,
+    check_privileges,
     export_snapshot,
     identify,
     is_recording,
@@ -419,6 +420,7 @@ class _Comparison(msgspec.Struct):
         """Lock tables against changes of their columns; return errors of the others by OID."""
         oids = [one.relation.oid for one in tables]
         try:
+            check_privileges(connection, oids)
             for table in tables:  # waiting for a lock while holding others could deadlock with ALTER TABLE
                 connection.query(table.lock if len(tables) == 1 else f"{table.lock} NOWAIT")
             with Connection(self.dsn) as latest:

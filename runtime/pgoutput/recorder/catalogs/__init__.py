@@ -46,6 +46,7 @@ from pgoutput.recorder.catalogs.pending_tables import (
 from pgoutput.recorder.catalogs.publications import (
     Leaf as Leaf,
     PublishedTable as PublishedTable,
+    check_privileges as check_privileges,
     may_read_any as may_read_any,
     published_tables as published_tables,
 )

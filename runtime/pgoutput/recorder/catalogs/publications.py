@@ -21,7 +21,7 @@ from pgoutput._text import qualified_name
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
 from pgoutput.recorder.catalogs.catalog import sent_namespace
-from pgoutput.recorder.client import Connection, Row
+from pgoutput.recorder.client import Connection, PermissionDenied, Row
 
 
 class Leaf(msgspec.Struct, frozen=True):
@@ -116,9 +116,27 @@ WITH RECURSIVE parts AS (
     WHERE relkind = 'p'
 )
 SELECT root, c.oid, format('ONLY %I.%I', nspname, relname), relfilenode,
-    relkind = 'r' AND has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)
+    relkind = 'r' AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+        AND NOT row_security_active(c.oid)
 FROM parts JOIN pg_class c ON c.oid = part JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind <> 'p'
 ORDER BY 1, 2"""
+
+_MISSING: Final = """\
+WITH tables AS (
+    SELECT c.oid, nspname, relname, n.oid AS schema
+    FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+    WHERE c.oid IN ({oids})
+)
+SELECT format('GRANT USAGE ON SCHEMA %I TO %I', nspname, current_user) AS statement
+FROM tables WHERE NOT has_schema_privilege(schema, 'USAGE')
+UNION SELECT format('GRANT SELECT ON %I.%I TO %I', nspname, relname, current_user)
+FROM tables WHERE NOT has_table_privilege(oid, 'SELECT')
+UNION SELECT format('ALTER ROLE %I BYPASSRLS', current_user) FROM tables WHERE row_security_active(oid)
+ORDER BY statement DESC"""
+"""Query for the statements that let the role read all rows of tables."""
+
+_SHOWN: Final = 10
+"""Largest number of statements in an error."""
 
 _COLUMNS: Final = """\
 SELECT c.oid, a.attnum, {is_generated}, a.attname, quote_ident(a.attname), a.atttypid, a.atttypmod,
@@ -185,9 +203,22 @@ def _by_oid(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
 def may_read_any(connection: Connection, publications: Sequence[str]) -> bool:
     """Return whether the role may read all rows of one published table at least."""
     query = sql.SQL(
-        "SELECT 1 FROM ({}) p WHERE has_table_privilege(relid, 'SELECT') AND NOT row_security_active(relid)"
+        "SELECT 1 FROM ({}) p JOIN pg_class ON oid = relid WHERE has_schema_privilege(relnamespace, 'USAGE')"
+        " AND has_table_privilege(relid, 'SELECT') AND NOT row_security_active(relid)"
     )
     return bool(connection.query(query.format(published_relations(connection, publications))))
+
+
+def check_privileges(connection: Connection, oids: Iterable[int]) -> None:
+    """Check that the role may read all rows of tables.
+
+    Raises:
+        PermissionDenied: The role lacks privileges; the text has the statements that grant them.
+    """
+    query = sql.SQL(_MISSING).format(oids=sql.SQL(", ").join(map(sql.Literal, [0, *oids])))
+    if missing := [str(statement) for (statement,) in connection.query(query)]:
+        more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        raise PermissionDenied(f"a superuser has to run: {'; '.join(missing[:_SHOWN])}{more}")
 
 
 def published_relations(connection: Connection, publications: Sequence[str]) -> sql.Composed:

@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple, Self
 
 import psycopg
-from psycopg import pq
+from psycopg import pq, sql
 
 from pgoutput._text import one_line
 from pgoutput.errors import ConnectionLost, ReplicationError
@@ -47,6 +47,14 @@ _PERMANENT: Final = re.compile(
 libpq does not keep the SQLSTATE of these errors. Errors in other languages than English do not match, and are
 therefore retried.
 """
+
+_REMEDIES: Final = {
+    "is not permitted to log in": "ALTER ROLE {role} LOGIN",
+    "must be superuser or replication role": "ALTER ROLE {role} REPLICATION",
+    "permission denied to start WAL sender": "ALTER ROLE {role} REPLICATION",
+    "does not have CONNECT privilege": "GRANT CONNECT ON DATABASE {database} TO {role}",
+}
+"""Statements that let a role connect, by a text of the error in English."""
 
 _MULTIPLE_ATTEMPTS: Final = "\nMultiple connection attempts failed. All failures were:\n- host: "
 """Text that psycopg puts before the errors of all attempts, if a DSN has several servers or addresses."""
@@ -133,6 +141,11 @@ def error_of_attempt(error: psycopg.OperationalError) -> ReplicationError:
         of the servers refused a password or certificate, else ReplicationError.
     """
     text = f"no connection: {one_line(str(error))}"
+    for sign, statement in _REMEDIES.items():
+        if sign in text and error.pgconn is not None:
+            names = {"role": error.pgconn.user, "database": error.pgconn.db}
+            quoted = {key: sql.Identifier(name.decode()).as_string() for key, name in names.items()}
+            text += f": a superuser has to run: {statement.format(**quoted)}"
     last, _, attempts = str(error).partition(_MULTIPLE_ATTEMPTS)
     servers: dict[str, list[str]] = {}
     for attempt in attempts.split("\n- host: ") if attempts else [last]:

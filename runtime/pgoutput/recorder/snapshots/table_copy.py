@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from pgoutput.columns import Cells, encode_inserts
 from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.recorder.catalogs import PublishedTable, published_tables, query_catalog
+from pgoutput.recorder.catalogs import PublishedTable, check_privileges, published_tables, query_catalog
 from pgoutput.recorder.client import Connection, Interrupted, PermissionDenied
 from pgoutput.recorder.events import Event, Snapshotted
 from pgoutput.recorder.options import Settings
@@ -150,6 +150,7 @@ class TableCopy:
         """
         tables = self._published(connection)
         try:
+            check_privileges(connection, [table.relation.oid for table in tables])
             for table in tables:
                 connection.query(table.lock)
             with Connection(self._snapshot.dsn, stop=self._is_over) as latest:
