@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -26,7 +27,7 @@ from pgoutput.recording import (
     partial_name,
     segment_name,
 )
-from pgoutput.replica import replica_tables
+from pgoutput.replica import replica_tables, replicate, replication
 from pgoutput.standin import RecordedSource
 from tests import store
 from tests.conftest import Run
@@ -52,6 +53,41 @@ def test_a_recorder_moves_to_another_machine(
     (table,) = lab.assert_equal(folder=url).values()
     assert len(list(table)) == 30
     assert [path.suffix for path in tmp_path.rglob("*") if path.is_file() and path.name != ".owner"] == []
+
+
+def test_an_idle_recording_takes_one_request_at_a_time(
+    lab: Lab, proxy: store.Proxy, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that waits only asks for the next segment, more rarely after a while, and finds it at once."""
+    monkeypatch.setattr(replication, "_REMOTE_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(replication, "_IDLE_POLL_SECONDS", 0.2)
+    monkeypatch.setattr(replication, "_IDLE_SECONDS", 1.0)
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.record(recording=url)
+    lab.run("INSERT INTO t VALUES (1)")
+    lab.record(recording=url)
+    stop, last = Event(), lab.segments(url)[-1].number
+    applied: list[int] = []
+
+    def report(segment: int, results: object) -> None:
+        applied.append(segment)
+
+    with ThreadPoolExecutor(1) as pool:
+        query = pool.submit(replicate, url, tmp_path / "lake", follow=True, stop=stop, on_batch=report)
+        try:
+            wait_until(lambda: applied[-1:] == [last])
+            time.sleep(2)
+            proxy.requests.clear()
+            time.sleep(1)
+            requests = proxy.requests.copy()
+            assert {*requests} == {("HEAD", f"/{store.BUCKET}/{lab.name}/recording/{segment_name(last + 1)}")}
+            assert len(requests) <= 6
+            lab.run("INSERT INTO t VALUES (2)")
+            lab.record(recording=url)
+            wait_until(lambda: applied[-1:] == [last + 1], 5)
+        finally:
+            stop.set()
+        query.result()
 
 
 class Gate:

@@ -269,19 +269,21 @@ class Run:
             new = tuple(difference for difference in one.may_differ if difference not in known)
             self._add(TableResult(one.oid, one.namespace, one.name, {}, new, one.error))
 
-    def check(self, applied_segment: int) -> None:
+    def check(self, applied_segment: int, last_segment: int | None = None) -> None:
         """Print tables that have become incomplete, and update the lags.
 
         Args:
             applied_segment: Number of the last segment whose changes were all applied; 0 for none.
+            last_segment: Number of the last segment that the query has found; None if it is not known. While
+                the query waits for segments, the recording is not looked at once more.
 
         Raises:
             RecordingError: The run is strict, and the recording has incomplete tables.
         """
-        if self._recording.numbers:
-            self._recording.extend()
-        else:
+        if not self._recording.numbers:
             self._recording.refresh()
+        elif not applied_segment == last_segment == self.segments_recorded:
+            self._recording.extend()
         self._check_complete()
         self.replica_metrics.show_progress(applied_segment)
 
@@ -345,7 +347,7 @@ def apply_directly(run: Run, stop: Event) -> None:
         task = bar.add_task("replicating", total=run.segments_recorded)
 
         def show_progress(progress: Progress) -> None:
-            run.check(progress.applied_segment)
+            run.check(progress.applied_segment, progress.last_segment)
             done = sum(run.output.totals.values()) + progress.applied
             is_reading = not progress.changes and progress.segment > progress.applied_segment
             text = f"reading segment {progress.segment:,}" if is_reading else counted(done, "change")

@@ -81,7 +81,15 @@ class Location(msgspec.Struct, frozen=True):
     @property
     def is_file(self) -> bool:
         """Whether the location is an existing file."""
-        return bool(self._info().type == fs.FileType.File)
+        if self.is_local:
+            return bool(self._info().type == fs.FileType.File)
+        try:  # one request, where the type of a missing path takes two
+            self.filesystem.open_input_file(self.path).close()
+        except FileNotFoundError:
+            return False
+        except (OSError, pa.ArrowException) as error:
+            raise RecordingError(f"{self}: {one_line(error)}") from error
+        return True
 
     @property
     def modified(self) -> int | None:

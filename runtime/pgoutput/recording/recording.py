@@ -110,10 +110,14 @@ class Recording:
         for text in find_missing_end(newest, last):
             raise RecordingError(f"{self.location}: {text}")
 
-    def extend(self) -> None:
+    def extend(self, *, packs: bool = True) -> None:
         """Find segments that were stored after the last one; faster than `refresh`.
 
         The segments of a snapshot at the beginning of a recording are not found.
+
+        Args:
+            packs: Whether to find segments whose files packs have replaced already, as those that a reader
+                misses that does not look for some minutes. Without, a look takes one request of a store.
 
         Raises:
             RecordingError: The filesystem cannot be read.
@@ -123,11 +127,12 @@ class Recording:
         known = max(self._paths, default=0)
         last = self._last_file(known)
         if last == known and not self.location.is_local:
-            last = max(last, last_acknowledged(self.location))  # the next segments may be in packs already
+            if packs:
+                last = max(last, last_acknowledged(self.location))
         elif last == known and (modified := self.location.modified) != self._modified:
             self._modified = modified  # as above, also without a recorder
-            packs = map(packed_numbers, self.location.names())
-            last = self._last_file(max([known, *(numbers[-1] for numbers in packs if numbers)]))
+            packed = map(packed_numbers, self.location.names())
+            last = self._last_file(max([known, *(numbers[-1] for numbers in packed if numbers)]))
         if last > known:
             self._paths |= {number: self.path(number) for number in range(known + 1, last + 1)}
             self._metadata.clear()

@@ -36,10 +36,21 @@ _POLL_SECONDS: Final = 0.05
 """Seconds between two looks for the next segment in a local folder."""
 
 _REMOTE_POLL_SECONDS: Final = 1.0
-"""Seconds between two looks for the next segment on any other filesystem."""
+"""Seconds between two looks for the next segment on any other filesystem, where a look is a paid request."""
 
-_LIST_SECONDS: Final = 10.0
-"""Seconds between two listings of a recording without new segments."""
+_IDLE_POLL_SECONDS: Final = 3.0
+"""Seconds between two such looks when there was no new segment for `_IDLE_SECONDS`."""
+
+_IDLE_SECONDS: Final = 60.0
+
+_REPORT_SECONDS: Final = 10.0
+"""Seconds between two reports of the progress of a query that waits."""
+
+_REMOTE_WAIT_SECONDS: Final = 120.0
+"""Seconds after which a query that waits looks for packs, and for other tables to follow."""
+
+_LIST_SECONDS: Final = 600.0
+"""Seconds between two listings of a recording on any other filesystem."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -178,6 +189,8 @@ class _Query:
         self._stop = stop
         self._report = report
         self._progress = progress
+        self._listed = self._found = time.monotonic()
+        """When the recording was listed last, and when a new segment was found."""
 
     def run(self, *, follow: bool) -> None:
         """Apply micro-batches until there are no more segments, or with `follow` until stopped."""
@@ -317,19 +330,29 @@ class _Query:
             self._progress(Progress(segment, last, applied, changes, self._applied_segment))
 
     def _await_segment(self) -> None:
-        """Wait until there is a new segment, or the query is stopped.
+        """Wait until there is a new segment, the query is stopped, or it is time for a longer look.
 
-        Segments of a snapshot are in a folder of their own: from time to time, the whole recording is listed.
+        Segments of a snapshot are in a folder of their own: until others follow, the recording is listed.
         """
         recording = self._recording
-        is_local = recording.location.is_local
-        began, known = time.monotonic(), len(recording.numbers)
-        while len(recording.numbers) == known:
-            if self._stop.wait(_POLL_SECONDS if is_local else _REMOTE_POLL_SECONDS):
+        is_local, last = recording.location.is_local, recording.last
+        is_beginning = last is None or last.kind == "snapshot"
+        has_failed = self._positions is not None and bool(self._positions.errors)
+        known, began = len(recording.numbers), time.monotonic()
+        reported = now = began
+        seconds = _REPORT_SECONDS if is_local or is_beginning or has_failed else _REMOTE_WAIT_SECONDS
+        while now < began + seconds:
+            remote = _REMOTE_POLL_SECONDS if now < self._found + _IDLE_SECONDS else _IDLE_POLL_SECONDS
+            if self._stop.wait(_POLL_SECONDS if is_local else remote):
                 return
-            recording.extend()
-            if time.monotonic() > began + _LIST_SECONDS:
-                break
-        else:
-            return
-        recording.refresh()
+            recording.extend(packs=False)
+            now = time.monotonic()
+            if len(recording.numbers) > known:
+                self._found = now
+                return
+            if now > reported + _REPORT_SECONDS:
+                reported = now
+                self._show_progress(self._applied_segment, 0, 0)
+        if is_local or is_beginning or now > self._listed + _LIST_SECONDS:
+            self._listed = now
+            recording.refresh()

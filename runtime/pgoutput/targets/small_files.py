@@ -9,7 +9,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
-from pyarrow import fs
 
 from pgoutput import recording
 from pgoutput._text import one_line
@@ -31,12 +30,11 @@ def read_file(place: Location) -> str:
         ReplicaError: The file cannot be read.
     """
     try:
-        if place.filesystem.get_file_info(place.path).type == fs.FileType.NotFound:
-            return ""
-        with place.filesystem.open_input_stream(place.path) as stream:
-            return bytes(stream.read()).decode()
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        return (place.content() or b"").decode()
+    except UnicodeDecodeError as error:
         raise ReplicaError(f"{place}: {one_line(error)}") from error
+    except RecordingError as error:
+        raise ReplicaError(str(error)) from error
 
 
 def write_file(place: Location, text: str) -> None:

@@ -23,7 +23,7 @@ from pgoutput.recorder.client import Interrupted
 from pgoutput.recorder.storage.folder import LEASE_FILE
 from pgoutput.recording import ObjectStore, StoreUnavailable, Superseded, Version
 
-LEASE_SECONDS: float = 30.0
+LEASE_SECONDS: float = 60.0
 """Time without a renewal after which another recorder takes the lease, in seconds."""
 
 _POLL_SECONDS: Final = 0.5

@@ -226,8 +226,8 @@ class StoreFolder(Folder):
 
     is_local = False
     # Each search and each saving is a paid request.
-    search_seconds = 10.0
-    save_seconds = 10.0
+    search_seconds = 60.0
+    save_seconds = 30.0
 
     def __init__(self, place: str, stop: Callable[[], bool]) -> None:
         self._stop = stop
