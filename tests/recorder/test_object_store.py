@@ -278,17 +278,21 @@ def test_a_stale_listing(lab: Lab, proxy: store.Proxy, url: str, run: Run) -> No
     lab.assert_equal(folder=url)
 
 
-def test_large_segments_are_uploaded_in_parts(
-    lab: Lab, proxy: store.Proxy, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(object_store, "_LARGE_BYTES", 1)
-    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+def test_a_large_segment_is_one_request(lab: Lab, proxy: store.Proxy, url: str) -> None:
+    """A killed recorder leaves no parts of an upload."""
+    lab.run("CREATE TABLE t (id int PRIMARY KEY, v bytea)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.run("ALTER TABLE t ALTER v SET STORAGE EXTERNAL")
     lab.record(recording=url)
-    lab.run("INSERT INTO t VALUES (1)")
+    lab.run("INSERT INTO t SELECT g, convert_to(string_agg(md5(random()::text), ''), 'UTF8') FROM"
+        " generate_series(1, 20) g, generate_series(1, 50000) GROUP BY g")  # fmt: skip
     lab.record(recording=url)
-    assert any("uploadId" in path for _, path in proxy.requests)
+    number = lab.segments(url)[-1].number
+    sizes = object_store.ObjectStore(url).sizes()
+    assert sizes[segment_name(number)] > object_store._LARGE_BYTES
+    puts = [path for method, path in proxy.requests if method in ("PUT", "POST")]
+    assert sum(segment_name(number) in path for path in puts) == 1
+    assert not [path for path in puts if "upload" in path]
     lab.assert_equal(folder=url)
-    assert not [name for name in object_store.ObjectStore(url).sizes() if name.startswith(".")]
 
 
 def test_the_next_segments_are_written_while_a_segment_is_stored(

@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from uuid import uuid4
 
 from pyarrow import fs
 
@@ -22,6 +23,7 @@ from pgoutput.errors import ConnectionLost, RecordingError
 
 if TYPE_CHECKING:
     import obstore
+    import obstore.store
 
 _URL: Final = re.compile(r"(s3a?|gs|az)://([^/?]*)([^?]*)(\?.*)?", re.DOTALL)
 """Pattern for the URLs of object stores: scheme, bucket or container, path, query."""
@@ -43,15 +45,16 @@ _RETRY_SECONDS: Final = 60.0
 """Time after which a request is not retried any more, in seconds; the recorder then begins a new session."""
 
 _TIMEOUT_SECONDS: Final = 60.0
-"""Longest time for one attempt of a request, in seconds."""
+"""Longest time for one attempt of a request, in seconds; for a large file, the upload may take longer."""
 
-_LARGE_BYTES: Final = 32 << 20
-"""Size in bytes from which a file is uploaded in parts."""
+_LARGE_BYTES: Final = 8 << 20
+"""Size in bytes from which a file is large."""
 
-_PART_BYTES: Final = 8 << 20
-_PARALLEL_PARTS: Final = 4
-_UPLOADS: Final = ".uploads"
-"""Name of the folder with files that were uploaded in parts, and do not have their final name yet."""
+_SLOWEST_UPLOAD: Final = 256 << 10
+"""Bytes in a second of the slowest upload of a large file that is not given up."""
+
+_CHUNK_BYTES: Final = 8 << 20
+"""Least number of bytes of an object that are read at once, to compare them."""
 
 
 class StoreUrl(NamedTuple):
@@ -186,27 +189,34 @@ class ObjectStore:
             )
         self._url = url
         options: dict[str, Any] = {}
-        client: Any = {"timeout": timedelta(seconds=_TIMEOUT_SECONDS)}
+        self._client: Any = {}
         if url.scheme == "s3":
             settings = dict(_s3_settings(url))
             if "region" not in settings:
                 _setting(_REGION, url)
-            client["allow_http"] = _allows_http(settings.get("endpoint", ""), url)
-            options = settings | {"copy_if_not_exists": "multipart"}
+            self._client["allow_http"] = _allows_http(settings.get("endpoint", ""), url)
+            options = settings
         elif url.scheme == "az":
             options = {"account_name": _setting(_ACCOUNT, url)}
-            client["allow_http"] = _allows_http(os.environ.get("AZURE_STORAGE_ENDPOINT", ""), url)
+            self._client["allow_http"] = _allows_http(os.environ.get("AZURE_STORAGE_ENDPOINT", ""), url)
         retries: Any = {
             "max_retries": _RETRIES,
             "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
             "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10)},
         }
         place = f"{url.scheme}://{url.bucket}/{url.path}"
+        self._connect: Any = partial(from_url, place, retry_config=retries, **options)
         try:
-            self._store = from_url(place, client_options=client, retry_config=retries, **options)
+            self._store = self._open(_TIMEOUT_SECONDS)
         except obstore.exceptions.BaseError as error:
             text = str(error).partition("\n")[0]
             raise RecordingError(f"{place}: {text}: check {_CREDENTIALS[url.scheme]}") from None
+
+    def _open(self, seconds: float) -> obstore.store.ObjectStore:
+        """Return a client of the store that gives up an attempt of a request after `seconds`."""
+        client = self._client | {"timeout": timedelta(seconds=seconds)}
+        found: obstore.store.ObjectStore = self._connect(client_options=client)
+        return found
 
     def __str__(self) -> str:
         return f"{self._url.scheme}://{self._url.bucket}/{self._url.path}"
@@ -294,22 +304,13 @@ class ObjectStore:
         for name in names if len(names) > 1 else ():  # some stores stop at a missing object
             self.delete(name)
 
-    def remove_uploads(self) -> None:
-        """Remove what interrupted uploads in parts have left; an upload that still runs then fails.
-
-        Raises:
-            StoreUnavailable: The store does not answer, or refuses access.
-            RecordingError: The bucket does not exist.
-        """
-        if names := self.sizes(f"{_UPLOADS}/"):
-            self.delete(*names)
-
     def create(self, name: str, content: bytes | Path) -> Version:
         """Store an object that does not exist yet.
 
         Args:
             name: Name of the object.
-            content: The content, or the path of a file that contains it. Large files are uploaded in parts.
+            content: The content, or the path of a file that contains it. A file is one request too: an upload
+                in parts would leave parts after a kill, which are paid for, and which no listing shows.
 
         Raises:
             FileExistsError: The object exists, with another content.
@@ -320,9 +321,15 @@ class ObjectStore:
 
         exists = obstore.exceptions.AlreadyExistsError
         with suppress(exists), self._request(exists):
-            if isinstance(content, Path) and content.stat().st_size >= _LARGE_BYTES:
-                return self._create_large(name, content)
-            return _version(obstore.put(self._store, name, content, mode="create"))
+            if isinstance(content, bytes):
+                return _version(obstore.put(self._store, name, content, mode="create"))
+            size = content.stat().st_size
+            store = self._store
+            if size >= _LARGE_BYTES:
+                store = self._open(_TIMEOUT_SECONDS + size / _SLOWEST_UPLOAD)
+            with content.open("rb") as file:
+                whole = mmap(file.fileno(), size, access=ACCESS_READ)
+            return _version(obstore.put(store, name, whole, mode="create"))
         if (same := self._same(name, content)) is not None:
             return same
         raise FileExistsError(f"{self}/{name}: the object exists already")
@@ -343,25 +350,6 @@ class ObjectStore:
             return _version(obstore.put(self._store, name, content, mode=known))
         raise Superseded(f"{self}/{name}")
 
-    def _create_large(self, name: str, path: Path) -> Version:
-        """Upload a file in parts under a temporary name, then copy the object to its name in the store."""
-        import obstore
-
-        temporary = f"{_UPLOADS}/{name}-{uuid4()}"
-        obstore.put(
-            self._store,
-            temporary,
-            path,
-            use_multipart=True,
-            chunk_size=_PART_BYTES,
-            max_concurrency=_PARALLEL_PARTS,
-        )
-        try:
-            obstore.copy(self._store, temporary, name, overwrite=False)
-        finally:
-            obstore.delete(self._store, temporary)
-        return _version(obstore.head(self._store, name))
-
     def _same(self, name: str, content: bytes | Path) -> Version | None:
         """Return the version of an object if it has a given content, otherwise None."""
         import obstore
@@ -373,7 +361,7 @@ class ObjectStore:
                 return None
             version, place = _version(found.meta), 0
             with (content if isinstance(content, Path) else Path(os.devnull)).open("rb") as file:
-                for chunk in found.stream(min_chunk_size=_PART_BYTES):
+                for chunk in found.stream(min_chunk_size=_CHUNK_BYTES):
                     part = bytes(chunk)
                     own = content[place : place + len(part)] if isinstance(content, bytes) else None
                     if part != (file.read(len(part)) if own is None else own):

@@ -86,7 +86,6 @@ class StoreDirectory(Directory):
         """
         self._lease = lease
         self.segment_marks = {LEASE_KEY: b"%d" % lease.number}
-        self._store.remove_uploads()
         for name in _FENCED:
             content = b"{}\n"
             while self._number(content) != self._lease.number:
