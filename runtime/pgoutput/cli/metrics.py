@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from threading import Lock
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -75,6 +75,11 @@ RECORDER: Final = (
         "gauge",
         "Tables whose rows the recording lacks, at least in part.",
     ),
+    Metric(
+        "pgoutput_recorder_changes_lost",
+        "gauge",
+        "1 if the recorder ends because changes are lost, such as those of a lost slot, otherwise 0.",
+    ),
     Metric("pgoutput_slot_retained_wal_bytes", "gauge", "WAL that the server retains because of the slot."),
     Metric(
         "pgoutput_slot_safe_wal_bytes",
@@ -142,12 +147,16 @@ Value: TypeAlias = float | Callable[[], float]
 class Metrics:
     """The current values of metrics. Implements the interface `Collector` of prometheus_client.
 
+    Attributes:
+        scraped: Set when all values were collected.
+
     Args:
         definitions: Metrics to serve. Those without labels and all counters begin with 0.
     """
 
     def __init__(self, definitions: Iterable[Metric]) -> None:
         self._lock = Lock()
+        self.scraped: Event = Event()
         self._metrics = {one.name: one for one in definitions}
         self._values: dict[str, dict[tuple[str, ...], Value]] = {
             one.name: {(): 0.0} if one.kind == "counter" and not one.labels else {}
@@ -161,6 +170,11 @@ class Metrics:
                 self._values[name].pop(labels, None)
             else:
                 self._values[name][labels] = value
+
+    def get(self, name: str) -> Value | None:
+        """Return the value of a metric without labels; None if it has no value."""
+        with self._lock:
+            return self._values.get(name, {}).get(())
 
     def add(self, name: str, amount: float, *labels: str) -> None:
         """Add a number to the value of a counter."""
@@ -181,3 +195,4 @@ class Metrics:
             for labels, value in values:
                 family.add_metric(labels, value() if callable(value) else value)
             yield family
+        self.scraped.set()

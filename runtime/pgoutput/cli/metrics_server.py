@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import typer
@@ -18,6 +20,10 @@ from pgoutput.cli.metrics import Metrics
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+
+_LAST_SCRAPE_SECONDS: Final = 90.0
+"""Largest number of seconds to wait for the last scrape; Prometheus scrapes each minute by default."""
 
 
 class Observed(Protocol):
@@ -33,6 +39,8 @@ class Observed(Protocol):
 @contextmanager
 def serve_metrics(address: str | None, metrics: Metrics, observed: Iterable[Observed]) -> Iterator[None]:
     """Serve `/metrics`, `/healthz` and `/readyz` during a `with` block.
+
+    If changes are lost then, the block's end waits for the next scrape, for 90 seconds at most.
 
     The health pages answer `ok` with status 200, or the reasons with status 503.
 
@@ -77,8 +85,19 @@ def serve_metrics(address: str | None, metrics: Metrics, observed: Iterable[Obse
         try:
             yield
         finally:
+            if metrics.get("pgoutput_recorder_changes_lost"):
+                _await_scrape(metrics)
             server.shutdown()
             thread.join()
+
+
+def _await_scrape(metrics: Metrics) -> None:
+    """Serve the last values once more, for the alert that changes are lost; a signal ends the wait."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    metrics.scraped.clear()
+    if metrics.scraped.wait(_LAST_SCRAPE_SECONDS):
+        time.sleep(1.0)  # until the answer is sent
 
 
 def _parse_address(address: str) -> tuple[str, int]:

@@ -11,6 +11,7 @@ from pgoutput.cli.metrics import STAGES, WAL_STATUSES, Metrics
 from pgoutput.recorder import (
     Connected,
     Event,
+    Lost,
     Progress,
     Reconnecting,
     Stopped,
@@ -45,6 +46,7 @@ class RecorderMetrics:
             metrics.add("pgoutput_recorder_errors_total", 0, kind)
         metrics.set("pgoutput_recorder_incomplete_tables", 0)
         metrics.set("pgoutput_recorder_connected", 0)
+        metrics.set("pgoutput_recorder_changes_lost", 0)
 
     def add(self, event: Event) -> None:
         """Update the metrics with an event."""
@@ -70,6 +72,9 @@ class RecorderMetrics:
                 if isinstance(event, TableIncomplete):
                     self._incomplete.add(event.table)
                 metrics.set("pgoutput_recorder_incomplete_tables", len(self._incomplete))
+            case Lost():
+                self._set_connected(False)
+                metrics.set("pgoutput_recorder_changes_lost", 1)
             case Stopped():
                 self._set_connected(False)
                 metrics.set("pgoutput_recorder_received_messages_total", event.messages)

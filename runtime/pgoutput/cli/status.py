@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from pgoutput.replica import Positions, ReplicaTable
 
 
+LONG_SECONDS: float = 60.0
+"""Least age in seconds of an open transaction that is printed because the slot retains WAL for it."""
+
+
 class RecordingStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a recording, from its last segment."""
 
@@ -238,6 +242,10 @@ def _slot_lines(name: str, slot: SlotStatus | None) -> Iterator[tuple[str, str]]
     )
     safe = slot.safe_wal_bytes
     yield "", retained if safe is None else f"{retained}; {counted(safe, 'byte')} until WAL is lost"
+    if (one := slot.oldest_transaction) is not None and (one.seconds or 0.0) >= LONG_SECONDS:
+        holder = f"server process {one.pid}" if one.gid is None else f'prepared transaction "{one.gid}"'
+        who = ", ".join(filter(None, (f"user {one.user}", one.state)))
+        yield "", f"held back by a transaction that is open for {one.seconds:,.0f} s ({holder}, {who})"
     if slot.active_pid is None:
         yield "recorder", "no client streams from the slot"
     else:

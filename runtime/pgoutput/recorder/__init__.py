@@ -35,6 +35,7 @@ from pgoutput.recorder.client import (
 from pgoutput.recorder.events import (
     Connected,
     Event,
+    Lost,
     Notice,
     Progress,
     PublicationAltered,
@@ -68,6 +69,7 @@ from pgoutput.recorder.storage import is_recording as is_recording, stored_lsn a
 __all__ = [
     "Connected",
     "Event",
+    "Lost",
     "Notice",
     "Progress",
     "PublicationAltered",

@@ -215,6 +215,13 @@ class Reconnecting(Event, frozen=True, kw_only=True):
     """Length of the pause before the next connection attempt, in seconds."""
 
 
+class Lost(Event, frozen=True, kw_only=True):
+    """The recorder ends, because changes are lost and the recording cannot be continued."""
+
+    reason: str
+    """Text of the error."""
+
+
 class Stopped(Event, frozen=True, kw_only=True):
     """The recorder has ended; all received messages are stored and acknowledged."""
 
@@ -316,6 +323,7 @@ _LINES: Final[dict[type[Event], tuple[int, Callable[[Any], str]]]] = {
     PublicationAltered: (logging.WARNING, _altered),
     Notice: (logging.INFO, "{0.severity} of the server: {0.message}".format),
     Reconnecting: (logging.WARNING, "{0.reason}; the next attempt is in {0.seconds} s".format),
+    Lost: (logging.ERROR, "the recording cannot be continued: {0.reason}".format),
     Stopped: (logging.INFO, _stopped),
     Stored: (logging.INFO, _stored),
     Progress: (logging.DEBUG, _progress),

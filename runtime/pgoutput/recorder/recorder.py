@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
+from pgoutput.errors import ChangesLost, ConnectionLost, RecordingError, ReplicationError
 from pgoutput.recorder.client import (
     Connection,
     CredentialsRefused,
@@ -22,7 +22,7 @@ from pgoutput.recorder.client import (
     identify,
     parse_dsn,
 )
-from pgoutput.recorder.events import Event, Reconnecting
+from pgoutput.recorder.events import Event, Lost, Reconnecting
 from pgoutput.recorder.options import RecorderOptions, Resync, Settings
 from pgoutput.recorder.session import Reporter, SessionLoop, SessionStarter
 from pgoutput.recorder.storage import Folder, open_folder
@@ -185,8 +185,10 @@ class Recorder:
                             break
                 except Interrupted:
                     break
-                except PublicationSkipped:  # the next session reads the catalogs, which show what is missing
-                    if is_skipped:
+                except ChangesLost as error:
+                    # After the first one, the next session reads the catalogs, which show what is missing.
+                    if is_skipped or not isinstance(error, PublicationSkipped):
+                        report(Lost(reason=str(error)))
                         raise
                     is_skipped = True
                 except OSError as error:

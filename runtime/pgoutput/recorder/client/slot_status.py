@@ -26,10 +26,35 @@ SELECT jsonb_build_object(
     'client', application_name,
     'address', client_addr,
     'connected_since', backend_start,
-    'state', state
+    'state', r.state,
+    'oldest_transaction', (
+        SELECT jsonb_build_object(
+            'pid', l.pid, 'gid', gid, 'user', coalesce(owner, usename), 'state', a.state,
+            'seconds', extract(epoch FROM clock_timestamp() - coalesce(prepared, xact_start))
+        )
+        FROM pg_locks l LEFT JOIN pg_prepared_xacts ON transaction = transactionid
+        LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+        WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted
+        ORDER BY age(transactionid) DESC LIMIT 1
+    )
 )
-FROM pg_replication_slots s CROSS JOIN wal LEFT JOIN pg_stat_replication ON pid = active_pid
+FROM pg_replication_slots s CROSS JOIN wal LEFT JOIN pg_stat_replication r ON r.pid = active_pid
 WHERE slot_name = {}"""
+
+
+class OpenTransaction(msgspec.Struct, frozen=True, kw_only=True):
+    """The oldest transaction of a server that has an xid and has not ended."""
+
+    pid: int | None
+    """Server process of the transaction; None for a prepared transaction."""
+    gid: str | None
+    """Global identifier of a prepared transaction; None for any other."""
+    user: str | None
+    """Role that runs the transaction, or has prepared it."""
+    state: str | None
+    """State of the server process, such as `idle in transaction`; None as for `seconds`."""
+    seconds: float | None
+    """Age of the transaction in seconds; None if the role must not see it."""
 
 
 class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +86,8 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     """When the client has connected, in ISO 8601; None as for `client`."""
     state: str | None
     """What the server does for the client, such as `streaming` or `catchup`; None as for `client`."""
+    oldest_transaction: OpenTransaction | None = None
+    """The oldest open transaction of the server; the slot retains WAL from its beginning on."""
 
 
 def read_slot_status(dsn: str, slot: str) -> SlotStatus | None:
