@@ -378,10 +378,10 @@ class ObjectStore:
         refused = obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError
         names = _CREDENTIALS[self._url.scheme]
         # Retryable: credentials are replaced or expire, rights are granted, and a metadata service may fail.
-        if isinstance(error, refused) or "403 Forbidden" in text:  # a refused listing
-            return StoreUnavailable(f"{self}: the store refuses access: {text}; check {names}")
         if "169.254.169.254" in text or "metadata.google.internal" in text:
             return StoreUnavailable(f"{self}: this machine gives no credentials: {text}; or set {names}")
+        if isinstance(error, refused) or "403 Forbidden" in text:  # a refused listing
+            return StoreUnavailable(f"{self}: the store refuses access: {text}; check {names}")
         if isinstance(error, FileNotFoundError):
             return RecordingError(f"{self}: the store has no bucket {self._url.bucket}, or not this object")
         return StoreUnavailable(f"{self}: {text}")
