@@ -368,6 +368,8 @@ class Run:
         )
         compared = {name for name, one in verdicts.items() if not one["error"]}
         for name in compared & self._changed.keys():
+            if verdicts[name]["pending"] > verdicts[name]["rows"]:
+                continue  # a snapshot that is not applied yet replaces all rows
             assert different.get(name) == self._changed[name], f"{name}: {verdicts[name]}"
         others = different.keys() - self._changed.keys() - comparison.incomplete
         for name in () if self._unsent else others:  # altered rows differ until the recorder copies them
