@@ -231,7 +231,9 @@ def test_segments_were_removed(lab: Lab, run: Run, tmp_path: Path) -> None:
     lab.assert_equal()
 
 
-SMALL_DISK: Final = 'mount -t tmpfs -o size=200k,mode=700 tmpfs "$1" && cp -r "$0/." "$1" && shift && exec "$@"'
+SMALL_DISK: Final = (
+    'mount -t tmpfs -o size=200k,mode=700 tmpfs "$1" && cp -r "$0/." "$1" && shift && exec "$@"'
+)
 """A shell script that runs a command with a copy of the folder `$0` on a small disk at `$1`."""
 
 

@@ -19,7 +19,7 @@ from pgoutput.cli.metrics_server import serve_metrics
 from pgoutput.cli.printing import Interval, complain, print_event, printable, refused_values
 from pgoutput.cli.recorder_metrics import RecorderMetrics
 from pgoutput.cli.signals import stop_at_signals
-from pgoutput.recorder import Event, Recorder, Stored, event_level, event_text
+from pgoutput.recorder import Event, Lost, Recorder, Stored, event_level, event_text
 from pgoutput.wire import parse_lsn
 
 Until: TypeAlias = Literal["now"] | int | None
@@ -84,6 +84,8 @@ def record(
                 print_event(event)
 
         def print_text(event: Event) -> None:
+            if isinstance(event, Lost) and metrics is None:
+                return  # the error follows at once
             text = event_text(event)
             if progress.is_due() if _is_progress(event) else is_line(event) or not console.is_terminal:
                 complain(text)

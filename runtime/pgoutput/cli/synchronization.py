@@ -21,7 +21,7 @@ from pgoutput.cli.recording import decode_event, is_line
 from pgoutput.cli.replication import Output, Run, apply_directly, replicate
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import RecordingError
-from pgoutput.recorder import event_level, event_text
+from pgoutput.recorder import Lost, event_level, event_text
 from pgoutput.recording import locate, parse_store_url
 
 _OWN_SETTINGS = "PGOUTPUT_RECORD_", "PGOUTPUT_CONFIG"
@@ -158,7 +158,7 @@ def _recorder(
                 observed.add(event)
                 if run.output.is_json and event_level(event) >= logging.INFO:
                     print_event(event)
-                elif is_line(event):
+                elif is_line(event) and not isinstance(event, Lost):  # the recorder prints the error
                     run.output.warn(event_text(event))
         finally:
             events.close()  # after an error here, the recorder fails to report and ends
