@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from datetime import datetime
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -13,7 +15,7 @@ from pgoutput.wire import to_datetime
 _MAX_SAMPLES: Final = 4096
 
 _MAX_SEGMENTS: Final = 100
-"""Largest number of segments in which `last_commit_time` searches."""
+"""Largest number of segments in which a time is searched."""
 
 
 def last_commit_time(recording: Recording, segment: int) -> datetime | None:
@@ -26,11 +28,7 @@ def last_commit_time(recording: Recording, segment: int) -> datetime | None:
         segment: Number of the segment.
     """
     numbers = [number for number in recording.numbers if number <= segment]
-    for number in reversed(numbers[-_MAX_SEGMENTS:]):
-        time = recording.metadata([number])[0].last_commit_time
-        if time is not None:
-            return to_datetime(time)
-    return None
+    return _first_time(recording, reversed(numbers))
 
 
 def seconds_behind(recording: Recording, segment: int, now: float) -> float | None:
@@ -44,12 +42,20 @@ def seconds_behind(recording: Recording, segment: int, now: float) -> float | No
         segment: Number of the segment; 0 for the beginning of the recording.
         now: Seconds since 1970.
     """
-    later = recording.numbers[bisect_right(recording.numbers, segment) :][:_MAX_SEGMENTS]
-    for number in later:
+    later = recording.numbers[bisect_right(recording.numbers, segment) :]
+    if not later:
+        return 0.0
+    committed = _first_time(recording, later)
+    return None if committed is None else max(0.0, now - committed.timestamp())
+
+
+def _first_time(recording: Recording, numbers: Iterable[int]) -> datetime | None:
+    """Return the time of the last commit of the first segment that has one; None if there is none."""
+    for number in islice(numbers, _MAX_SEGMENTS):
         time = recording.metadata([number])[0].last_commit_time
         if time is not None:
-            return max(0.0, now - to_datetime(time).timestamp())
-    return None if later else 0.0
+            return to_datetime(time)
+    return None
 
 
 class LagClock:

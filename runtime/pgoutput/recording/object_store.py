@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from io import BytesIO
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -359,14 +360,12 @@ class ObjectStore:
             size = content.stat().st_size if isinstance(content, Path) else len(content)
             if found.meta["size"] != size:
                 return None
-            version, place = _version(found.meta), 0
-            with (content if isinstance(content, Path) else Path(os.devnull)).open("rb") as file:
+            version = _version(found.meta)
+            with content.open("rb") if isinstance(content, Path) else BytesIO(content) as file:
                 for chunk in found.stream(min_chunk_size=_CHUNK_BYTES):
                     part = bytes(chunk)
-                    own = content[place : place + len(part)] if isinstance(content, bytes) else None
-                    if part != (file.read(len(part)) if own is None else own):
+                    if part != file.read(len(part)):
                         return None
-                    place += len(part)
             return version
         return None
 
