@@ -19,8 +19,8 @@ from pgoutput.apply.rows.lookup import look_up_rows
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import list_segments
-from pgoutput.replica import TableResult, failed_tables, replica_tables, replicate, replication, reset_tables
-from pgoutput.replica.failed_tables import Retries
+from pgoutput.replica import TableResult, positions, replica_tables, replicate, replication, reset_tables
+from pgoutput.replica.positions import retry_pauses
 from pgoutput.targets.delta.table import _Table
 from tests.recorder.lab import wait_until
 from tests.recording.recordings import record
@@ -119,7 +119,7 @@ def test_a_query_that_follows_applies_the_changes_of_a_failed_table_again(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault passes while the query runs: at first the table's folder is gone, then it is back."""
-    monkeypatch.setattr(failed_tables, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(positions, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(replication, "_REPORT_SECONDS", 0.1)
     stop, results = threading.Event(), list[TableResult]()
 
@@ -147,12 +147,15 @@ def test_a_query_that_follows_applies_the_changes_of_a_failed_table_again(
 def test_pauses_between_attempts_double(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    retries, attempts = Retries(), list[float]()
+    pauses, attempts = retry_pauses(), list[float]()
+    pauses.begin(7)
     for now in range(1000):
-        attempts += [now] * len(retries.due([7]))
+        if pauses.ended():
+            attempts.append(now)
+            pauses.begin(7)
     assert attempts == [5, 15, 35, 75, 155, 315, 615, 915]
-    retries.forget(7)
-    assert retries.due([7]) == []
+    pauses.forget(7)
+    assert pauses.ended() == set()
 
 
 @pytest.mark.parametrize("damage", ["data", "log", "folder"])

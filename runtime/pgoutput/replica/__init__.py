@@ -39,7 +39,6 @@ from pgoutput.recording import Verified as Verified
 from pgoutput.replica.applied import Applied as Applied, log_batch as log_batch
 from pgoutput.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesAsOf
 from pgoutput.replica.cut import Cut, TableAt, versions_at
-from pgoutput.replica.failed_tables import Retries as Retries
 from pgoutput.replica.maintenance import Maintenance, maintain_tables
 from pgoutput.replica.ownership import (
     Owner as Owner,
@@ -47,7 +46,11 @@ from pgoutput.replica.ownership import (
     claim_target as claim_target,
     read_owner as read_owner,
 )
-from pgoutput.replica.positions import THREADS as THREADS, Positions as Positions
+from pgoutput.replica.positions import (
+    THREADS as THREADS,
+    Positions as Positions,
+    retry_pauses as retry_pauses,
+)
 from pgoutput.replica.registration import Registration as Registration
 from pgoutput.replica.remarks import (
     Dropped,

@@ -6,8 +6,6 @@ it lacks. They are applied by the next run, or by the same one after a pause.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -17,8 +15,6 @@ from pgoutput.recording import Location
 from pgoutput.targets import read_file, remove_file, write_file
 
 _FOLDER: Final = "_failed_tables"
-_FIRST_PAUSE: Final = 5.0
-_MAX_PAUSE: Final = 300.0
 _UNKNOWN: Final = "the error of the table is not known, because its file is damaged"
 
 
@@ -65,36 +61,3 @@ def remove_failure(target: Location, oid: int) -> None:
         ReplicaError: The target cannot be written.
     """
     remove_file(target / _FOLDER / str(oid))
-
-
-class Retries:
-    """When changes are applied to failed tables again.
-
-    The first time is 5 seconds after the failure. Each pause is twice as long as the one before it, at most 5
-    minutes.
-    """
-
-    def __init__(self) -> None:
-        self._pauses: dict[int, tuple[float, float]] = {}
-        """Seconds of the current pause, and the time at which it ends, by relation OID."""
-
-    def due(self, oids: Iterable[int]) -> list[int]:
-        """Return the failed tables whose pause has ended, and begin their next pause.
-
-        Args:
-            oids: OIDs of the relations of all failed tables.
-        """
-        now, due = time.monotonic(), []
-        for oid in oids:
-            seconds, end = self._pauses.get(oid, (0.0, now))
-            if now < end:
-                continue
-            if seconds:
-                due.append(oid)
-            seconds = min(2 * seconds, _MAX_PAUSE) or _FIRST_PAUSE
-            self._pauses[oid] = seconds, now + seconds
-        return due
-
-    def forget(self, oid: int) -> None:
-        """Note that a table has not failed any more."""
-        self._pauses.pop(oid, None)

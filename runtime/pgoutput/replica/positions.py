@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
+from pgoutput._pauses import Pauses
 from pgoutput.apply import TableResult
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import Location, Recording
 from pgoutput.replica.failed_tables import (
     FailedTable,
-    Retries,
     read_failed_tables,
     record_failure,
     remove_failure,
@@ -41,8 +41,16 @@ from pgoutput.wire import format_lsn
 
 _FILE: Final = "_reached.json"
 
+_FIRST_PAUSE: Final = 5.0
+_GREATEST_PAUSE: Final = 300.0
+
 THREADS: Final = 16
 """Number of tables that are opened concurrently: a remote filesystem can be slow to answer."""
+
+
+def retry_pauses() -> Pauses:
+    """Return pauses of 5 seconds to 5 minutes, after which changes are applied to failed tables again."""
+    return Pauses(_FIRST_PAUSE, _GREATEST_PAUSE)
 
 
 class _Table(msgspec.Struct):
@@ -74,16 +82,16 @@ class Positions:
     Args:
         recording: The recording; it has segments.
         target: The folder that holds the replica.
-        retries: When changes are applied to failed tables again.
+        pauses: Pauses after which changes are applied to failed tables again.
 
     Raises:
         RecordingError: The recording lacks segments that were read, or has others in their place.
         ReplicaError: The target cannot be read.
     """
 
-    def __init__(self, recording: Recording, target: Location, retries: Retries | None = None) -> None:
+    def __init__(self, recording: Recording, target: Location, pauses: Pauses | None = None) -> None:
         self._recording, self._target = recording, target
-        self._retries = retries or Retries()
+        self._pauses = pauses or retry_pauses()
         self.errors: dict[int, str] = {}
         self.foreign: set[int] = set()
         self.gaps: set[int] = set()
@@ -125,7 +133,11 @@ class Positions:
 
     def retry(self) -> None:
         """Read failed tables whose pause has ended, so that changes are applied to them again."""
-        for oid in self._retries.due(self.errors):
+        ended = self._pauses.ended() & self.errors.keys()
+        for oid in self.errors:
+            if oid in ended or oid not in self._pauses:
+                self._pauses.begin(oid)
+        for oid in sorted(ended):
             del self.errors[oid]
             known, self._tables[oid] = self._tables[oid], self._read_table(oid)
             self._continue(oid, known)
@@ -257,7 +269,7 @@ class Positions:
                 self.errors.pop(one.oid, None)
                 self.gaps.discard(one.oid)
                 self._told.discard(one.oid)
-                self._retries.forget(one.oid)
+                self._pauses.forget(one.oid)
             table = self._tables.setdefault(one.oid, _Table(reached=self._reached))
             table.position = max(one.position, table.position)
             table.namespace, table.name = one.namespace, one.name
@@ -293,7 +305,7 @@ class Positions:
             if not self.is_behind(oid, self._recording.numbers[-1]):
                 remove_failure(self._target, oid)
                 self._failed.discard(oid)
-                self._retries.forget(oid)
+                self._pauses.forget(oid)
 
     def _read_table(self, oid: int) -> _Table:
         try:

@@ -22,6 +22,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as sf
 
+from pgoutput._pauses import Pauses
 from pgoutput.apply import (
     MAX_ROWS,
     Part,
@@ -47,13 +48,13 @@ from pgoutput.replica import (
     Positions,
     Registration,
     Report,
-    Retries,
     Selection,
     apply_remarks,
     catch_up,
     log_batch,
     mark_foreign_changes,
     removed_relations,
+    retry_pauses,
 )
 from pgoutput.spark.checkpoint import Batch
 from pgoutput.targets import NOTHING, Position
@@ -103,7 +104,7 @@ class TablesWriter:
         self._report = report
         self._dropped: Dropped = dropped
         self._is_filtered = is_filtered
-        self._retries = Retries()
+        self._retry_pauses = retry_pauses()
         self._recorded: _Recorded | None = None
         self._parts: dict[int, int] = {}
         """Number of parts in the next micro-batch, by OID of each relation that has several."""
@@ -137,7 +138,7 @@ class TablesWriter:
     def _prepare(self, batch: Batch, owner: Owner) -> _Recorded:
         """Return the positions of the tables, after changes before the micro-batch were applied to them."""
         if self._recorded is None:
-            self._recorded = _Recorded(batch.path, locate(self._target), owner, self._retries)
+            self._recorded = _Recorded(batch.path, locate(self._target), owner, self._retry_pauses)
             foreign = sorted(self._recorded.positions.foreign)
             if marked := list(mark_foreign_changes(locate(self._target), foreign)):
                 self._finish(batch, marked)
@@ -151,7 +152,7 @@ class TablesWriter:
             )
         results = catch_up(batch.path, self._target, before, dropped=self._dropped)
         self._finish(batch, results)
-        self._recorded = _Recorded(batch.path, locate(self._target), owner, self._retries)
+        self._recorded = _Recorded(batch.path, locate(self._target), owner, self._retry_pauses)
         self._recorded.positions.set_errors(before)
         self._recorded.next_segment(batch)
         self._finish(batch, self._recorded.positions.new_errors())
@@ -228,9 +229,9 @@ class _Recorded:
         positions: The positions of the tables.
     """
 
-    def __init__(self, place: str, target: Location, owner: Owner, retries: Retries) -> None:
+    def __init__(self, place: str, target: Location, owner: Owner, pauses: Pauses) -> None:
         self.recording: Recording = Recording(place)
-        self.positions: Positions = Positions(self.recording, target, retries)
+        self.positions: Positions = Positions(self.recording, target, pauses)
         self._selection = Selection(self.recording, target)
         self._registration = Registration(self.recording, target, owner)
 

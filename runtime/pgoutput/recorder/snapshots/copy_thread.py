@@ -9,7 +9,6 @@ some keys are copied, Deletes of these keys come in place of the Truncate.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from queue import Queue, SimpleQueue
 from threading import Event as Flag, Semaphore, Thread
 from typing import Final
 
+from pgoutput._pauses import Pauses
 from pgoutput._text import one_line
 from pgoutput.errors import ConnectionLost, PgoutputError, ReplicationError
 from pgoutput.recorder.client import Interrupted
@@ -38,7 +38,7 @@ _RETRY_SECONDS: Final = 1.0
 MIN_PAUSE: float = 10.0
 """Seconds after which a table is copied again that could not be copied; twice as long after each failure."""
 
-_MAX_PAUSE: Final = 120.0
+_GREATEST_PAUSE: Final = 120.0
 """Largest number of seconds after which a table is copied again that could not be copied."""
 
 
@@ -66,8 +66,7 @@ class TableSnapshots:
         """OIDs of all tables that were requested and not stored; also of those that could not be copied."""
         self._failed: set[int] = set()
         """OIDs of the tables that could not be copied."""
-        self._pauses: dict[int, tuple[float, float]] = {}
-        """Time of the next attempt, by time.monotonic(), and pause in seconds, by OID of a failed table."""
+        self._pauses = Pauses(MIN_PAUSE, _GREATEST_PAUSE)
         self.failures: SimpleQueue[tuple[frozenset[int], str]] = SimpleQueue()
         self._copied: CopiedTables | None = None
         self._stored = Semaphore(0)
@@ -94,8 +93,7 @@ class TableSnapshots:
         Args:
             rows: Keys of the rows to copy, by OID of the table.
         """
-        now = time.monotonic()
-        self.retry([oid for oid, (due, _) in self._pauses.items() if due <= now])
+        self.retry(self._pauses.ended())
         new = {oid: keys for oid, keys in rows.items() if oid not in self._requested}
         self._requested |= new.keys()
         of_keys: dict[int, Keys] = {oid: keys for oid, keys in new.items() if keys is not None}
@@ -113,8 +111,7 @@ class TableSnapshots:
     def retry_later(self, oids: Iterable[int]) -> None:
         """Let tables be requested again after a pause that could not be copied."""
         for oid in oids:
-            pause = min(2 * self._pauses[oid][1], _MAX_PAUSE) if oid in self._pauses else MIN_PAUSE
-            self._pauses[oid] = time.monotonic() + pause, pause
+            self._pauses.begin(oid)
 
     @property
     def is_copying(self) -> bool:
@@ -131,7 +128,7 @@ class TableSnapshots:
         assert self._copied is not None
         self._requested -= self._copied.keys.keys()
         for oid in self._copied.keys:
-            self._pauses.pop(oid, None)
+            self._pauses.forget(oid)
         self._copied = None
         self._stored.release()
 

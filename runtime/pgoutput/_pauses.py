@@ -1,0 +1,37 @@
+"""Pauses before further attempts, each twice as long as the one before it."""
+
+from __future__ import annotations
+
+import time
+
+
+class Pauses:
+    """When to try again what has failed with tables: after pauses that double up to a greatest length.
+
+    Args:
+        first: Length of the first pause of a table, in seconds.
+        greatest: Greatest length of a pause, in seconds.
+    """
+
+    def __init__(self, first: float, greatest: float) -> None:
+        self._first, self._greatest = first, greatest
+        self._pauses: dict[int, tuple[float, float]] = {}
+        """Length of the last pause in seconds, and its end by time.monotonic(), by OID of the table."""
+
+    def begin(self, oid: int) -> None:
+        """Begin a pause of a table."""
+        length = min(2 * self._pauses[oid][0], self._greatest) if oid in self._pauses else self._first
+        self._pauses[oid] = length, time.monotonic() + length
+
+    def __contains__(self, oid: int) -> bool:
+        """Return whether a table has had a pause since it was forgotten."""
+        return oid in self._pauses
+
+    def ended(self) -> set[int]:
+        """Return the OIDs of the tables whose last pause has ended."""
+        now = time.monotonic()
+        return {oid for oid, (_, end) in self._pauses.items() if end <= now}
+
+    def forget(self, oid: int) -> None:
+        """Note that an attempt has succeeded: the next pause of the table is a first one."""
+        self._pauses.pop(oid, None)
