@@ -96,7 +96,8 @@ def _message(protocol: Protocol, data: bytes) -> Message:
             if later.any_version:
                 text += (
                     f". Servers send it all the same where the slot has {later.option} set, whatever the "
-                    f"client asked for: read such a stream with a StreamDecoder that has {later.option} set"
+                    "client asked for: read such a stream with "
+                    f"StreamDecoder({protocol.version}, {later.option}=True)"
                 )
             raise DecodeError(text, message=later.name)
     text = f"{protocol.label} has no message with the tag {tag}"

@@ -304,7 +304,7 @@ DECODE: list[tuple[Any, bool, m.Streaming, str, str, str | None, str | None, int
         "62",
         "protocol version 1 has no Begin Prepare (tag 'b'): it came with version 3. Servers send it all the "
         "same where the slot has two_phase set, whatever the client asked for: read such a stream with "
-        "a StreamDecoder that has two_phase set",
+        "StreamDecoder(1, two_phase=True)",
         "BeginPrepare",
         None,
         0,
@@ -316,7 +316,7 @@ DECODE: list[tuple[Any, bool, m.Streaming, str, str, str | None, str | None, int
         "72",
         "protocol version 2 has no Rollback Prepared (tag 'r'): it came with version 3. Servers send it all "
         "the same where the slot has two_phase set, whatever the client asked for: read such a stream with "
-        "a StreamDecoder that has two_phase set",
+        "StreamDecoder(2, two_phase=True)",
         "RollbackPrepared",
         None,
         0,

@@ -17,7 +17,7 @@ from pgoutput.versions import CODECS
 from tests.check.streams import check_options, make_checker
 from tests.codec import corpus
 from tests.explorer.peer import ask
-from tests.javascript.compare import NAMES
+from tests.javascript.compare import NAMES, javascript_text
 from tests.javascript.inputs import damaged
 
 Records = list[tuple[str, bytes]]
@@ -47,11 +47,11 @@ def find(checker: Checker, records: Records) -> list[list[Any]]:
             try:
                 envelope.decode(data)
             except DecodeError as error:
-                found.append([position, "envelope", str(error)])
+                found.append([position, "envelope", javascript_text(str(error))])
             continue
         violation = checker.feed(data) if channel == "data" else checker.feed_envelope(data)
         if violation is not None:
-            found.append([position, violation.rule, violation.because])
+            found.append([position, violation.rule, javascript_text(violation.because)])
     return found
 
 
@@ -85,7 +85,7 @@ def test_errors_of_damaged_messages_are_those_of_python() -> None:
         try:
             NAMES[name].decode(data, in_stream, streaming)
         except DecodeError as error:
-            expected = [str(error), error.message, error.field, error.offset]
+            expected = [javascript_text(str(error)), error.message, error.field, error.offset]
             refused += 1
         assert answer == expected, one
     assert MESSAGES / 4 < refused < MESSAGES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -27,7 +28,18 @@ def expected(message: Message, data: bytes) -> dict[str, Any]:
 
 def expected_error(error: DecodeError) -> dict[str, Any]:
     """Return the answer for bytes that are refused with this error."""
-    return {"error": [type(error).__name__, str(error), error.message, error.field, error.offset]}
+    return {
+        "error": [type(error).__name__, javascript_text(str(error)), error.message, error.field, error.offset]
+    }
+
+
+def javascript_text(text: str) -> str:
+    """Return the text of an error of Python as JavaScript writes it: with its own calls."""
+    python, javascript = (
+        r"StreamDecoder\((\d), two_phase=True\)",
+        r"new StreamDecoder(\1, { two_phase: true })",
+    )
+    return re.sub(python, javascript, text)
 
 
 def compare(peer: Peer, inputs: Iterable[Input]) -> Counter[str]:

@@ -49,7 +49,7 @@ function unknownTag(protocol, data) {
     if (any_version) {
       text +=
         `. Servers send it all the same where the slot has ${option} set, whatever the client asked for: ` +
-        `read such a stream with a StreamDecoder that has ${option} set`;
+        `read such a stream with new StreamDecoder(${protocol.version}, { ${option}: true })`;
     }
   } else if (ENVELOPE.byTag[byte]?.name === "XLogData") {
     text += "; it is the tag of XLogData: decode that with pgoutput.envelope, then its data";
