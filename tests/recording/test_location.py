@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -83,3 +85,19 @@ class RemovedStore:
 def test_an_object_that_is_removed_while_it_is_read_is_missing() -> None:
     """As the request of `pgoutput snapshot`, which the recorder removes."""
     assert Location("s3://bucket/request", cast(Any, RemovedStore()), "bucket/request").content() is None
+
+
+def test_a_folder_that_is_created_while_it_is_listed_is_empty(tmp_path: Path) -> None:
+    folder, stop = tmp_path / "folder", Event()
+
+    def create_and_remove() -> None:
+        while not stop.is_set():
+            folder.mkdir()
+            folder.rmdir()
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(create_and_remove)
+        try:
+            assert all(locate(folder).names() == [] for _ in range(20_000))
+        finally:
+            stop.set()

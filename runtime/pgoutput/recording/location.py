@@ -112,6 +112,8 @@ class Location(msgspec.Struct, frozen=True):
                 f"{self}: the name of {name} is not valid UTF-8: rename or remove it"
             ) from None
         except (OSError, pa.ArrowException) as error:
+            if self.is_local and isinstance(error, FileNotFoundError):
+                return []  # Arrow looks twice, and another process has created the folder in between
             raise RecordingError(f"{self}: {one_line(error)}") from error
 
     def content(self) -> bytes | None:
