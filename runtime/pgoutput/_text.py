@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from pgoutput.wire import shown_text
+
+SHOWN: Final = 5
+"""Largest number of elements of a list that a line of a log shows."""
+
+LINE_CHARACTERS: Final = 4096
+"""Largest number of characters in a line of a log. journald divides lines of more than 48 KiB."""
+
+
+def listed(texts: Iterable[str], separator: str = ", ") -> str:
+    """Return the first five texts and the number of the others, such as `a, b, c, d, e, and 995 more`."""
+    whole = list(texts)
+    more = [f"and {len(whole) - SHOWN:,} more"] if len(whole) > SHOWN else []
+    return separator.join([*whole[:SHOWN], *more])
+
+
+def bounded(text: str, characters: int = LINE_CHARACTERS) -> str:
+    """Return a text with the end cut off if it has more characters than given, at least 50."""
+    kept = characters - 50
+    more = f"… (and {len(text) - kept:,} more characters)"
+    return text if len(text) <= characters else text[:kept] + more
 
 
 def one_line(error: Exception | str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import psycopg
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pgoutput.cli.lag import LagClock
@@ -24,7 +25,7 @@ from pgoutput.cli.recorder_metrics import RecorderMetrics
 from pgoutput.cli.replica_metrics import ReplicaMetrics
 from pgoutput.recorder import Connected
 from pgoutput.recording import Recording
-from pgoutput.replica import replica_tables
+from pgoutput.replica import TableResult, replica_tables
 from tests.conftest import Run
 from tests.server import Server
 
@@ -265,6 +266,26 @@ def test_a_replica_is_stuck_if_it_is_silent(
     assert replica.stuck() == replica.not_ready() == ""
     monkeypatch.setattr(time, "time", lambda: now + 601)
     assert replica.stuck() == "the replica has reported nothing for 601 seconds"
+
+
+@pytest.mark.parametrize("detail", [False, True])
+def test_the_page_has_the_tables_with_the_greatest_lag(run: Run, tmp_path: Path, detail: bool) -> None:
+    assert run("synth", "--out", tmp_path / "r", "--tables=2", "--transactions=20").code == 0
+    metrics, recording = Metrics(REPLICA), Recording(tmp_path / "r")
+    replica = ReplicaMetrics(metrics, recording, str(tmp_path / "lake"), detail=detail)
+    for number in range(1000):
+        name = f"a_table_with_a_long_name_{number}"
+        replica.add(TableResult(number, "public", name, {"Insert": number, "Delete": 1}, (), ""))
+    replica.add(TableResult(5, "public", "a_table_with_a_long_name_5", {}, (), "damaged"))
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    page = generate_latest(registry).decode()
+    found = set(re.findall(r'table="public.a_table_with_a_long_name_(\d+)"', page))
+    assert found == set(map(str, range(1000) if detail else [5, *range(981, 1000)]))
+    assert detail or len(page) < 15_000
+    assert f'pgoutput_replica_changes_total{{operation="Insert"}} {999 * 500:.1f}\n' in page
+    assert "pgoutput_replica_errors_total 1.0\n" in page
+    assert "pgoutput_replica_failed_tables 1.0\n" in page
 
 
 def test_lag_in_seconds() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pgoutput.errors import ReplicationError
-from pgoutput.recorder import Event, Notice, event_level, event_text
+from pgoutput.recorder import Event, Notice, PublicationAltered, event_level, event_text
 from pgoutput.recording import list_segments
 from pgoutput.replica import replicate
 from tests.conftest import Run
@@ -106,6 +106,47 @@ def test_a_line_about_progress_is_printed_at_the_interval(published: Lab, record
     assert "a second; lag " not in err
     _, out, _ = record_cli("--for=3.5", "--log=json", "--log-seconds=2")
     assert [json.loads(line)["event"] for line in out.splitlines()].count("progress") == 1
+
+
+def test_a_line_about_progress_is_printed_if_something_has_changed(
+    published: Lab, record_cli: Command
+) -> None:
+    published.record()
+    lines = {
+        options: record_cli("--for=4.5", "--log=json", *options)[1].splitlines()
+        for options in ((), ("--log-seconds=1",), ("--log-seconds=1", "--detail"))
+    }
+    counts = [sum(json.loads(one)["event"] == "progress" for one in printed) for printed in lines.values()]
+    assert counts[:2] == [0, 1]
+    assert counts[2] >= 2
+
+
+def test_lines_are_bounded(
+    published: Lab, run: Run, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """A line has at most 4,096 characters, and the whole lists on demand."""
+    tables = [f"the_table_with_the_number_{number:03}" for number in range(200)]
+    published.run(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in tables))
+    published.run(f"ALTER PUBLICATION p ADD TABLE {', '.join(tables)}")
+    published.record()
+    published.run("BEGIN", *(f"INSERT INTO {name} VALUES (1)" for name in tables), "COMMIT")
+    published.record()
+    altered = PublicationAltered(publication="p", changes=tuple(f"publishes {name}" for name in tables))
+    assert event_text(altered).endswith("publishes the_table_with_the_number_004; and 195 more")
+    command = "replicate", "--recording", published.folder, "--log=json"
+    for option, left_out in ((), {"tables": 195}), (("--detail",), None):
+        done = run(*command, "--target", tmp_path / f"lake{len(option)}", *option)
+        (applied,) = [line for line in done.out.splitlines() if '"applied"' in line]
+        event = json.loads(applied)
+        assert event.get("left_out") == left_out
+        assert len(event["tables"]) == (5 if left_out else 200)
+        assert (len(applied) <= 4096) == bool(left_out)
+    for level, count in (logging.INFO, 5), (logging.DEBUG, 200):
+        caplog.clear()
+        caplog.set_level(level, "pgoutput.replica")
+        replicate(published.folder, tmp_path / logging.getLevelName(level))
+        (batch,) = [one for one in caplog.records if one.name == "pgoutput.replica"]
+        assert len(vars(batch)["event"]["tables"]) == count
 
 
 def test_a_replica_logs_its_micro_batches(

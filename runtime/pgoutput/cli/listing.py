@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from pgoutput._text import counted
+from pgoutput._text import counted, listed
 from pgoutput.cli.printing import printable
 from pgoutput.errors import RecordingError
 from pgoutput.recording import (
@@ -62,7 +62,7 @@ def show(console: Console, folder: str, json: bool) -> None:
     beginning = read_beginning(location)
     gaps = list(find_inconsistencies(segments, beginning.segment, last))
     if gaps:
-        raise RecordingError(f"{location}: {'; '.join(gaps)}")
+        raise RecordingError(f"{location}: {listed(gaps, '; ')}")
     if not json:
         console.print(f"{counted(len(segments), 'segment')}, without a gap.")
         if beginning.time:

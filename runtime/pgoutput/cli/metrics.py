@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -97,6 +97,8 @@ RECORDER: Final = (
 
 REPLICA: Final = (
     Metric("pgoutput_replica_batches_total", "counter", "Micro-batches applied."),
+    Metric("pgoutput_replica_changes_total", "counter", "Changes applied, by operation.", ("operation",)),
+    Metric("pgoutput_replica_errors_total", "counter", "Times that changes could not be applied to a table."),
     Metric(
         "pgoutput_replica_applied_changes_total",
         "counter",
@@ -149,6 +151,7 @@ class Metrics:
 
     Attributes:
         scraped: Set when all values were collected.
+        tables: Returns the values of the label `table` to serve; None for all.
 
     Args:
         definitions: Metrics to serve. Those without labels and all counters begin with 0.
@@ -157,6 +160,7 @@ class Metrics:
     def __init__(self, definitions: Iterable[Metric]) -> None:
         self._lock = Lock()
         self.scraped: Event = Event()
+        self.tables: Callable[[], Container[str]] | None = None
         self._metrics = {one.name: one for one in definitions}
         self._values: dict[str, dict[tuple[str, ...], Value]] = {
             one.name: {(): 0.0} if one.kind == "counter" and not one.labels else {}
@@ -188,11 +192,14 @@ class Metrics:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
         classes = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+        tables = None if self.tables is None else self.tables()
         for name, metric in self._metrics.items():
             family = classes[metric.kind](name, metric.help, labels=metric.labels)
             with self._lock:
                 values = list(self._values[name].items())
             for labels, value in values:
+                if tables is not None and "table" in metric.labels and labels[0] not in tables:
+                    continue
                 family.add_metric(labels, value() if callable(value) else value)
             yield family
         self.scraped.set()

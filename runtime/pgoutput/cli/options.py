@@ -60,7 +60,17 @@ Log = Annotated[
 LogSeconds = Annotated[
     float | None,
     typer.Option(
-        min=0, help="Seconds between two lines about progress. By default, only `record --log json` has some."
+        min=0,
+        help="Seconds between two lines about progress, if there is any. The default is 60 in a log; "
+        "in a terminal, the last line shows it.",
+        show_default=False,
+    ),
+]
+Detail = Annotated[
+    bool,
+    typer.Option(
+        "--detail",
+        help="Print all lines about progress, and with --log json whole lists; serve metrics of all tables.",
     ),
 ]
 Streaming = Annotated[

@@ -6,11 +6,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import msgspec
 
 from pgoutput import __version__
+from pgoutput._log import bounded_fields
+from pgoutput._text import bounded
 from pgoutput.compiled import HOW
+
+_PROGRESS_SECONDS: Final = 60.0
+"""Seconds between two lines about progress in a log, unless others are asked for."""
 
 
 def printable(text: str) -> str:
@@ -19,8 +25,8 @@ def printable(text: str) -> str:
 
 
 def complain(text: str) -> None:
-    """Print an error or warning as one line on standard error."""
-    print(f"pgoutput: {printable(text)}", file=sys.stderr)
+    """Print an error or warning as one line on standard error, of at most 4,096 characters."""
+    print(bounded(f"pgoutput: {printable(text)}"), file=sys.stderr)
 
 
 @contextmanager
@@ -33,9 +39,9 @@ def refused_values() -> Iterator[None]:
         sys.exit(2)
 
 
-def print_event(event: msgspec.Struct) -> None:
-    """Print an event as a line of JSON on standard output."""
-    sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+def print_event(event: msgspec.Struct, *, detail: bool = False) -> None:
+    """Print an event as a line of JSON on standard output; without details, of at most 4,096 bytes."""
+    sys.stdout.buffer.write(msgspec.json.encode(event if detail else bounded_fields(event)) + b"\n")
     sys.stdout.buffer.flush()
 
 
@@ -43,19 +49,25 @@ class Interval:
     """The interval of lines about progress.
 
     Args:
-        seconds: Smallest number of seconds between two lines; None for no lines.
+        seconds: Smallest number of seconds between two lines; None for 60 in a log, none in a terminal.
+        is_log: Whether the lines are not for a terminal.
+        detail: Whether each line is printed.
     """
 
-    def __init__(self, seconds: float | None) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float | None, *, is_log: bool, detail: bool) -> None:
+        self._seconds = _PROGRESS_SECONDS if seconds is None and is_log else seconds
+        self._detail = detail
         self._last = time.monotonic()
+        self._state: object = None
 
-    def is_due(self) -> bool:
-        """Return whether to print a line now; the next interval then begins."""
+    def is_due(self, state: object) -> bool:
+        """Return whether to print a line about a state now; the next interval then begins."""
+        if self._detail:
+            return True
         now = time.monotonic()
-        if self._seconds is None or now - self._last < self._seconds:
+        if self._seconds is None or now - self._last < self._seconds or state == self._state:
             return False
-        self._last = now
+        self._last, self._state = now, state
         return True
 
 

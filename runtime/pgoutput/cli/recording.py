@@ -19,7 +19,7 @@ from pgoutput.cli.metrics_server import serve_metrics
 from pgoutput.cli.printing import Interval, complain, print_event, printable, refused_values
 from pgoutput.cli.recorder_metrics import RecorderMetrics
 from pgoutput.cli.signals import stop_at_signals
-from pgoutput.recorder import Event, Lost, Recorder, Stored, event_level, event_text
+from pgoutput.recorder import Event, Lost, Progress, Recorder, Stored, event_level, event_text
 from pgoutput.wire import parse_lsn
 
 Until: TypeAlias = Literal["now"] | int | None
@@ -49,6 +49,7 @@ def record(
     seconds: float | None,
     log: Literal["text", "json"],
     interval: float | None,
+    detail: bool,
     metrics: str | None,
     **options: Any,
 ) -> None:
@@ -64,8 +65,9 @@ def record(
         until: LSN at which the recorder ends; `now` for the current end of the WAL, None for no such LSN.
         seconds: Number of seconds after which the recorder ends, None for no time limit.
         log: Format in which events are printed: readable text, or JSON lines.
-        interval: Seconds between two events about progress that are printed. If None, none is printed as
-            text, and all are printed as JSON.
+        interval: Seconds between two events about progress that are printed, if something has changed. If
+            None, there are 60 in a log, and in a terminal none is printed.
+        detail: Whether to print each event about progress, and all elements of lists as JSON.
         metrics: HOST:PORT to serve metrics at; None to serve none.
         options: Further keyword arguments of `Recorder`.
 
@@ -74,20 +76,20 @@ def record(
         OSError: A file cannot be written.
     """
     console = Console(stderr=True, highlight=False)
-    progress = Interval(interval)
+    progress = Interval(interval, is_log=log == "json" or not console.is_terminal, detail=detail)
     values = Metrics(RECORDER)
     observed = RecorderMetrics(values)
     with serve_metrics(metrics, values, [observed]), console.status("connecting") as status:
 
         def print_json(event: Event) -> None:
-            if not _is_progress(event) or interval is None or progress.is_due():
-                print_event(event)
+            if not _is_progress(event) or progress.is_due(_state(event)):
+                print_event(event, detail=detail)
 
         def print_text(event: Event) -> None:
             if isinstance(event, Lost) and metrics is None:
                 return  # the error follows at once
             text = event_text(event)
-            if progress.is_due() if _is_progress(event) else is_line(event) or not console.is_terminal:
+            if is_line(event) or progress.is_due(_state(event)):
                 complain(text)
             status.update(escape(printable(text)))
 
@@ -111,12 +113,20 @@ def decode_event(event: bytes) -> Event:
 
 
 def is_line(event: Event) -> bool:
-    """Return whether the text of an event is printed as a line of its own, also in a terminal."""
+    """Return whether the text of an event is always printed; otherwise it is a line about progress."""
     return not _is_progress(event) and not isinstance(event, Stored)
 
 
 def _is_progress(event: Event) -> bool:
     return event_level(event) < logging.INFO
+
+
+def _state(event: Event) -> object:
+    """Return what has to change until a line about progress is printed again."""
+    if not isinstance(event, Progress):
+        return event
+    is_stored = event.stored_lsn == event.received_lsn
+    return event.messages, event.open_transactions, event.wal_status, is_stored
 
 
 _EVENTS: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(reduce(or_, Event.__subclasses__()))

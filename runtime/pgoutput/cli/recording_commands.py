@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pgoutput._extras import require
 from pgoutput.cli.configuration import value_or_reader
-from pgoutput.cli.options import Dsn, Log, LogSeconds, Metrics, RecordingPlace, SegmentSeconds
+from pgoutput.cli.options import Detail, Dsn, Log, LogSeconds, Metrics, RecordingPlace, SegmentSeconds
 from pgoutput.cli.printing import refused_values
 from pgoutput.versions import LATEST
 
@@ -105,6 +105,7 @@ def record(
     ] = 300.0,
     log: Log = "text",
     log_seconds: LogSeconds = None,
+    detail: Detail = False,
     metrics: Metrics = None,
 ) -> None:
     """Record a replication slot into a folder of segments.
@@ -131,6 +132,7 @@ def record(
         seconds=for_,
         log=log,
         interval=log_seconds,
+        detail=detail,
         metrics=metrics,
         options=options,
         create_slot=create_slot,

@@ -8,6 +8,7 @@ import typer
 
 from pgoutput._extras import require
 from pgoutput.cli.options import (
+    Detail,
     Dsn,
     History,
     Log,
@@ -74,6 +75,7 @@ def replicate(
     ] = None,
     log: Log = "text",
     log_seconds: LogSeconds = None,
+    detail: Detail = False,
     metrics: Metrics = None,
     maintain: Annotated[
         bool,
@@ -96,7 +98,7 @@ def replicate(
         raise typer.BadParameter("--checkpoint needs Spark; without, each table has its position")
     from pgoutput.cli import replication
 
-    output = replication.Output(log, log_seconds)
+    output = replication.Output(log, log_seconds, detail=detail)
     run = replication.Run(
         recording,
         target,
@@ -137,6 +139,7 @@ def sync(
     segment_seconds: SegmentSeconds = 1.0,
     log: Log = "text",
     log_seconds: LogSeconds = None,
+    detail: Detail = False,
     metrics: Metrics = None,
 ) -> None:
     """Record publications and keep a Delta table for each relation, in one command.
@@ -148,7 +151,7 @@ def sync(
     require("replica", "deltalake", "pyarrow")
     from pgoutput.cli import replication, synchronization
 
-    output = replication.Output(log, log_seconds)
+    output = replication.Output(log, log_seconds, detail=detail)
     synchronization.synchronize(
         target,
         recording,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Final
 
 from pgoutput.cli.lag import LagClock, last_commit_time
@@ -13,6 +14,9 @@ from pgoutput.replica import TableResult, replica_table, replica_tables
 _SILENCE_SECONDS: Final = 600.0
 """Seconds without a report after which a query counts as stuck; one table may take minutes."""
 
+_TABLES: Final = 20
+"""Largest number of tables with metrics of their own, unless details are wanted."""
+
 
 class ReplicaMetrics:
     """Keeps the metrics of a replica up to date, and judges its health.
@@ -21,14 +25,20 @@ class ReplicaMetrics:
         metrics: Where the values go.
         recording: The recording that the replica follows, as it is known to the query.
         target: Path or URI of the replica.
+        detail: Whether to serve the metrics of all tables, and not only of the 20 with the greatest lag.
     """
 
-    def __init__(self, metrics: Metrics, recording: Recording, target: str) -> None:
+    def __init__(self, metrics: Metrics, recording: Recording, target: str, *, detail: bool = False) -> None:
         self._metrics = metrics
         self._recording = recording
         self._target = target
         self._clock = LagClock()
-        self._failed: set[int] = set()
+        self._failed: dict[int, str] = {}
+        """Names of the failed tables by OID, beginning with the table that failed first."""
+        self._changes: Counter[str] = Counter()
+        """Number of changes applied to each table."""
+        if not detail:
+            metrics.tables = self._lagging_tables
         self._may_differ: set[int] = set()
         self._applied_segment: int | None = None
         self._last_report = time.time()
@@ -41,12 +51,18 @@ class ReplicaMetrics:
     def add(self, result: TableResult) -> None:
         """Update the metrics with the result of a micro-batch for one table."""
         metrics, table = self._metrics, f"{result.namespace}.{result.name}"
+        metrics.add("pgoutput_replica_errors_total", float(bool(result.error)))
         metrics.add("pgoutput_replica_table_errors_total", float(bool(result.error)), table)
+        self._changes[table] += sum(result.changes.values())
         for operation, changes in result.changes.items():
+            metrics.add("pgoutput_replica_changes_total", changes, operation)
             metrics.add("pgoutput_replica_applied_changes_total", changes, table, operation)
         if result.changes:
             metrics.set("pgoutput_replica_table_applied_timestamp_seconds", time.time(), table)
-        (self._failed.add if result.error else self._failed.discard)(result.oid)
+        if not result.error:
+            self._failed.pop(result.oid, None)
+        elif result.oid not in self._failed:
+            self._failed[result.oid] = table
         if (
             result.may_differ or result.dropped or result.oid in self._may_differ
         ):  # rows that were copied again make it equal
@@ -62,7 +78,7 @@ class ReplicaMetrics:
             ReplicaError: The target cannot be read.
         """
         tables = replica_tables(self._target).values()
-        self._failed = {one.oid for one in tables if one.error}
+        self._failed = {one.oid: f"{one.namespace}.{one.name}" for one in tables if one.error}
         self._may_differ = {one.oid for one in tables if one.may_differ and one.dropped is None}
         self._count_tables()
 
@@ -104,6 +120,15 @@ class ReplicaMetrics:
     def not_ready(self) -> str:
         """Return why the replica is not complete; an empty text if it is."""
         return f"failed tables: {len(self._failed)}" if self._failed else ""
+
+    def _lagging_tables(self) -> set[str]:
+        """Return the tables with the greatest lag: failed tables, else those with the most changes.
+
+        A micro-batch applies the changes of all other tables, so that these have the same lag.
+        """
+        changes = dict(self._changes)  # copies, because another thread adds tables
+        tables = [*dict(self._failed).values(), *sorted(changes, key=changes.__getitem__, reverse=True)]
+        return set(tables[:_TABLES])
 
     def _count_tables(self) -> None:
         self._metrics.set("pgoutput_replica_failed_tables", len(self._failed))

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from pgoutput._text import counted
+from pgoutput._text import bounded, counted
 from pgoutput.cli.metrics import REPLICA, Metric, Metrics
 from pgoutput.cli.metrics_server import Observed, serve_metrics
 from pgoutput.cli.permissions import restrict_permissions
@@ -80,17 +80,22 @@ class Output:
         totals: Number of applied changes, by qualified relation name and operation.
         failed: OIDs of the relations that have a failed table.
         is_json: Whether events are printed as JSON.
+        detail: Whether details are printed.
         interval: When to print a line about progress.
 
     Args:
         log: Format of the output.
-        seconds: Seconds between two lines about progress; None for none.
+        seconds: Seconds between two lines about progress; None for 60 in a log, and none in a terminal.
+        detail: Whether to print each line about progress, and all elements of lists as JSON.
     """
 
-    def __init__(self, log: Literal["text", "json"] = "text", seconds: float | None = None) -> None:
+    def __init__(
+        self, log: Literal["text", "json"] = "text", seconds: float | None = None, *, detail: bool = False
+    ) -> None:
         self.is_json: bool = log == "json"
-        self.interval = Interval(seconds)
+        self.detail = detail
         self.console: Console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.interval = Interval(seconds, is_log=self.is_json or not self.console.is_terminal, detail=detail)
         self.totals: Counter[tuple[str, str]] = Counter()
         self.failed: set[int] = set()
         self._incomplete: set[tuple[int, str]] = set()
@@ -127,16 +132,20 @@ class Output:
         """Print how many segments of the recording are applied."""
         if self.is_json:
             now = datetime.now(UTC).isoformat()
-            print_event(Replicating(time=now, segment=segment, last_segment=last_segment))
+            self.print_event(Replicating(time=now, segment=segment, last_segment=last_segment))
         else:
             self.warn(f"{text}; {segment:,} of {counted(last_segment, 'segment')} applied")
+
+    def print_event(self, event: msgspec.Struct) -> None:
+        """Print an event as JSON."""
+        print_event(event, detail=self.detail)
 
     def warn(self, text: str) -> None:
         """Print a warning or another line that stays."""
         if self.is_json:
-            print_event(Warned(time=datetime.now(UTC).isoformat(), text=text))
+            self.print_event(Warned(time=datetime.now(UTC).isoformat(), text=text))
             return
-        self.console.print(printable(text), markup=False)
+        self.console.print(bounded(printable(text)), markup=False)
 
 
 class Run:
@@ -201,7 +210,9 @@ class Run:
         if reset:
             reset_tables(recording, target, reset)
         self._tables = selected_tables(locate(target))
-        self.replica_metrics = ReplicaMetrics(self.metrics, self._recording, target)
+        self.replica_metrics = ReplicaMetrics(
+            self.metrics, self._recording, target, detail=self.output.detail
+        )
         self.observed: list[Observed] = [self.replica_metrics]
         self._check_complete()
 
@@ -245,7 +256,7 @@ class Run:
     def report(self, segment: int, applied: Sequence[TableResult]) -> None:
         """Add the results of a micro-batch to the output."""
         if self.output.is_json:
-            print_event(Applied(segment=segment, tables=tuple(applied)))
+            self.output.print_event(Applied(segment=segment, tables=tuple(applied)))
         self.replica_metrics.add_batch()
         for one in applied:
             self._add(one)
@@ -294,8 +305,8 @@ class Run:
             text: What the run does.
             applied_segment: Number of the last segment whose changes were all applied; 0 for none.
         """
-        if self.output.interval.is_due():
-            self.output.show_progress(text, applied_segment, max(self._recording.numbers, default=0))
+        if self.output.interval.is_due((text, applied_segment, self.segments_recorded)):
+            self.output.show_progress(text, applied_segment, self.segments_recorded)
 
     @property
     def segments_recorded(self) -> int:

@@ -15,7 +15,7 @@ from threading import Event
 from typing import IO
 
 from pgoutput.cli.metrics import RECORDER, REPLICA
-from pgoutput.cli.printing import print_event, printable
+from pgoutput.cli.printing import printable
 from pgoutput.cli.recorder_metrics import RecorderMetrics
 from pgoutput.cli.recording import decode_event, is_line
 from pgoutput.cli.replication import Output, Run, apply_directly, replicate
@@ -81,6 +81,7 @@ def synchronize(
             "--snapshot",
             "--log",
             "json",
+            "--detail",  # each event about progress is for the metrics
             "--recording",
             recording,
         ),
@@ -157,7 +158,7 @@ def _recorder(
                 event = decode_event(text)
                 observed.add(event)
                 if run.output.is_json and event_level(event) >= logging.INFO:
-                    print_event(event)
+                    run.output.print_event(event)
                 elif is_line(event) and not isinstance(event, Lost):  # the recorder prints the error
                     run.output.warn(event_text(event))
         finally:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput._text import counted
+from pgoutput._text import counted, listed
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
@@ -309,7 +309,7 @@ def _incomplete(event: TableIncomplete) -> str:
 
 
 def _altered(event: PublicationAltered) -> str:
-    return f"the publication {event.publication} was altered: {'; '.join(event.changes)}"
+    return f"the publication {event.publication} was altered: {listed(event.changes, '; ')}"
 
 
 _LINES: Final[dict[type[Event], tuple[int, Callable[[Any], str]]]] = {

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from pgoutput._text import listed
 from pgoutput.errors import RecordingError
 from pgoutput.recording.check import find_inconsistencies, find_missing_end
 from pgoutput.recording.location import (
@@ -179,7 +180,7 @@ class Recording:
         is_whole = numbers is None and not _is_segment(self.location)
         first = self.beginning.segment if is_whole else min(checked, default=1)
         if texts := list(find_inconsistencies(self.metadata(checked), first)):
-            raise RecordingError(f"{self.location}: {'; '.join(texts)}")
+            raise RecordingError(f"{self.location}: {listed(texts, '; ')}")
 
     def check_not_pruned(self, number: int) -> None:
         """Check that a segment that a reader needs was not pruned, not even since the last listing.

@@ -17,7 +17,7 @@ from typing import Final, LiteralString
 import msgspec
 from psycopg import sql
 
-from pgoutput._text import qualified_name
+from pgoutput._text import listed, qualified_name
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
 from pgoutput.recorder.catalogs.catalog import sent_namespace
@@ -135,9 +135,6 @@ UNION SELECT format('ALTER ROLE %I BYPASSRLS', current_user) FROM tables WHERE r
 ORDER BY statement DESC"""
 """Query for the statements that let the role read all rows of tables."""
 
-_SHOWN: Final = 10
-"""Largest number of statements in an error."""
-
 _COLUMNS: Final = """\
 SELECT c.oid, a.attnum, {is_generated}, a.attname, quote_ident(a.attname), a.atttypid, a.atttypmod,
     coalesce(a.attnum = ANY ({key}), false), t.typsend <> 0
@@ -217,8 +214,7 @@ def check_privileges(connection: Connection, oids: Iterable[int]) -> None:
     """
     query = sql.SQL(_MISSING).format(oids=sql.SQL(", ").join(map(sql.Literal, [0, *oids])))
     if missing := [str(statement) for (statement,) in connection.query(query)]:
-        more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        raise PermissionDenied(f"a superuser has to run: {'; '.join(missing[:_SHOWN])}{more}")
+        raise PermissionDenied(f"a superuser has to run: {listed(missing, '; ')}")
 
 
 def published_relations(connection: Connection, publications: Sequence[str]) -> sql.Composed:

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
-from pgoutput._text import qualified_name
+from pgoutput._text import listed, qualified_name
 from pgoutput.errors import RecordingError, RecordingInUse
 from pgoutput.recorder.catalogs import Catalog, CatalogChanges, PendingTable
 from pgoutput.recorder.client import Timeline
@@ -279,7 +279,8 @@ class Folder:
 
     def incomplete_error(self, incomplete: Iterable[IncompleteTable]) -> RecordingError:
         """Return the error to raise in strict mode for incomplete tables of the recording."""
-        tables = "; ".join(f"{qualified_name(one.namespace, one.name)}: {one.reason}" for one in incomplete)
+        texts = (f"{qualified_name(one.namespace, one.name)}: {one.reason}" for one in incomplete)
+        tables = listed(texts, "; ")
         return RecordingError(
             f"{self.location}: the recording lacks rows of some tables ({tables}): record them anew in "
             "another folder with a snapshot, or go on without --strict"
