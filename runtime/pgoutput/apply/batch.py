@@ -30,7 +30,15 @@ from pgoutput.apply.schema import (
 )
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
-from pgoutput.targets import NOTHING, ConflictError, Position, find_table, open_table
+from pgoutput.targets import (
+    NOTHING,
+    ConflictError,
+    Position,
+    Table,
+    check_recording,
+    create_table,
+    find_table,
+)
 from pgoutput.views import RelationChanges
 
 T = TypeVar("T")
@@ -143,6 +151,8 @@ class _Application:
     ) -> None:
         self._target, self._oid, self._recording, self._known = target, oid, recording, known
         self._history = history
+        self._table: Table | ReplicaError | None = None
+        """The table, or why it cannot be read; None if there is none."""
         self._position = NOTHING
         """The position after which changes are applied."""
         self.has_conflict: bool = False
@@ -180,10 +190,10 @@ class _Application:
 
     def _skip_applied(self, batches: Iterator[RelationChanges]) -> Iterator[RelationChanges]:
         try:
-            found = find_table(self._target, self._oid)
-        except ReplicaError:  # raised again where the changes are applied
-            found = None
-        self._position = NOTHING if found is None else found.position
+            self._table = find_table(self._target, self._oid)
+            self._position = NOTHING if self._table is None else self._table.position
+        except ReplicaError as error:  # raised where the changes are applied
+            self._table = error
         return skip_applied(batches, self._position)
 
     def _attempt(self, name: str, step: Callable[[], None]) -> str:
@@ -201,18 +211,22 @@ class _Application:
 
     def _apply(self, chunks: Iterator[Chunk]) -> None:
         chunk = next(chunks)
-        if self._writer is None and chunk.is_alteration and find_table(self._target, chunk.oid) is None:
-            return  # the relation is not published, or no change of it was applied yet
+        if isinstance(self._table, ReplicaError):
+            raise self._table
+        if self._table is None:
+            if chunk.is_alteration:
+                return  # the relation is not published, or no change of it was applied yet
+            self._table = self._create(chunk)
         if self._writer is None:
+            check_recording(self._table, self._recording)
             self._writer = TableWriter(
-                self._target,
-                chunk,
-                self._recording,
-                history=self._history,
-                applied=self._position,
-                known=self._known,
+                self._table, chunk, history=self._history, applied=self._position, known=self._known
             )
         self._writer.apply(chain([chunk], chunks))
+
+    def _create(self, chunk: Chunk) -> Table:
+        schema = make_layout(chunk.columns, history=self._history).schema
+        return create_table(self._target, self._oid, chunk.namespace, chunk.name, schema, self._recording)
 
     def _commit(self) -> None:
         if self._writer is not None:
@@ -242,10 +256,8 @@ class TableWriter:
     """A writer that applies the chunks of one relation to its Delta table.
 
     Args:
-        target: The folder that holds the replica.
-        chunk: The relation's first chunk. If the table does not exist, it is created with the columns of this
-            chunk.
-        recording: UUID of the recording; empty if the changes do not come from a recording.
+        table: The table.
+        chunk: The relation's first chunk.
         history: Whether to keep all versions of rows (SCD type 2).
         applied: The position of the table that precedes the first chunk.
         known: A position that the table has reached.
@@ -256,16 +268,14 @@ class TableWriter:
         position: Position of the table after the last commit.
 
     Raises:
-        ReplicaError: The target cannot be read, the table's folder contains something other than a Delta
-            table, or the table is behind the known position.
+        ReplicaError: The table is behind the known position.
         ConflictError: The table has another position than `applied`.
     """
 
     def __init__(
         self,
-        target: Location,
+        table: Table,
         chunk: Chunk,
-        recording: str,
         *,
         history: bool,
         applied: Position,
@@ -277,8 +287,7 @@ class TableWriter:
         self._name = f"{chunk.namespace}.{chunk.name}"
         self._history = history
         self._pending: PendingChunks | None = None
-        layout = make_layout(chunk.columns, history=history)
-        self._table = open_table(target, chunk.oid, chunk.namespace, chunk.name, layout.schema, recording)
+        self._table = table
         self._check_position()
         if applied < known and not (chunk.truncates and chunk.is_snapshot):
             raise ReplicaError(

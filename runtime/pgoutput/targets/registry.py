@@ -51,31 +51,22 @@ Filesystems allow 255 bytes. The other bytes are left for suffixes that other wr
 _DIGEST_DIGITS: Final = 16
 
 
-def open_table(
-    target: Location, oid: int, namespace: str, name: str, schema: pa.Schema, recording: str
-) -> Table:
-    """Return the table of a relation; create the table if it does not exist.
+def check_recording(table: Table, recording: str) -> None:
+    """Check that a table has the changes of a recording.
 
     Args:
-        target: The folder that holds the replica.
-        oid: OID of the relation.
-        namespace: Namespace of the relation.
-        name: Name of the relation.
-        schema: The columns to create a new table with.
+        table: The table.
         recording: UUID of the recording; empty if the changes do not come from a recording.
 
     Raises:
-        ReplicaError: The target cannot be read, or the table's folder contains something other than a Delta
-            table, or a table of another recording.
+        ReplicaError: The table belongs to another recording.
     """
-    table = find_table(target, oid) or _create(target, oid, namespace, name, schema, recording)
     owner = table.properties.get(RECORDING, "")
     if owner != recording:
         raise ReplicaError(
             f"{table.place}: the Delta table belongs to recording {owner or 'without a UUID'}, and this is "
             f"recording {recording or 'without a UUID'}. Remove it from this target"
         )
-    return table
 
 
 def find_table(target: Location, oid: int) -> Table | None:
@@ -101,6 +92,36 @@ def find_table(target: Location, oid: int) -> Table | None:
             "Put it back, or begin anew, with an empty target"
         )
     return None
+
+
+def create_table(
+    target: Location, oid: int, namespace: str, name: str, schema: pa.Schema, recording: str
+) -> Table:
+    """Create the table of a relation that has none.
+
+    Args:
+        target: The folder that holds the replica.
+        oid: OID of the relation.
+        namespace: Namespace of the relation.
+        name: Name of the relation.
+        schema: The columns of the table.
+        recording: UUID of the recording; empty if the changes do not come from a recording.
+
+    Raises:
+        ReplicaError: The target cannot be written, or the table's folder contains something other than a
+            Delta table.
+    """
+    properties = {OID: str(oid), NAMESPACE: namespace, NAME: name, RECORDING: recording}
+    folder = folder_name(namespace, name)
+    if (other := FORMAT.open(target / folder)) is not None and (dropped := decode_dropped(other)) is not None:
+        archive_table(target, dropped)
+    for one in (folder, f"{folder}@{oid}"):
+        place = target / one
+        table = FORMAT.open(place) or FORMAT.create(place, schema, properties)
+        if _relation_oid(table) == oid:
+            register_table(target, oid, one)
+            return table
+    raise ReplicaError(f"{target / folder}: the Delta table here does not belong to relation {oid}")
 
 
 def register_table(target: Location, oid: int, folder: str) -> None:
@@ -174,22 +195,6 @@ def remove_table(target: Location, oid: int) -> None:
         if is_own:
             FORMAT.remove(target / folder)
     remove_file(entry)
-
-
-def _create(
-    target: Location, oid: int, namespace: str, name: str, schema: pa.Schema, recording: str
-) -> Table:
-    properties = {OID: str(oid), NAMESPACE: namespace, NAME: name, RECORDING: recording}
-    folder = folder_name(namespace, name)
-    if (other := FORMAT.open(target / folder)) is not None and (dropped := decode_dropped(other)) is not None:
-        archive_table(target, dropped)
-    for one in (folder, f"{folder}@{oid}"):
-        place = target / one
-        table = FORMAT.open(place) or FORMAT.create(place, schema, properties)
-        if _relation_oid(table) == oid:
-            register_table(target, oid, one)
-            return table
-    raise ReplicaError(f"{target / folder}: the Delta table here does not belong to relation {oid}")
 
 
 def open_version(place: str, version: int) -> Table:

@@ -14,6 +14,7 @@ _RETENTION: Final = "delta.deletedFileRetentionDuration"
 RETENTION: Final[dict[str, str | None]] = {
     _RETENTION: "interval 2 hours",
     "delta.logRetentionDuration": "interval 1 day",
+    "delta.checkpointInterval": "10",
 }
 """Properties of a new Delta table: how long its log keeps the names of replaced data files, and commits.
 

@@ -26,7 +26,16 @@ from pgoutput.targets.delta import log
 from pgoutput.targets.delta.cleaning import NO_CLEANING, RETENTION, remove_old_files, remove_unused_files
 from pgoutput.targets.delta.folders import move_folder, remove_folder
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
-from pgoutput.targets.protocol import ChangeRange, ConflictError, DataFile, Position, State, Table, Version
+from pgoutput.targets.protocol import (
+    NOTHING,
+    ChangeRange,
+    ConflictError,
+    DataFile,
+    Position,
+    State,
+    Table,
+    Version,
+)
 from pgoutput.targets.small_files import create_file
 
 _STATISTICS: Final = ("min", "max", "null_count")
@@ -81,6 +90,8 @@ class _Table:
     def __init__(self, place: Location, table: DeltaTable) -> None:
         self.place: Location = place
         self._table = table
+        self._position: tuple[int, Position] = (-1, NOTHING)
+        """A version and its position: delta-rs reads the log for each of its numbers."""
 
     @property
     def version(self) -> int:
@@ -96,7 +107,9 @@ class _Table:
 
     @property
     def position(self) -> Position:
-        return log.read_position(self._table)
+        if self._position[0] != self.version:
+            self._position = self.version, log.read_position(self._table)
+        return self._position[1]
 
     def refresh(self) -> None:
         with self._errors():
