@@ -21,7 +21,7 @@ from tests.replica.tables import different_tables, open_table
 from tests.truth import true_tables
 
 SCHEMA = pa.schema([("id", pa.int64())])
-COMMITS = 230
+COMMITS = 110
 
 
 @pytest.fixture(scope="module")
@@ -51,23 +51,22 @@ def test_replaced_files_and_old_commits_are_removed(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("pgoutput.targets.delta.cleaning._HOURS", 0)
     table = make_table(tmp_path, RETENTION | {"delta.logRetentionDuration": "interval 0 seconds"}, COMMITS)
     assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(COMMITS))
-    assert len(list(tmp_path.glob("*.parquet"))) <= 100
-    assert len(list((tmp_path / "_delta_log").iterdir())) <= 100 + 5
+    assert len(list(tmp_path.glob("*.parquet"))) <= 20
+    assert len(list((tmp_path / "_delta_log").iterdir())) <= 20 + 5
     assert open_table(tmp_path).position == Position(COMMITS - 1, 0, 0)
 
 
 def test_a_new_table_keeps_replaced_files_for_an_hour(tmp_path: Path) -> None:
-    table = make_table(tmp_path, RETENTION, 120)
-    assert len(list(tmp_path.glob("*.parquet"))) == 120
-    assert not any(commit["operation"].startswith("VACUUM") for commit in table.history())
+    make_table(tmp_path, RETENTION, 40)
+    assert len(list(tmp_path.glob("*.parquet"))) == 40
 
 
 def test_the_retention_time_of_the_table_is_respected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pgoutput.targets.delta.cleaning._HOURS", 0)
-    make_table(tmp_path, {"delta.deletedFileRetentionDuration": "interval 3 days"}, 101)
-    assert len(list(tmp_path.glob("*.parquet"))) == 101
+    make_table(tmp_path, {"delta.deletedFileRetentionDuration": "interval 3 days"}, 20)
+    assert len(list(tmp_path.glob("*.parquet"))) == 20
 
 
 def test_files_that_cannot_be_removed_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +74,7 @@ def test_files_that_cannot_be_removed_are_no_error(tmp_path: Path, monkeypatch: 
         raise OSError("no permission")
 
     monkeypatch.setattr(DeltaTable, "vacuum", refuse)
-    assert make_table(tmp_path, {}, 101).version() == 101
+    assert make_table(tmp_path, {}, 21).version() == 21
 
 
 def make_replica(target: Path) -> DeltaTable:
@@ -87,7 +86,7 @@ def make_replica(target: Path) -> DeltaTable:
 
 
 def test_a_table_without_new_changes_is_maintained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer than a hundred commits, and files of a commit that was never made."""
+    """Its last commit removes nothing, and there are files of a commit that was never made."""
     table = make_replica(tmp_path)
     rows, version = table.to_pyarrow_table(), table.version()
     folder = tmp_path / "t"
@@ -103,7 +102,7 @@ def test_a_table_without_new_changes_is_maintained(tmp_path: Path, monkeypatch: 
     remaining = DeltaTable(folder)
     assert remaining.to_pyarrow_table().equals(rows)
     assert len(list(folder.glob("part-*.parquet"))) == len(remaining.file_uris())
-    assert remaining.version() > version
+    assert remaining.version() == version
     assert open_table(folder).position == Position(29, 0, 0)
 
 

@@ -72,6 +72,36 @@ def test_no_package_of_spark_is_imported(recording: Path, tmp_path: Path) -> Non
     assert not {"pyspark", "py4j"} & {*done.stdout.split()}
 
 
+def test_with_latency_the_segments_of_a_time_are_one_micro_batch(recording: Path, tmp_path: Path) -> None:
+    """Each micro-batch is a commit to each changed table; the last changes wait no longer than the others."""
+    folder, target, latency = tmp_path / "recording", tmp_path / "lake", 0.5
+    copy_segments(recording, folder, 1)
+    stop, applied = threading.Event(), list[int]()
+    query = threading.Thread(
+        target=replicate,
+        args=(folder, target),
+        kwargs={
+            "follow": True,
+            "latency": latency,
+            "stop": stop,
+            "on_batch": lambda segment, _: applied.append(segment),
+        },
+    )
+    began, last = time.monotonic(), len(list(recording.iterdir()))
+    query.start()
+    try:
+        for count in range(2, last + 1):
+            copy_segments(recording, folder, count)
+            time.sleep(0.02)
+        while (applied or [0])[-1] < last and time.monotonic() < began + 60:
+            time.sleep(0.02)
+    finally:
+        stop.set()
+        query.join(60)
+    assert different_tables(target, list(true_tables("pg18"))) == []
+    assert 2 <= len(applied) <= 1 + (time.monotonic() - began) / latency
+
+
 def test_a_stop_is_resumed(recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The query is stopped wherever it shows progress; the tables have each change once in the end."""
     monkeypatch.setattr("pgoutput.replica.replication.SEGMENTS_PER_BATCH", 5)

@@ -45,6 +45,13 @@ SegmentSeconds = Annotated[
     float,
     typer.Option(min=0, help="Age in seconds at which a segment ends, so that readers see its changes."),
 ]
+Latency = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        help="Least time between two commits to a Delta table, in seconds, such as 60 for hundreds of tables.",
+    ),
+]
 Metrics = Annotated[
     str | None,
     typer.Option(

@@ -11,6 +11,7 @@ from pgoutput.cli.options import (
     Detail,
     Dsn,
     History,
+    Latency,
     Log,
     LogSeconds,
     Metrics,
@@ -45,6 +46,7 @@ def replicate(
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep running, and apply new segments as they are recorded.")
     ] = False,
+    latency: Latency = 0.0,
     history: History = False,
     strict: Annotated[
         bool,
@@ -77,10 +79,6 @@ def replicate(
     log_seconds: LogSeconds = None,
     detail: Detail = False,
     metrics: Metrics = None,
-    maintain: Annotated[
-        bool,
-        typer.Option("--maintain", help="With --follow: remove unused files of all tables each hour."),
-    ] = False,
 ) -> None:
     """Keep a Delta table for each relation equal to its source, in one process or with Spark.
 
@@ -90,8 +88,8 @@ def replicate(
     require("replica", "deltalake", "pyarrow")
     if master and remote:
         raise typer.BadParameter("give one of --master and --remote")
-    if maintain and not follow:
-        raise typer.BadParameter("--maintain needs --follow")
+    if latency and not follow:
+        raise typer.BadParameter("--latency needs --follow")
     if spark := spark or bool(master or remote):
         require("spark", "pyspark")
     if checkpoint and not spark:
@@ -105,6 +103,7 @@ def replicate(
         follow=follow,
         history=history,
         strict=strict,
+        latency=latency,
         dropped=dropped,
         output=output,
         tables=table or (),
@@ -113,9 +112,9 @@ def replicate(
     if spark:
         from pgoutput.cli.spark_replication import SparkEngine
 
-        replication.replicate(run, SparkEngine(master, remote, checkpoint), metrics, maintain=maintain)
+        replication.replicate(run, SparkEngine(master, remote, checkpoint), metrics)
     else:
-        replication.replicate(run, replication.apply_directly, metrics, maintain=maintain)
+        replication.replicate(run, replication.apply_directly, metrics)
 
 
 def sync(
@@ -137,6 +136,7 @@ def sync(
     ] = None,
     history: History = False,
     segment_seconds: SegmentSeconds = 1.0,
+    latency: Latency = 0.0,
     log: Log = "text",
     log_seconds: LogSeconds = None,
     detail: Detail = False,
@@ -160,6 +160,7 @@ def sync(
         slot,
         segment_seconds,
         history=history,
+        latency=latency,
         output=output,
         metrics=metrics,
     )

@@ -163,6 +163,7 @@ class Run:
         follow: Whether to wait for new segments after the last segment, instead of ending.
         history: Whether to keep all versions of rows (SCD type 2).
         strict: Whether to refuse a recording with incomplete tables.
+        latency: Least time between two micro-batches, in seconds.
         dropped: What happens to the tables of relations that were dropped on the server.
         output: Prints warnings and micro-batches; None for text.
         metrics: Definitions of the metrics to serve.
@@ -184,6 +185,7 @@ class Run:
         follow: bool,
         history: bool,
         strict: bool,
+        latency: float = 0.0,
         dropped: Dropped = "keep",
         output: Output | None = None,
         metrics: Iterable[Metric] = REPLICA,
@@ -195,6 +197,7 @@ class Run:
         self.target = target
         self.follow = follow
         self.history = history
+        self.latency = latency
         self.dropped: Dropped = dropped
         self.is_counted: bool = True
         self.output = output or Output()
@@ -314,9 +317,7 @@ class Run:
         return max(self._recording.numbers, default=0)
 
 
-def replicate(
-    run: Run, apply: Callable[[Run, Event], None], metrics: str | None = None, *, maintain: bool = False
-) -> None:
+def replicate(run: Run, apply: Callable[[Run, Event], None], metrics: str | None = None) -> None:
     """Apply the changes of a recording that a target does not have yet, and print their number.
 
     Exits with code 1 if a table failed, and with 130 after a signal, unless the run follows.
@@ -325,7 +326,6 @@ def replicate(
         run: The recording and the target.
         apply: Applies the changes until the event is set or, unless the run follows, to the end.
         metrics: HOST:PORT to serve the metrics of the run at; None to serve none.
-        maintain: Whether to maintain the tables each hour.
 
     Raises:
         PgoutputError: The changes cannot be applied, or the run is strict and tables are incomplete.
@@ -335,7 +335,7 @@ def replicate(
     try:
         with (
             serve_metrics(metrics, run.metrics, run.observed),
-            Maintenance(run.target) if maintain else nullcontext(),
+            Maintenance(run.target) if follows else nullcontext(),
         ):
             if metrics is not None:
                 run.replica_metrics.read_tables()
@@ -371,6 +371,7 @@ def apply_directly(run: Run, stop: Event) -> None:
             run.target,
             history=run.history,
             follow=run.follow,
+            latency=run.latency,
             dropped=run.dropped,
             stop=stop,
             on_batch=run.report,

@@ -43,6 +43,7 @@ def synchronize(
     segment_seconds: float,
     *,
     history: bool,
+    latency: float,
     output: Output,
     metrics: str | None,
 ) -> None:
@@ -58,6 +59,7 @@ def synchronize(
         slot: Name of the replication slot; None to derive it from the publications.
         segment_seconds: Age in seconds at which a segment ends.
         history: Whether to keep all versions of rows (SCD type 2).
+        latency: Least time between two micro-batches, in seconds.
         output: Prints events, warnings and micro-batches.
         metrics: HOST:PORT to serve the metrics of recorder and replica at; None to serve none.
 
@@ -96,6 +98,7 @@ def synchronize(
         follow=True,
         history=history,
         strict=False,
+        latency=latency,
         output=output,
         metrics=definitions,
         is_recording=True,

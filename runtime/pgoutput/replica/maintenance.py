@@ -19,7 +19,7 @@ _SECONDS: Final = 3600.0
 def maintain_tables(target: PathOrUri) -> int:
     """Remove the data files that the Delta tables of a target do not need any more.
 
-    Every hundredth commit of a table removes replaced files too: those of a table without new changes would
+    Every twentieth commit of a table removes replaced files too: those of a table without new changes would
     stay. Here, replaced files are removed after a day, and so are files that a killed query has written and
     not committed. A table whose retention time was set by a user is left alone. The query that writes to the
     target may run at the same time. A table that cannot be maintained is left for the next call.

@@ -79,6 +79,7 @@ def replicate(
     *,
     history: bool = False,
     follow: bool = False,
+    latency: float = 0.0,
     dropped: Dropped = "keep",
     stop: threading.Event | None = None,
     on_batch: Report | None = None,
@@ -103,6 +104,9 @@ def replicate(
         history: Whether to keep all versions of rows (SCD type 2). `__START_AT` and `__END_AT` contain the
             LSN, position and time of the changes that begin and end a version.
         follow: Whether to wait for new segments after the last segment, instead of returning.
+        latency: With `follow`: least time from the beginning of one micro-batch to the next, in seconds. Each
+            micro-batch makes one commit to each changed table, so many tables with few changes need less time
+            and fewer files. A micro-batch of many segments begins at once.
         dropped: What happens to the table of a relation that was dropped on the server: "keep" marks it,
             "archive" also renames its folder, "drop" removes it. If a new relation gets the name, the table
             of the dropped one is archived.
@@ -118,7 +122,7 @@ def replicate(
             file of the target cannot be read or written.
     """
     query = _Query(recording, target, history, dropped, stop or threading.Event(), on_batch, on_progress)
-    query.run(follow=follow)
+    query.run(follow=follow, latency=latency)
 
 
 def catch_up(
@@ -192,11 +196,16 @@ class _Query:
         self._listed = self._found = time.monotonic()
         """When the recording was listed last, and when a new segment was found."""
 
-    def run(self, *, follow: bool) -> None:
+    def run(self, *, follow: bool, latency: float = 0.0) -> None:
         """Apply micro-batches until there are no more segments, or with `follow` until stopped."""
+        due = 0.0
         try:
             while not self._stop.is_set():
-                if numbers := self._next_segments():
+                numbers, now = self._next_segments(), time.monotonic()
+                if numbers and follow and now < due and len(numbers) < SEGMENTS_PER_BATCH:
+                    self._stop.wait(min(due - now, _REPORT_SECONDS))
+                elif numbers:
+                    due = now + latency
                     segments = {"first_segment": numbers[0], "last_segment": numbers[-1]}
                     with span("pgoutput apply micro-batch", **segments):
                         self._apply_batch(numbers)

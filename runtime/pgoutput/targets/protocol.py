@@ -222,9 +222,6 @@ class Table(Protocol):
 
         Returns:
             Number of removed files.
-
-        Raises:
-            ConflictError: A concurrent commit has changed the table.
         """
 
 

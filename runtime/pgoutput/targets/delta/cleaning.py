@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from contextlib import suppress
 from typing import Final
 
 from deltalake import DeltaTable, PostCommitHookProperties
-from deltalake.exceptions import DeltaError
 
 _RETENTION: Final = "delta.deletedFileRetentionDuration"
 
 RETENTION: Final[dict[str, str | None]] = {
     _RETENTION: "interval 2 hours",
-    "delta.logRetentionDuration": "interval 1 day",
+    "delta.logRetentionDuration": "interval 1 hour",
     "delta.checkpointInterval": "10",
 }
 """Properties of a new Delta table: how long its log keeps the names of replaced data files, and commits.
 
-Commits are removed from the log if a checkpoint contains them, which delta-rs writes with each hundredth
-commit.
+Commits are removed from the log if a checkpoint contains them. Checkpoints are as frequent as Spark makes
+them (delta-rs: each hundredth commit), because whoever opens the table reads all commits after the last one.
 """
 
 _HOURS: Final = 1
@@ -31,59 +29,56 @@ Less than in `RETENTION`: a checkpoint forgets the names of files before they co
 _UNUSED_HOURS: Final = 24
 """Number of hours after which files are removed without a commit: a younger file may be part of the next."""
 
-_COMMITS: Final = 100
+_COMMITS: Final = 20
 """Number of commits after which files are removed."""
 
 NO_CLEANING: Final = PostCommitHookProperties(cleanup_expired_logs=False)
 """Properties of a commit that removes no old commits: for this, delta-rs lists the whole log."""
 
 
-def remove_old_files(table: DeltaTable) -> None:
-    """Remove data files that were replaced long ago, and old commits from the log, if many commits were made.
-
-    If a user has set another retention time, it is respected. Errors are ignored: the table is complete, and
-    a later commit tries again.
-    """
-    if table.version() % _COMMITS:
-        return
-    hours = _HOURS if _has_our_retention(table) else None
-    with suppress(DeltaError, OSError):
-        if table.vacuum(hours, enforce_retention_duration=False):  # a dry run, which makes no commit
-            table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
-        table.cleanup_metadata()
+def is_due(table: DeltaTable) -> bool:
+    """Return whether so many commits were made that old files have to be removed."""
+    return table.version() % _COMMITS == 0
 
 
-def remove_unused_files(table: DeltaTable, names: Container[str]) -> int:
-    """Remove data files that were replaced a day ago, and data files of that age that no commit has added.
+def old_files(table: DeltaTable, names: Container[str]) -> list[str]:
+    """Return the data files of a Delta table that were replaced long ago; remove old commits from its log.
 
-    A writer that is killed before its commit leaves such files. If a user has set another retention time,
-    nothing is removed.
+    If a user has set another retention time, it is respected.
 
     Args:
         table: The Delta table.
         names: Names of the files in the table's folder.
 
-    Returns:
-        Number of removed files.
+    Raises:
+        DeltaError: The log cannot be read or cleaned.
+        OSError: The folder of the log cannot be read.
+    """
+    table.cleanup_metadata()
+    return _unneeded(table, names, _HOURS if _has_our_retention(table) else None, full=False)
+
+
+def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
+    """Return data files that were replaced a day ago, and data files of that age that no commit has added.
+
+    A writer that is killed before its commit leaves such files. If a user has set another retention time,
+    there are none.
+
+    Args:
+        table: The Delta table.
+        names: Names of the files in the table's folder.
 
     Raises:
-        DeltaError: A concurrent commit has changed the table.
-        OSError: A file cannot be removed.
+        DeltaError: The table cannot be read.
+        OSError: The folder of the table cannot be read.
     """
-    if not _has_our_retention(table):
-        return 0
-    # A dry run makes no commit. It also returns files that are gone already, as long as the log names them.
-    found = table.vacuum(_UNUSED_HOURS, enforce_retention_duration=False, full=True)
-    removed = sum(name in names for name in found)
-    if removed:
-        table.vacuum(
-            _UNUSED_HOURS,
-            dry_run=False,
-            enforce_retention_duration=False,
-            post_commithook_properties=NO_CLEANING,
-            full=True,
-        )
-    return removed
+    return _unneeded(table, names, _UNUSED_HOURS, full=True) if _has_our_retention(table) else []
+
+
+def _unneeded(table: DeltaTable, names: Container[str], hours: int | None, *, full: bool) -> list[str]:
+    """Return what VACUUM would remove. VACUUM itself makes two commits; removing the files needs none."""
+    found = table.vacuum(hours, enforce_retention_duration=False, full=full)
+    return [name for name in found if name in names]  # the log also names files that are gone already
 
 
 def _has_our_retention(table: DeltaTable) -> bool:

@@ -20,10 +20,10 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
 from pgoutput._text import one_line
-from pgoutput.errors import ReplicaError
+from pgoutput.errors import PgoutputError, ReplicaError
 from pgoutput.recording import Location
 from pgoutput.targets.delta import log
-from pgoutput.targets.delta.cleaning import NO_CLEANING, RETENTION, remove_old_files, remove_unused_files
+from pgoutput.targets.delta.cleaning import NO_CLEANING, RETENTION, is_due, old_files, unused_files
 from pgoutput.targets.delta.folders import move_folder, remove_folder
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
 from pgoutput.targets.protocol import (
@@ -171,7 +171,9 @@ class _Table:
                 post_commithook_properties=NO_CLEANING,
             )
             log.end_commit(self.place, self._table)
-            remove_old_files(self._table)
+        if is_due(self._table):
+            with suppress(PgoutputError), self._errors():  # the next cleaning removes the same files
+                self.delete(old_files(self._table, {*self.place.names()}))
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         with self._errors():
@@ -229,7 +231,9 @@ class _Table:
 
     def remove_unused(self) -> int:
         with self._errors():
-            return remove_unused_files(self._table, {*self.place.names()})
+            unused = unused_files(self._table, {*self.place.names()})
+            self.delete(unused)
+            return len(unused)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
