@@ -74,7 +74,7 @@ def test_no_package_of_spark_is_imported(recording: Path, tmp_path: Path) -> Non
 
 def test_with_latency_the_segments_of_a_time_are_one_micro_batch(recording: Path, tmp_path: Path) -> None:
     """Each micro-batch is a commit to each changed table; the last changes wait no longer than the others."""
-    folder, target, latency = tmp_path / "recording", tmp_path / "lake", 0.5
+    folder, target, latency = tmp_path / "recording", tmp_path / "lake", 1.5
     copy_segments(recording, folder, 1)
     stop, applied = threading.Event(), list[int]()
     query = threading.Thread(
@@ -92,7 +92,7 @@ def test_with_latency_the_segments_of_a_time_are_one_micro_batch(recording: Path
     try:
         for count in range(2, last + 1):
             copy_segments(recording, folder, count)
-            time.sleep(0.02)
+            time.sleep(0.1)
         while (applied or [0])[-1] < last and time.monotonic() < began + 60:
             time.sleep(0.02)
     finally:
