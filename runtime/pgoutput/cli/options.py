@@ -49,7 +49,7 @@ Latency = Annotated[
     float,
     typer.Option(
         min=0,
-        help="Least time between two commits to a Delta table, in seconds, such as 60 for hundreds of tables.",
+        help="Least time between two commits to a Delta table, in seconds; 60 if there are many tables.",
     ),
 ]
 Metrics = Annotated[

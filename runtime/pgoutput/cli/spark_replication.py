@@ -62,7 +62,8 @@ class SparkEngine(msgspec.Struct, frozen=True):
 def _run_query(session: SparkSession, run: Run, stop: Event, checkpoint: str | None) -> None:
     source = session.readStream.format("pgoutput").option("path", run.recording).option("view", "batches")
     changes = source.option("maxFilesPerTrigger", str(SEGMENTS_PER_BATCH)).load()
-    trigger = {"processingTime": f"{round(1000 * max(run.latency, 1))} milliseconds"} if run.follow else {"availableNow": True}
+    pace = {"processingTime": f"{round(1000 * max(run.latency, 1))} milliseconds"}
+    trigger = pace if run.follow else {"availableNow": True}
     # Without new segments, there is no micro-batch before which Spark does so.
     if results := catch_up(run.recording, run.target, dropped=run.dropped):
         run.report(run.segments_recorded, results)
