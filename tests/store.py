@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Literal
@@ -75,6 +78,64 @@ def _answers(port: int) -> bool:
         connection.close()
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *arguments: Any) -> None:
+        pass  # a client has ended its connection
+
+
+class Credentials:
+    """A server that gives credentials to containers; a context manager.
+
+    Attributes:
+        status: HTTP status of the answers.
+        given: When each access key expires, by its ID.
+
+    Args:
+        seconds: Lifetime of credentials, in seconds.
+    """
+
+    TOKEN: Final = "the token"
+
+    def __init__(self, seconds: float) -> None:
+        self.status = 200
+        self.given: dict[str, float] = {}
+        credentials = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                is_allowed = self.headers.get("Authorization") == credentials.TOKEN
+                self.send_response(credentials.status if is_allowed else 401)
+                self.end_headers()
+                if is_allowed and credentials.status == 200:
+                    self.wfile.write(credentials._give(seconds))
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self.url: str = f"http://127.0.0.1:{self._server.server_address[1]}/credentials"
+
+    def is_valid(self, key: str) -> bool:
+        """Return whether the access key with this ID was given, and has not expired."""
+        return self.given.get(key, 0.0) > time.time()
+
+    def _give(self, seconds: float) -> bytes:
+        key, end = f"KEY{len(self.given)}", datetime.fromtimestamp(int(time.time() + seconds), UTC)
+        self.given[key] = end.timestamp()
+        answer = {"AccessKeyId": key, "SecretAccessKey": "s3kr3t", "Token": "t", "RoleArn": "arn"}
+        return json.dumps(answer | {"Expiration": end.strftime("%Y-%m-%dT%H:%M:%SZ")}).encode()
+
+    def __enter__(self) -> Credentials:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
 class Proxy:
     """A proxy for S3 that injects faults; a context manager.
 
@@ -82,12 +143,15 @@ class Proxy:
         port: Port of the proxy.
         fault: Called with method and path of each request; returns the fault to inject. It may also wait.
         answer: Called with method, path and body of each answer; returns the body to send.
+        is_valid: Called with the ID of each request's access key, empty without one; if it returns False, the
+            request is answered with 403.
         requests: Method and path of each request.
     """
 
     def __init__(self, port: int) -> None:
         self.fault: Callable[[str, str], Fault] = lambda method, path: ""
         self.answer: Callable[[str, str, bytes], bytes] = lambda method, path, body: body
+        self.is_valid: Callable[[str], bool] = lambda key: True
         self.requests: list[tuple[str, str]] = []
         proxy = self
 
@@ -102,13 +166,7 @@ class Proxy:
             def log_message(self, *arguments: Any) -> None:
                 pass
 
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *arguments: Any) -> None:
-                pass  # a client has ended its connection
-
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -124,7 +182,8 @@ class Proxy:
     def _handle(self, client: BaseHTTPRequestHandler, port: int) -> None:
         method, path = client.command, client.path
         self.requests.append((method, path))
-        fault = self.fault(method, path)
+        found = re.search(r"Credential=([^/]*)/", client.headers.get("Authorization") or "")
+        fault = self.fault(method, path) if self.is_valid(found[1] if found else "") else "403"
         length = int(client.headers.get("Content-Length") or 0)
         if fault == "cut":
             client.rfile.read(length // 2)

@@ -39,6 +39,9 @@ _CREDENTIALS: Final = {
 }
 """Environment variables with credentials, for error texts; a store also takes those of a cloud's machine."""
 
+_METADATA_SERVICES: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
+"""Hosts that give credentials to machines and containers."""
+
 _RETRIES: Final = 8
 """Largest number of retries of a request, with exponential backoff."""
 
@@ -377,7 +380,8 @@ class ObjectStore:
         refused = obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError
         names = _CREDENTIALS[self._url.scheme]
         # Retryable: credentials are replaced or expire, rights are granted, and a metadata service may fail.
-        if "169.254.169.254" in text or "metadata.google.internal" in text:
+        services = *_METADATA_SERVICES, os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
+        if any(service in text for service in services if service):
             return StoreUnavailable(f"{self}: this machine gives no credentials: {text}; or set {names}")
         if isinstance(error, refused) or "403 Forbidden" in text:  # a refused listing
             return StoreUnavailable(f"{self}: the store refuses access: {text}; check {names}")
