@@ -90,7 +90,7 @@ retry-for = 0
     assert ended.returncode == 3
     assert 'socket "/nowhere/' in ended.stderr
     assert "Ahem77" not in ended.stderr + ended.stdout
-    checked = command("config", "check", config)
+    checked = command("config", "check", config, THE_DSN=SECRET)
     assert (checked.code, checked.out) == (0, f"{config}: the options of 1 command\n")
 
 
@@ -182,6 +182,88 @@ def test_mistakes_are_refused_with_file_table_and_key(
         assert (ended.code, ended.out) == (2, "")
         assert ended.err.startswith(f"pgoutput: {config}: {error}"), ended.err
         assert ended.err.count("\n") == 1
+
+
+SHOP: Final = """\
+[record]
+dsn = { file = "/run/credentials/pgoutput-record@shop.service/dsn" }
+slot = "shop"
+publication = ["shop"]
+recording = "PLACE/shop"
+metrics = "127.0.0.1:9187"
+[replicate]
+recording = "PLACE/shop"
+target = "PLACE/lake"
+metrics = "127.0.0.1:9188"
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("", "", ""),
+        (
+            "@shop.",
+            "@blog.",
+            "[record]: dsn: file = '/run/credentials/pgoutput-record@blog.service/dsn': record ",
+        ),
+        ("service/dsn", "service/key", "systemd makes it from PLACE/shop.key: No such file or directory"),
+        ("/run", "PLACE/run", "[record]: dsn: file = 'PLACE/run/credentials/"),
+        (
+            "/run/credentials/pgoutput-record@shop.service/dsn",
+            "PLACE/empty",
+            "'PLACE/empty': the file is empty",
+        ),
+        ('file = "/run', 'env = "/run', "[record]: dsn: env = '/run/credentials/"),
+        ('file = "/run', 'command = "/run', "[record]: dsn: command = '/run/credentials/"),
+        (
+            'slot = "shop"',
+            'slot = { env = "EMPTY" }',
+            "slot: env = 'EMPTY': the environment variable is empty",
+        ),
+        ('["shop"]', '[{ env = "A" }]', "publication: env = 'A': the environment variable is not set"),
+        ("9188", "9187", "[replicate]: metrics: PLACE/shop.toml: [record] has the same"),
+        ('shop"\ntarget', 'blog"\ntarget', "the commands have different recordings: PLACE/blog, PLACE/shop"),
+    ],
+)
+def test_problems_of_the_surroundings_are_found(
+    command: Command, tmp_path: Path, old: str, new: str, problem: str
+) -> None:
+    """Each is one line, which names file, command and option."""
+    (tmp_path / "shop.dsn").write_text("host=db")
+    (tmp_path / "empty").touch()
+    config = tmp_path / "shop.toml"
+    config.write_text(SHOP.replace(old, new).replace("PLACE", str(tmp_path)))
+    ended = command("config", "check", config, EMPTY="")
+    if problem:
+        assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1), ended.err
+        assert ended.err.startswith(f"pgoutput: {config}: ")
+        assert problem.replace("PLACE", str(tmp_path)) in ended.err
+    else:
+        assert (ended.code, ended.out) == (0, f"{config}: the options of 2 commands\n"), ended.err
+
+
+def test_settings_of_another_database_are_found(command: Command, tmp_path: Path) -> None:
+    """A copied file that keeps settings of the first, and a variable that is set for all commands."""
+    for name in ("shop", "blog"):
+        (tmp_path / f"{name}.dsn").write_text("host=db")
+        (tmp_path / f"{name}.toml").write_text(SHOP.replace("PLACE", str(tmp_path)))
+    files = tmp_path / "shop.toml", tmp_path / "blog.toml"
+    ended = command("config", "check", *files, PGOUTPUT_RECORD_PUBLICATION="blog")
+    assert ended.code == 1
+    found = [line.removeprefix(f"pgoutput: {tmp_path}/") for line in ended.err.splitlines()]
+    replaced = "publication: the environment variable PGOUTPUT_RECORD_PUBLICATION replaces it"
+    assert found == [
+        f"shop.toml: [record]: {replaced}",
+        "blog.toml: [record]: dsn: file = '/run/credentials/pgoutput-record@shop.service/dsn': record runs "
+        "in the unit pgoutput-record@blog, which cannot read the credentials of others",
+        f"blog.toml: [record]: {replaced}",
+        f"blog.toml: [record]: recording: {files[0]}: [record] has the same",
+        f"blog.toml: [record]: slot and dsn: {files[0]}: [record] has the same",
+        f"blog.toml: [record]: metrics: {files[0]}: [record] has the same",
+        f"blog.toml: [replicate]: target: {files[0]}: [replicate] has the same",
+        f"blog.toml: [replicate]: metrics: {files[0]}: [replicate] has the same",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from configparser import ConfigParser
 from pathlib import Path
@@ -35,6 +36,25 @@ def test_the_configuration_of_the_page_is_valid(tmp_path: Path) -> None:
     page = (ROOT / "docs/howto/production.md").read_text()
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert check(tmp_path, text).keys() == {"record", "replicate"}
+
+
+def test_the_steps_of_the_page_make_what_the_configuration_needs(tmp_path: Path) -> None:
+    """Run the steps that write files, with a folder in place of /etc; without the DSN, the check fails."""
+    page = (ROOT / "docs/howto/production.md").read_text()
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (steps,) = re.findall(r"```sh\n(mkdir /etc/pgoutput.*?)```", page, re.DOTALL)
+    (tmp_path / "shop.toml").write_text(text)
+    lines = [line for line in steps.splitlines() if "/etc/pgoutput" in line]
+    codes = []
+    for number, kept in enumerate([[one for one in lines if "shop.dsn" not in one], lines]):
+        etc = tmp_path / f"etc{number}"
+        etc.mkdir()
+        script = "\n".join(kept).replace("/etc/", f"{etc}/")
+        script = script.replace("/opt/pgoutput/bin/pgoutput", f"{sys.executable} -m pgoutput.cli")
+        done = subprocess.run(["sh", "-ec", script], cwd=tmp_path, capture_output=True, text=True)
+        codes.append(done.returncode)
+    assert codes == [1, 0], done.stderr
+    assert f"{(etc / 'pgoutput/shop.dsn').stat().st_mode & 0o777:o}" == "600"
 
 
 @pytest.fixture(scope="module")

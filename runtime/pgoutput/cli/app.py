@@ -9,7 +9,8 @@ import typer
 
 from pgoutput._text import counted
 from pgoutput.cli.configuration import ConfigurableGroup, read_configuration
-from pgoutput.cli.printing import version_line
+from pgoutput.cli.configuration_check import find_problems
+from pgoutput.cli.printing import complain, version_line
 from pgoutput.cli.recording_commands import install_ddl_events, prune, record, segments, snapshot, status
 from pgoutput.cli.replica_commands import replicate, sync, tables, verify
 from pgoutput.cli.stream_commands import check, decode, encode, inspect, serve, spec, synth
@@ -59,12 +60,29 @@ for title, commands in _GROUPS.items():
 @config_app.command("check")
 def check_config(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="The configuration file.", show_default=False)],
+    file: Annotated[
+        list[Path],
+        typer.Argument(help="The configuration files of this machine.", show_default=False),
+    ],
 ) -> None:
-    """Check a configuration file, without starting anything and without reading secrets."""
+    """Check configuration files, without starting anything and without printing secrets.
+
+    Exit code 1: a secret's file, program or variable is missing, or two processes would use the same place.
+    """
     group: Any = context.find_root().command
-    options = read_configuration(file, group.configurable)
-    print(f"{file}: the options of {counted(len(options), 'command')}")
+    files = {one: read_configuration(one, group.configurable) for one in file}
+    variables = {
+        (name, option.name): str(option.envvar)
+        for name, command in group.configurable.items()
+        for option in command.params
+    }
+    problems = list(find_problems(files, variables))
+    for problem in problems:
+        complain(problem)
+    if problems:
+        raise typer.Exit(1)
+    for one, options in files.items():
+        print(f"{one}: the options of {counted(len(options), 'command')}")
 
 
 app.add_typer(vectors_app, rich_help_panel="Test")
