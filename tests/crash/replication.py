@@ -3,7 +3,8 @@
 `python -m tests.crash.replication --tables 200 --seconds 1800 --seed 1`
 
 Recorder, replica and server are killed, tables join and leave the publication, and snapshots of tables are
-requested. Rows of the replica are changed, which `pgoutput verify` must find. In the end each published table
+requested. Tables of the replica, and files about its progress, are replaced by older copies or removed. Rows
+of the replica are changed, which `pgoutput verify` must find. In the end each published table
 of the replica must equal the server's table. After a failure the folder with the recording, the replica, the
 server's rows and the logs is kept.
 """
@@ -61,6 +62,9 @@ PATIENCE: Final = 1800
 
 CATALOG_SECONDS: Final = 30
 """Seconds within which the recorder notices that a table has joined or left the publication."""
+
+PROGRESS: Final = "_reached.json", "_relations", "_checkpoint"
+"""Files and folders of a replica that say how far it is, and which table is where."""
 
 PAUSES: Final = 0.0, 0.05, 0.5, 3.0
 """Seconds between two statements or processes of one action; one of these values is chosen at random."""
@@ -221,7 +225,7 @@ class Run:
         self._left: dict[str, float] = {}
         """Times by time.monotonic() at which tables left the publication, by name."""
         self._joined: dict[str, float] = {}
-        """Times by time.monotonic() at which tables joined the publication, by name."""
+        """Times by time.monotonic() at which tables joined the publication, or an older copy came back."""
         self._comparison: Comparison | None = None
         self._interrupted: Comparison | None = None
         """The last comparison, if it was interrupted."""
@@ -419,6 +423,29 @@ class Run:
         assert second.poll() in (0, 1), second.log
         self.recorder.finish("now", "0", *self._segments)
 
+    def restore(self) -> None:
+        """Copy parts of the replica, as a backup does, or put copies made before in their place."""
+        if self._comparison is not None or self._interrupted is not None:
+            return
+        self.replica.kill()
+        (copies := self._folder / "copies").mkdir(exist_ok=True)
+        tables = [f"public.{name}" for name in sorted(self.published - {*QUIET})]
+        for name in self.random.sample([*PROGRESS, *tables], len(PROGRESS) + 2):
+            place, copy = self.target / name, copies / name
+            if name in PROGRESS and self.random.random() < 0.3:
+                self.log(f"remove {name}")
+                _remove(place)
+            elif copy.exists():
+                self.log(f"restore {name}")
+                _remove(place)
+                copy.rename(place)
+                self._joined[name.removeprefix("public.")] = time.monotonic()
+            elif place.exists():
+                self.log(f"copy {name}")
+                copy_any = shutil.copytree if place.is_dir() else shutil.copy
+                copy_any(place, copy)
+        self.start_replica()
+
     def pause(self) -> None:
         """Wait for a random time."""
         time.sleep(self.random.choice(PAUSES))
@@ -519,6 +546,10 @@ def verify(run: Run) -> None:
     run.compare()
 
 
+def restore(run: Run) -> None:
+    run.restore()
+
+
 ACTIONS: Final[dict[Callable[[Run], None], int]] = {
     kill_recorder: 15,
     kill_replica: 3,
@@ -529,6 +560,7 @@ ACTIONS: Final[dict[Callable[[Run], None], int]] = {
     leave_and_join: 10,
     snapshot: 15,
     verify: 10,
+    restore: 10,
 }
 """Relative frequency of each action."""
 
@@ -628,6 +660,14 @@ def replicate(
             different=tuple(different(run.recording, run.target, expected)),
             seconds=time.monotonic() - began,
         )
+
+
+def _remove(place: Path) -> None:
+    """Remove a file or folder if it exists."""
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
 
 
 def _descendants(pid: int) -> list[int]:
