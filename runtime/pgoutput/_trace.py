@@ -7,8 +7,10 @@ from functools import cache
 from typing import Any
 
 
-def span(name: str, **attributes: str | int) -> AbstractContextManager[object]:
+def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
     """Return a context manager that records its `with` block as a span, also if the block fails.
+
+    It returns the span; None if nothing is recorded.
 
     Args:
         name: Name of the span.
@@ -17,8 +19,16 @@ def span(name: str, **attributes: str | int) -> AbstractContextManager[object]:
     if (tracer := _find_tracer()) is None:
         return nullcontext()
     named = {f"pgoutput.{key}": value for key, value in attributes.items()}
-    block: AbstractContextManager[object] = tracer.start_as_current_span(name, attributes=named)
+    block: AbstractContextManager[Any] = tracer.start_as_current_span(name, attributes=named)
     return block
+
+
+def mark_failed(span: Any, text: str) -> None:
+    """Give a span, which may be None, the status ERROR with a description."""
+    if span is not None:
+        from opentelemetry.trace import StatusCode
+
+        span.set_status(StatusCode.ERROR, text)
 
 
 @cache

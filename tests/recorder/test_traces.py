@@ -12,36 +12,41 @@ import pytest
 from opentelemetry import trace
 
 from pgoutput import _trace
-from pgoutput.replica import replicate
+from pgoutput.replica import replica_tables, replicate
 from tests.recorder.lab import Lab
 
 
 class Tracer:
-    """Has the one method of a tracer that the library calls."""
+    """Has the one method of a tracer that the library calls; its spans have the one method of spans."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, dict[str, Any]]] = []
+        self.states: list[tuple[trace.StatusCode, str]] = []
 
     @contextmanager
-    def start_as_current_span(self, name: str, attributes: dict[str, Any]) -> Iterator[None]:
-        yield
+    def start_as_current_span(self, name: str, attributes: dict[str, Any]) -> Iterator[Tracer]:
+        yield self
         self.spans.append((name, attributes))
 
+    def set_status(self, status: trace.StatusCode, description: str) -> None:
+        self.states.append((status, description))
 
-def test_segments_and_micro_batches_are_spans(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+@pytest.fixture
+def tracer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
     tracer = Tracer()
     monkeypatch.setattr(trace, "get_tracer", lambda name: tracer)
     _trace._find_tracer.cache_clear()
-    try:
-        lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-        lab.record()
-        lab.run("INSERT INTO t VALUES (1)")
-        lab.record()
-        replicate(lab.folder, tmp_path / "lake")
-    finally:
-        _trace._find_tracer.cache_clear()
+    yield tracer
+    _trace._find_tracer.cache_clear()
+
+
+def test_segments_and_micro_batches_are_spans(lab: Lab, tmp_path: Path, tracer: Tracer) -> None:
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.record()
+    lab.run("INSERT INTO t VALUES (1)")
+    lab.record()
+    replicate(lab.folder, tmp_path / "lake")
     segments = lab.segments()
     last = segments[-1].number
     assert tracer.spans == [
@@ -63,6 +68,26 @@ def test_segments_and_micro_batches_are_spans(
     ]
 
 
+def test_a_failed_table_is_the_status_of_the_span(lab: Lab, tmp_path: Path, tracer: Tracer) -> None:
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.record()
+    lab.run("INSERT INTO t VALUES (1)")
+    lab.record()
+    replicate(lab.folder, tmp_path / "lake")
+    assert tracer.states == []
+    (table,) = replica_tables(tmp_path / "lake").values()
+    for file in Path(table.place).glob("*.parquet"):
+        file.unlink()
+    lab.run("UPDATE t SET id = 2")
+    lab.record()
+    replicate(lab.folder, tmp_path / "lake")
+    ((status, text),) = tracer.states
+    assert status is trace.StatusCode.ERROR
+    assert text.startswith("public.t: part-")
+    replicate(lab.folder, tmp_path / "lake")
+    assert tracer.states == [(status, text)] * 2
+
+
 def test_nothing_happens_without_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     _trace._find_tracer.cache_clear()
@@ -76,5 +101,6 @@ def test_nothing_happens_without_opentelemetry(monkeypatch: pytest.MonkeyPatch) 
 def test_the_tracer_has_the_method_of_opentelemetry() -> None:
     with trace.get_tracer("test").start_as_current_span("name", attributes={"key": 1}) as span:
         assert not span.is_recording(), "without an SDK"
+        _trace.mark_failed(span, "text")
     with _trace.span("name", segment=1):
         pass

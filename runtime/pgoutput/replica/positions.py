@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from pgoutput._pauses import Pauses
+from pgoutput._text import qualified_name
 from pgoutput.apply import TableResult
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import Location, Recording
@@ -216,6 +217,11 @@ class Positions:
             TableResult(oid, table.namespace, table.name, {}, error=self.errors.get(oid, ""))
             for oid, table in tables
         ]
+
+    def failed_tables(self) -> list[str]:
+        """Return the names of the failed tables with their errors, such as `public.orders: …`."""
+        tables = ((self._tables[oid], error) for oid, error in sorted(self.errors.items()))
+        return [f"{qualified_name(one.namespace, one.name)}: {error}" for one, error in tables]
 
     def reached(self, oid: int) -> Position:
         """Return up to where no change of a relation follows the position of its table."""

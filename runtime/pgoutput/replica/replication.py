@@ -14,7 +14,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput._trace import span
+from pgoutput._text import listed
+from pgoutput._trace import mark_failed, span
 from pgoutput.apply import SortedChanges, TableResult, apply_changes
 from pgoutput.recording import Location, PathOrUri, Recording, SegmentReader, locate
 from pgoutput.replica.applied import log_batch
@@ -207,8 +208,10 @@ class _Query:
                 elif numbers:
                     due = now + latency
                     segments = {"first_segment": numbers[0], "last_segment": numbers[-1]}
-                    with span("pgoutput apply micro-batch", **segments):
+                    with span("pgoutput apply micro-batch", **segments) as recorded:
                         self._apply_batch(numbers)
+                        if self._positions is not None and (failed := self._positions.failed_tables()):
+                            mark_failed(recorded, listed(failed, "; "))
                 self._show_progress(self._applied_segment, 0, 0)
                 if numbers:
                     continue
