@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
     from pgoutput.stream.check.options import CheckOptions
-    from pgoutput.stream.check.state import StreamState
+    from pgoutput.stream.check.state import CheckedStream
 
 Breach: TypeAlias = tuple[str, str]
 """How a message violates a rule: path of the invalid field (`tag` for the whole message), and the reason."""
@@ -32,7 +32,7 @@ class SpecRule(NamedTuple):
     source: str
     roles: tuple[str, ...] = ()
     """Roles of the messages to which the rule applies; empty if the decoder checks the rule."""
-    check: Callable[[StreamState, Any], Breach | None] | None = None
+    check: Callable[[CheckedStream, Any], Breach | None] | None = None
     """Function that checks a message; None if the decoder or hand-written code checks the rule."""
     when: Callable[[CheckOptions], bool] | None = None
     """Returns whether the rule applies to a stream with these options; None if it always applies."""
@@ -59,7 +59,7 @@ def _byte_length(text: str) -> int:
     return len(text.encode("utf-8", "surrogateescape"))
 
 
-def transaction_open(state: StreamState, message: Any) -> Breach | None:
+def transaction_open(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule transaction-open, or None.
 
     Transactions and stream blocks do not nest: messages that open one, or end a transaction that is not open,
@@ -77,7 +77,7 @@ def transaction_open(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def message_at_once(state: StreamState, message: Any) -> Breach | None:
+def message_at_once(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule message-at-once, or None.
 
     A non-transactional logical message occurs between transactions and stream blocks.
@@ -88,7 +88,7 @@ def message_at_once(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def change_in_transaction(state: StreamState, message: Any) -> Breach | None:
+def change_in_transaction(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule change-in-transaction, or None.
 
     Inserts, updates, deletes and truncates occur inside a transaction or stream block.
@@ -99,7 +99,7 @@ def change_in_transaction(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def message_in_transaction(state: StreamState, message: Any) -> Breach | None:
+def message_in_transaction(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule message-in-transaction, or None.
 
     A transactional logical message occurs inside its transaction.
@@ -110,7 +110,7 @@ def message_in_transaction(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def description_in_transaction(state: StreamState, message: Any) -> Breach | None:
+def description_in_transaction(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule description-in-transaction, or None.
 
     Relation and Type messages occur inside the transaction whose change needs them.
@@ -121,7 +121,7 @@ def description_in_transaction(state: StreamState, message: Any) -> Breach | Non
     return None
 
 
-def commit_without_begin(state: StreamState, message: Any) -> Breach | None:
+def commit_without_begin(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule commit-without-begin, or None.
 
     Commit ends a transaction that Begin opened.
@@ -136,7 +136,7 @@ def commit_without_begin(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def commit_as_begun(state: StreamState, message: Any) -> Breach | None:
+def commit_as_begun(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule commit-as-begun, or None.
 
     Commit repeats the LSN and time of its Begin.
@@ -156,7 +156,7 @@ def commit_as_begun(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def empty_transaction(state: StreamState, message: Any) -> Breach | None:
+def empty_transaction(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule empty-transaction, or None.
 
     A transaction has a change. Servers with protocol version 3 and later (PostgreSQL 15 and later) delay
@@ -172,7 +172,7 @@ def empty_transaction(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def origin_second(state: StreamState, message: Any) -> Breach | None:
+def origin_second(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule origin-second, or None.
 
     Origin occurs once, directly after Begin, Begin Prepare or the first Stream Start of a transaction.
@@ -189,7 +189,7 @@ def origin_second(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def messages_off(state: StreamState, message: Any) -> Breach | None:
+def messages_off(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule messages-off, or None.
 
     Logical messages are sent only if the option `messages` was requested.
@@ -199,7 +199,7 @@ def messages_off(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def stop_without_start(state: StreamState, message: Any) -> Breach | None:
+def stop_without_start(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule stop-without-start, or None.
 
     Stream Stop closes a block that Stream Start opened.
@@ -213,7 +213,7 @@ def stop_without_start(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def first_segment(state: StreamState, message: Any) -> Breach | None:
+def first_segment(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule first-segment, or None.
 
     The first Stream Start of a transaction is marked as the first, and no later one is.
@@ -227,7 +227,7 @@ def first_segment(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def end_of_streamed(state: StreamState, message: Any) -> Breach | None:
+def end_of_streamed(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule end-of-streamed, or None.
 
     Stream Commit and Stream Prepare end a transaction that was sent in stream blocks.
@@ -238,7 +238,7 @@ def end_of_streamed(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def abort_of_streamed(state: StreamState, message: Any) -> Breach | None:
+def abort_of_streamed(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule abort-of-streamed, or None.
 
     Stream Abort ends a transaction that was sent in stream blocks.
@@ -252,7 +252,7 @@ def abort_of_streamed(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def savepoint_of_streamed(state: StreamState, message: Any) -> Breach | None:
+def savepoint_of_streamed(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule savepoint-of-streamed, or None.
 
     Stream Abort rolls back a savepoint of a transaction that was sent in stream blocks. PostgreSQL 18.0 to
@@ -265,7 +265,7 @@ def savepoint_of_streamed(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def origin_lsn_in_block(state: StreamState, message: Any) -> Breach | None:
+def origin_lsn_in_block(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule origin-lsn-in-block, or None.
 
     The LSN of an Origin in a stream block is 0.
@@ -276,7 +276,7 @@ def origin_lsn_in_block(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def streaming_off(state: StreamState, message: Any) -> Breach | None:
+def streaming_off(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule streaming-off, or None.
 
     Stream blocks and the messages that end streamed transactions are sent only if `streaming` was requested.
@@ -284,7 +284,7 @@ def streaming_off(state: StreamState, message: Any) -> Breach | None:
     return "tag", "the option `streaming` was not requested"
 
 
-def savepoint_xid(state: StreamState, message: Any) -> Breach | None:
+def savepoint_xid(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule savepoint-xid, or None.
 
     Stream Abort rolls back a subtransaction of its transaction, and only once.
@@ -307,7 +307,7 @@ def savepoint_xid(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def block_xid(state: StreamState, message: Any) -> Breach | None:
+def block_xid(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule block-xid, or None.
 
     Changes in a stream block have the xid of its transaction or of a subtransaction: a later xid that belongs
@@ -338,7 +338,7 @@ def block_xid(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def message_xid(state: StreamState, message: Any) -> Breach | None:
+def message_xid(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule message-xid, or None.
 
     A logical message in a stream block has the xid of the transaction, not of a subtransaction.
@@ -352,7 +352,7 @@ def message_xid(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def xid_normal(state: StreamState, message: Any) -> Breach | None:
+def xid_normal(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule xid-normal, or None.
 
     Transaction ids are 3 or higher.
@@ -363,7 +363,7 @@ def xid_normal(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def xid_in_use(state: StreamState, message: Any) -> Breach | None:
+def xid_in_use(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule xid-in-use, or None.
 
     A transaction does not begin with the xid of another transaction that has not ended.
@@ -379,7 +379,7 @@ def xid_in_use(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def two_phase_off(state: StreamState, message: Any) -> Breach | None:
+def two_phase_off(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule two-phase-off, or None.
 
     Two-phase commit messages are sent only if the slot has two_phase set, in every protocol version.
@@ -387,7 +387,7 @@ def two_phase_off(state: StreamState, message: Any) -> Breach | None:
     return "tag", "the slot does not have two_phase set"
 
 
-def prepare_without_begin(state: StreamState, message: Any) -> Breach | None:
+def prepare_without_begin(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule prepare-without-begin, or None.
 
     Prepare ends a transaction that Begin Prepare opened.
@@ -402,7 +402,7 @@ def prepare_without_begin(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def prepare_as_begun(state: StreamState, message: Any) -> Breach | None:
+def prepare_as_begun(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule prepare-as-begun, or None.
 
     Prepare repeats the LSNs, time, xid and gid of its Begin Prepare.
@@ -434,7 +434,7 @@ def prepare_as_begun(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def prepared_twice(state: StreamState, message: Any) -> Breach | None:
+def prepared_twice(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule prepared-twice, or None.
 
     A gid identifies one transaction until that is committed or rolled back. On a new connection the server
@@ -448,7 +448,7 @@ def prepared_twice(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def resolved_twice(state: StreamState, message: Any) -> Breach | None:
+def resolved_twice(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule resolved-twice, or None.
 
     A gid that was committed or rolled back is prepared again before it ends again. (The first Prepare may
@@ -460,7 +460,7 @@ def resolved_twice(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def resolved_as_prepared(state: StreamState, message: Any) -> Breach | None:
+def resolved_as_prepared(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule resolved-as-prepared, or None.
 
     Commit Prepared and Rollback Prepared repeat the xid that was prepared under the gid; Rollback Prepared
@@ -487,7 +487,7 @@ def resolved_as_prepared(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def resolved_gid(state: StreamState, message: Any) -> Breach | None:
+def resolved_gid(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule resolved-gid, or None.
 
     A prepared transaction ends under the gid under which it was prepared.
@@ -499,7 +499,7 @@ def resolved_gid(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def gid_length(state: StreamState, message: Any) -> Breach | None:
+def gid_length(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule gid-length, or None.
 
     A gid has at most 199 bytes.
@@ -510,7 +510,7 @@ def gid_length(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def commit_order(state: StreamState, message: Any) -> Breach | None:
+def commit_order(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule commit-order, or None.
 
     Messages that end transactions, and non-transactional logical messages, are sent in WAL order: none has an
@@ -537,7 +537,7 @@ def commit_order(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def end_beyond_start(state: StreamState, message: Any) -> Breach | None:
+def end_beyond_start(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule end-beyond-start, or None.
 
     The end LSN of a commit or Prepare is after its start LSN, and the end LSN of a rollback is after that of
@@ -554,7 +554,7 @@ def end_beyond_start(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def prepare_order(state: StreamState, message: Any) -> Breach | None:
+def prepare_order(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule prepare-order, or None.
 
     A Prepare with an LSN before the end of the last transaction was prepared before the slot decoded prepared
@@ -570,7 +570,7 @@ def prepare_order(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def message_order(state: StreamState, message: Any) -> Breach | None:
+def message_order(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule message-order, or None.
 
     The LSNs of logical messages increase within a transaction and are not after its commit LSN.
@@ -591,7 +591,7 @@ def message_order(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def message_before_end(state: StreamState, message: Any) -> Breach | None:
+def message_before_end(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule message-before-end, or None.
 
     The LSN of a streamed transaction's commit or Prepare is not before the LSNs of its logical messages.
@@ -606,7 +606,7 @@ def message_before_end(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def relation_before_use(state: StreamState, message: Any) -> Breach | None:
+def relation_before_use(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule relation-before-use, or None.
 
     A change refers to a relation whose Relation message was sent before.
@@ -623,7 +623,7 @@ def relation_before_use(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def relation_before_truncate(state: StreamState, message: Any) -> Breach | None:
+def relation_before_truncate(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule relation-before-truncate, or None.
 
     A Truncate lists relations whose Relation messages were sent before.
@@ -641,7 +641,7 @@ def relation_before_truncate(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def relation_in_block(state: StreamState, message: Any) -> Breach | None:
+def relation_in_block(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule relation-in-block, or None.
 
     A relation changed in a stream block was described in blocks of the same transaction, and again after a
@@ -664,7 +664,7 @@ def relation_in_block(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def truncate_in_block(state: StreamState, message: Any) -> Breach | None:
+def truncate_in_block(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule truncate-in-block, or None.
 
     A relation truncated in a stream block was described in blocks of the same transaction.
@@ -686,7 +686,7 @@ def truncate_in_block(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def truncate_something(state: StreamState, message: Any) -> Breach | None:
+def truncate_something(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule truncate-something, or None.
 
     A Truncate lists at least one relation.
@@ -697,7 +697,7 @@ def truncate_something(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def truncate_once(state: StreamState, message: Any) -> Breach | None:
+def truncate_once(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule truncate-once, or None.
 
     A Truncate lists each relation once.
@@ -711,7 +711,7 @@ def truncate_once(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def type_for_relation(state: StreamState, message: Any) -> Breach | None:
+def type_for_relation(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule type-for-relation, or None.
 
     A Type message is followed by the Relation it belongs to.
@@ -721,7 +721,7 @@ def type_for_relation(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def type_built_in(state: StreamState, message: Any) -> Breach | None:
+def type_built_in(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule type-built-in, or None.
 
     Built-in types (OID below 10000) have no Type message.

@@ -24,7 +24,7 @@ RULE = """\
 """
 
 PYTHON = '''
-def end_as_prepared(state: StreamState, message: Any) -> Breach | None:
+def end_as_prepared(state: CheckedStream, message: Any) -> Breach | None:
     """Return how a message violates the rule end-as-prepared, or None.
 
     The end of a prepared transaction is after its Prepare.

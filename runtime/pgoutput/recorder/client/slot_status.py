@@ -42,7 +42,7 @@ FROM pg_replication_slots s CROSS JOIN wal LEFT JOIN pg_stat_replication r ON r.
 WHERE slot_name = {}"""
 
 
-class OpenTransaction(msgspec.Struct, frozen=True, kw_only=True):
+class ServerTransaction(msgspec.Struct, frozen=True, kw_only=True):
     """The oldest transaction of a server that has an xid and has not ended."""
 
     pid: int | None
@@ -86,7 +86,7 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     """When the client has connected, in ISO 8601; None as for `client`."""
     state: str | None
     """What the server does for the client, such as `streaming` or `catchup`; None as for `client`."""
-    oldest_transaction: OpenTransaction | None = None
+    oldest_transaction: ServerTransaction | None = None
     """The oldest open transaction of the server; the slot retains WAL from its beginning on."""
 
 

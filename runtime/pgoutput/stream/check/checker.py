@@ -15,7 +15,7 @@ from pgoutput.messages import Message, PrimaryKeepalive, PrimaryStatusUpdate, St
 from pgoutput.stream.check.model import Rule, Violation
 from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.rules import ENVELOPE, MESSAGE, RULES, XID_IN_BLOCKS
-from pgoutput.stream.check.state import OpenTransaction, StreamState
+from pgoutput.stream.check.state import OpenBlock, CheckedStream
 from pgoutput.stream.decoder import StreamDecoder
 from pgoutput.stream.encoder import encode_for
 from pgoutput.versions import CODECS
@@ -64,7 +64,7 @@ class Checker:
             messages=messages,
         )
         self.fed: int = 0
-        self._state = StreamState(options)
+        self._state = CheckedStream(options)
         self._connect(options, without)
 
     def reconnect(self, options: CheckOptions, *, without: Collection[str] = ()) -> None:
@@ -239,7 +239,7 @@ class Checker:
     def _suppress_repeats(self, message: Any) -> None:
         """Note an invalid message's relations and missing Begin, to not report them for later messages."""
         if has_role(message, "relation", "type") and self._state.open is None:
-            self._state.open = OpenTransaction(None)
+            self._state.open = OpenBlock(None)
         if (oid := meaning_of(message, "relation")) is not None:
             self._state.ignored_oids.add(oid)
         self._state.ignored_oids.update(meaning_of(message, "relations") or ())

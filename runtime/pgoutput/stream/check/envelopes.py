@@ -14,30 +14,30 @@ from pgoutput._rules import Breach
 from pgoutput.messages import Message, XLogData
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import rule
-from pgoutput.stream.check.state import StreamState
+from pgoutput.stream.check.state import CheckedStream
 from pgoutput.wire import format_lsn
 
 _LSN_MEANINGS: Final = dict.fromkeys(ENDS, "end_lsn") | {"payload": "lsn"}
 """By role of a message: meaning of the field that must equal the LSN of the message's envelope."""
 
 
-def _lsns_differ(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
+def _lsns_differ(state: CheckedStream, outer: XLogData, message: Message) -> Breach | None:
     if outer.wal_start == outer.wal_end:
         return None
     return "wal_end", f"must equal wal_start {format_lsn(outer.wal_start)}, not {format_lsn(outer.wal_end)}"
 
 
-def _lsn_not_zero(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
+def _lsn_not_zero(state: CheckedStream, outer: XLogData, message: Message) -> Breach | None:
     if not outer.wal_start:
         return None
     return "wal_start", f"must be 0 for {type(message).__name__}, not {format_lsn(outer.wal_start)}"
 
 
-def _lsn_zero(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
+def _lsn_zero(state: CheckedStream, outer: XLogData, message: Message) -> Breach | None:
     return None if outer.wal_start else ("wal_start", f"must not be 0 for {type(message).__name__}")
 
 
-def _lsn_not_that_of_message(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
+def _lsn_not_that_of_message(state: CheckedStream, outer: XLogData, message: Message) -> Breach | None:
     meaning = _LSN_MEANINGS[ROLES[type(message)]]
     expected = meaning_of(message, meaning)
     if expected is None or outer.wal_start == expected:
@@ -46,7 +46,7 @@ def _lsn_not_that_of_message(state: StreamState, outer: XLogData, message: Messa
     return "wal_start", f"{text}, not {format_lsn(outer.wal_start)}"
 
 
-def _opener_lsn(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
+def _opener_lsn(state: CheckedStream, outer: XLogData, message: Message) -> Breach | None:
     if has_role(message, "origin") == state.opener_without_lsn or (
         state.open is not None and state.open.messages
     ):
@@ -58,7 +58,7 @@ def _opener_lsn(state: StreamState, outer: XLogData, message: Message) -> Breach
     return "tag", "an Origin follows, but the envelope LSN of the transaction's opener is not 0"
 
 
-def _lsn_decreases(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
+def _lsn_decreases(state: CheckedStream, outer: XLogData, message: Message) -> Breach | None:
     if state.open is None or outer.wal_start >= state.open.wal_start:
         return None
     last = format_lsn(state.open.wal_start)

@@ -11,7 +11,7 @@ from pgoutput._rules import Breach
 from pgoutput.messages import ColumnFlag, ReplicaIdentity
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import rule
-from pgoutput.stream.check.state import StreamState
+from pgoutput.stream.check.state import CheckedStream
 
 _FIRST_USER_TYPE_OID: Final = 10_000
 """First OID of types that are not built in (FirstGenbkiObjectId). Built-in types need no Type message."""
@@ -27,7 +27,7 @@ def _first_duplicate(items: Sequence[object]) -> int:
     raise ValueError("no item is repeated")
 
 
-def _types_missing(state: StreamState, message: Any) -> Breach | None:
+def _types_missing(state: CheckedStream, message: Any) -> Breach | None:
     expected = [c.type_oid for c in message.columns if c.type_oid >= _FIRST_USER_TYPE_OID]
     if expected == state.pending_types:
         return None
@@ -44,7 +44,7 @@ def _types_missing(state: StreamState, message: Any) -> Breach | None:
     return "tag", "the preceding Type messages are not in column order"
 
 
-def _wrong_key_flags(state: StreamState, message: Any) -> Breach | None:
+def _wrong_key_flags(state: CheckedStream, message: Any) -> Breach | None:
     identity = message.replica_identity
     expected = {ReplicaIdentity.FULL: ColumnFlag.KEY, ReplicaIdentity.NOTHING: 0}.get(identity)
     if expected is None:
@@ -59,7 +59,7 @@ def _wrong_key_flags(state: StreamState, message: Any) -> Breach | None:
     return None
 
 
-def _bad_name(state: StreamState, message: Any) -> Breach | None:
+def _bad_name(state: CheckedStream, message: Any) -> Breach | None:
     if not message.name:
         return "name", "the relation has no name"
     names = [column.name for column in message.columns]
@@ -71,7 +71,7 @@ def _bad_name(state: StreamState, message: Any) -> Breach | None:
     return f"columns[{i}].name", f"two columns have the name {names[i]!r}"
 
 
-def _invalid_oid(state: StreamState, message: Any) -> Breach | None:
+def _invalid_oid(state: CheckedStream, message: Any) -> Breach | None:
     if not message.oid:
         return "oid", "no relation has the OID 0"
     for i, column in enumerate(message.columns):

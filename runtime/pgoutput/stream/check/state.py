@@ -56,7 +56,7 @@ class CheckedTransaction(TrackedTransaction):
     """Whether the transaction was prepared on an earlier connection. The server may then send it again."""
 
 
-class OpenTransaction(msgspec.Struct):
+class OpenBlock(msgspec.Struct):
     """The open transaction or stream block."""
 
     opener: m.Begin | m.BeginPrepare | m.StreamStart | None
@@ -78,7 +78,7 @@ class OpenTransaction(msgspec.Struct):
         return "a transaction" if self.opener is None else f"transaction {meaning_of(self.opener, 'xid')}"
 
 
-class StreamState:
+class CheckedStream:
     """State of a stream before the next message.
 
     Attributes:
@@ -129,7 +129,7 @@ class StreamState:
     def connect(self, options: CheckOptions) -> None:
         """Reset the state for a new connection, except prepared transactions."""
         self.options = options
-        self.open: OpenTransaction | None = None
+        self.open: OpenBlock | None = None
         self.relations: dict[int, KnownRelation] = {}
         self._tracker.reconnect()
         self.top_xids: dict[int, int] = {}
@@ -189,12 +189,12 @@ class StreamState:
     def open_block(self, xid: int) -> None:
         """Open a stream block for a message with an xid that comes without a Stream Start before it."""
         transaction = self.streamed.setdefault(self.top_xids.get(xid, xid), CheckedTransaction(xid, None))
-        self.open = OpenTransaction(None, transaction)
+        self.open = OpenBlock(None, transaction)
         self.opener_missing = True
 
     def _open(self, message: Any, transaction: CheckedTransaction | None) -> None:
         is_block = ROLES[type(message)] == "open_block"
-        self.open = OpenTransaction(message, transaction if is_block else None)
+        self.open = OpenBlock(message, transaction if is_block else None)
 
     def _close(self, message: Message, transaction: CheckedTransaction | None) -> None:
         self.open = None
@@ -291,7 +291,7 @@ class StreamState:
 
     def _change(self, message: Message, transaction: CheckedTransaction | None) -> None:
         if self.open is None:
-            self.open = OpenTransaction(None)
+            self.open = OpenBlock(None)
         self.open.changes += 1
         if ROLES[type(message)] == "payload":
             (self.open.streamed or self.open).message_lsn = meaning_of(message, "lsn") or 0

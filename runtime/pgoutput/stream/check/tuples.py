@@ -13,14 +13,14 @@ from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import rule
 from pgoutput.stream.check.options import CheckOptions
-from pgoutput.stream.check.state import KnownRelation, StreamState
+from pgoutput.stream.check.state import KnownRelation, CheckedStream
 
 _OIDS: Final = getters("relation")
 _KEYS: Final = getters("key")
 _OLDS: Final = getters("old")
 
 
-def _wrong_column_count(state: StreamState, message: Message) -> Breach | None:
+def _wrong_column_count(state: CheckedStream, message: Message) -> Breach | None:
     kind = type(message)
     known = state.relation_for(_OIDS[kind](message))
     if known is None:
@@ -37,7 +37,7 @@ def _wrong_column_count(state: StreamState, message: Message) -> Breach | None:
     return f"{path}.count", text
 
 
-def _unpartitioned_relation(state: StreamState, message: Message) -> KnownRelation | None:
+def _unpartitioned_relation(state: CheckedStream, message: Message) -> KnownRelation | None:
     """Return the relation of a change, or None if the relation is unknown or may be a partitioned table.
 
     A change sent with the OID of a partitioned table has the old values that the partition's replica identity
@@ -47,7 +47,7 @@ def _unpartitioned_relation(state: StreamState, message: Message) -> KnownRelati
     return None if known is None or known.partitioned else known
 
 
-def _unchanged_in_old(state: StreamState, message: Message) -> Breach | None:
+def _unchanged_in_old(state: CheckedStream, message: Message) -> Breach | None:
     kind = type(message)
     for meaning, values in (("key", _KEYS), ("old", _OLDS)):
         cells = values[kind](message)
@@ -57,7 +57,7 @@ def _unchanged_in_old(state: StreamState, message: Message) -> Breach | None:
     return None
 
 
-def _value_outside_key(state: StreamState, message: Message) -> Breach | None:
+def _value_outside_key(state: CheckedStream, message: Message) -> Breach | None:
     key = _KEYS[type(message)](message)
     if key is None or (known := _unpartitioned_relation(state, message)) is None:
         return None
@@ -68,7 +68,7 @@ def _value_outside_key(state: StreamState, message: Message) -> Breach | None:
     return None
 
 
-def _key_null(state: StreamState, message: Message) -> Breach | None:
+def _key_null(state: CheckedStream, message: Message) -> Breach | None:
     key = _KEYS[type(message)](message)
     if key is None or None not in key or (known := _unpartitioned_relation(state, message)) is None:
         return None
@@ -79,7 +79,7 @@ def _key_null(state: StreamState, message: Message) -> Breach | None:
     return None
 
 
-def _wrong_tuple_for_identity(state: StreamState, message: Message) -> Breach | None:
+def _wrong_tuple_for_identity(state: CheckedStream, message: Message) -> Breach | None:
     known = state.relation_for(_OIDS[type(message)](message))
     if known is None:
         return None
@@ -94,7 +94,7 @@ def _wrong_tuple_for_identity(state: StreamState, message: Message) -> Breach | 
     return None
 
 
-def _missing_identity(state: StreamState, message: Message) -> Breach | None:
+def _missing_identity(state: CheckedStream, message: Message) -> Breach | None:
     if (known := _unpartitioned_relation(state, message)) is None:
         return None
     relation = known.relation
@@ -104,7 +104,7 @@ def _missing_identity(state: StreamState, message: Message) -> Breach | None:
     return "relation_oid", f"{name} has no replica identity, so its rows cannot be updated or deleted"
 
 
-def _old_missing(state: StreamState, message: Message) -> Breach | None:
+def _old_missing(state: CheckedStream, message: Message) -> Breach | None:
     if _OLDS[type(message)](message) is not None or _KEYS[type(message)](message) is not None:
         return None
     known = _unpartitioned_relation(state, message)
@@ -113,7 +113,7 @@ def _old_missing(state: StreamState, message: Message) -> Breach | None:
     return "new.tag", "the relation has REPLICA IDENTITY FULL, but the old tuple is missing"
 
 
-def _unrequested_binary(state: StreamState, message: Message) -> Breach | None:
+def _unrequested_binary(state: CheckedStream, message: Message) -> Breach | None:
     for field, cells in tuples(message):
         if bytes in map(type, cells):
             i = [type(cell) for cell in cells].index(bytes)
