@@ -15,7 +15,7 @@ from pgoutput.messages import Message, PrimaryKeepalive, PrimaryStatusUpdate, St
 from pgoutput.stream.check.model import Rule, Violation
 from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.rules import ENVELOPE, MESSAGE, RULES, XID_IN_BLOCKS
-from pgoutput.stream.check.state import OpenBlock, CheckedStream
+from pgoutput.stream.check.state import CheckedStream, OpenBlock
 from pgoutput.stream.decoder import StreamDecoder
 from pgoutput.stream.encoder import encode_for
 from pgoutput.versions import CODECS

@@ -13,7 +13,7 @@ from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import rule
 from pgoutput.stream.check.options import CheckOptions
-from pgoutput.stream.check.state import KnownRelation, CheckedStream
+from pgoutput.stream.check.state import CheckedStream, KnownRelation
 
 _OIDS: Final = getters("relation")
 _KEYS: Final = getters("key")
