@@ -21,6 +21,7 @@ from pgoutput.recorder import (
     is_requested,
     request_snapshot,
 )
+from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
 from pgoutput.recorder.snapshots.table_copy import TableCopy
 from pgoutput.recorder.storage.status import stored_lsn
 from pgoutput.recording import RecordingReader
@@ -129,9 +130,10 @@ def last_repair(lab: Lab) -> Transaction:
 
 def test_only_the_rows_with_the_keys_are_copied(lab: Lab) -> None:
     """Keys with quotes and backslashes, equal numbers with other text, keys of no row, filter and columns."""
+    filters = lab.version >= 15
     lab.run(
         "CREATE TABLE t (n numeric, k text, a text, secret text, PRIMARY KEY (n, k))",
-        "CREATE PUBLICATION p FOR TABLE t (n, k, a) WHERE (n < 100)",
+        f"CREATE PUBLICATION p FOR TABLE t {'(n, k, a) WHERE (n < 100)' if filters else ''}",
     )
     with lab.recording(snapshot=True) as recording:
         recording.wait(Connected)
@@ -146,9 +148,10 @@ def test_only_the_rows_with_the_keys_are_copied(lab: Lab) -> None:
         request_snapshot(lab.folder, ["public.t"], {"public.t": keys})
         event = recording.wait(RowsComplete)
         assert (event.table, event.keys) == ("public.t", len(keys))
-    assert operations(last_repair(lab)) == ["Delete"] * len(keys) + ["Insert"] * len(texts)
+    inserts = len(texts) + (0 if filters else 1)
+    assert operations(last_repair(lab)) == ["Delete"] * len(keys) + ["Insert"] * inserts
     tables = replay(lab, event.lsn, keys)
-    assert [len(table) for table in tables.values()] == [2 * len(texts)]
+    assert [len(table) for table in tables.values()] == [(2 if filters else 3) * len(texts)]
     assert not list(lab.folder.glob("_snapshot-*"))
     assert not (lab.folder / ".tables.partial").exists()
 
@@ -159,7 +162,8 @@ def test_random_changes_of_the_rows_meanwhile_are_applied_once(
     """Rows get other keys, leave and enter the keys that are copied, and the table is truncated."""
     random = Random(1)
     lab.run(
-        "CREATE TABLE t (id int PRIMARY KEY, v text, big text STORAGE EXTERNAL)",
+        "CREATE TABLE t (id int PRIMARY KEY, v text, big text)",
+        "ALTER TABLE t ALTER COLUMN big SET STORAGE EXTERNAL",
         f"INSERT INTO t SELECT id, 'old', {BIG} FROM generate_series(1, 20) id",
         "CREATE PUBLICATION p FOR TABLE t",
     )
@@ -177,7 +181,7 @@ def test_random_changes_of_the_rows_meanwhile_are_applied_once(
                     f"DELETE FROM t WHERE id = {one}",
                     "TRUNCATE t",
                 ),
-                (8, 4, 2, 4, 4, 0.8),
+                (8, 4, 2, 4, 4, 0.8 if lab.version >= 11 else 0),  # older servers do not send TRUNCATE
             )
             lab.run(f"BEGIN; SAVEPOINT s; {statement}; {random.choice(('COMMIT', 'COMMIT', 'ROLLBACK'))}")
 
@@ -219,12 +223,15 @@ def wait_for_both(recording: Recording, count: int) -> None:
 def test_all_rows_are_copied_if_later_changes_do_not_fit_the_rows_with_the_keys(
     lab: Lab, later: list[Callable[[], None]], change: str
 ) -> None:
+    lab.require(10 if "UPDATE" in change else DDL_EVENTS_SINCE, "the event trigger")
     lab.run(
-        "CREATE TABLE t (id int PRIMARY KEY, v text, big text STORAGE EXTERNAL)",
+        "CREATE TABLE t (id int PRIMARY KEY, v text, big text)",
+        "ALTER TABLE t ALTER COLUMN big SET STORAGE EXTERNAL",
         f"INSERT INTO t SELECT id, 'old', {BIG} FROM generate_series(6, 20) id",
         "CREATE PUBLICATION p FOR TABLE t",
     )
-    install_ddl_events(lab.dsn)
+    if lab.version >= DDL_EVENTS_SINCE:
+        install_ddl_events(lab.dsn)
     with lab.recording(snapshot=True) as recording:
         recording.wait(Connected)
         later.append(lambda: lab.run(change))
@@ -249,6 +256,9 @@ def test_all_rows_are_copied_if_later_changes_do_not_fit_the_rows_with_the_keys(
 def test_all_rows_are_copied_if_rows_have_no_such_keys(
     lab: Lab, identity: str, publish: str, key: tuple[str, ...], options: dict[str, Any]
 ) -> None:
+    lab.require(14 if options else 10, "values in binary format")
+    if lab.version < 11:
+        publish = publish.replace(", truncate", "")
     lab.run(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         f"ALTER TABLE t REPLICA IDENTITY {identity}",

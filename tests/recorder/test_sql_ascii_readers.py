@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from pgoutput import messages as m, views
@@ -14,28 +12,26 @@ from pgoutput.messages import XLogData
 from pgoutput.recording import Recording, RecordingReader, SegmentReader, list_segments, read_metadata
 from pgoutput.values import to_arrow, to_text
 from tests.conftest import Run
+from tests.recorder.lab import Lab
 from tests.recording import recordings
 from tests.server import Server
 
-DATABASE = "bytes"
 GID = "g\udcff"
 
 
 @pytest.fixture(scope="module")
-def folder(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording of a server's messages with the byte 0xff in names, values and a gid; two segments."""
-    with server.connect() as connection:
-        connection.execute(
-            f"CREATE DATABASE {DATABASE} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
-        )
-    options = "'proto_version', '4', 'publication_names', 'p'"
-    changes = f"SELECT data FROM pg_logical_slot_get_binary_changes('{DATABASE}', NULL, NULL, {options})"
-    dsn = server.dsn.replace("dbname=postgres", f"dbname={DATABASE}")
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    encoding = "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    folder = tmp_path_factory.mktemp("recording")
+    with Lab(server, folder, encoding) as lab, lab.connect() as connection:
+        lab.require(15, "prepared transactions in the stream")
+        options = "'proto_version', '3', 'publication_names', 'p'"
+        changes = f"SELECT data FROM pg_logical_slot_get_binary_changes('{lab.slot}', NULL, NULL, {options})"
         for statement in (
             b'CREATE TABLE "t\xff" (id int PRIMARY KEY, "v\xff" text, a text[])',
             b"CREATE PUBLICATION p FOR ALL TABLES",
-            b"SELECT pg_create_logical_replication_slot('bytes', 'pgoutput', false, true)",
+            f"SELECT pg_create_logical_replication_slot('{lab.slot}', 'pgoutput', false, true)".encode(),
             b"INSERT INTO \"t\xff\" VALUES (1, 'x\xff\xc3\xa9', '{a\xff}'), (2, '\xc3\xa9', '{a}')",
             b"BEGIN",
             b'INSERT INTO "t\xff" VALUES (3)',
@@ -51,12 +47,8 @@ def folder(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             XLogData(wal_start=0, wal_end=0, send_time=0, data=data)
             for (data,) in connection.execute(changes.encode())
         ]
-        connection.execute(f"SELECT pg_drop_replication_slot('{DATABASE}')")
-    folder = tmp_path_factory.mktemp("recording")
     recordings.write(folder, recordings.PARALLEL, [*sent, *rest], len(sent))
-    yield folder
-    with server.connect() as connection:
-        connection.execute(f"DROP DATABASE {DATABASE}")
+    return folder
 
 
 def test_metadata_keeps_the_bytes_of_a_gid(folder: Path) -> None:

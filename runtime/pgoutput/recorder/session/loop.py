@@ -106,7 +106,7 @@ class SessionLoop:
                 session.run(until, lambda: stop() or is_stale(), tick)
             except UndefinedObject as error:  # decoding uses the catalogs as of the WAL it reads
                 raise ChangesLost(
-                    f"{error} where the slot {self._settings.slot} stands: do without it, or record "
+                    f"where the slot {self._settings.slot} stands, {error}: do without it, or record "
                     "anew from a new slot and in another folder"
                 ) from None
             finally:
