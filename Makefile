@@ -51,7 +51,8 @@ SPEC_TESTS := $(addprefix tests/,check/test_rules.py check/test_cases.py codegen
     standin/test_protocol.py synth/test_scenario.py javascript/test_encode.py)
 
 # The tests that use a server of the version in PGOUTPUT_TEST_VERSION.
-MATRIX_TESTS := $(addprefix tests/,recorder crash verification replica/test_alterations.py)
+MATRIX_TESTS := $(addprefix tests/,crash/test_crash.py crash/test_ddl.py verification replica/test_alterations.py) \
+    $(filter-out %/test_failover.py,$(wildcard tests/recorder/test_*.py))
 
 # The same, for servers that have all types and can be upgraded with their slots.
 MODERN_TESTS := tests/values/test_server.py
@@ -101,7 +102,8 @@ matrix: $(READY) ## Record and verify servers of PostgreSQL 10 to 19, which it f
 	    [ $$server = 18 -o -d .servers/$$server ] || { echo "==> PostgreSQL $$server is missing, and skipped"; continue; }; \
 	    export PGOUTPUT_SERVERS=$(CURDIR)/.servers PGOUTPUT_TEST_VERSION=$$server; \
 	    echo "==> PostgreSQL $$server"; \
-	    .venv/bin/python -m pytest -q $(MATRIX_TESTS) $$([ $$server -lt 17 ] || echo $(MODERN_TESTS)) && $(CRASH) --version $$server || exit; \
+	    $(PYTEST) $(MATRIX_TESTS) $$([ $$server -lt 17 ] || echo $(MODERN_TESTS)) && \
+	    $(CRASH) --kills 10 --restarts 2 --version $$server || exit; \
 	done
 
 crash: $(READY) ## Kill a recorder 50 times, restart and replace its server, alter publications, lose nothing; SEED=1
