@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from pgoutput.errors import RecordingError
-from pgoutput.recorder import Connected, PublicationAltered, Stored, TableIncomplete
+from pgoutput.recorder import Connected, Progress, PublicationAltered, Stored, TableIncomplete
 from pgoutput.recorder.catalogs.catalog import Catalog
 from pgoutput.recorder.catalogs.changes import compare_catalogs
 from pgoutput.recorder.catalogs.publications import published_relations
@@ -55,6 +55,20 @@ def test_a_table_added_while_recording_is_incomplete_in_its_first_segment(table:
         assert recording.wait(PublicationAltered).changes == ("publishes public.late",)
     first = next(one for one in table.segments() if one.kind == "stream" and one.relations)
     assert [one.name for one in first.incomplete] == ["late"]
+
+
+def test_changes_between_two_sessions_are_reported(table: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._MIN_PAUSE", 600.0)
+    table.run("CREATE TABLE late (id int)", "INSERT INTO late VALUES (1)")
+    with table.recording() as recording:
+        wait_until(lambda: any(one.wal_lsn for one in recording.events_of(Progress)))
+        pid = f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{table.slot}'"
+        table.run("ALTER PUBLICATION p ADD TABLE late", f"SELECT pg_terminate_backend(({pid}))")
+        recording.wait(Connected, 2)
+        assert [one.table for one in recording.events_of(TableIncomplete)] == ["public.late"]
+        assert [one.changes for one in recording.events_of(PublicationAltered)] == [
+            ("publishes public.late",)
+        ]
 
 
 @pytest.mark.parametrize("publication", ["FOR TABLE t, empty", "FOR ALL TABLES"])

@@ -25,6 +25,7 @@ from pgoutput.messages import (
 )
 from pgoutput.recorder import Recorder
 from pgoutput.recorder.catalogs.catalog import Catalog
+from pgoutput.recorder.catalogs.changes import CatalogChanges
 from pgoutput.recorder.client.connection import Connection
 from pgoutput.recorder.client.server import Server
 from pgoutput.recorder.session.session import Session
@@ -127,6 +128,7 @@ class Lab:
             acknowledged_lsn=acknowledged_lsn,
             resent=ResentCommitCheck(),
             catalog=Catalog(100, 16_384, (), {}, {}),
+            changes=CatalogChanges((), ()),
             timelines=None,
         )
         recorder = Recorder(

@@ -77,7 +77,7 @@ class SessionLoop:
             DecodeError: A message cannot be decoded.
             OSError: A file cannot be written.
         """
-        self._reporter.report_known(self._folder.state, self._start.catalog)
+        self._reporter.report_start(self._folder.state, self._start)
         remarks = self._remarks
         with self._watch, self._snapshots, self._packing as self._packer:
             session = self._session = self._begin()

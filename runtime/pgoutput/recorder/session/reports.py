@@ -62,12 +62,13 @@ class Reporter:
         if self._on_event is not None:
             self._on_event(event)
 
-    def report_known(self, state: State, catalog: Catalog) -> None:
-        """Report the incomplete and dropped tables of a recording; later calls do nothing."""
+    def report_start(self, state: State, start: PreparedSession) -> None:
+        """Report all incomplete and dropped tables; in later sessions only what has changed meanwhile."""
+        changes = start.changes
         if not self._has_reported_known:
             self._has_reported_known = True
-            self._report_incomplete(state.incomplete, catalog)
-            self._report_dropped(state.gone)
+            changes = CatalogChanges((), state.incomplete, state.gone)
+        self.report_changes(changes, start.catalog)
 
     def report_changes(self, changes: CatalogChanges, catalog: Catalog) -> None:
         """Report publications that were altered, and tables that became incomplete or were dropped."""

@@ -14,6 +14,7 @@ import msgspec
 from pgoutput.errors import ChangesLost, ConnectionLost, RecordingError, ReplicationError
 from pgoutput.recorder.catalogs import (
     Catalog,
+    CatalogChanges,
     check_publication_oids,
     compare_catalogs,
     may_read_any,
@@ -78,6 +79,8 @@ class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
     """Check that transactions that the server sends again were recorded."""
     catalog: Catalog
     """The catalogs as read before the stream begins."""
+    changes: CatalogChanges
+    """Differences of `catalog` from the catalogs saved last."""
     timelines: tuple[Timeline, ...] | None
     """Timeline history of a standby's WAL; None for a primary."""
 
@@ -159,7 +162,7 @@ class SessionStarter:
             )
             confirmed_lsn, catalog = self._open_slot(state, source, catalog, in_recovery=in_recovery)
             folder.update(timelines=timelines, server_start=server_start)
-            catalog = self._save_catalog_changes(catalog)
+            catalog, changes = self._save_catalog_changes(catalog)
             last = folder.last_segment()
             is_recorded = last is not None and last.source.publication_oids == source.publication_oids
             incomplete = {one.oid for one in folder.state.incomplete}
@@ -177,6 +180,7 @@ class SessionStarter:
                 acknowledged_lsn=max(start.lsn, confirmed_lsn) if resent.settled else confirmed_lsn,
                 resent=resent,
                 catalog=catalog,
+                changes=changes,
                 timelines=timelines if in_recovery else None,
             )
 
@@ -358,8 +362,8 @@ class SessionStarter:
             raise ConnectionLost(f"the standby {ends}: it has to replay more first")
         raise ChangesLost(f"the server {ends}: it was restored, or is another; record anew in another folder")
 
-    def _save_catalog_changes(self, catalog: Catalog) -> Catalog:
-        """Compare `catalog` with the catalogs saved last; save the differences and `catalog`; return it."""
+    def _save_catalog_changes(self, catalog: Catalog) -> tuple[Catalog, CatalogChanges]:
+        """Compare `catalog` with the catalogs saved last; save and return `catalog` and the differences."""
         folder = self._folder
         before = folder.saved_catalog
         if before is None:
@@ -370,7 +374,7 @@ class SessionStarter:
         check_publication_oids(before, catalog)
         changes = compare_catalogs(before, catalog, self._catalog_connection)
         folder.save_changes(catalog := with_undescribed(before, catalog), changes)
-        return catalog
+        return catalog, changes
 
     def _resent_commits(self, confirmed_lsn: int, source: Source) -> tuple[int, RecordedCommits]:
         """Return the LSN to begin the stream at, and the recorded commits that the server sends again.
