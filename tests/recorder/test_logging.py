@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from pgoutput.errors import ReplicationError
-from pgoutput.recorder import Event, Notice, PublicationAltered, event_level, event_text
+from pgoutput.recorder import Event, Notice, Progress, PublicationAltered, event_level, event_text
+from pgoutput.recorder.catalogs import watch
 from pgoutput.recording import list_segments
 from pgoutput.replica import replicate
+from pgoutput.wire import parse_lsn
 from tests.conftest import Run
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab, wait_until
@@ -119,6 +121,17 @@ def test_a_line_about_progress_is_printed_if_something_has_changed(
     counts = [sum(json.loads(one)["event"] == "progress" for one in printed) for printed in lines.values()]
     assert counts[:2] == [0, 1]
     assert counts[2] >= 2
+
+
+def test_the_lag_does_not_wait_for_the_catalogs(published: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two readings of the catalogs of many tables, the end of the WAL is read."""
+    monkeypatch.setattr(watch, "_PAUSE_FACTOR", 1e6)
+    published.run("CREATE TABLE unpublished (id int)")
+    with published.recording(segment_seconds=60) as recording:
+        recording.wait(Progress, 2)
+        published.run("INSERT INTO t VALUES (1)", "INSERT INTO unpublished SELECT generate_series(1, 1000)")
+        end = published.lsn()
+        wait_until(lambda: parse_lsn(recording.wait(Progress).wal_lsn or "0/0") >= end)
 
 
 def test_lines_are_bounded(

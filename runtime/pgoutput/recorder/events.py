@@ -109,7 +109,7 @@ class Progress(Event, frozen=True, kw_only=True):
     stored_lsn: str
     """LSN up to which everything is stored."""
     wal_lsn: str | None
-    """End of the server's WAL when the server's catalogs were last read; None if not known."""
+    """End of the server's WAL, at most about 2 seconds ago; None if not known."""
     oldest_transaction_seconds: float | None
     """Seconds since the oldest of the open transactions began to arrive; None if none is open."""
     retained_wal_bytes: int | None

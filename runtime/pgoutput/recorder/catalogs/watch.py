@@ -16,7 +16,7 @@ from pgoutput.recorder.catalogs.changes import (
     compare_catalogs,
 )
 from pgoutput.recorder.catalogs.column_changes import with_undescribed, without_undescribed
-from pgoutput.recorder.catalogs.queries import existing_relations, read_catalog
+from pgoutput.recorder.catalogs.queries import existing_relations, read_catalog, wal_end
 from pgoutput.recorder.client import Connection, Slot, Timeline, find_slot, read_timelines
 
 _MIN_PAUSE: Final = 2.0
@@ -49,7 +49,8 @@ class CatalogWatch:
     Attributes:
         wal_lsn: End of the server's WAL when the catalogs were last read; None while the server does not
             answer.
-        slot: The replication slot when the catalogs were last read; None while the server does not answer.
+        end_lsn: End of the server's WAL, at most about 2 seconds ago; None while the server does not answer.
+        slot: The replication slot at the same time; None while the server does not answer.
 
     Args:
         dsn: DSN of the server that streams, and of no other server.
@@ -73,6 +74,7 @@ class CatalogWatch:
         self._before = before
         self._timelines = timelines
         self.wal_lsn: int | None = None
+        self.end_lsn: int | None = None
         self.slot: Slot | None = None
         self._condition = Condition()
         self._asked: Collection[int] = ()
@@ -147,7 +149,7 @@ class CatalogWatch:
                     self._condition.notify_all()
                 return
             except ReplicationError:  # a permanent error too: the next session begins with a reading
-                self.wal_lsn = self.slot = None
+                self.wal_lsn = self.end_lsn = self.slot = None
                 with self._condition:  # a server that shuts down refuses connections, until all is streamed
                     self._answered = self._requested
                     self._condition.notify_all()
@@ -161,7 +163,8 @@ class CatalogWatch:
         if self._timelines is not None and read_timelines(connection) != tuple(self._timelines):
             raise TimelineChanged("the standby was promoted, or follows another timeline")
         catalog = read_catalog(connection, self._publications)
-        self.wal_lsn, self.slot = catalog.lsn, find_slot(connection, self._slot)
+        self.wal_lsn = self.end_lsn = catalog.lsn
+        self.slot = find_slot(connection, self._slot)
         check_publication_oids(self._before, catalog)
         if catalog.ddl_events and not self._before.ddl_events:
             raise DdlEventsInstalled("the event trigger was installed: the stream must send its messages")
@@ -177,8 +180,14 @@ class CatalogWatch:
             self._described.clear()
             self._answered = requested
             self._condition.notify_all()
-        self._pause(max(_MIN_PAUSE, _PAUSE_FACTOR * (time.monotonic() - began)))
+        left = max(_MIN_PAUSE, _PAUSE_FACTOR * (time.monotonic() - began))
+        end = time.monotonic() + left
+        while not self._pause(min(left, _MIN_PAUSE)) and (left := end - time.monotonic()) > 0:
+            self.end_lsn, self.slot = wal_end(connection), find_slot(connection, self._slot)
 
-    def _pause(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> bool:
+        """Wait; return whether the wait was ended early, because there is something to do."""
         with self._condition:
-            self._condition.wait_for(lambda: self._stopped or self._requested > self._answered, seconds)
+            return self._condition.wait_for(
+                lambda: self._stopped or self._requested > self._answered, seconds
+            )

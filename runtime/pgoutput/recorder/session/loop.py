@@ -142,7 +142,7 @@ class SessionLoop:
         )
 
     def _report_progress(self, session: Session) -> None:
-        self._reporter.report_progress(session, self._watch.wal_lsn, self._watch.slot)
+        self._reporter.report_progress(session, self._watch.end_lsn, self._watch.slot)
 
     def _save_stored(self, path: Path, metadata: Metadata) -> None:
         """Save that a segment is stored in the state of the recording, report it, and pack small segments."""
