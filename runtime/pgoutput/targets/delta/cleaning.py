@@ -36,9 +36,9 @@ NO_CLEANING: Final = PostCommitHookProperties(cleanup_expired_logs=False)
 """Properties of a commit that removes no old commits: for this, delta-rs lists the whole log."""
 
 
-def is_due(table: DeltaTable) -> bool:
-    """Return whether so many commits were made that old files have to be removed."""
-    return table.version() % _COMMITS == 0
+def is_due(version: int) -> bool:
+    """Return whether so many commits were made up to a version that old files have to be removed."""
+    return version % _COMMITS == 0
 
 
 def old_files(table: DeltaTable, names: Container[str]) -> list[str]:

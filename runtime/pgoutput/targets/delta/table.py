@@ -89,13 +89,21 @@ class _Table:
 
     def __init__(self, place: Location, table: DeltaTable) -> None:
         self.place: Location = place
-        self._table = table
+        self._read = table
+        self._version = table.version()
         self._position: tuple[int, Position] = (-1, NOTHING)
-        """A version and its position: delta-rs reads the log for each of its numbers."""
+        """A version and its position."""
+
+    @property
+    def _table(self) -> DeltaTable:
+        """The table, read again after a commit: only what needs more than its number waits for this."""
+        if self._read.version() != self._version:
+            self.refresh()
+        return self._read
 
     @property
     def version(self) -> int:
-        return self._table.version()
+        return self._version
 
     @property
     def schema(self) -> pa.Schema:
@@ -107,13 +115,21 @@ class _Table:
 
     @property
     def position(self) -> Position:
-        if self._position[0] != self.version:
-            self._position = self.version, log.read_position(self._table)
+        table = self._table  # after a commit, this also finds commits of others
+        if self._position[0] != self._version:
+            with self._errors():
+                self._position = self._version, log.read_position(self.place, table)
         return self._position[1]
 
     def refresh(self) -> None:
         with self._errors():
-            self._table.update_incremental()
+            self._read.update_incremental()
+            self._version = self._read.version()
+
+    def _end_commit(self) -> None:
+        """Read the version that an alteration has made, and flush its commit to the disk."""
+        self.refresh()
+        log.flush_commit(self.place, self._version)
 
     def at(self, version: int) -> Table:
         with self._errors():
@@ -167,18 +183,20 @@ class _Table:
                 [*new, *gone],
                 "overwrite" if removed is None else "append",
                 self._table.schema() if schema is None else Schema.from_arrow(schema),
-                commit_properties=log.commit_properties(self._table, changes),
+                commit_properties=log.commit_properties(self._version + 1, self.position, changes),
                 post_commithook_properties=NO_CLEANING,
             )
-            log.end_commit(self.place, self._table)
-        if is_due(self._table):
+            self._version += 1
+            self._position = self._version, self._position[1] if changes is None else changes.last
+            log.flush_commit(self.place, self._version)
+        if is_due(self._version):
             with suppress(PgoutputError), self._errors():  # the next cleaning removes the same files
                 self.delete(old_files(self._table, {*self.place.names()}))
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         with self._errors():
             self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
-            log.end_commit(self.place, self._table)
+            self._end_commit()
 
     def change_columns(self, added: Iterable[pa.Field], metadata: Iterable[pa.Field]) -> None:
         with self._errors():
@@ -186,11 +204,11 @@ class _Table:
                 self._enable_timestamps_without_time_zone(new)
                 fields = [Field(one.name, one.type) for one in Schema.from_arrow(new).fields]
                 self._table.alter.add_columns(fields)
-                log.end_commit(self.place, self._table)
+                self._end_commit()
             for field in metadata:
                 texts = {key.decode(): text.decode() for key, text in field.metadata.items()}
                 self._table.alter.set_column_metadata(field.name, texts)
-                log.end_commit(self.place, self._table)
+                self._end_commit()
 
     def _enable_timestamps_without_time_zone(self, schema: pa.Schema) -> None:
         """Enable the table feature `timestampNtz` if some column is a timestamp without time zone."""
@@ -199,7 +217,7 @@ class _Table:
         if is_needed and "timestampNtz" not in (self._table.protocol().writer_features or ()):
             feature = TableFeatures.TimestampWithoutTimezone
             self._table.alter.add_feature(feature, allow_protocol_versions_increase=True)
-            log.end_commit(self.place, self._table)
+            self._end_commit()
 
     def foreign_change(self) -> str:
         return log.foreign_change(self.place, self._table)
