@@ -324,9 +324,16 @@ def test_everything_acknowledged_is_stored(table: Lab) -> None:
 # The command line
 
 
-def start(lab: Lab, *arguments: str) -> subprocess.Popen[str]:
+@contextmanager
+def start(lab: Lab, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a recorder in a new process, which is killed if the test fails."""
     command = lab.command("--create-slot", *arguments)
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
 
 
 def events_until(process: subprocess.Popen[str], name: str, messages: int) -> list[dict[str, Any]]:
@@ -342,7 +349,7 @@ def events_until(process: subprocess.Popen[str], name: str, messages: int) -> li
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_command_with_all_stored(table: Lab, number: signal.Signals) -> None:
-    with start(table, "--log=json") as process:
+    with start(table, "--log=json", "--detail") as process:
         events = events_until(process, "connected", 0)
         table.run("INSERT INTO t SELECT g, 'x' FROM generate_series(1, 100) g")
         commit = table.lsn()

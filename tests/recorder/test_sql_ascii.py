@@ -67,7 +67,7 @@ def test_events_are_json(ascii_lab: Lab, record_cli: Command) -> None:
     lab = ascii_lab
     insert(lab, 1)
     place = {"dsn": lab.dsn, "slot": lab.slot, "recording": lab.folder}
-    code, out, err = record_cli("--until=now", "--snapshot", "--log=json", **place)
+    code, out, err = record_cli("--until=now", "--snapshot", "--log=json", "--detail", **place)
     assert (code, err) == (0, "")
     tables = {event.get("table") for event in map(msgspec.json.decode, out.splitlines())}
     assert tables == {None, r"public.t\xff\xc3"}
