@@ -46,8 +46,9 @@ def replicate_alone(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module", params=["direct", pytest.param("spark", marks=pytest.mark.spark)])
 def engine(request: pytest.FixtureRequest) -> list[str]:
-    """The option of `pgoutput replicate` that starts Spark, or no option."""
-    return ["--spark"] if request.param == "spark" else []
+    """The options of `pgoutput replicate` that start Spark, or no option."""
+    # Spark may take longer than the 60 seconds after which a line about progress is due.
+    return ["--spark", f"--log-seconds={PATIENCE}"] if request.param == "spark" else []
 
 
 @pytest.fixture(scope="module")
