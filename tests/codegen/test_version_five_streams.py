@@ -322,7 +322,7 @@ column = m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=20_000, ty
 identity = m.ReplicaIdentity.DEFAULT
 relation = m.Relation(oid=7, namespace="public", name="t", replica_identity=identity, columns=(column,))
 mood = m.Type(oid=20_000, namespace="public", name="mood")
-table = PublishedTable(relation, (mood,), (), True, "", "public.t", "id", (), None)
+table = PublishedTable(relation, (mood,), (), True, "", "public.t", "id", (), None, ())
 segment = SnapshotSegment(Directory(Path({str(tmp_path)!r})), 1, source, 100, 5, table, 1 << 20)
 rows = encode_inserts(7, [pa.array(["a", "b"])], proto_version=LAST)
 assert segment.add(rows) == 2

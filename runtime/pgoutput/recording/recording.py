@@ -206,7 +206,8 @@ class Recording:
             self.check_not_pruned(self.beginning.segment - 1)
 
     def _read_metadata(self, numbers: Iterable[int]) -> None:
-        unread = [self.path(number) for number in numbers if number not in self._metadata]
+        if not (unread := [self.path(number) for number in numbers if number not in self._metadata]):
+            return
         with ThreadPoolExecutor(_THREADS) as pool:
             for path, (metadata, size) in zip(unread, pool.map(self._read, unread), strict=True):
                 if metadata.number != segment_number(path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Final, TypeAlias
 
 import msgspec
@@ -278,13 +279,16 @@ class _Query:
         # A snapshot that replaces the rows of a failed table heals it.
         heals = any(one.kind == "snapshot" for one in recording.metadata(numbers))
 
-        def is_wanted(schema: RelationSchema) -> bool:
-            oid = schema.relation.oid
+        @cache  # asked for each segment
+        def is_followed(oid: int) -> bool:
             return (
                 (selected is None or oid in selected)
                 and (heals or oid not in positions.errors)
                 and positions.is_behind(oid, last)
             )
+
+        def is_wanted(schema: RelationSchema) -> bool:
+            return is_followed(schema.relation.oid)
 
         with SortedChanges() as changes:
             self._read_segments(numbers, changes, is_wanted)

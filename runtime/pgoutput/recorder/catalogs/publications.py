@@ -56,6 +56,9 @@ class PublishedTable(msgspec.Struct):
     """SQL of the row filters, of which one must be true; empty if all rows are published."""
     binary: tuple[bool, ...] | None
     """For each column, whether COPY writes its cells in binary format; None for a COPY in text format."""
+    columns: tuple[Row, ...]
+    """All columns in the catalogs, also unpublished ones. The list of published columns is no criterion for
+    alterations: pg_get_publication_tables() leaves out a column that was dropped after the snapshot."""
 
     @property
     def name(self) -> str:
@@ -266,6 +269,7 @@ def _table(
         values,
         () if None in filters else tuple(sorted(map(str, filters))),
         tuple(has_binary for _, _, has_binary in published) if binary else None,
+        tuple(columns),
     )
 
 
