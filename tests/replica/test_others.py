@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 
 from pgoutput.errors import PgoutputError, RecordingError
-from pgoutput.replica import replica_tables, replicate, select_tables
+from pgoutput.replica import replica_tables, replicate, reset_tables, select_tables
 from tests.recorder.lab import Lab
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import row_texts
@@ -245,6 +249,30 @@ def append_only(target: Target) -> None:
     DeltaTable(target.table("t")).alter.set_table_properties({"delta.appendOnly": "true"})
 
 
+def deletion_vector(target: Target) -> None:
+    """The first row of a data file is deleted by a vector in the log, as Spark does it."""
+    table = DeltaTable(target.table("t"))
+    table.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    log = target.table("t") / "_delta_log"
+    lines = [line for file in sorted(log.glob("0*.json")) for line in file.read_text().splitlines()]
+    commits = map(json.loads, lines)
+    added = next(one["add"] for one in reversed([*commits]) if "add" in one)
+    # One bitmap, of the rows 0 to 65,535, with the row 0.
+    rows = struct.pack("<iqiIIHHIH", 1_681_511_377, 1, 0, 12346, 1, 0, 0, 16, 0)
+    encoded = base64.b85encode(rows + bytes(-len(rows) % 4)).translate(_TO_Z85).decode()
+    vector = {"storageType": "i", "pathOrInlineDv": encoded, "sizeInBytes": len(rows), "cardinality": 1}
+    removed = {"path": added["path"], "deletionTimestamp": 0, "dataChange": True}
+    actions = {"remove": removed}, {"add": added | {"deletionVector": vector}}
+    text = "\n".join(json.dumps(one) for one in actions)
+    (log / f"{table.version() + 1:020}.json").write_text(text)
+    assert pa.table(DeltaTable(target.table("t")).deletion_vectors()).num_rows == 1
+
+
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_TO_Z85 = bytes.maketrans(_B85, _Z85)
+
+
 @pytest.mark.parametrize("change", [moved_away, flipped_log, lost_data, append_only])
 def test_a_table_that_cannot_be_written_fails(target: Target, change: Callable[[Target], None]) -> None:
     change(target)
@@ -253,6 +281,17 @@ def test_a_table_that_cannot_be_written_fails(target: Target, change: Callable[[
     assert target.named() == ["t"]
     assert target.reports
     assert target.rows("u") == target.expected("u")
+
+
+def test_a_table_with_deletion_vectors_is_refused_until_it_is_built_anew(target: Target) -> None:
+    deletion_vector(target)
+    target.lab.run("UPDATE t SET a = 'four' WHERE id > 40", "UPDATE u SET a = 'four'")
+    target.follow()
+    assert target.named() == ["t"]
+    assert "has added deletion vectors" in target.reports[0]
+    reset_tables(target.lab.folder, target.path, ["public.t"])
+    target.follow()
+    assert target.different() == []
 
 
 def test_a_recording_with_an_earlier_end_is_refused(target: Target) -> None:

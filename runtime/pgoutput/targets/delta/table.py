@@ -38,6 +38,8 @@ from pgoutput.targets.protocol import (
 )
 from pgoutput.targets.small_files import create_file
 
+_VECTORS: Final = "deletionVectors"
+"""Table feature ("Deletion Vectors" in the Delta protocol); a removed file that has a vector must name it."""
 _STATISTICS: Final = ("min", "max", "null_count")
 _FIRST_COMMIT: Final = f"{0:020}.json"
 """Name of the file with the first commit of a Delta table."""
@@ -49,11 +51,20 @@ class DeltaFormat:
     def open(self, place: Location, version: int | None = None) -> Table | None:
         """Open a Delta table."""
         try:
-            return _Table(place, DeltaTable(place.place, version))
+            table = DeltaTable(place.place, version)
+            has_vectors = _VECTORS in (table.protocol().reader_features or ()) and bool(
+                pa.table(table.deletion_vectors()).num_rows
+            )
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
             raise ReplicaError(f"{place}: the Delta table cannot be read: {one_line(error)}") from error
+        if has_vectors:
+            raise ReplicaError(
+                f"{place}: another program has added deletion vectors to the Delta table, which pgoutput "
+                "does not read: compact the table, or build it anew with `pgoutput replicate --reset-table`"
+            )
+        return _Table(place, table)
 
     def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
         """Create a Delta table.
