@@ -121,7 +121,6 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=167, help="transactions a second")
     parser.add_argument("--minutes", type=int, default=15)
     parser.add_argument("--latency", type=float, default=60)
-    parser.add_argument("--retention", help="such as '5 minutes': how long tables keep replaced files")
     arguments = parser.parse_args()
     tables: int = arguments.tables
     with Server() as server, tempfile.TemporaryDirectory() as folder:
@@ -152,8 +151,6 @@ def measure(arguments: argparse.Namespace, dsn: str, target: Path) -> None:
     """Change tables; print the costs of each minute."""
     tables: int = arguments.tables
     await_tables(target, tables)
-    if arguments.retention:
-        keep(target, tables, arguments.retention)
     writer = Writer(dsn, tables, arguments.rate)
     lags = Lags(target, writer)
     writer.start()
@@ -181,14 +178,6 @@ def await_tables(target: Path, tables: int) -> None:
     while len(list(target.glob("public.t*/_delta_log/*1.json"))) < tables:
         assert time.monotonic() < end, "the copies of the tables are missing"
         time.sleep(1)
-
-
-def keep(target: Path, tables: int, retention: str) -> None:
-    """Set how long the tables keep replaced files and commits."""
-    names = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
-    for number in range(tables):
-        table = DeltaTable(target / f"public.t{number}")
-        table.alter.set_table_properties(dict.fromkeys(names, f"interval {retention}"))
 
 
 if __name__ == "__main__":

@@ -69,6 +69,18 @@ def test_the_retention_time_of_the_table_is_respected(
     assert len(list(tmp_path.glob("*.parquet"))) == 20
 
 
+@pytest.mark.parametrize(("retention", "kept"), [("1 minute", [1]), ("2 days", [1, 25])])
+def test_unused_files_are_kept_for_a_day_and_the_retention_time(
+    retention: str, kept: list[int], tmp_path: Path
+) -> None:
+    make_table(tmp_path, {"delta.deletedFileRetentionDuration": f"interval {retention}"}, 3)
+    for hours in (1, 25, 49):
+        (path := tmp_path / f"part-{hours}.parquet").write_bytes(b"not committed")
+        os.utime(path, (time.time() - hours * 3600,) * 2)
+    open_table(tmp_path).remove_unused()
+    assert [hours for hours in (1, 25, 49) if (tmp_path / f"part-{hours}.parquet").exists()] == kept
+
+
 def test_files_that_cannot_be_removed_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **options: object) -> list[str]:
         raise OSError("no permission")

@@ -21,7 +21,7 @@ def maintain_tables(target: PathOrUri) -> int:
 
     Every twentieth commit of a table removes replaced files too: those of a table without new changes would
     stay. Here, replaced files are removed after a day, and so are files that a killed query has written and
-    not committed. A table whose retention time was set by a user is left alone. The query that writes to the
+    not committed. A longer retention time that a user has set is respected. The query that writes to the
     target may run at the same time. A table that cannot be maintained is left for the next call.
 
     Args:

@@ -217,8 +217,8 @@ class Table(Protocol):
     def remove_unused(self) -> int:
         """Remove data files that were replaced a day ago, and files of that age that no commit has added.
 
-        A writer that is killed before its commit leaves such files. If a user has set another retention time,
-        nothing is removed.
+        A writer that is killed before its commit leaves such files. A longer retention time that a user has
+        set is respected.
 
         Returns:
             Number of removed files.

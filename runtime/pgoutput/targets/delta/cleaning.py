@@ -61,8 +61,8 @@ def old_files(table: DeltaTable, names: Container[str]) -> list[str]:
 def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
     """Return data files that were replaced a day ago, and data files of that age that no commit has added.
 
-    A writer that is killed before its commit leaves such files. If a user has set another retention time,
-    there are none.
+    A writer that is killed before its commit leaves such files. A longer retention time that a user has set
+    is respected.
 
     Args:
         table: The Delta table.
@@ -72,7 +72,10 @@ def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
         DeltaError: The table cannot be read.
         OSError: The folder of the table cannot be read.
     """
-    return _unneeded(table, names, _UNUSED_HOURS, full=True) if _has_our_retention(table) else []
+    found = _unneeded(table, names, _UNUSED_HOURS, full=True)
+    if _has_our_retention(table):
+        return found
+    return [name for name in _unneeded(table, names, None, full=True) if name in found]
 
 
 def _unneeded(table: DeltaTable, names: Container[str], hours: int | None, *, full: bool) -> list[str]:
