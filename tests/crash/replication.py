@@ -39,7 +39,7 @@ from pgoutput.replica import replica_tables
 from tests.crash.recorder import PUBLICATION
 from tests.crash.run import draw_options
 from tests.crash.shapes import QUIET, Tables
-from tests.crash.verification import change_rows, found_ids, read_verdicts, row_keys
+from tests.crash.verification import change_rows, found_ids, is_replaced, read_verdicts, row_keys
 from tests.server import WHEEL_VERSION, Server
 from tests.truth import TrueTable, equals_typed
 
@@ -372,8 +372,8 @@ class Run:
         )
         compared = {name for name, one in verdicts.items() if not one["error"]}
         for name in compared & self._changed.keys():
-            if verdicts[name]["pending"] > verdicts[name]["rows"]:
-                continue  # a snapshot that is not applied yet replaces all rows
+            if is_replaced(verdicts[name]):
+                continue
             assert different.get(name) == self._changed[name], f"{name}: {verdicts[name]}"
         others = different.keys() - self._changed.keys() - comparison.incomplete
         for name in () if self._unsent else others:  # altered rows differ until the recorder copies them
@@ -411,7 +411,9 @@ class Run:
             assert self.recorder.check()
         assert "Traceback" not in first.log, first.log
         verdicts = read_verdicts(first.log)
-        found = {one["table"] for one in verdicts if one["different_rows"] or one["error"]}
+        found = {
+            one["table"] for one in verdicts if one["different_rows"] or one["error"] or is_replaced(one)
+        }
         assert self._changed.keys() <= found, f"{self._changed.keys() - found} were changed, and not found"
         if failed := [one["table"].removeprefix("public.") for one in verdicts if one["error"]]:
             self.request(failed)

@@ -77,6 +77,11 @@ def found_ids(verdict: Verdict) -> set[str]:
     return {row["key"]["id"] for row in verdict["differences"]}
 
 
+def is_replaced(verdict: Verdict) -> bool:
+    """Return whether a snapshot that is not applied yet replaces all rows of the table."""
+    return bool(verdict["pending"] > verdict["rows"])
+
+
 def row_keys(verdict: Verdict) -> list[tuple[str, ...]]:
     """Return the keys of the rows that a verdict reports as different.
 
