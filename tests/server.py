@@ -42,8 +42,15 @@ SETTINGS: Final = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-SETTINGS_SINCE: Final = {13: {"logical_decoding_work_mem": "64kB"}, 18: {"io_method": "sync"}}
-"""Settings by the first major version that knows them. With 64kB, even small transactions are streamed."""
+SETTINGS_SINCE: Final = {
+    11: {"jit": "off"},
+    13: {"logical_decoding_work_mem": "64kB"},
+    18: {"io_method": "sync"},
+}
+"""Settings by the first major version that knows them.
+
+JIT needs libLLVM, which `tests.debian_servers` leaves out. With 64kB, even small transactions are streamed.
+"""
 CHECKSUMS_SINCE: Final = 18
 """The first major version that has data checksums by default; pg_upgrade does not change that setting."""
 STANDBY_SETTINGS: Final = {

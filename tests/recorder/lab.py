@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from pgoutput import recording as recorded
-from pgoutput.recorder import Event, Recorder
+from pgoutput.recorder import Connected, Event, Progress, Recorder
 from pgoutput.recording import Metadata, RecordingReader, find_inconsistencies
 from pgoutput.stream import Tables
 from pgoutput.wire import UNCHANGED, parse_lsn
@@ -81,6 +81,13 @@ class Recording:
     def events_of(self, kind: type[E]) -> list[E]:
         """Return the reported events of a class."""
         return [event for event in self.events if isinstance(event, kind)]
+
+    def has_read_catalogs(self, session: int = 1) -> bool:
+        """Return whether as many sessions have begun, and the last one has read the catalogs."""
+        begins = [place for place, one in enumerate(self.events) if isinstance(one, Connected)]
+        return len(begins) >= session and any(
+            isinstance(one, Progress) and one.wal_lsn for one in self.events[begins[session - 1] :]
+        )
 
     def _run(self, **run: Any) -> None:
         try:

@@ -10,11 +10,11 @@ import pytest
 
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import LogicalMessage
-from pgoutput.recorder import Connected, Progress, TableIncomplete, ddl_events_sql, install_ddl_events
+from pgoutput.recorder import Connected, TableIncomplete, ddl_events_sql, install_ddl_events
 from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
 from pgoutput.recording import RecordingReader
 from tests.conftest import Run
-from tests.recorder.lab import Lab, Recording, wait_until
+from tests.recorder.lab import Lab, wait_until
 from tests.server import VERSION, Server
 
 INSTALLED = "SELECT count(*) FROM pg_event_trigger WHERE evtname LIKE 'pgoutput_ddl%' AND evtenabled = 'A'"
@@ -128,14 +128,6 @@ STATEMENTS = {
 """Statements, and how the reason for an incomplete table names them."""
 
 
-def has_read_catalogs(recording: Recording, session: int) -> bool:
-    """Return whether a session has begun, and its reading of the catalogs is reported."""
-    begins = [place for place, one in enumerate(recording.events) if isinstance(one, Connected)]
-    return len(begins) >= session and any(
-        isinstance(one, Progress) and one.wal_lsn for one in recording.events[begins[session - 1] :]
-    )
-
-
 def test_a_recorder_names_statements_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The segment with a statement names the root, without another reason to read the catalogs."""
     monkeypatch.setattr("pgoutput.recorder.catalogs.watch._MIN_PAUSE", 600.0)
@@ -147,7 +139,7 @@ def test_a_recorder_names_statements_at_once(lab: Lab, monkeypatch: pytest.Monke
     with lab.recording() as recording:
         for number, (statement, named) in enumerate(STATEMENTS.items()):
             # Before PostgreSQL 15, another session begins after each statement.
-            wait_until(partial(has_read_catalogs, recording, 1 if lab.version >= 15 else number + 1))
+            wait_until(partial(recording.has_read_catalogs, 1 if lab.version >= 15 else number + 1))
             lab.run(statement.format(t=f"t{number}"))
             incomplete = recording.wait(TableIncomplete, number + 1)
             assert incomplete.table == f"public.t{number}"

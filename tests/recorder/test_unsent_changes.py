@@ -597,12 +597,13 @@ def test_a_new_table_that_was_a_partition_at_first_is_incomplete(lab: Lab, is_ne
 def test_a_table_whose_columns_cannot_be_read_in_time_is_incomplete(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._MIN_PAUSE", 600.0)
     monkeypatch.setattr("pgoutput.recorder.catalogs.watch.CatalogWatch.read_now", lambda *_: None)
     run(lab, "t", PLAIN)
     lab.run("CREATE PUBLICATION p FOR TABLE t")
     lab.record(snapshot=True)
     with lab.recording() as recording:
-        recording.wait(Connected)
+        wait_until(recording.has_read_catalogs)
         lab.run("ALTER TABLE t RENAME b TO c", "INSERT INTO t VALUES (3)", "ALTER TABLE t RENAME c TO b")
         wait_until(lambda: any("not be read" in one.reason for one in recording.events_of(TableIncomplete)))
 

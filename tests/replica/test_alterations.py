@@ -38,7 +38,7 @@ UNSENT = {
     "RENAME a TO c; RENAME b TO a; RENAME c TO b": '"a", "b" renamed',
     "DROP b, ADD b text DEFAULT 'new'": '"b" dropped and added again',
     "ALTER a TYPE int USING length(a)": '"a" retyped',
-    "ALTER a TYPE text USING upper(a)": '"a" rewritten',
+    "ALTER b TYPE text USING upper(b)": '"b" rewritten',  # PostgreSQL 17.12 also updates later columns
 }
 """Subcommands of ALTER TABLE that change rows without sending them, and the reason that is reported."""
 
