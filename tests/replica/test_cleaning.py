@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pgoutput.apply.data_files import DataFiles, small_files
 from pgoutput.replica import TableResult, maintain_tables, replicate
 from pgoutput.targets import ChangeRange, Position
-from pgoutput.targets.delta.cleaning import RETENTION
+from pgoutput.targets.delta.cleaning import PROPERTIES
 from pgoutput.targets.registry import OID
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables, open_table
@@ -49,7 +49,7 @@ def make_table(folder: Path, properties: dict[str, str | None], commits: int) ->
 
 def test_replaced_files_and_old_commits_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pgoutput.targets.delta.cleaning._HOURS", 0)
-    table = make_table(tmp_path, RETENTION | {"delta.logRetentionDuration": "interval 0 seconds"}, COMMITS)
+    table = make_table(tmp_path, PROPERTIES | {"delta.logRetentionDuration": "interval 0 seconds"}, COMMITS)
     assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(COMMITS))
     assert len(list(tmp_path.glob("*.parquet"))) <= 20
     assert len(list((tmp_path / "_delta_log").iterdir())) <= 20 + 5
@@ -57,8 +57,9 @@ def test_replaced_files_and_old_commits_are_removed(tmp_path: Path, monkeypatch:
 
 
 def test_a_new_table_keeps_replaced_files_for_an_hour(tmp_path: Path) -> None:
-    make_table(tmp_path, RETENTION, 40)
+    table = make_table(tmp_path, PROPERTIES, 40)
     assert len(list(tmp_path.glob("*.parquet"))) == 40
+    assert not any(commit["operation"].startswith("VACUUM") for commit in table.history())
 
 
 def test_the_retention_time_of_the_table_is_respected(
@@ -91,7 +92,7 @@ def test_files_that_cannot_be_removed_are_no_error(tmp_path: Path, monkeypatch: 
 
 def make_replica(target: Path) -> DeltaTable:
     """Make a replica with one Delta table."""
-    table = make_table(target / "t", RETENTION | {OID: "1"}, 30)
+    table = make_table(target / "t", PROPERTIES | {OID: "1"}, 30)
     (target / "_relations").mkdir()
     (target / "_relations" / "1").write_text("t")
     return table

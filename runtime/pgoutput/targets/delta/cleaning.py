@@ -9,7 +9,7 @@ from deltalake import DeltaTable, PostCommitHookProperties
 
 _RETENTION: Final = "delta.deletedFileRetentionDuration"
 
-RETENTION: Final[dict[str, str | None]] = {
+PROPERTIES: Final[dict[str, str | None]] = {
     _RETENTION: "interval 2 hours",
     "delta.logRetentionDuration": "interval 1 hour",
     "delta.checkpointInterval": "10",
@@ -23,7 +23,7 @@ them (delta-rs: each hundredth commit), because whoever opens the table reads al
 _HOURS: Final = 1
 """Number of hours after which replaced data files are removed.
 
-Less than in `RETENTION`: a checkpoint forgets the names of files before they could be removed otherwise.
+Less than in `PROPERTIES`: a checkpoint forgets the names of files before they could be removed otherwise.
 """
 
 _UNUSED_HOURS: Final = 24
@@ -37,7 +37,7 @@ NO_CLEANING: Final = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
 def is_due(version: int) -> bool:
-    """Return whether so many commits were made up to a version that old files have to be removed."""
+    """Return whether old files are removed after the commit of a version: after each twentieth."""
     return version % _COMMITS == 0
 
 
@@ -85,4 +85,4 @@ def _unneeded(table: DeltaTable, names: Container[str], hours: int | None, *, fu
 
 
 def _has_our_retention(table: DeltaTable) -> bool:
-    return bool(table.metadata().configuration.get(_RETENTION) == RETENTION[_RETENTION])
+    return bool(table.metadata().configuration.get(_RETENTION) == PROPERTIES[_RETENTION])

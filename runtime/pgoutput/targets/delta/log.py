@@ -3,8 +3,8 @@
 Rows and position change in one commit. The numbers of the position are the versions of three Delta
 transaction identifiers, which the log never loses, and which delta-rs and Spark leave alone. The metadata of
 the commit (`commitInfo`) repeats them, so that the log says the position of each version; it also has the
-first commit LSN and the last commit time of the commit's changes. A fourth identifier is the version of the
-table after the commit: a later commit that changes rows was made by another program.
+first commit LSN and the last commit time of the commit's changes. A commit that changes rows and names no
+position was made by another program.
 """
 
 from __future__ import annotations
@@ -32,24 +32,18 @@ _FIRST_LSN: Final = "pgoutput.first_commit_lsn"
 _COMMIT_TIME: Final = "pgoutput.commit_time"
 """Key in the metadata of a commit with the commit time of its last change, as in `ChangeRange`."""
 
-_VERSION: Final = "pgoutput.table_version"
-"""Delta transaction identifier with the version of the table that the last commit of changes has made."""
 
-
-def commit_properties(version: int, position: Position, changes: ChangeRange | None) -> CommitProperties:
-    """Return the properties of a commit of a Delta table, with the position that it brings it to.
+def commit_properties(position: Position, changes: ChangeRange | None) -> CommitProperties:
+    """Return the properties of a commit of a Delta table.
 
     Args:
-        version: Version of the table that the commit makes.
-        position: The position before the commit.
+        position: The position after the commit.
         changes: The changes that the commit applies; None to leave the position where it is.
     """
-    position = position if changes is None else changes.last
     metadata = dict(zip(_KEYS, map(str, position), strict=True))
     if changes is not None:
         metadata |= {_FIRST_LSN: str(changes.first_lsn), _COMMIT_TIME: str(changes.commit_time)}
-    numbers = zip((*_KEYS, _VERSION), (*position, version), strict=True)
-    transactions = [Transaction(key, number) for key, number in numbers] if position != NOTHING else []
+    transactions = list(map(Transaction, _KEYS, position)) if position != NOTHING else []
     # No retries: delta-rs does not notice that another commit has removed the same files (1.6).
     return CommitProperties(metadata, max_commit_retries=0, app_transactions=transactions)
 
@@ -91,12 +85,11 @@ def read_position(place: Location, table: DeltaTable) -> Position:
 
 def foreign_change(place: Location, table: DeltaTable) -> str:
     """Implement `Table.foreign_change`; OPTIMIZE and VACUUM leave the rows as they are."""
-    newest = table.version()
-    if any(_FIRST_LSN in commit.metadata for commit in _commits(place, newest, newest - 1)):
-        return ""
-    own = table.transaction_version(_VERSION)
-    for commit in _commits(place, newest, -1 if own is None else own):
-        if _KEYS[0] not in commit.metadata and commit.changes_rows():
+    for commit in _commits(place, table.version()):
+        if _KEYS[0] in commit.metadata:
+            if commit.position() != NOTHING:
+                return ""
+        elif commit.changes_rows():
             operation = commit.metadata.get("operation", "a commit")
             return f"another program has changed rows: {operation} in version {commit.version}"
     return ""

@@ -23,19 +23,10 @@ from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
 from pgoutput.recording import Location
 from pgoutput.targets.delta import log
-from pgoutput.targets.delta.cleaning import NO_CLEANING, RETENTION, is_due, old_files, unused_files
+from pgoutput.targets.delta.cleaning import NO_CLEANING, PROPERTIES, is_due, old_files, unused_files
 from pgoutput.targets.delta.folders import move_folder, remove_folder
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
-from pgoutput.targets.protocol import (
-    NOTHING,
-    ChangeRange,
-    ConflictError,
-    DataFile,
-    Position,
-    State,
-    Table,
-    Version,
-)
+from pgoutput.targets.protocol import ChangeRange, ConflictError, DataFile, Position, State, Table, Version
 from pgoutput.targets.small_files import create_file
 
 _VECTORS: Final = "deletionVectors"
@@ -51,20 +42,11 @@ class DeltaFormat:
     def open(self, place: Location, version: int | None = None) -> Table | None:
         """Open a Delta table."""
         try:
-            table = DeltaTable(place.place, version)
-            has_vectors = _VECTORS in (table.protocol().reader_features or ()) and bool(
-                pa.table(table.deletion_vectors()).num_rows
-            )
+            return _Table(place, DeltaTable(place.place, version))
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
             raise ReplicaError(f"{place}: the Delta table cannot be read: {one_line(error)}") from error
-        if has_vectors:
-            raise ReplicaError(
-                f"{place}: another program has added deletion vectors to the Delta table, which pgoutput "
-                "does not read: compact the table, or build it anew with `pgoutput replicate --reset-table`"
-            )
-        return _Table(place, table)
 
     def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
         """Create a Delta table.
@@ -75,7 +57,7 @@ class DeltaFormat:
         failure: DeltaError | ReplicaError | None = None
         with TemporaryDirectory(prefix="pgoutput-") as folder:
             try:
-                configuration: dict[str, str | None] = {**properties, **RETENTION}
+                configuration: dict[str, str | None] = {**properties, **PROPERTIES}
                 DeltaTable.create(folder, schema, configuration=configuration, raise_if_key_not_exists=False)
                 commit = Path(folder, log.LOG_FOLDER, _FIRST_COMMIT).read_text()
                 create_file(place / log.LOG_FOLDER / _FIRST_COMMIT, commit)
@@ -102,8 +84,19 @@ class _Table:
         self.place: Location = place
         self._read = table
         self._version = table.version()
-        self._position: tuple[int, Position] = (-1, NOTHING)
-        """A version and its position."""
+        self._position: Position | None = None
+        """The position of the version; None if it was not looked for."""
+        self._check_vectors()
+
+    def _check_vectors(self) -> None:
+        """Refuse a version with deletion vectors: its data files cannot be read without them."""
+        features = self._read.protocol().reader_features or ()
+        if _VECTORS in features and pa.table(self._read.deletion_vectors()).num_rows:
+            raise ReplicaError(
+                f"{self.place}: another program has added deletion vectors to the Delta table, which "
+                "pgoutput does not read: compact the table, or build it anew with `pgoutput replicate "
+                "--reset-table`"
+            )
 
     @property
     def _table(self) -> DeltaTable:
@@ -127,15 +120,16 @@ class _Table:
     @property
     def position(self) -> Position:
         table = self._table  # after a commit, this also finds commits of others
-        if self._position[0] != self._version:
+        if self._position is None:
             with self._errors():
-                self._position = self._version, log.read_position(self.place, table)
-        return self._position[1]
+                self._position = log.read_position(self.place, table)
+        return self._position
 
     def refresh(self) -> None:
         with self._errors():
             self._read.update_incremental()
-            self._version = self._read.version()
+            self._version, self._position = self._read.version(), None
+            self._check_vectors()
 
     def _end_commit(self) -> None:
         """Read the version that an alteration has made, and flush its commit to the disk."""
@@ -187,6 +181,7 @@ class _Table:
             if schema is not None:
                 self._enable_timestamps_without_time_zone(schema)
             log.flush_files(self.place, [file.path for file in added])
+            position = self.position if changes is None else changes.last
             now = int(time.time() * 1000)
             new = [AddAction(file.path, file.size, {}, now, True, _statistics(file)) for file in added]
             gone = [RemoveAction(file.path, True, now, file.size, {}) for file in removed or ()]
@@ -194,11 +189,10 @@ class _Table:
                 [*new, *gone],
                 "overwrite" if removed is None else "append",
                 self._table.schema() if schema is None else Schema.from_arrow(schema),
-                commit_properties=log.commit_properties(self._version + 1, self.position, changes),
+                commit_properties=log.commit_properties(position, changes),
                 post_commithook_properties=NO_CLEANING,
             )
-            self._version += 1
-            self._position = self._version, self._position[1] if changes is None else changes.last
+            self._version, self._position = self._version + 1, position
             log.flush_commit(self.place, self._version)
         if is_due(self._version):
             with suppress(PgoutputError), self._errors():  # the next cleaning removes the same files
