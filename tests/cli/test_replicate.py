@@ -459,6 +459,7 @@ def test_tables_are_maintained(engine: list[str], recording: Path, tmp_path: Pat
             assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
+    assert replicate_alone(*places, "--latency=1").returncode == 2
 
 
 def wait_for(path: Path) -> None:

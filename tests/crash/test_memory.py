@@ -16,12 +16,15 @@ def test_memory_does_not_depend_on_the_size_of_a_transaction() -> None:
         for row, names in ROWS.items():
             small, large = (_peaks(server, size * MEGABYTE, row, names) for size in (10, 100))
             for before, after in zip(small, large, strict=True):
-                # Beside other tests, more segments wait for the disk.
-                assert after < before + 60 * MEGABYTE
-                assert after < LIMIT + 30 * MEGABYTE
+                assert after < before + 30 * MEGABYTE
+                assert after < LIMIT + 30 * MEGABYTE  # beside other tests, more segments wait for the disk
 
 
 def _peaks(server: Server, size: int, row: int, names: list[str]) -> list[int]:
-    slots = [f"s_{size}_{row}_{number}" for number in range(len(names))]
-    write(server, slots, size, row)
-    return [record(server, slot, OPTIONS[name]).peak for slot, name in zip(slots, names, strict=True)]
+    """Return the peak for each of the named options: the least of two, as other tests only add to it."""
+    slots = [[f"s_{size}_{row}_{number}_{time}" for time in range(2)] for number in range(len(names))]
+    write(server, [one for pair in slots for one in pair], size, row)
+    return [
+        min(record(server, slot, OPTIONS[name]).peak for slot in pair)
+        for pair, name in zip(slots, names, strict=True)
+    ]

@@ -41,12 +41,19 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
     _trace._find_tracer.cache_clear()
 
 
-def test_segments_and_micro_batches_are_spans(lab: Lab, tmp_path: Path, tracer: Tracer) -> None:
+@pytest.fixture
+def lake(lab: Lab, tmp_path: Path, tracer: Tracer) -> Path:
+    """A replica of a table with one row."""
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     lab.record()
     lab.run("INSERT INTO t VALUES (1)")
     lab.record()
     replicate(lab.folder, tmp_path / "lake")
+    return tmp_path / "lake"
+
+
+@pytest.mark.usefixtures("lake")
+def test_segments_and_micro_batches_are_spans(lab: Lab, tracer: Tracer) -> None:
     segments = lab.segments()
     last = segments[-1].number
     assert tracer.spans == [
@@ -68,23 +75,18 @@ def test_segments_and_micro_batches_are_spans(lab: Lab, tmp_path: Path, tracer: 
     ]
 
 
-def test_a_failed_table_is_the_status_of_the_span(lab: Lab, tmp_path: Path, tracer: Tracer) -> None:
-    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    lab.record()
-    lab.run("INSERT INTO t VALUES (1)")
-    lab.record()
-    replicate(lab.folder, tmp_path / "lake")
+def test_a_failed_table_is_the_status_of_the_span(lab: Lab, lake: Path, tracer: Tracer) -> None:
     assert tracer.states == []
-    (table,) = replica_tables(tmp_path / "lake").values()
+    (table,) = replica_tables(lake).values()
     for file in Path(table.place).glob("*.parquet"):
         file.unlink()
     lab.run("UPDATE t SET id = 2")
     lab.record()
-    replicate(lab.folder, tmp_path / "lake")
+    replicate(lab.folder, lake)
     ((status, text),) = tracer.states
     assert status is trace.StatusCode.ERROR
     assert text.startswith("public.t: part-")
-    replicate(lab.folder, tmp_path / "lake")
+    replicate(lab.folder, lake)
     assert tracer.states == [(status, text)] * 2
 
 

@@ -208,10 +208,10 @@ class _Query:
                     self._stop.wait(min(due - now, _REPORT_SECONDS))
                 elif numbers:
                     due = now + latency
-                    segments = {"first_segment": numbers[0], "last_segment": numbers[-1]}
-                    with span("pgoutput apply micro-batch", **segments) as recorded:
-                        self._apply_batch(numbers)
-                        if self._positions is not None and (failed := self._positions.failed_tables()):
+                    with span(
+                        "pgoutput apply micro-batch", first_segment=numbers[0], last_segment=numbers[-1]
+                    ) as recorded:
+                        if failed := self._apply_batch(numbers):
                             mark_failed(recorded, listed(failed, "; "))
                 self._show_progress(self._applied_segment, 0, 0)
                 if numbers:
@@ -268,8 +268,8 @@ class _Query:
         if self._report is not None:
             self._report(segment, results)
 
-    def _apply_batch(self, numbers: Sequence[int]) -> None:
-        """Apply the changes of segments to the tables that lack them."""
+    def _apply_batch(self, numbers: Sequence[int]) -> list[str]:
+        """Apply the changes of segments to the tables that lack them; return the failed tables' errors."""
         recording, positions, last = self._recording, self._positions, numbers[-1]
         assert positions is not None
         before = [number for number in (numbers[0] - 1,) if number in recording.numbers]
@@ -301,6 +301,7 @@ class _Query:
         results += remarks
         self._finish(last, results)
         self._register()
+        return positions.failed_tables()
 
     def _apply(
         self, changes: SortedChanges, oid: int, segment: int, positions: Positions
