@@ -33,8 +33,8 @@ from rich.console import Console
 from examples import shop
 from pgoutput.recorder import Connected, Event, Recorder, RecorderOptions
 from pgoutput.recording import find_inconsistencies, list_segments, read_metadata
-from pgoutput.replica import TableResult, replicate as replicate_without_spark
-from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate
+from pgoutput.replica import TableResult, replica_tables, replicate as replicate_without_spark
+from pgoutput.spark import PgoutputDataSource, local_session, replicate
 from pgoutput.verification import verify_tables
 from pgoutput.wire import format_lsn
 from tests.server import Server

@@ -25,7 +25,7 @@ module                       contents
 `pgoutput.strategies`        Hypothesis strategies of single messages, for each protocol version
 `pgoutput.schemas`           Spark and Arrow schemas of the messages
 `pgoutput.errors`            all errors, also exported here
-`pgoutput.wire`              LSNs, timestamps, and the marker `UNCHANGED`
+`pgoutput.wire`              LSNs and timestamps
 `pgoutput.versions`          protocol versions, options, and the servers that know them
 `pgoutput.catalog`           PostgreSQL's built-in types
 `pgoutput.compiled`          whether the compiled kernel is in use, and why not

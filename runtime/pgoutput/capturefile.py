@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from pgoutput._stored_stream import Channel, DecodedRecord, Record, StoredStream
+from pgoutput._stored_stream import Channel, Record, StoredStream
 from pgoutput.errors import RecordingError
 from pgoutput.messages import Streaming
 from pgoutput.stream import StreamDecoder
@@ -27,11 +27,8 @@ from pgoutput.versions import CODECS, OPTIONS
 
 __all__ = [
     "CaptureFile",
-    "Channel",
-    "DecodedRecord",
     "Header",
     "Record",
-    "capture_name",
     "encode_header",
     "encode_record",
 ]

@@ -12,7 +12,7 @@ import warnings
 from types import ModuleType
 from typing import Final
 
-__all__ = ["HOW", "kernel"]
+__all__ = ["HOW"]
 
 _COMPILER: Final = "C compiler with Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
 

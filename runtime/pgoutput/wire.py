@@ -1,6 +1,7 @@
-"""LSNs, timestamps, and the marker `UNCHANGED`.
+"""LSNs and timestamps.
 
-The names that `__all__` omits are helpers of the codecs for strings and flags.
+The names that `__all__` omits are helpers of the codecs, and the marker `UNCHANGED`, which users import from
+`pgoutput.messages`.
 """
 
 from __future__ import annotations
@@ -46,10 +47,6 @@ UNIX_YEAR_10000: Final = 253_402_300_800_000_000
 """10000-01-01 00:00 UTC in microseconds since 1970: the first moment beyond the range of Python and Spark."""
 
 __all__ = [
-    "EPOCH",
-    "UNCHANGED",
-    "Buffer",
-    "Unchanged",
     "format_lsn",
     "from_datetime",
     "parse_lsn",

@@ -9,8 +9,8 @@ import pytest
 
 from pgoutput import envelope, messages as m
 from pgoutput.stream import StreamDecoder
-from pgoutput.stream.check import RULES, Checker, CheckOptions, Rule, Violation, check, samples as s
-from pgoutput.stream.check.model import rule
+from pgoutput.stream.check import RULES, Checker, CheckOptions, Violation, check, samples as s
+from pgoutput.stream.check.model import Rule, rule
 from pgoutput.stream.check.rules import find_rule
 from pgoutput.testing import Stream, shop
 from pgoutput.versions import CODECS

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from pgoutput import messages as m
 from pgoutput.cli import spark_replication
 from pgoutput.recording import locate, prune, read_readers, record_capture_file
-from pgoutput.spark import replica_tables
+from pgoutput.replica import replica_tables
 from pgoutput.spark.session import launcher_environment
 from tests.cli.one_process import CommandProcess
 from tests.recording.recordings import PARALLEL, record, wrapped, write

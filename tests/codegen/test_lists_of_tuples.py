@@ -178,7 +178,9 @@ assert spark.MESSAGES["new_rows"].dataType.elementType == spark.TUPLE_DATA
 
 
 INDEX = """
-from pgoutput._index import PureIndex, KernelIndex, SchemaVersions, message_columns
+from pgoutput._index import SchemaVersions, message_columns
+from pgoutput._index.kernel import KernelIndex
+from pgoutput._index.pure import PureIndex
 from pgoutput.schemas import arrow
 from pgoutput.stream import StreamDecoder
 

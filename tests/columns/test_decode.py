@@ -14,7 +14,8 @@ from msgspec.structs import asdict, replace
 
 from pgoutput import messages as m, v4
 from pgoutput._roles import has_role, meaning_of, tuples
-from pgoutput.columns import HEADERS, ColumnDecoder, DecodedBatch, Tuples
+from pgoutput.columns import ColumnDecoder, DecodedBatch, Tuples
+from pgoutput.columns.decode import HEADERS
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Cell, Message, Relation, TupleData

@@ -14,7 +14,9 @@ from hypothesis import given, settings, strategies as st
 
 from pgoutput import _protocols, catalog, compiled, messages as m, v2
 from pgoutput._arrays import Numbers
-from pgoutput._index import KernelIndex, MessageIndex, PureIndex, read_column, read_texts
+from pgoutput._index import MessageIndex, read_column, read_texts
+from pgoutput._index.kernel import KernelIndex
+from pgoutput._index.pure import PureIndex
 from pgoutput.messages import Cell, Streaming
 from pgoutput.stream import StreamDecoder
 from pgoutput.testing import Stream, streams

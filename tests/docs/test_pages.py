@@ -25,6 +25,7 @@ from pgoutput.versions import CODECS
 from pgoutput.views import BATCHES, CHANGES, MESSAGES, SCHEMA
 from pgoutput.wire import format_lsn
 from tests.conftest import Run
+from tests.docs.check_site import public_names
 from tests.server import Server
 from tests.versions import CAPTURES, OLDEST, WRITTEN
 
@@ -451,6 +452,16 @@ def test_the_site_has_every_public_module() -> None:
     assert {"pgoutput", *(f"pgoutput.v{version}" for version in CODECS), "pgoutput.stream.check"} <= set(
         public_modules()
     )
+
+
+def test_users_see_fewer_than_200_names() -> None:
+    names = [
+        f"{module}.{name}"
+        for module in public_modules()
+        if module != "pgoutput"
+        for name in public_names(module)
+    ]
+    assert len(names) < 200, names
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

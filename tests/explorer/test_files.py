@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from pgoutput.capturefile import Channel, encode_record
+from pgoutput._stored_stream import Channel
+from pgoutput.capturefile import encode_record
 from tests.codec import corpus
 from tests.explorer.packets import Network, disorder, frame, session, write
 from tests.explorer.peer import ask, open_file

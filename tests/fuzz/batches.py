@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from pgoutput import catalog, compiled, messages as m
-from pgoutput._index import KernelIndex, PureIndex
+from pgoutput._index.kernel import KernelIndex
+from pgoutput._index.pure import PureIndex
 from pgoutput.columns import ColumnDecoder
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell

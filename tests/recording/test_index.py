@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.recording import Metadata, RecordingReader, TransactionEnd, list_segments, read_metadata
+from pgoutput.recording import Metadata, RecordingReader, list_segments, read_metadata
+from pgoutput.recording.segment_format import TransactionEnd
 from pgoutput.stream import Change, Transaction, Transactions
 from tests.recording import recordings
 from tests.recording.conftest import Recorded

@@ -24,7 +24,8 @@ from pgoutput.recording import Recording, SegmentReader
 from pgoutput.schemas import spark as schemas
 from pgoutput.spark import decode
 from pgoutput.stream import encode_for
-from pgoutput.views import CHANGE, ChangesView, MessagesView, plan_changes, plan_messages, read
+from pgoutput.views import ChangesView, MessagesView, plan_changes, plan_messages, read
+from pgoutput.views.decoded_messages import CHANGE
 from tests.codec import corpus
 from tests.recording.conftest import Recorded, recorded
 from tests.versions import OLDEST

@@ -22,7 +22,8 @@ from pyspark.sql.datasource import (
 from pgoutput import messages as m
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.spark.filters import Filters
-from pgoutput.views import LsnRange, relation_schema
+from pgoutput.views import LsnRange
+from pgoutput.views.relation_schemas import relation_schema
 
 T = relation_schema(
     m.Relation(

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pgoutput.apply.parts import commit_parts
-from pgoutput.replica import TableResult
-from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate, write_feed
+from pgoutput.replica import TableResult, replica_tables
+from pgoutput.spark import PgoutputDataSource, local_session, replicate, write_feed
 from pgoutput.targets import Position
 from pgoutput.views import CHANGES
 from tests.recording.recordings import sent, source, write

@@ -18,7 +18,8 @@ import psycopg
 import pytest
 
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
-from pgoutput.standin import GeneratedSource, StandIn
+from pgoutput.standin import StandIn
+from pgoutput.standin.source import GeneratedSource
 from tests.standin.clients import SLOT, create_slot
 from tests.standin.streams import Repeated
 

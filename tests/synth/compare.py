@@ -23,8 +23,10 @@ import psycopg
 
 from pgoutput._servers import newest_version
 from pgoutput.messages import XLogData
-from pgoutput.synth import FIRST_TO_PUBLISH_GENERATED, Scenario, StreamOptions
-from pgoutput.synth.programs import SCHEMA, Program, generate_program
+from pgoutput.synth import Scenario, StreamOptions
+from pgoutput.synth.programs import Program, generate_program
+from pgoutput.synth.programs.generator import SCHEMA
+from pgoutput.synth.scenario import FIRST_TO_PUBLISH_GENERATED
 from pgoutput.versions import OPTIONS
 from tests.server import WHEEL_VERSION, Server
 from tests.synth.normalize import normalize

@@ -21,7 +21,9 @@ from psycopg.conninfo import make_conninfo
 from pgoutput import envelope
 from pgoutput.messages import Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
 from pgoutput.synth import StreamOptions
-from pgoutput.synth.programs import LABELS, Program, Step, TableDefinition, Values
+from pgoutput.synth.programs import Program, Step, TableDefinition
+from pgoutput.synth.programs.definition import Values
+from pgoutput.synth.programs.generator import LABELS
 from pgoutput.wire import parse_lsn
 from tests.server import Server
 

@@ -17,7 +17,8 @@ from pgoutput.recording import RecordingReader
 from pgoutput.stream import StreamDecoder, Transaction, Transactions
 from pgoutput.stream.check import check
 from pgoutput.synth import Scenario, write_capture_file
-from pgoutput.synth.workload import ColumnShape, Workload, fit_profile, write_recording
+from pgoutput.synth.workload import Workload, fit_profile, write_recording
+from pgoutput.synth.workload.definition import ColumnShape
 from pgoutput.synth.workload.values import draw_values
 from pgoutput.values import decode_binary, encode_binary
 from tests.codec import corpus

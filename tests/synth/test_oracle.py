@@ -9,7 +9,8 @@ import pytest
 from pgoutput import messages
 from pgoutput.messages import XLogData
 from pgoutput.synth import Scenario
-from pgoutput.synth.programs import Program, Step, TableDefinition, run_program
+from pgoutput.synth.programs import Program, Step, TableDefinition
+from pgoutput.synth.programs.definition import run_program
 from pgoutput.versions import SERVERS
 from tests.server import WHEEL_VERSION
 from tests.synth.compare import MODES, compare, running_oracle

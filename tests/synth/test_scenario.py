@@ -21,7 +21,9 @@ from pgoutput.messages import (
     ReplicaIdentity,
     XLogData,
 )
-from pgoutput.synth import CommittedState, Savepoint, Scenario, ScenarioTable, Transaction
+from pgoutput.synth import Scenario, ScenarioTable, Transaction
+from pgoutput.synth.expected_rows import CommittedState
+from pgoutput.synth.transaction import Savepoint
 from tests.versions import OLDEST, UNKNOWN, WRITTEN, needs_version
 
 INT8, TEXT = BY_NAME["int8"].oid, BY_NAME["text"].oid

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from pgoutput import messages as m
 from pgoutput.stream.check import CheckOptions, check
 from pgoutput.synth import MIN_WORK_MEM, Scenario
-from pgoutput.synth.programs import Program, generate_program, run_program
+from pgoutput.synth.programs import Program, generate_program
+from pgoutput.synth.programs.definition import run_program
 from pgoutput.testing import Corruption, Stream, broken_streams, corruptions, scenarios, shop, streams
 from pgoutput.testing.python_source import format_program
 from tests.effort import examples

@@ -18,7 +18,10 @@ from pgoutput._walk import walk
 from pgoutput.errors import RecordingError
 from pgoutput.jsonlines import from_json
 from pgoutput.stream import encode_for
-from pgoutput.vectors import Manifest, Request, Vector, answer, judge, read_kit, schema, write_kit
+from pgoutput.vectors import Request, Vector, answer, read_kit, write_kit
+from pgoutput.vectors.judging import judge
+from pgoutput.vectors.kit_schema import schema
+from pgoutput.vectors.model import Manifest
 from tests.codec.cases import CASES, CONTEXTS, TWO_PHASE
 from tests.truth import CAPTURES
 from tests.versions import RELEASED

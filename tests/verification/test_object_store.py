@@ -9,7 +9,8 @@ from pgoutput.recorder import Connected, Event
 from pgoutput.recorder.storage.status import stored_lsn
 from pgoutput.recording import locate, verified_tables
 from pgoutput.replica import replica_tables, replicate
-from pgoutput.verification import RowDifference, TableVerdict, ValueDifference, key_ranges, verify_tables
+from pgoutput.verification import RowDifference, TableVerdict, key_ranges, verify_tables
+from pgoutput.verification.differences import ValueDifference
 from pgoutput.verification.source_rows import SourceRows, Total
 from tests import store
 from tests.conftest import Run

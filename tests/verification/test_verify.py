@@ -21,15 +21,10 @@ from pgoutput.recorder.catalogs.publications import published_tables
 from pgoutput.recorder.client.connection import Connection
 from pgoutput.recording import Recording, SegmentReader, prune
 from pgoutput.replica import recorded_changes, replicate, select_tables
-from pgoutput.verification import (
-    SHOWN_ROWS,
-    RowDifference,
-    ValueDifference,
-    key_ranges,
-    verify as verify_module,
-    verify_tables,
-)
+from pgoutput.verification import RowDifference, key_ranges, verify as verify_module, verify_tables
+from pgoutput.verification.differences import ValueDifference
 from pgoutput.verification.source_rows import SourceRows, Total
+from pgoutput.verification.verify import SHOWN_ROWS
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 from tests.server import Server

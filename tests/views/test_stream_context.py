@@ -20,11 +20,11 @@ from pgoutput.views import (
     DECODED,
     Key,
     RelationSchema,
-    StreamContext,
     UnorderedDecoder,
     build_stream_context,
     decoded_batch,
 )
+from pgoutput.views.stream_context import StreamContext
 from tests.codec import corpus
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")

@@ -8,42 +8,26 @@ that a change belongs to.
 """
 
 from pgoutput._index.base import (
-    IS_SCHEMA_MESSAGE,
-    MessageIndex,
-    TupleLocations,
-    mask_out,
-    ordinals,
-    tag_mask,
+    MessageIndex as MessageIndex,
+    TupleLocations as TupleLocations,
+    mask_out as mask_out,
+    ordinals as ordinals,
+    tag_mask as tag_mask,
 )
-from pgoutput._index.kernel import KernelIndex
-from pgoutput._index.message_columns import letters, message_columns, scatter
-from pgoutput._index.pure import PureIndex
-from pgoutput._index.read import index_messages, read_column, read_text_columns, read_texts
+from pgoutput._index.message_columns import (
+    letters as letters,
+    message_columns as message_columns,
+    scatter as scatter,
+)
+from pgoutput._index.read import (
+    index_messages as index_messages,
+    read_column as read_column,
+    read_text_columns as read_text_columns,
+    read_texts as read_texts,
+)
 from pgoutput._index.schema_versions import (
-    BatchVersions,
-    SchemaTracker,
-    SchemaVersions,
-    misfits,
+    BatchVersions as BatchVersions,
+    SchemaTracker as SchemaTracker,
+    SchemaVersions as SchemaVersions,
+    misfits as misfits,
 )
-
-__all__ = [
-    "IS_SCHEMA_MESSAGE",
-    "BatchVersions",
-    "KernelIndex",
-    "MessageIndex",
-    "PureIndex",
-    "SchemaTracker",
-    "SchemaVersions",
-    "TupleLocations",
-    "index_messages",
-    "letters",
-    "mask_out",
-    "message_columns",
-    "misfits",
-    "ordinals",
-    "read_column",
-    "read_text_columns",
-    "read_texts",
-    "scatter",
-    "tag_mask",
-]

@@ -16,15 +16,9 @@ from pgoutput._extras import require
 
 require("arrow", "numpy", "pyarrow")
 
-from pgoutput.columns.batch_encoder import Columns, Masks
-from pgoutput.columns.cells import Cells, encode_cells
-from pgoutput.columns.decode import (
-    HEADERS as HEADERS,
-    ColumnDecoder,
-    DecodedBatch,
-    RelationTuples as RelationTuples,
-    Tuples,
-)
+from pgoutput.columns.batch_encoder import Columns as Columns
+from pgoutput.columns.cells import Cells as Cells, encode_cells
+from pgoutput.columns.decode import ColumnDecoder, DecodedBatch, Tuples
 from pgoutput.columns.encode import (
     encode_begins,
     encode_commits,
@@ -41,11 +35,8 @@ from pgoutput.columns.envelopes import (
 )
 
 __all__ = [
-    "Cells",
     "ColumnDecoder",
-    "Columns",
     "DecodedBatch",
-    "Masks",
     "Tuples",
     "encode_begins",
     "encode_cells",

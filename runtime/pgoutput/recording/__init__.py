@@ -22,10 +22,7 @@ from pgoutput._extras import require
 
 require("arrow", "numpy", "pyarrow")
 
-from pgoutput.recording.check import (
-    find_inconsistencies as find_inconsistencies,
-    find_missing_end as find_missing_end,
-)
+from pgoutput.recording.check import find_inconsistencies as find_inconsistencies
 from pgoutput.recording.directory import (
     Directory as Directory,
     make_folder as make_folder,
@@ -34,20 +31,17 @@ from pgoutput.recording.directory import (
 )
 from pgoutput.recording.from_capture_file import record_capture_file
 from pgoutput.recording.location import (
-    BEGINNING_FILE as BEGINNING_FILE,
     COPIES as COPIES,
     SNAPSHOT as SNAPSHOT,
     STATE_FILE as STATE_FILE,
-    Beginning as Beginning,
     Location as Location,
-    PathOrUri,
+    PathOrUri as PathOrUri,
     find_segments as find_segments,
     last_acknowledged as last_acknowledged,
     locate as locate,
     pack_name as pack_name,
     packed_numbers as packed_numbers,
     read_beginning as read_beginning,
-    segment_number as segment_number,
 )
 from pgoutput.recording.object_store import (
     ObjectStore as ObjectStore,
@@ -57,7 +51,7 @@ from pgoutput.recording.object_store import (
     parse_store_url as parse_store_url,
 )
 from pgoutput.recording.packs import write_pack as write_pack
-from pgoutput.recording.pruning import Pruned, prune
+from pgoutput.recording.pruning import Pruned as Pruned, prune
 from pgoutput.recording.reader import (
     RecordingReader,
     SegmentReader,
@@ -72,7 +66,6 @@ from pgoutput.recording.registered_readers import (
     reader_file as reader_file,
 )
 from pgoutput.recording.resent_commits import (
-    NO_COMMITS as NO_COMMITS,
     RecordedCommits as RecordedCommits,
     ResentCommitCheck as ResentCommitCheck,
     recorded_commits as recorded_commits,
@@ -82,23 +75,20 @@ from pgoutput.recording.segment_format import (
     LEASE_KEY as LEASE_KEY,
     MESSAGE_SCHEMA as MESSAGE_SCHEMA,
     SCHEMA,
-    GoneTable,
-    IncompleteTable,
+    GoneTable as GoneTable,
+    IncompleteTable as IncompleteTable,
     Metadata,
-    PreparedTransaction as PreparedTransaction,
-    PublicationChange,
-    SchemaVersion,
-    Source,
-    TransactionEnd as TransactionEnd,
-    TransactionPart as TransactionPart,
-    Upgrade,
+    PublicationChange as PublicationChange,
+    SchemaVersion as SchemaVersion,
+    Source as Source,
+    Upgrade as Upgrade,
     encode_metadata as encode_metadata,
 )
 from pgoutput.recording.small_files import remove_file as remove_file, replace_file as replace_file
 from pgoutput.recording.stream_state import DDL_PREFIX as DDL_PREFIX
 from pgoutput.recording.verified import (
-    Verified,
-    VerifiedTable,
+    Verified as Verified,
+    VerifiedTable as VerifiedTable,
     store_verified_tables as store_verified_tables,
     verified_tables,
 )
@@ -112,20 +102,10 @@ from pgoutput.recording.writer import (
 
 __all__ = [
     "SCHEMA",
-    "GoneTable",
-    "IncompleteTable",
     "Metadata",
-    "PathOrUri",
-    "Pruned",
-    "PublicationChange",
     "Recording",
     "RecordingReader",
-    "SchemaVersion",
     "SegmentReader",
-    "Source",
-    "Upgrade",
-    "Verified",
-    "VerifiedTable",
     "list_segments",
     "prune",
     "read_metadata",

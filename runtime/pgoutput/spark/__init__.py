@@ -8,34 +8,28 @@
 - `register_functions`: makes the column functions known to Spark SQL.
 - `decode`: decodes the messages of whole streams in a column of any DataFrame, with the changes of rows.
 - `replicate`: starts a streaming query that keeps one Delta table per relation equal to the source.
-- `replica_tables`: lists the Delta tables of a replica, with their errors and the reasons why they may
-  differ.
 - `write_feed`: starts a streaming query that writes the changes as Parquet.
 - `local_session`: starts Spark on this machine, with a Java from PyPI if no Java is installed.
-- `cluster_session`: uses the executors of a Spark cluster, or connects to a Spark Connect server.
 """
 
 from pgoutput._extras import require
 
 require("spark", "pyspark", "pandas", "pyarrow", "deltalake")
 
-from pgoutput.replica import replica_tables
 from pgoutput.spark.decoding import decode
 from pgoutput.spark.functions import from_pgoutput, lsn_text, register_functions, to_pgoutput
 from pgoutput.spark.replication import replicate, write_feed
 from pgoutput.spark.rows import rows
-from pgoutput.spark.session import cluster_session, local_session
+from pgoutput.spark.session import cluster_session as cluster_session, local_session
 from pgoutput.spark.source import PgoutputDataSource
 
 __all__ = [
     "PgoutputDataSource",
-    "cluster_session",
     "decode",
     "from_pgoutput",
     "local_session",
     "lsn_text",
     "register_functions",
-    "replica_tables",
     "replicate",
     "rows",
     "to_pgoutput",

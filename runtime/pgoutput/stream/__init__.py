@@ -9,7 +9,11 @@ tables.
 from pgoutput.stream.decoder import StreamDecoder
 from pgoutput.stream.encoder import encode_for as encode_for
 from pgoutput.stream.tables import Table, Tables
-from pgoutput.stream.tracker import TrackedTransaction, TransactionEvent, TransactionTracker
+from pgoutput.stream.tracker import (
+    TrackedTransaction as TrackedTransaction,
+    TransactionEvent as TransactionEvent,
+    TransactionTracker as TransactionTracker,
+)
 from pgoutput.stream.transactions import Change, Transaction, Transactions
 
 __all__ = [
@@ -17,9 +21,6 @@ __all__ = [
     "StreamDecoder",
     "Table",
     "Tables",
-    "TrackedTransaction",
     "Transaction",
-    "TransactionEvent",
-    "TransactionTracker",
     "Transactions",
 ]

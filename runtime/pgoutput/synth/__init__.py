@@ -9,25 +9,16 @@ from pgoutput._extras import require
 
 require("synth", "numpy", "pyarrow")
 
-from pgoutput.synth.expected_rows import CommittedState
 from pgoutput.synth.export import write_capture_file, write_recording
-from pgoutput.synth.options import StreamOptions
-from pgoutput.synth.scenario import (
-    FIRST_TO_PUBLISH_GENERATED as FIRST_TO_PUBLISH_GENERATED,
-    MIN_WORK_MEM as MIN_WORK_MEM,
-    Scenario,
-)
+from pgoutput.synth.options import StreamOptions as StreamOptions
+from pgoutput.synth.scenario import MIN_WORK_MEM as MIN_WORK_MEM, Scenario
 from pgoutput.synth.tables import ScenarioTable
-from pgoutput.synth.transaction import Savepoint, Transaction, TransactionScope
+from pgoutput.synth.transaction import Transaction, TransactionScope as TransactionScope
 
 __all__ = [
-    "CommittedState",
-    "Savepoint",
     "Scenario",
     "ScenarioTable",
-    "StreamOptions",
     "Transaction",
-    "TransactionScope",
     "write_capture_file",
     "write_recording",
 ]

@@ -18,16 +18,13 @@ from pgoutput._extras import require
 
 if TYPE_CHECKING:
     from pgoutput.testing.example import shop
-    from pgoutput.testing.faults import FAULTS, Corruption, Fault, Stream, corruptions
-    from pgoutput.testing.options import ScenarioOptions
+    from pgoutput.testing.faults import FAULTS, Corruption, Stream, corruptions
     from pgoutput.testing.server import Server
     from pgoutput.testing.strategies import broken_streams, scenarios, streams
 
 __all__ = [
     "FAULTS",
     "Corruption",
-    "Fault",
-    "ScenarioOptions",
     "Server",
     "Stream",
     "broken_streams",
@@ -39,8 +36,7 @@ __all__ = [
 
 _MODULES: Final = {
     **dict.fromkeys(("broken_streams", "scenarios", "streams"), "strategies"),
-    **dict.fromkeys(("FAULTS", "Corruption", "Fault", "Stream", "corruptions"), "faults"),
-    "ScenarioOptions": "options",
+    **dict.fromkeys(("FAULTS", "Corruption", "Stream", "corruptions"), "faults"),
     "Server": "server",
     "shop": "example",
 }

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pgoutput.values.binary_from_cells import encode_binary, to_binary
 from pgoutput.values.builtin_types import base_types as base_types
 from pgoutput.values.forms.floats import format_float4 as format_float4, format_float8 as format_float8
-from pgoutput.values.literals import parse_array, quote_array_element as quote_array_element
+from pgoutput.values.literals import parse_array as parse_array, quote_array_element as quote_array_element
 from pgoutput.values.python_from_cells import to_python
-from pgoutput.values.text_from_cells import Rescued, decode_binary, to_text
+from pgoutput.values.text_from_cells import Rescued as Rescued, decode_binary, to_text
 
 if TYPE_CHECKING:
     from pgoutput.values.arrow_from_cells import to_arrow
@@ -47,12 +47,10 @@ if TYPE_CHECKING:
     from pgoutput.values.text_from_arrow import from_arrow
 
 __all__ = [
-    "Rescued",
     "arrow_type",
     "decode_binary",
     "encode_binary",
     "from_arrow",
-    "parse_array",
     "to_arrow",
     "to_binary",
     "to_python",

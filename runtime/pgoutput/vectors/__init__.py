@@ -2,7 +2,7 @@
 
 `build_vectors` derives the vectors from the spec; `write_kit` writes them as JSON lines. `run_decoder` runs
 a program on vectors and compares its answers. The page "Test a decoder" describes the program's input and
-output. `answer` is pgoutput's own decoder as such a program.
+output.
 """
 
 from __future__ import annotations
@@ -11,35 +11,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pgoutput._extras import require
-from pgoutput.vectors.answers import answer
-from pgoutput.vectors.judging import Verdict, judge as judge
-from pgoutput.vectors.kit import read_kit
-from pgoutput.vectors.kit_schema import schema
-from pgoutput.vectors.model import (
-    FORMAT as FORMAT,
-    Answer,
-    Fault as Fault,
-    Manifest,
-    Options,
-    Request as Request,
-    Vector,
-)
+from pgoutput.vectors.answers import answer as answer
+from pgoutput.vectors.judging import Verdict
+from pgoutput.vectors.kit import read_kit as read_kit
+from pgoutput.vectors.model import Request as Request, Vector
 from pgoutput.vectors.running import run_decoder
 
 if TYPE_CHECKING:
     from pgoutput.vectors.building import build_vectors, write_kit
 
 __all__ = [
-    "Answer",
-    "Manifest",
-    "Options",
     "Vector",
     "Verdict",
-    "answer",
     "build_vectors",
-    "read_kit",
     "run_decoder",
-    "schema",
     "write_kit",
 ]
 

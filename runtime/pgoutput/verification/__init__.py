@@ -19,18 +19,10 @@ from pgoutput._extras import require
 require("replica", "deltalake", "pyarrow")
 require("recorder", "numpy", "psycopg")
 
-from pgoutput.verification.differences import RowDifference, ValueDifference
-from pgoutput.verification.verify import (
-    SHOWN_ROWS as SHOWN_ROWS,
-    AwaitingRecording,
-    TableVerdict,
-    verify_tables,
-)
+from pgoutput.verification.differences import RowDifference as RowDifference
+from pgoutput.verification.verify import AwaitingRecording as AwaitingRecording, TableVerdict, verify_tables
 
 __all__ = [
-    "AwaitingRecording",
-    "RowDifference",
     "TableVerdict",
-    "ValueDifference",
     "verify_tables",
 ]

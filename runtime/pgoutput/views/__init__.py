@@ -18,13 +18,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from pgoutput.recording import SegmentReader
-from pgoutput.views.changes import BATCHES, CHANGES, changes_batch
+from pgoutput.views.changes import BATCHES as BATCHES, CHANGES as CHANGES, changes_batch
 from pgoutput.views.changes_from_rows import from_rows as from_rows
 from pgoutput.views.committed_changes import CommittedBatch, CommittedChangesReader
-from pgoutput.views.decoded_messages import CHANGE, DECODED, decoded_batch
-from pgoutput.views.messages import MESSAGES, MessagesView
+from pgoutput.views.decoded_messages import DECODED as DECODED, decoded_batch as decoded_batch
+from pgoutput.views.messages import MESSAGES as MESSAGES, MessagesView as MessagesView
 from pgoutput.views.relation_changes import (
-    AlteredNames as AlteredNames,
     ChangedRelation as ChangedRelation,
     Column as Column,
     ColumnCells as ColumnCells,
@@ -36,65 +35,36 @@ from pgoutput.views.relation_changes import (
     unpack_changes as unpack_changes,
 )
 from pgoutput.views.relation_reader import read_changes as read_changes
-from pgoutput.views.relation_schemas import RelationFilter, RelationSchema, relation_schema
+from pgoutput.views.relation_schemas import RelationFilter, RelationSchema as RelationSchema
 from pgoutput.views.schema_history import (
-    SCHEMA,
-    NumberedSchemaVersion,
-    schema_batch,
-    schema_versions,
+    SCHEMA as SCHEMA,
+    schema_batch as schema_batch,
+    schema_versions as schema_versions,
 )
 from pgoutput.views.stream_context import (
-    CONTEXT_TAGS,
-    Key,
-    KeyColumns,
-    StreamContext,
-    UnorderedBatch,
-    UnorderedDecoder,
-    build_stream_context,
-    format_key,
-    key_at,
+    CONTEXT_TAGS as CONTEXT_TAGS,
+    Key as Key,
+    KeyColumns as KeyColumns,
+    UnorderedBatch as UnorderedBatch,
+    UnorderedDecoder as UnorderedDecoder,
+    build_stream_context as build_stream_context,
+    format_key as format_key,
+    key_at as key_at,
 )
-from pgoutput.views.table import RESCUED, RESCUED_TYPE, row_type, table_batch, table_schema
-from pgoutput.views.tasks import LsnRange, Task, group_tasks, plan_changes, plan_messages
-
-__all__ = [
-    "BATCHES",
-    "CHANGE",
-    "CHANGES",
-    "CONTEXT_TAGS",
-    "DECODED",
-    "MESSAGES",
-    "RESCUED",
-    "RESCUED_TYPE",
-    "SCHEMA",
-    "ChangesView",
-    "Key",
-    "KeyColumns",
-    "LsnRange",
-    "MessagesView",
-    "NumberedSchemaVersion",
-    "RelationFilter",
-    "RelationSchema",
-    "StreamContext",
-    "TableView",
-    "Task",
-    "UnorderedBatch",
-    "UnorderedDecoder",
-    "View",
-    "build_stream_context",
-    "decoded_batch",
-    "format_key",
-    "group_tasks",
-    "key_at",
-    "plan_changes",
-    "plan_messages",
-    "read",
-    "relation_schema",
-    "row_type",
-    "schema_batch",
-    "schema_versions",
-    "table_schema",
-]
+from pgoutput.views.table import (
+    RESCUED as RESCUED,
+    RESCUED_TYPE as RESCUED_TYPE,
+    row_type as row_type,
+    table_batch,
+    table_schema as table_schema,
+)
+from pgoutput.views.tasks import (
+    LsnRange as LsnRange,
+    Task as Task,
+    group_tasks as group_tasks,
+    plan_changes as plan_changes,
+    plan_messages as plan_messages,
+)
 
 
 class View(Protocol):

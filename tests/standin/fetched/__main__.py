@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from pgoutput.messages import XLogData
 from pgoutput.recording import record_capture_file
-from pgoutput.standin import Faults, GeneratedSource, PluginOptions, RecordedSource, Source, StandIn
+from pgoutput.standin import Faults, PluginOptions, RecordedSource, Source, StandIn
+from pgoutput.standin.source import GeneratedSource
 from pgoutput.synth import Scenario
 from pgoutput.wire import format_lsn
 from tests.standin.clients import SLOT, commit_end_lsns, create_slot

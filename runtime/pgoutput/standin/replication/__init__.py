@@ -6,18 +6,9 @@
 - `parse_plugin_options`, `parse_boolean` and `parse_identifier_list` read options as a server does.
 """
 
-from pgoutput.standin.replication.executor import ReplicationExecutor
+from pgoutput.standin.replication.executor import ReplicationExecutor as ReplicationExecutor
 from pgoutput.standin.replication.plugin_options import (
-    parse_boolean,
-    parse_identifier_list,
-    parse_plugin_options,
+    parse_boolean as parse_boolean,
+    parse_identifier_list as parse_identifier_list,
 )
-from pgoutput.standin.replication.walsender import Terminated
-
-__all__ = [
-    "ReplicationExecutor",
-    "Terminated",
-    "parse_boolean",
-    "parse_identifier_list",
-    "parse_plugin_options",
-]
+from pgoutput.standin.replication.walsender import Terminated as Terminated

@@ -6,9 +6,7 @@
 - `split_statements` splits the text of a simple query into statements.
 """
 
-from pgoutput.standin.sql.engine import Engine
-from pgoutput.standin.sql.extended_query import ExtendedQuery
-from pgoutput.standin.sql.statements import StatementExecutor
-from pgoutput.standin.sql.tokens import split_statements
-
-__all__ = ["Engine", "ExtendedQuery", "StatementExecutor", "split_statements"]
+from pgoutput.standin.sql.engine import Engine as Engine
+from pgoutput.standin.sql.extended_query import ExtendedQuery as ExtendedQuery
+from pgoutput.standin.sql.statements import StatementExecutor as StatementExecutor
+from pgoutput.standin.sql.tokens import split_statements as split_statements

@@ -4,8 +4,13 @@
 """
 
 from pgoutput.stream.check.checker import Checker, check
-from pgoutput.stream.check.model import Rule, Violation
+from pgoutput.stream.check.model import Violation as Violation
 from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.rules import RULES
 
-__all__ = ["RULES", "CheckOptions", "Checker", "Rule", "Violation", "check"]
+__all__ = [
+    "RULES",
+    "CheckOptions",
+    "Checker",
+    "check",
+]

@@ -5,7 +5,5 @@
   position.
 """
 
-from pgoutput.testing.faults.model import Corruption, Fault, Stream
-from pgoutput.testing.faults.strategies import FAULTS, corruptions
-
-__all__ = ["FAULTS", "Corruption", "Fault", "Stream", "corruptions"]
+from pgoutput.testing.faults.model import Corruption as Corruption, Fault as Fault, Stream as Stream
+from pgoutput.testing.faults.strategies import FAULTS as FAULTS, corruptions as corruptions
