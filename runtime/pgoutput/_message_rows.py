@@ -142,14 +142,6 @@ def _integer(field: Field, value: int) -> Any:
     return to_datetime(value) if field.type == "timestamp" else int(value)
 
 
-def _from_integer(field: Field, value: Any) -> int:
-    return from_datetime(value) if isinstance(value, datetime) else int(value)
-
-
-def _string(field: Field, value: str) -> str | None:
-    return str(value) if is_utf8(value) else None
-
-
 def _list(field: Field, value: Any) -> list[Any] | None:
     """Return a list; None if the column cannot represent one of its elements."""
     if field.element == "struct":
@@ -215,14 +207,14 @@ _TO_COLUMN: Final[Mapping[str, Callable[[Field, Any], Any]]] = {
     "flags": lambda field, value: int(value),
     "bool": _as_is,
     "enum": lambda field, value: value.value,
-    "string": _string,
+    "string": lambda field, value: str(value) if is_utf8(value) else None,
     "bytes": _as_is,
     "rest": _as_is,
     "list": _list,
     "tuple": _cells,
 }
 _FROM_COLUMN: Final[Mapping[str, Callable[[Field, Any], Any]]] = {
-    "integer": _from_integer,
+    "integer": lambda field, value: from_datetime(value) if isinstance(value, datetime) else int(value),
     "flags": flags_from_int,
     "bool": _as_is,
     "enum": lambda field, value: getattr(messages, field.type)(value),

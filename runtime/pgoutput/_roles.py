@@ -90,10 +90,6 @@ def with_meanings(message: Message, **values: Any) -> Message:
     )
 
 
-def _none(message: Message) -> None:
-    return None
-
-
 def getters(meaning: str) -> Mapping[type[Message], Callable[[Message], Any]]:
     """Return a function for each message class that returns the value with a meaning, as `meaning_of`."""
     return {kind: of_kind[meaning] for kind, of_kind in _GETTERS.items()}
@@ -101,7 +97,7 @@ def getters(meaning: str) -> Mapping[type[Message], Callable[[Message], Any]]:
 
 _MEANINGS: Final = {meaning for names in _NAMES.values() for meaning in names}
 _GETTERS: Final[Mapping[type[Message], Mapping[str, Callable[[Message], Any]]]] = {
-    kind: {meaning: attrgetter(names[meaning]) if meaning in names else _none for meaning in _MEANINGS}
+    kind: {one: attrgetter(names[one]) if one in names else lambda _: None for one in _MEANINGS}
     for kind, names in _NAMES.items()
 }
 

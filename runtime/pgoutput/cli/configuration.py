@@ -142,14 +142,12 @@ def _read_variable(name: str) -> str:
     return os.environ[name]
 
 
-def _run_program(command: str) -> str:
-    return subprocess.run(shlex.split(command), check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
 _SOURCES: Final[Mapping[str, Callable[[str], str]]] = {
     "env": _read_variable,
     "file": lambda name: Path(name).read_text("utf-8"),
-    "command": _run_program,
+    "command": lambda command: (
+        subprocess.run(shlex.split(command), check=True, stdout=subprocess.PIPE, text=True).stdout
+    ),
 }
 """Functions that return the text of a reference, by its key."""
 

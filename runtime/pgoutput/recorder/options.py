@@ -50,8 +50,10 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f"protocol version {proto_version} needs PostgreSQL {SERVERS[proto_version]}, the server is "
                 f"{server_version}: ask for {default}, or leave the version out"
             )
+        streaming = OPTIONS["streaming"].items()
+        supported = (value for value, need in streaming if need.proto_version <= proto_version)
         requested = {
-            "streaming": self.streaming or _most_streaming(proto_version),
+            "streaming": self.streaming or [*supported][-1],  # the most that the version has
             "two_phase": "on" if self.two_phase else "off",
             "binary": "on" if self.binary else "off",
             "messages": "on" if self.messages else "off",
@@ -71,11 +73,6 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
                     "leave it out, or ask for that version"
                 )
         return proto_version, {name: str(value) for name, value in options.items()}
-
-
-def _most_streaming(proto_version: int) -> str:
-    """Return the last of `off`, `on` and `parallel` that a protocol version supports for `streaming`."""
-    return [value for value, need in OPTIONS["streaming"].items() if need.proto_version <= proto_version][-1]
 
 
 Resync: TypeAlias = Literal["never", "on-ddl"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -86,7 +85,10 @@ def write_feed(
         ReplicaError: The target contains something other than a feed.
     """
     location = _absolute(target)
-    write = partial(_write_feed_batch, location)
+
+    def write(rows: DataFrame, batch: Batch, owner: Owner) -> None:
+        rows.write.mode("overwrite").parquet(f"{location}/batch={batch.number}")
+
     return _start(changes, CHANGES, location, "a feed", checkpoint, trigger, write)
 
 
@@ -136,10 +138,6 @@ class _BatchFunction:
         """Check that the target takes changes of this recording, then write a micro-batch."""
         batch = read_batch(rows.sparkSession, self._checkpoint, number)
         self._write(rows, batch, claim_target(self._target, self._output, batch.recording))
-
-
-def _write_feed_batch(target: str, rows: DataFrame, batch: Batch, owner: Owner) -> None:
-    rows.write.mode("overwrite").parquet(f"{target}/batch={batch.number}")
 
 
 def _absolute(place: PathOrUri) -> str:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -44,7 +45,7 @@ from pyspark.sql.types import StructType
 
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording
-from pgoutput.spark.filters import Filters, PushFilters
+from pgoutput.spark.filters import PushFilters
 from pgoutput.spark.view_reader import ViewReader, parse_options
 from pgoutput.spark.write_plan import describe_table, plan_segments
 from pgoutput.spark.writer import RecordingWriter
@@ -131,15 +132,12 @@ class _BatchReader(_Reader, DataSourceReader):
 
     def __init__(self, view_reader: ViewReader, schema: pa.Schema) -> None:
         super().__init__(view_reader, schema)
-        self.pushFilters = PushFilters(self._set_filters)  # type: ignore[method-assign]
+        self.pushFilters = PushFilters(partial(setattr, view_reader, "filters"))  # type: ignore[method-assign]
 
     def partitions(self) -> Sequence[InputPartition]:
         recording = Recording(self._view_reader.options.path)
         recording.check()
         return self._view_reader.plan(recording, recording.numbers)
-
-    def _set_filters(self, filters: Filters) -> None:
-        self._view_reader.filters = filters
 
 
 _Offset: TypeAlias = dict[str, Any]

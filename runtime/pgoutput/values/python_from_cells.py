@@ -108,10 +108,6 @@ def _load_array(text: str, loader: _Loader, delimiter: str) -> list[Any]:
     return items
 
 
-def _load_bool(text: str) -> bool:
-    return ("f", "t").index(text) == 1
-
-
 def _load_bytea(text: str) -> bytes:
     if not text.startswith("\\x"):
         raise ValueError("not in hex format")
@@ -123,10 +119,6 @@ def _load_interval(text: str) -> timedelta:
     if months:
         raise ValueError("the length of a month varies")
     return timedelta(days=days, microseconds=microseconds)
-
-
-def _load_inet(text: str) -> Any:
-    return ip_interface(text) if "/" in text else ip_address(text)
 
 
 def _strict(pattern: str, parse: _Loader) -> _Loader:
@@ -143,7 +135,7 @@ def _strict(pattern: str, parse: _Loader) -> _Loader:
 
 _BYTEA: Final = catalog.BY_NAME["bytea"].oid
 _LOADERS: Final[dict[str, _Loader]] = {
-    "bool": _load_bool,
+    "bool": lambda text: ("f", "t").index(text) == 1,
     **dict.fromkeys(("int2", "int4", "int8", "oid", "xid", "cid", "xid8"), int),
     **dict.fromkeys(("float4", "float8"), float),
     "numeric": Decimal,
@@ -155,7 +147,7 @@ _LOADERS: Final[dict[str, _Loader]] = {
     "timestamptz": _strict(f"{_DATE} {_TIME}{_ZONE}", datetime.fromisoformat),
     "interval": _load_interval,
     "uuid": UUID,
-    "inet": _load_inet,
+    "inet": lambda text: ip_interface(text) if "/" in text else ip_address(text),
     "cidr": ip_network,
 }
 """Functions from a value's text to a Python object, by type name; values of other types stay text."""

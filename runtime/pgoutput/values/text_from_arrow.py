@@ -74,14 +74,6 @@ def _format(array: pa.Array, delimiter: str) -> pa.StringArray:
     return next(format_ for matches, format_ in _FORMATTERS if matches(array.type))(array, delimiter)
 
 
-def _format_bool(array: pa.BooleanArray, delimiter: str) -> pa.StringArray:
-    return pc.if_else(array, "t", "f")
-
-
-def _format_plain(array: pa.Array, delimiter: str) -> pa.StringArray:
-    return array.cast(pa.string())
-
-
 def _format_string(array: pa.StringArray, delimiter: str) -> pa.StringArray:
     if pc.any(pc.match_substring(array, "\0")).as_py():
         raise ValueError("text contains a zero character, which PostgreSQL does not store")
@@ -182,8 +174,8 @@ def _between(values: pa.Array, low: float, high: float) -> pa.BooleanArray:
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _FORMATTERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, str], pa.StringArray]], ...]] = (
-    (pa.types.is_boolean, _format_bool),
-    (pa.types.is_integer, _format_plain),
+    (pa.types.is_boolean, lambda array, _: pc.if_else(array, "t", "f")),
+    (pa.types.is_integer, lambda array, _: array.cast(pa.string())),
     (pa.types.is_floating, _format_float),
     (pa.types.is_decimal, _format_decimal),
     (pa.types.is_date, _format_date),

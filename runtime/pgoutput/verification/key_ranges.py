@@ -73,10 +73,6 @@ def _text_bound(text: str) -> str:
     return text.partition("\\")[0].encode()[:_BYTES].decode(errors="ignore")
 
 
-def _datetime_bound(text: str) -> str:
-    return text if re.match(_DATETIME, text) else ""
-
-
 def _numeric_bound(text: str) -> str:
     whole = text.partition(".")[0]
     return whole if re.match(_WHOLE, whole) and int(whole) > 0 else ""
@@ -87,7 +83,9 @@ _ORDERS: Final = {
     for names, order in {
         ("int2", "int4", "int8"): _Order(_integers),
         ("numeric",): _Order(_numerics, _numeric_bound),
-        ("date", "timestamp", "timestamptz"): _Order(_datetimes, _datetime_bound),
+        ("date", "timestamp", "timestamptz"): _Order(
+            _datetimes, lambda text: text if re.match(_DATETIME, text) else ""
+        ),
         ("uuid",): _Order(_first_bytes),
         ("text", "varchar"): _Order(_first_bytes, _text_bound),
     }.items()

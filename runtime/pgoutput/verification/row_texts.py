@@ -38,25 +38,16 @@ class ColumnTexts:
     """
 
     def __init__(self, array: pa.Array, texts: pa.StringArray, rescued: dict[int, str | None]) -> None:
-        self._quote = next(quote for matches, quote in _QUOTES if matches(array.type))
+        self.quote = next(quote for matches, quote in _QUOTES if matches(array.type))
         known = {row: text for row, text in rescued.items() if text is not None}
         if known:
-            self._quote = _quote
+            self.quote = _quote
             rows = pa.array([row in known for row in range(len(texts))])
             texts = pc.replace_with_mask(
                 texts, rows, pa.array([known[row] for row in sorted(known)], pa.string())
             )
         self.texts: pa.StringArray = texts
         self.never_sent: set[int] = rescued.keys() - known.keys()
-
-    def in_record(self) -> pa.StringArray:
-        """Return the texts as they stand in the text of a row; empty for NULL."""
-        return pc.fill_null(self._quote(self.texts), "")
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the text of a row certainly has the values without quotation marks."""
-        return self._quote is _keep
 
 
 def column_texts(batch: pa.RecordBatch, table: TableAsOf) -> list[ColumnTexts]:
@@ -87,9 +78,9 @@ def record_texts(columns: Sequence[ColumnTexts], rows: int) -> pa.StringArray:
     if not columns:
         return pa.array(["()"] * rows, pa.string())
     if compiled.kernel is not None and rows:
-        arrays = [(*raw_buffers(column.texts), column.is_plain) for column in columns]
+        arrays = [(*raw_buffers(column.texts), column.quote is _keep) for column in columns]
         return from_buffers(pa.string(), rows, *compiled.kernel.record_texts(arrays, rows))
-    parts = [part for column in columns for part in (",", column.in_record())]
+    parts = [part for column in columns for part in (",", pc.fill_null(column.quote(column.texts), ""))]
     return pc.binary_join_element_wise("(", *parts[1:], ")", "")
 
 
@@ -119,14 +110,6 @@ def _keep(texts: pa.StringArray) -> pa.StringArray:
     return texts
 
 
-def _quote_spaces(texts: pa.StringArray) -> pa.StringArray:
-    return pc.binary_join_element_wise('"', texts, '"', "")
-
-
-def _quote_bytes(texts: pa.StringArray) -> pa.StringArray:
-    return pc.binary_join_element_wise('"\\', texts, '"', "")
-
-
 def _is_plain(type_: pa.DataType) -> bool:
     is_number = pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
     return bool(is_number or pa.types.is_boolean(type_) or pa.types.is_date(type_))
@@ -136,8 +119,8 @@ _QUOTES: Final[
     tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.StringArray], pa.StringArray]], ...]
 ] = (
     (_is_plain, _keep),
-    (pa.types.is_timestamp, _quote_spaces),
-    (pa.types.is_binary, _quote_bytes),
+    (pa.types.is_timestamp, lambda texts: pc.binary_join_element_wise('"', texts, '"', "")),
+    (pa.types.is_binary, lambda texts: pc.binary_join_element_wise('"\\', texts, '"', "")),
     (lambda type_: True, _quote),
 )
 """Pairs of a test for Arrow types, and the function that quotes the texts of values of such a type."""

@@ -85,9 +85,7 @@ def named_keys(message: Message, columns: list[int]) -> Iterator[Key]:
         key: list[object] = [cells[column] for column in columns]
         if before:
             key = [old if cell is UNCHANGED else cell for old, cell in zip(before, key, strict=True)]
-        yield tuple(_encoded_cell(cell) for cell in key)
+        yield tuple(
+            cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else cell for cell in key
+        )
         before = key
-
-
-def _encoded_cell(cell: object) -> object:
-    return cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else cell

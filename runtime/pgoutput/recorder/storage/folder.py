@@ -135,7 +135,9 @@ class Folder:
             self._take_lock()
             self.check_in_place()
             self.saved_state = self._load(STATE_FILE, State)
-            if self.saved_state is None and self._visible_names():
+            if self.saved_state is None and any(
+                name[0] != "." and name not in _SAVED for name in self.directory.names()
+            ):
                 if self._names_of_recording():
                     text = f"{self.location}: {STATE_FILE} is missing: put it back, or use another folder"
                 else:
@@ -375,10 +377,6 @@ class Folder:
         except BlockingIOError:
             text = f"{self.path}: another recorder is at work here; let it go on, or use another folder"
             raise RecordingInUse(text) from None
-
-    def _visible_names(self) -> list[str]:
-        """Return the names in the folder without hidden names and saved catalogs; none in a new recording."""
-        return [name for name in self.directory.names() if name[0] != "." and name not in _SAVED]
 
     def _names_of_recording(self) -> list[str]:
         """Return the names of the segments, and the name of the snapshot's folder if it exists."""

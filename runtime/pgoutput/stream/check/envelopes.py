@@ -33,10 +33,6 @@ def _lsn_not_zero(state: CheckedStream, outer: XLogData, message: Message) -> Br
     return "wal_start", f"must be 0 for {type(message).__name__}, not {format_lsn(outer.wal_start)}"
 
 
-def _lsn_zero(state: CheckedStream, outer: XLogData, message: Message) -> Breach | None:
-    return None if outer.wal_start else ("wal_start", f"must not be 0 for {type(message).__name__}")
-
-
 def _lsn_not_that_of_message(state: CheckedStream, outer: XLogData, message: Message) -> Breach | None:
     meaning = _LSN_MEANINGS[ROLES[type(message)]]
     expected = meaning_of(message, meaning)
@@ -85,7 +81,9 @@ RULES: Final = (
     ),
     rule(
         "envelope-lsn",
-        check=_lsn_zero,
+        check=lambda state, outer, message: (
+            None if outer.wal_start else ("wal_start", f"must not be 0 for {type(message).__name__}")
+        ),
         legal=_STREAM,
         illegal=(*_STREAM[:2], s.sent(0, s.INSERT), _STREAM[-1]),
     ),

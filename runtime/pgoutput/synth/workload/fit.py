@@ -37,6 +37,7 @@ _QUANTILES: Final = 9
 """Number of quantiles that describe the sizes of a column's values."""
 
 _KINDS: Final = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
+_BUILTIN: Final = catalog.BY_OID.keys() | catalog.BY_ARRAY_OID.keys()
 _TEXT_OID: Final = catalog.BY_NAME["text"].oid
 
 
@@ -63,15 +64,16 @@ class _Table(msgspec.Struct):
     def shape(self) -> TableShape:
         """Return the shape of the table."""
         relation = self.relation
+        quantiles = np.linspace(0, 1, _QUANTILES)
         identity: Any = relation.replica_identity.name.lower()
         columns = tuple(
             ColumnShape(
                 name=column.name,
-                type_oid=column.type_oid if _is_builtin(column.type_oid) else _TEXT_OID,
+                type_oid=column.type_oid if column.type_oid in _BUILTIN else _TEXT_OID,
                 type_modifier=column.type_modifier,
                 key=bool(column.flags & ColumnFlag.KEY) and identity != "full",
                 nulls=self.nulls.get(column.name, 0) / max(self.cells, 1),
-                sizes=_quantiles(self.sizes.get(column.name, [0])),
+                sizes=tuple(np.quantile(self.sizes.get(column.name, [0]), quantiles).astype(int).tolist()),
             )
             for column in relation.columns
         )
@@ -178,11 +180,3 @@ def fit_profile(transactions: Iterable[Transaction]) -> Profile:
             emit="payload" in fit.roles,
         ),
     )
-
-
-def _is_builtin(type_oid: int) -> bool:
-    return type_oid in catalog.BY_OID or type_oid in catalog.BY_ARRAY_OID
-
-
-def _quantiles(sizes: list[int]) -> tuple[int, ...]:
-    return tuple(np.quantile(sizes, np.linspace(0, 1, _QUANTILES)).astype(int).tolist())

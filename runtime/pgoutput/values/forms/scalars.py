@@ -46,11 +46,6 @@ def bool_out(data: bytes) -> str:
     return "t" if data == b"\1" else "f"
 
 
-def bool_in(text: str) -> bytes:
-    """Return a boolean's binary form: 1 or 0 (boolin, boolsend)."""
-    return b"\1" if match_whole(_BOOL_FORM, text, "t or f")[0] == "t" else b"\0"
-
-
 def text_out(data: bytes) -> str:
     """Return the text of a value whose binary form is the text's bytes (textsend, textout)."""
     if 0 in data:
@@ -134,26 +129,6 @@ def bit_in(text: str) -> bytes:
     return _COUNT.pack(count) + (int(text.ljust(8 * size, "0"), 2) if count else 0).to_bytes(size)
 
 
-def tid_out(data: bytes) -> str:
-    """Return a tuple identifier's text, `(block,offset)` (tidsend, tidout)."""
-    return "({},{})".format(*_TID.unpack(data))
-
-
-def tid_in(text: str) -> bytes:
-    """Return a tuple identifier's binary form: block and offset (tidin, tidsend)."""
-    return _TID.pack(*map(int, match_whole(_TID_FORM, text, "(0,1)").groups()))
-
-
-def lsn_out(data: bytes) -> str:
-    """Return an LSN's text, `16/B374D848` (pg_lsn_send, pg_lsn_out)."""
-    return format_lsn(_INT64.unpack(data)[0])
-
-
-def lsn_in(text: str) -> bytes:
-    """Return an LSN's binary form (pg_lsn_in, pg_lsn_send)."""
-    return _INT64.pack(parse_lsn(text))
-
-
 def snapshot_out(data: bytes) -> str:
     """Return a snapshot's text, `xmin:xmax:xip,xip` (pg_snapshot_send, pg_snapshot_out)."""
     reader = Reader(data)
@@ -190,7 +165,9 @@ _REG_OPERATORS: Final = ("oper", "operator")
 """Suffixes in the names of the reg* types (regoper, …) whose text for OID 0 is `0`."""
 
 SCALARS: Final = {
-    "boolsend": Form(bool_out, bool_in),
+    "boolsend": Form(
+        bool_out, lambda text: b"\1" if match_whole(_BOOL_FORM, text, "t or f")[0] == "t" else b"\0"
+    ),
     "int2send": _integer(">h"),
     "int4send": _integer(">i"),
     "int8send": _integer(">q"),
@@ -207,8 +184,13 @@ SCALARS: Final = {
     "uuid_send": Form(uuid_out, uuid_in),
     "bit_send": Form(bit_out, bit_in),
     "varbit_send": Form(bit_out, bit_in),
-    "tidsend": Form(tid_out, tid_in),
-    "pg_lsn_send": Form(lsn_out, lsn_in),
+    "tidsend": Form(
+        lambda data: "({},{})".format(*_TID.unpack(data)),
+        lambda text: _TID.pack(*map(int, match_whole(_TID_FORM, text, "(0,1)").groups())),
+    ),
+    "pg_lsn_send": Form(
+        lambda data: format_lsn(_INT64.unpack(data)[0]), lambda text: _INT64.pack(parse_lsn(text))
+    ),
     "pg_snapshot_send": Form(snapshot_out, snapshot_in),
     **{f"{name}send": Form(text_out, text_in) for name in _TEXT_TYPES},
     **{f"reg{name}send": _integer(">I", "-") for name in _REG_OBJECTS},
