@@ -231,15 +231,25 @@ def generate(folder: Path, *derive: Derive) -> Path:
 def run_python(out: Path, code: str) -> None:
     """Run Python code with the generated modules of `out` instead of those in generated/.
 
-    The code has the numbers `OLD`, `NEW` and `LAST`, and the codecs `v_old`, `v_new` and `v_last`.
+    The code has the numbers `OLD`, `NEW` and `LAST`, the codecs `v_old`, `v_new` and `v_last`, the message
+    classes as `m`, and `error_of`, which returns type, text and fields of the error that a call raises.
     """
     # An editable install adds generated/ to sys.path.
     prelude = f"""\
 import sys
 sys.path[:] = [p for p in sys.path if p != {str(ROOT / "generated")!r}]
+from pgoutput import messages as m
+from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.versions import CODECS, LATEST_RELEASED, SERVERS
 OLD, NEW, LAST = {OLD}, {NEW}, {LAST}
 v_old, v_new, v_last = map(CODECS.get, (OLD, NEW, LAST))
+
+def error_of(call, *arguments):
+    try:
+        call(*arguments)
+    except (DecodeError, EncodeError) as error:
+        return type(error), str(error), vars(error)
+    raise AssertionError(f"{{call}} accepts {{arguments}}")
 """
     path = os.pathsep.join([str(out), str(ROOT / "runtime")])
     done = subprocess.run(

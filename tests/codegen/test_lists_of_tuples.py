@@ -10,7 +10,7 @@ import pytest
 import hatch_build
 from codegen.load import load
 from pgoutput import compiled
-from tests.codegen.derived import NEW, ROUND_TRIP, check_types, example, generate, run_python
+from tests.codegen.derived import NEW, ROUND_TRIP, example, generate, run_python
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 
 NEEDS_KERNEL = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
@@ -25,7 +25,6 @@ MESSAGES = """
 import numpy as np
 import pyarrow as pa
 from pgoutput import compiled
-from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.messages import *
 from pgoutput.messages import UNCHANGED
 
@@ -41,14 +40,6 @@ OTHER = Relation(
 )
 ROWS = (("1", "one"), ("2", None), (b"\\0\\0\\0\\3", UNCHANGED), ("4", "v\\udcff"))
 MULTI = InsertBatch(relation_oid=1, new_rows=ROWS)
-
-
-def error_of(call, *arguments):
-    try:
-        call(*arguments)
-    except (DecodeError, EncodeError) as error:
-        return type(error), str(error), vars(error)
-    raise AssertionError(f"{call} accepts {arguments}")
 
 
 def encoded(messages):
@@ -672,8 +663,3 @@ def test_only_inserts_have_a_list_of_rows(role: str, field: str, text: str, run:
     result = run("--spec", spec.folder, "--out", spec.folder / "out")
     assert result.code == 1
     assert f"InsertBatch.new_rows: {text}\n" in result.err
-
-
-@pytest.mark.slow
-def test_mypy_and_ruff_accept_lists_of_tuples(pure_five: Path) -> None:
-    check_types(pure_five)

@@ -28,7 +28,6 @@ def release(spec: SpecCopy) -> None:
 
 SCENARIO = """
 import msgspec
-from pgoutput import messages as m
 from pgoutput.messages import XLogData
 from pgoutput.synth import Scenario
 
@@ -307,7 +306,6 @@ def test_a_snapshot_has_neutral_values_in_new_fields(derived: Path, tmp_path: Pa
         f"""
 from pathlib import Path
 import pyarrow as pa
-from pgoutput import messages as m
 from pgoutput.columns import encode_inserts
 from pgoutput.jsonlines import from_json
 from pgoutput.recorder.catalogs.publications import PublishedTable
@@ -341,31 +339,10 @@ assert from_json(version.relation) == described
     )
 
 
-def test_the_rules_hold_for_the_version_once_it_is_released(tmp_path: Path) -> None:
-    run_python(
-        generate(tmp_path, six, release),
-        """
-        from io import StringIO
-        from rich.console import Console
-        from pgoutput.cli.checking import show_rules
-        from pgoutput.stream.check import RULES, CheckOptions, check
-        from pgoutput.synth import Scenario
-        from pgoutput.versions import LATEST_RELEASED
-
-        assert CheckOptions().proto_version == Scenario().options.proto_version == LATEST_RELEASED == LAST
-        for rule in RULES:
-            assert list(check(rule.legal, rule.options)) == [], rule.name
-            assert [one.rule for one in check(rule.illegal, rule.options)] == [rule.name]
-        show_rules(Console(file=StringIO()), json=True)
-        """,
-    )
-
-
 def test_copied_rows_are_one_message_if_the_version_has_one(derived: Path) -> None:
     run_python(
         derived,
         """
-        from pgoutput import messages as m
         from pgoutput.synth import Scenario
 
         counters = m.Counters(lsn=0, counters=())
@@ -388,7 +365,6 @@ def test_faults_damage_the_rows_of_a_list(derived: Path) -> None:
     run_python(
         derived,
         """
-        from pgoutput import messages as m
         from pgoutput.stream.check import check
         from pgoutput.synth import Scenario
         from pgoutput.testing import FAULTS, Stream
@@ -426,7 +402,6 @@ def test_clients_of_older_versions_get_rows_one_by_one(derived: Path, tmp_path: 
         from itertools import product
         from pathlib import Path
 
-        from pgoutput import messages as m
         from pgoutput.messages import XLogData
         from pgoutput.standin import PluginOptions, RecordedSource
         from pgoutput.stream import StreamDecoder
@@ -482,7 +457,6 @@ def test_decode_and_inspect_show_each_row_and_each_payload(derived: Path, tmp_pa
         f"""
         from typer.testing import CliRunner
 
-        from pgoutput import messages as m
         from pgoutput.cli.app import app
         from pgoutput.synth import Scenario
         from pgoutput.synth.export import write_capture_file
@@ -549,7 +523,6 @@ def test_synth_sends_new_messages_of_known_roles(derived: Path, tmp_path: Path) 
         from typer.testing import CliRunner
 
         import pgoutput.cli.synthesis
-        from pgoutput import messages as m
         from pgoutput.capturefile import CaptureFile
         from pgoutput.cli.app import app
 
