@@ -11,6 +11,7 @@ from pgoutput import envelope, messages as m, strategies, v4
 from pgoutput.messages import Streaming
 from pgoutput.stream.check import RULES, Checker, CheckOptions, check, samples as s
 from pgoutput.versions import CODECS, OPTIONS
+from tests.messages import make_column, make_relation
 
 NAMES = {rule.name for rule in RULES}
 SMALL = st.integers(0, 6)
@@ -83,10 +84,7 @@ def test_any_envelope_is_legal_or_illegal(data: bytes) -> None:
     assert found is None or found.rule in NAMES
 
 
-WIDE = tuple(
-    m.RelationColumn(flags=m.ColumnFlag.KEY, name=f"c{i}", type_oid=25, type_modifier=-1)
-    for i in range(65_535)
-)
+WIDE = tuple(make_column(f"c{i}", key=True) for i in range(65_535))
 OIDS = tuple(range(16_384, 16_384 + 300_000))
 
 
@@ -95,19 +93,9 @@ OIDS = tuple(range(16_384, 16_384 + 300_000))
     [
         (m.Truncate(options=m.TruncateOption(0), relation_oids=OIDS),),
         (m.Truncate(options=m.TruncateOption(0), relation_oids=(*OIDS, OIDS[-1])),),
+        (make_relation(*WIDE[:-1], WIDE[0], oid=s.OID, namespace="p", identity=s.RELATION.replica_identity),),
         (
-            m.Relation(
-                oid=s.OID,
-                namespace="p",
-                name="t",
-                replica_identity=s.RELATION.replica_identity,
-                columns=(*WIDE[:-1], WIDE[0]),
-            ),
-        ),
-        (
-            m.Relation(
-                oid=s.OID, namespace="p", name="t", replica_identity=s.RELATION.replica_identity, columns=WIDE
-            ),
+            make_relation(*WIDE, oid=s.OID, namespace="p", identity=s.RELATION.replica_identity),
             m.Delete(relation_oid=s.OID, key=("x",) * 65_534 + (None,)),
         ),
         tuple(m.Type(oid=20_000 + i, namespace="p", name="t") for i in range(65_535)),

@@ -7,9 +7,10 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.messages import Message
 from pgoutput.stream.check import CheckOptions, check, samples as s
+from tests.messages import start_block
 from tests.versions import WRITTEN
 
-OTHER = m.StreamStart(xid=760, first_stream_segment=True)
+OTHER = start_block(760)
 """First Stream Start of another transaction than `samples.TOP`."""
 BEGUN = (s.BEGIN, s.RELATION, s.INSERT)
 PREPARING = s.PREPARED[:-1]

@@ -14,6 +14,7 @@ from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.recording import record_capture_file
 from pgoutput.stream.check import RULES, samples as s
 from tests.codec.corpus import CAPTURES, path, read
+from tests.messages import make_relation
 from tests.recording import recordings
 
 Run = Callable[..., SimpleNamespace]
@@ -89,8 +90,8 @@ def test_messages_of_the_client_are_not_checked(run: Run, tmp_path: Path) -> Non
 
 def test_control_characters_in_names_are_escaped(run: Run, tmp_path: Path) -> None:
     name = "[red]\x1b[31m\n"
-    relation = m.Relation(
-        oid=s.OID, namespace=name, name=name, replica_identity=s.RELATION.replica_identity, columns=s.COLUMNS
+    relation = make_relation(
+        *s.COLUMNS, oid=s.OID, namespace=name, name=name, identity=s.RELATION.replica_identity
     )
     result = run(
         "check", write_capture(tmp_path, *s.transaction(relation, m.Insert(relation_oid=s.OID, new=())))

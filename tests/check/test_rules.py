@@ -16,6 +16,7 @@ from pgoutput.testing import Stream, shop
 from pgoutput.versions import CODECS
 from tests.check.streams import check_capture, check_options, make_checker
 from tests.codec.corpus import CAPTURES, read
+from tests.messages import make_relation
 from tests.versions import OLDEST, WRITTEN, WRITTEN_CODEC
 
 STREAMED = CheckOptions(proto_version=WRITTEN, streaming="on", two_phase=True)
@@ -150,13 +151,7 @@ def test_a_missing_message_is_reported_once(stream: list[m.Message], missing: in
 
 
 def test_a_wrong_relation_is_reported_once_until_it_is_sent_again() -> None:
-    narrow = m.Relation(
-        oid=s.OID,
-        namespace="public",
-        name="t",
-        replica_identity=s.RELATION.replica_identity,
-        columns=s.COLUMNS[:1],
-    )
+    narrow = make_relation(*(s.COLUMNS[:1]), oid=s.OID, identity=s.RELATION.replica_identity)
     rows = (s.INSERT, s.INSERT)
     found = list(check(s.transaction(narrow, *rows, narrow, *rows, s.RELATION, *rows), STREAMED))
     assert [violation.message for violation in found] == [2, 5]
@@ -249,13 +244,7 @@ def test_rows_of_a_partition_follow_its_own_replica_identity() -> None:
 
     The old values follow the partition's replica identity, even if the partitioned table has another one.
     """
-    leaf = m.Relation(
-        oid=s.OID + 1,
-        namespace="public",
-        name="t1",
-        replica_identity=s.RELATION.replica_identity,
-        columns=s.COLUMNS,
-    )
+    leaf = make_relation(*s.COLUMNS, oid=s.OID + 1, name="t1", identity=s.RELATION.replica_identity)
     whole_key = m.Update(relation_oid=s.OID, new=("1", "y"), key=("1", "x"))
     assert rule_names(list(check(s.transaction(s.RELATION, leaf, whole_key), STREAMED))) == []
     assert rule_names(list(check(s.transaction(s.RELATION, whole_key), STREAMED))) == ["key-only"]

@@ -14,6 +14,7 @@ import pytest
 
 from pgoutput import _protocols, messages, v4
 from pgoutput.capturefile import encode_record
+from tests.messages import make_column, make_relation
 from tests.truth import CAPTURES
 from tests.versions import KNOWN, OLDEST, needs_version
 
@@ -250,15 +251,7 @@ def test_misuse_is_exit_code_2(run: Run, arguments: list[str]) -> None:
 def test_a_stream_cannot_steer_the_terminal(
     run: Run, capture: Callable[..., Path], command: list[str]
 ) -> None:
-    relation = messages.Relation(
-        oid=1,
-        namespace=ESCAPE,
-        name=ESCAPE,
-        replica_identity=messages.ReplicaIdentity.DEFAULT,
-        columns=(
-            messages.RelationColumn(flags=messages.ColumnFlag(0), name=ESCAPE, type_oid=25, type_modifier=-1),
-        ),
-    )
+    relation = make_relation(make_column(ESCAPE), namespace=ESCAPE, name=ESCAPE)
     drawn = [
         messages.Origin(origin_lsn=1, name=ESCAPE),
         relation,

@@ -21,6 +21,7 @@ from pgoutput.recording import locate, prune, read_readers, record_capture_file
 from pgoutput.replica import replica_tables
 from pgoutput.spark.session import launcher_environment
 from tests.cli.one_process import CommandProcess
+from tests.messages import make_column, make_relation
 from tests.recording.recordings import PARALLEL, record, wrapped, write
 from tests.recording.test_damage import rewrite
 from tests.replica.tables import different_tables
@@ -163,15 +164,10 @@ def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Pa
 
 
 COLUMNS = (
-    m.RelationColumn(flags=m.ColumnFlag.KEY, name="k", type_oid=23, type_modifier=-1),
-    m.RelationColumn(flags=m.ColumnFlag(0), name="v", type_oid=25, type_modifier=-1),
+    make_column("k", 23, key=True),
+    make_column("v"),
 )
-RELATIONS = [
-    m.Relation(
-        oid=oid, namespace="public", name=name, replica_identity=m.ReplicaIdentity.DEFAULT, columns=COLUMNS
-    )
-    for oid, name in ((1, "a"), (2, "b"))
-]
+RELATIONS = [make_relation(*COLUMNS, oid=oid, name=name) for oid, name in ((1, "a"), (2, "b"))]
 
 
 def send(folder: Path, *changes: m.Message) -> None:
@@ -416,13 +412,7 @@ def test_a_recording_is_pruned_between_runs(replicate: Replicate, engine: list[s
     """The replica registers, and the recording keeps what the next run needs; a new replica is refused."""
     folder = tmp_path / "growing"
     folder.mkdir()
-    relation = m.Relation(
-        oid=1,
-        namespace="public",
-        name="t",
-        replica_identity=m.ReplicaIdentity("d"),
-        columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),),
-    )
+    relation = make_relation(make_column("id", 23, key=True))
     arguments = ["--recording", folder, "--target", tmp_path / "lake"]
     beginnings = []
     for numbers in (range(1, 4), range(4, 8)):

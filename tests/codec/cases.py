@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from pgoutput import messages as m
 from pgoutput.messages import UNCHANGED, ReplicaIdentity
 from pgoutput.versions import CODECS, OPTIONS
+from tests.messages import make_column, make_relation
 from tests.versions import CAPTURED
 
 
@@ -65,10 +66,6 @@ class Case:
 
     def applies_in(self, in_stream: bool, streaming: m.Streaming) -> bool:
         return self.where != ("outside" if in_stream else "inside") and streaming in self.streaming
-
-
-def column(name: str, type_oid: int, modifier: int = -1, key: bool = False) -> m.RelationColumn:
-    return m.RelationColumn(flags=m.ColumnFlag(key), name=name, type_oid=type_oid, type_modifier=modifier)
 
 
 CASES = (
@@ -138,32 +135,25 @@ CASES = (
     Case(
         "relation",
         "52 fffffffe 7075626c696300 7400 64 0002 01 696400 00000017 ffffffff 00 c3a400 fffffffe 7fffffff",
-        m.Relation(
-            oid=OID,
-            namespace="public",
-            name="t",
-            replica_identity=ReplicaIdentity.DEFAULT,
-            columns=(column("id", 23, key=True), column("ä", OID, 2**31 - 1)),
-        ),
+        make_relation(make_column("id", 23, key=True), make_column("ä", OID, 2**31 - 1), oid=OID),
         ALL,
         "outside",
     ),
     Case(
         "relation of pg_catalog, without columns",
         "52 00000001 00 7400 6e 0000",
-        m.Relation(oid=1, namespace="", name="t", replica_identity=ReplicaIdentity.NOTHING, columns=()),
+        make_relation(namespace="", identity=ReplicaIdentity.NOTHING),
         ALL,
         "outside",
     ),
     Case(
         "relation, names that are not UTF-8, least type modifier",
         "52 00000001 e900 63616600 66 0001 01 ffe900 00000000 80000000",
-        m.Relation(
-            oid=1,
+        make_relation(
+            make_column("\udcff\udce9", 0, -(2**31), key=True),
             namespace="\udce9",
             name="caf",
-            replica_identity=ReplicaIdentity.FULL,
-            columns=(column("\udcff\udce9", 0, -(2**31), key=True),),
+            identity=ReplicaIdentity.FULL,
         ),
         ALL,
         "outside",
@@ -171,14 +161,7 @@ CASES = (
     Case(
         "relation in a stream",
         "52 b2d05e00 fffffffe 7075626c696300 7400 69 0001 01 696400 00000017 00000014",
-        m.Relation(
-            oid=OID,
-            namespace="public",
-            name="t",
-            replica_identity=ReplicaIdentity.INDEX,
-            columns=(column("id", 23, 20, key=True),),
-            xid=XID,
-        ),
+        make_relation(make_column("id", 23, 20, key=True), oid=OID, identity=ReplicaIdentity.INDEX, xid=XID),
         STREAMED,
         "inside",
     ),

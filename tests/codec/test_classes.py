@@ -9,7 +9,7 @@ import pytest
 from pgoutput import _protocols, messages as m
 from pgoutput.errors import EncodeError
 from pgoutput.jsonlines import from_json, to_json
-from tests.codec.cases import column
+from tests.messages import make_column, make_relation
 from tests.versions import PLAIN
 
 BOTH = m.TruncateOption.CASCADE | m.TruncateOption.RESTART_IDENTITY
@@ -23,12 +23,8 @@ def test_constructors_refuse_positional_arguments(kind: type[Any]) -> None:
 
 @pytest.mark.parametrize("decode", [PLAIN.decode, PLAIN.pure_decode])
 def test_decoded_flags_are_members(decode: Any) -> None:
-    relation = m.Relation(
-        oid=1,
-        namespace="",
-        name="t",
-        replica_identity=m.ReplicaIdentity.FULL,
-        columns=(column("a", 23, key=True), column("b", 23)),
+    relation = make_relation(
+        make_column("a", 23, key=True), make_column("b", 23), namespace="", identity=m.ReplicaIdentity.FULL
     )
     for message in (
         relation,

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from pgoutput import envelope, messages as m, v2, v3, v4
 from pgoutput.errors import DecodeError, EncodeError, PgoutputError, RecordingError, StreamError
-from pgoutput.messages import Message, ReplicaIdentity
+from pgoutput.messages import Message
 from pgoutput.versions import CODECS, Codec
+from tests.messages import STOP, make_column, make_relation, start_block
 from tests.versions import PLAIN, needs_version
 
 v1: Any = CODECS.get(1)
@@ -23,10 +24,8 @@ v1: Any = CODECS.get(1)
 pytestmark = pytest.mark.usefixtures("both")
 
 BEGIN = m.Begin(final_lsn=1, commit_time=2, xid=3)
-COLUMN = m.RelationColumn(flags=m.ColumnFlag(0), name="a", type_oid=23, type_modifier=-1)
-RELATION = m.Relation(
-    oid=1, namespace="public", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=(COLUMN,)
-)
+COLUMN = make_column("a", 23)
+RELATION = make_relation(COLUMN)
 INSERT = m.Insert(relation_oid=1, new=("a",))
 LOGICAL = m.LogicalMessage(flags=m.MessageFlag(0), lsn=0, prefix="", content=b"")
 
@@ -46,7 +45,7 @@ ENCODE: list[tuple[Any, Message, str]] = [
     (v4, changed(RELATION, columns={}), "Relation.columns: a tuple is expected, not the dict {}"),
     (
         v4,
-        changed(RELATION, columns=(m.StreamStop(),)),
+        changed(RELATION, columns=(STOP,)),
         "Relation.columns[0]: a RelationColumn is expected, not the StreamStop StreamStop()",
     ),
     (
@@ -111,12 +110,12 @@ ENCODE: list[tuple[Any, Message, str]] = [
     # bool, enum, flags
     (
         v4,
-        m.StreamStart(xid=1, first_stream_segment=changed(BEGIN)),
+        start_block(1, first=changed(BEGIN)),
         "StreamStart.first_stream_segment: True or False is expected, not Begin(",
     ),
     (
         v4,
-        changed(m.StreamStart(xid=1, first_stream_segment=True), first_stream_segment=2),
+        changed(start_block(1), first_stream_segment=2),
         "StreamStart.first_stream_segment: True or False is expected, not 2",
     ),
     (
@@ -232,7 +231,7 @@ ENCODE: list[tuple[Any, Message, str]] = [
         m.StreamAbort(xid=1, subxid=2, abort_time=4),
         "StreamAbort.abort_time: protocol version 2 has no such field, so it must be None",
     ),
-    (v1, m.StreamStop(), "protocol version 1 has no message StreamStop: it came with version 2"),
+    (v1, STOP, "protocol version 1 has no message StreamStop: it came with version 2"),
     (
         v2,
         m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=4, gid="g"),

@@ -11,6 +11,7 @@ from pgoutput.errors import EncodeError
 from pgoutput.jsonlines import from_json, to_json
 from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
 from tests.codec.cases import CASES
+from tests.messages import STOP, make_column, make_relation
 
 EXAMPLES: list[tuple[Message, dict[str, Any]]] = [
     (
@@ -32,13 +33,7 @@ EXAMPLES: list[tuple[Message, dict[str, Any]]] = [
     ),
     (m.Delete(relation_oid=1, key=()), {"type": "Delete", "relation_oid": 1, "key": []}),
     (
-        m.Relation(
-            oid=1,
-            namespace="",
-            name="t",
-            replica_identity=ReplicaIdentity.FULL,
-            columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="\udcff", type_oid=25, type_modifier=-1),),
-        ),
+        make_relation(make_column("\udcff", key=True), namespace="", identity=ReplicaIdentity.FULL),
         {
             "type": "Relation",
             "oid": 1,
@@ -56,7 +51,7 @@ EXAMPLES: list[tuple[Message, dict[str, Any]]] = [
         m.Truncate(options=m.TruncateOption(0), relation_oids=(1, 2)),
         {"type": "Truncate", "options": 0, "relation_oids": [1, 2]},
     ),
-    (m.StreamStop(), {"type": "StreamStop"}),
+    (STOP, {"type": "StreamStop"}),
 ]
 
 

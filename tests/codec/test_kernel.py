@@ -25,6 +25,7 @@ from tests.codec import corpus, fuzz
 from tests.codec.cases import CASES
 from tests.codec.test_properties import ANYWHERE, GENERATED, damaged
 from tests.effort import examples
+from tests.messages import make_column, make_relation
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 
@@ -194,7 +195,7 @@ class Broken:
         raise RuntimeError("broken")
 
 
-COLUMN = m.RelationColumn(flags=m.ColumnFlag(0), name="a", type_oid=23, type_modifier=-1)
+COLUMN = make_column("a", 23)
 INVALID_VALUES: list[Any] = [
     None, UNCHANGED, True, False, 0, 1, -1, 2, 255, 256, 2**16, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63,
     2**64 - 1, 2**64, -(2**31), -(2**31) - 1, -(2**63), -(2**63) - 1, 10**5000, 1.0, 0.5, float("nan"),
@@ -273,9 +274,7 @@ def test_a_subclass_with_the_same_name_is_refused() -> None:
         assert_same(
             codec,
             "encode",
-            m.Relation(
-                oid=1, namespace="", name="t", replica_identity=m.ReplicaIdentity.FULL, columns=(column,)
-            ),
+            make_relation(column, namespace="", identity=m.ReplicaIdentity.FULL),
         )
 
 

@@ -15,13 +15,12 @@ from pgoutput.values import to_arrow, to_text
 from pgoutput.versions import CODECS
 from pgoutput.wire import format_lsn, parse_lsn
 from tests.codec.cases import STREAMED
+from tests.messages import STOP, make_relation
 from tests.versions import needs_version
 
 BEGIN = b"B" + bytes(20)
 ENVELOPE = XLogData(wal_start=0, wal_end=0, send_time=0, data=BEGIN)
-RELATION = m.Relation(
-    oid=1, namespace="public", name="t", replica_identity=m.ReplicaIdentity("d"), columns=()
-)
+RELATION = make_relation()
 
 
 @pytest.mark.parametrize(
@@ -65,13 +64,13 @@ def test_lsns_have_64_bits(lsn: int) -> None:
 @pytest.mark.parametrize("codec", [CODECS[version] for version in STREAMED])
 @pytest.mark.parametrize("streaming", ["Parallel", "", None, True, [1]])
 def test_codecs_refuse_unknown_values_of_streaming(codec: Any, streaming: Any) -> None:
-    data = codec.encode(m.StreamStop())
+    data = codec.encode(STOP)
     with pytest.raises(ValueError, match=r"^streaming is one of off, on, parallel, not "):
         codec.decode(data, True, streaming)
     with pytest.raises(ValueError, match=r"^streaming is one of off, on, parallel, not "):
         codec.decode(b"", True, streaming)
-    assert codec.decode(data, True, "on") == m.StreamStop()
-    assert codec.decode(data, True, "".join(["o", "ff"])) == m.StreamStop()
+    assert codec.decode(data, True, "on") == STOP
+    assert codec.decode(data, True, "".join(["o", "ff"])) == STOP
 
 
 @needs_version(1)

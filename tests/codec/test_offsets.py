@@ -14,6 +14,7 @@ from pgoutput._walk import walk
 from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder, encode_for
 from tests.codec.corpus import CAPTURES, read
+from tests.messages import make_relation
 from tests.versions import OLDEST, needs_version
 
 VERSIONS = tuple(_protocols.VERSIONS)
@@ -94,9 +95,7 @@ def test_offset_of(kind: type[Message], meaning: str, version: int, offset: int 
 def test_a_message_built_by_role_has_neutral_values() -> None:
     assert build("commit", 4, lsn=1, end_lsn=2, time=3) == m.Commit(commit_lsn=1, end_lsn=2, commit_time=3)
     assert build("commit", 4, lsn=1) == m.Commit(commit_lsn=1, end_lsn=0, commit_time=0)
-    assert build("relation", 4, oid=5) == m.Relation(
-        oid=5, namespace="", name="", replica_identity=m.ReplicaIdentity.DEFAULT, columns=()
-    )
+    assert build("relation", 4, oid=5) == make_relation(oid=5, namespace="", name="")
     assert build("truncate", 4, relations=(1, 2), options=1) == m.Truncate(
         options=m.TruncateOption.CASCADE, relation_oids=(1, 2)
     )

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pgoutput import messages as m, v3, v4
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import UNCHANGED, Cell, Message, ReplicaIdentity
 from pgoutput.stream import Change, StreamDecoder, Table, Tables, Transaction, Transactions
 from pgoutput.versions import CODECS
+from tests.messages import STOP, make_column, make_relation, start_block
 from tests.versions import OLDEST, PLAIN, needs_version
 
 
 def relation(*names: str, key: tuple[str, ...] = ("id",), identity: str = "d", oid: int = 1) -> m.Relation:
-    columns = tuple(
-        m.RelationColumn(flags=m.ColumnFlag(name in key), name=name, type_oid=25, type_modifier=-1)
-        for name in names
-    )
-    return m.Relation(
-        oid=oid,
-        namespace="public",
-        name=f"t{oid}",
-        replica_identity=ReplicaIdentity(identity),
-        columns=columns,
-    )
+    columns = tuple(make_column(name, key=name in key) for name in names)
+    return make_relation(*columns, oid=oid, name=f"t{oid}", identity=ReplicaIdentity(identity))
 
 
 T = relation("id", "v")
@@ -132,6 +126,32 @@ def test_stream_abort_has_lsn_and_time_with_streaming_parallel() -> None:
 
 # Transactions
 
+BEGIN = m.Begin(final_lsn=1, commit_time=2, xid=7)
+COMMIT = m.Commit(commit_lsn=1, end_lsn=2, commit_time=3)
+
+
+def begin(xid: int) -> m.Begin:
+    return replace(BEGIN, xid=xid)
+
+
+def stream_commit(xid: int) -> m.StreamCommit:
+    return m.StreamCommit(xid=xid, commit_lsn=1, end_lsn=2, commit_time=3)
+
+
+def prepared(kind: Callable[..., Message], xid: int, gid: str) -> Message:
+    """Return a message of a class that prepares a transaction, or begins one."""
+    return kind(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=xid, gid=gid)
+
+
+def commit_prepared(xid: int, gid: str) -> m.CommitPrepared:
+    return m.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=xid, gid=gid)
+
+
+def rollback_prepared(xid: int, gid: str) -> m.RollbackPrepared:
+    return m.RollbackPrepared(
+        prepare_end_lsn=1, rollback_end_lsn=2, prepare_time=3, rollback_time=4, xid=xid, gid=gid
+    )
+
 
 class Feed:
     """Feeds messages to a `Transactions` whose decoder knows the relations 1 and 2."""
@@ -179,11 +199,11 @@ def test_a_change_keeps_the_relation_in_effect() -> None:
     feed = Feed()
     later = relation("id", "v", "w")
     (committed,) = feed(
-        m.Begin(final_lsn=1, commit_time=2, xid=7),
+        BEGIN,
         insert("a"),
         later,
         m.Insert(relation_oid=1, new=("b", None, None)),
-        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
+        COMMIT,
     )
     assert [(T,), (later,)] == [change.relations for change in committed.changes]
 
@@ -191,26 +211,13 @@ def test_a_change_keeps_the_relation_in_effect() -> None:
 def test_empty_transactions() -> None:
     feed = Feed()
     assert [
-        changes(committed)
-        for committed in feed(
-            m.Begin(final_lsn=1, commit_time=2, xid=7),
-            m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
-            m.StreamStart(xid=8, first_stream_segment=True),
-            m.StreamStop(),
-            m.StreamCommit(xid=8, commit_lsn=1, end_lsn=2, commit_time=3),
-        )
-    ] == [[], []]
-    assert (
-        feed(
-            m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=9, gid="g"),
-            m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=9, gid="g"),
-        )
-        == []
-    )
-    assert [
-        committed.gid
-        for committed in feed(m.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=9, gid="g"))
-    ] == ["g"]
+        changes(committed) for committed in feed(BEGIN, COMMIT, start_block(8), STOP, stream_commit(8))
+    ] == [
+        [],
+        [],
+    ]
+    assert feed(prepared(m.BeginPrepare, 9, "g"), prepared(m.Prepare, 9, "g")) == []
+    assert [committed.gid for committed in feed(commit_prepared(9, "g"))] == ["g"]
 
 
 def test_non_transactional_messages_belong_to_no_transaction() -> None:
@@ -224,24 +231,20 @@ def test_non_transactional_messages_belong_to_no_transaction() -> None:
         == []
     )
     (committed,) = feed(
-        m.Begin(final_lsn=1, commit_time=2, xid=7),
+        BEGIN,
         m.LogicalMessage(flags=m.MessageFlag(0), lsn=1, prefix="p", content=b"x"),
-        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
+        COMMIT,
     )
     assert committed.changes == []
 
 
 def test_stream_blocks_interleave_with_each_other_and_with_transactions() -> None:
     feed = Feed()
-    assert feed(m.StreamStart(xid=7, first_stream_segment=True), insert("7a", 7), m.StreamStop()) == []
-    assert feed(m.StreamStart(xid=8, first_stream_segment=True), insert("8a", 8), m.StreamStop()) == []
+    assert feed(start_block(7), insert("7a", 7), STOP) == []
+    assert feed(start_block(8), insert("8a", 8), STOP) == []
     assert feed.transactions.open == 2
-    (plain,) = feed(
-        m.Begin(final_lsn=1, commit_time=2, xid=9),
-        insert("9a"),
-        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
-    )
-    assert feed(m.StreamStart(xid=7, first_stream_segment=False), insert("7b", 70), m.StreamStop()) == []
+    (plain,) = feed(begin(9), insert("9a"), COMMIT)
+    assert feed(start_block(7, first=False), insert("7b", 70), STOP) == []
     (eight,) = feed(m.StreamCommit(xid=8, commit_lsn=4, end_lsn=5, commit_time=6))
     (seven,) = feed(m.StreamCommit(xid=7, commit_lsn=7, end_lsn=8, commit_time=9))
     assert [insert("9a")] == changes(plain)
@@ -254,18 +257,11 @@ def test_stream_blocks_interleave_with_each_other_and_with_transactions() -> Non
 def test_rolling_back_a_savepoint_drops_its_changes_and_keeps_its_logical_messages() -> None:
     feed = Feed()
     logical = m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=1, prefix="p", content=b"x", xid=7)
-    feed(
-        m.StreamStart(xid=7, first_stream_segment=True),
-        insert("a", 7),
-        insert("b", 70),
-        logical,
-        insert("c", 71),
-        m.StreamStop(),
-    )
+    feed(start_block(7), insert("a", 7), insert("b", 70), logical, insert("c", 71), STOP)
     assert feed(m.StreamAbort(xid=7, subxid=70), m.StreamAbort(xid=7, subxid=99)) == []
     assert feed.transactions.open == 1
-    feed(m.StreamStart(xid=7, first_stream_segment=False), insert("d", 70), m.StreamStop())
-    (committed,) = feed(m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3))
+    feed(start_block(7, first=False), insert("d", 70), STOP)
+    (committed,) = feed(stream_commit(7))
     assert [insert("a", 7), logical, insert("c", 71), insert("d", 70)] == changes(committed)
 
 
@@ -277,54 +273,21 @@ def test_stream_abort_of_a_savepoint_that_was_not_streamed_is_ignored() -> None:
 
 def test_stream_abort_of_the_transaction_ends_it() -> None:
     feed = Feed()
-    assert (
-        feed(
-            m.StreamStart(xid=7, first_stream_segment=True),
-            insert("a", 7),
-            m.StreamStop(),
-            m.StreamAbort(xid=7, subxid=7),
-        )
-        == []
-    )
+    assert feed(start_block(7), insert("a", 7), STOP, m.StreamAbort(xid=7, subxid=7)) == []
     assert feed.transactions.open == 0
     with pytest.raises(StreamError, match=r"^StreamCommit: transaction 7 has not had its first block$"):
-        feed(m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3))
-    (committed,) = feed(
-        m.StreamStart(xid=7, first_stream_segment=True),
-        insert("b", 7),
-        m.StreamStop(),
-        m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3),
-    )
+        feed(stream_commit(7))
+    (committed,) = feed(start_block(7), insert("b", 7), STOP, stream_commit(7))
     assert [insert("b", 7)] == changes(committed)
 
 
 def test_prepared_transactions_end_by_their_gid() -> None:
     feed = Feed()
-    feed(
-        m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="a"),
-        insert("a"),
-        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="a"),
-    )
-    feed(
-        m.StreamStart(xid=8, first_stream_segment=True),
-        insert("b", 8),
-        m.StreamStop(),
-        m.StreamPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="b"),
-    )
-    feed(
-        m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=9, gid="c"),
-        insert("c"),
-        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=9, gid="c"),
-    )
+    feed(prepared(m.BeginPrepare, 7, "a"), insert("a"), prepared(m.Prepare, 7, "a"))
+    feed(start_block(8), insert("b", 8), STOP, prepared(m.StreamPrepare, 8, "b"))
+    feed(prepared(m.BeginPrepare, 9, "c"), insert("c"), prepared(m.Prepare, 9, "c"))
     assert feed.transactions.open == 3
-    assert (
-        feed(
-            m.RollbackPrepared(
-                prepare_end_lsn=1, rollback_end_lsn=2, prepare_time=3, rollback_time=4, xid=7, gid="a"
-            )
-        )
-        == []
-    )
+    assert feed(rollback_prepared(7, "a")) == []
     (b,) = feed(m.CommitPrepared(commit_lsn=4, end_lsn=5, commit_time=6, xid=8, gid="b"))
     (c,) = feed(m.CommitPrepared(commit_lsn=4, end_lsn=5, commit_time=6, xid=9, gid="c"))
     assert Transaction(8, 4, 5, 6, [Change(insert("b", 8), (T,))], None, "b") == b
@@ -334,47 +297,35 @@ def test_prepared_transactions_end_by_their_gid() -> None:
 
 def test_rollback_prepared_of_an_unknown_gid_is_accepted() -> None:
     """The slot may start after the Prepare (see apply_handle_rollback_prepared in PostgreSQL's worker.c)."""
-    assert (
-        Feed()(
-            m.RollbackPrepared(
-                prepare_end_lsn=1, rollback_end_lsn=2, prepare_time=3, rollback_time=4, xid=7, gid="unknown"
-            )
-        )
-        == []
-    )
+    assert Feed()(rollback_prepared(7, "unknown")) == []
 
 
 def test_open_counts_unfinished_transactions() -> None:
     feed = Feed()
     counts = []
     for message in (
-        m.Begin(final_lsn=1, commit_time=2, xid=3),
-        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
-        m.StreamStart(xid=7, first_stream_segment=True),
-        m.StreamStop(),
-        m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="g"),
-        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="g"),
-        m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3),
-        m.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=8, gid="g"),
+        begin(3),
+        COMMIT,
+        start_block(7),
+        STOP,
+        prepared(m.BeginPrepare, 8, "g"),
+        prepared(m.Prepare, 8, "g"),
+        stream_commit(7),
+        commit_prepared(8, "g"),
     ):
         feed(message)
         counts.append(feed.transactions.open)
     assert counts == [1, 0, 1, 1, 2, 2, 1, 0]
 
 
-BEGUN = (m.Begin(final_lsn=1, commit_time=2, xid=7),)
-PREPARING = (m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"),)
-BLOCK = (m.StreamStart(xid=7, first_stream_segment=True),)
-STREAMED = (*BLOCK, m.StreamStop())
-PREPARED = (*PREPARING, m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"))
+PREPARING = (prepared(m.BeginPrepare, 7, "g"),)
+BLOCK = (start_block(7),)
+STREAMED = (*BLOCK, STOP)
+PREPARED = (*PREPARING, prepared(m.Prepare, 7, "g"))
 
 MISPLACED: list[tuple[tuple[Message, ...], Message, str]] = [
-    ((), m.Commit(commit_lsn=1, end_lsn=2, commit_time=3), "Commit: no transaction is open"),
-    (
-        (),
-        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"),
-        "Prepare: no transaction is open",
-    ),
+    ((), COMMIT, "Commit: no transaction is open"),
+    ((), prepared(m.Prepare, 7, "g"), "Prepare: no transaction is open"),
     ((), insert("a"), "Insert: no transaction is open"),
     ((), m.Truncate(options=m.TruncateOption(0), relation_oids=(1,)), "Truncate: no transaction is open"),
     ((), m.Origin(origin_lsn=1, name="o"), "Origin: no transaction is open"),
@@ -383,101 +334,55 @@ MISPLACED: list[tuple[tuple[Message, ...], Message, str]] = [
         m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=1, prefix="", content=b""),
         "LogicalMessage: no transaction is open",
     ),
-    (
-        (),
-        m.StreamStart(xid=7, first_stream_segment=False),
-        "StreamStart: transaction 7 has not had its first block",
-    ),
-    (
-        (),
-        m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3),
-        "StreamCommit: transaction 7 has not had its first block",
-    ),
+    ((), start_block(7, first=False), "StreamStart: transaction 7 has not had its first block"),
+    ((), stream_commit(7), "StreamCommit: transaction 7 has not had its first block"),
     ((), m.StreamAbort(xid=7, subxid=7), "StreamAbort: transaction 7 has not had its first block"),
+    ((), prepared(m.StreamPrepare, 7, "g"), "StreamPrepare: transaction 7 has not had its first block"),
     (
         (),
-        m.StreamPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"),
-        "StreamPrepare: transaction 7 has not had its first block",
-    ),
-    (
-        (),
-        m.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=7, gid="g"),
+        commit_prepared(7, "g"),
         "CommitPrepared: no transaction is prepared as 'g'; its Prepare is not in this stream",
     ),
-    (BEGUN, m.Begin(final_lsn=1, commit_time=2, xid=8), "Begin: transaction 7 is still open"),
+    ((BEGIN,), begin(8), "Begin: transaction 7 is still open"),
+    ((BEGIN,), prepared(m.BeginPrepare, 8, "h"), "BeginPrepare: transaction 7 is still open"),
+    ((BEGIN,), start_block(8), "StreamStart: transaction 7 is still open"),
+    ((BEGIN,), rollback_prepared(8, "h"), "RollbackPrepared: transaction 7 is still open"),
+    ((BEGIN,), commit_prepared(8, "h"), "CommitPrepared: transaction 7 is still open"),
     (
-        BEGUN,
-        m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="h"),
-        "BeginPrepare: transaction 7 is still open",
-    ),
-    (BEGUN, m.StreamStart(xid=8, first_stream_segment=True), "StreamStart: transaction 7 is still open"),
-    (
-        BEGUN,
-        m.RollbackPrepared(
-            prepare_end_lsn=1, rollback_end_lsn=2, prepare_time=3, rollback_time=4, xid=8, gid="h"
-        ),
-        "RollbackPrepared: transaction 7 is still open",
-    ),
-    (
-        BEGUN,
-        m.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=8, gid="h"),
-        "CommitPrepared: transaction 7 is still open",
-    ),
-    (
-        BEGUN,
-        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"),
+        (BEGIN,),
+        prepared(m.Prepare, 7, "g"),
         "Prepare: must follow BeginPrepare, but Begin opened transaction 7",
     ),
-    (
-        PREPARING,
-        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
-        "Commit: must follow Begin, but BeginPrepare opened transaction 7",
-    ),
-    (
-        BLOCK,
-        m.Commit(commit_lsn=1, end_lsn=2, commit_time=3),
-        "Commit: must follow Begin, but StreamStart opened transaction 7",
-    ),
-    (BLOCK, m.Begin(final_lsn=1, commit_time=2, xid=8), "Begin: transaction 7 is still open"),
-    (
-        BLOCK,
-        m.StreamCommit(xid=7, commit_lsn=1, end_lsn=2, commit_time=3),
-        "StreamCommit: transaction 7 is still open",
-    ),
+    (PREPARING, COMMIT, "Commit: must follow Begin, but BeginPrepare opened transaction 7"),
+    (BLOCK, COMMIT, "Commit: must follow Begin, but StreamStart opened transaction 7"),
+    (BLOCK, begin(8), "Begin: transaction 7 is still open"),
+    (BLOCK, stream_commit(7), "StreamCommit: transaction 7 is still open"),
     (BLOCK, m.StreamAbort(xid=7, subxid=7), "StreamAbort: transaction 7 is still open"),
+    (BLOCK, prepared(m.StreamPrepare, 7, "g"), "StreamPrepare: transaction 7 is still open"),
+    (STREAMED, start_block(7), "StreamStart: transaction 7 has had its first block already"),
     (
-        BLOCK,
-        m.StreamPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=7, gid="g"),
-        "StreamPrepare: transaction 7 is still open",
-    ),
-    (
-        STREAMED,
-        m.StreamStart(xid=7, first_stream_segment=True),
-        "StreamStart: transaction 7 has had its first block already",
-    ),
-    (
-        (*PREPARED, m.BeginPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="g")),
-        m.Prepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="g"),
+        (*PREPARED, prepared(m.BeginPrepare, 8, "g")),
+        prepared(m.Prepare, 8, "g"),
         "Prepare: a transaction is prepared as 'g' already",
     ),
     (
-        (*PREPARED, m.StreamStart(xid=8, first_stream_segment=True), m.StreamStop()),
-        m.StreamPrepare(prepare_lsn=1, end_lsn=2, prepare_time=3, xid=8, gid="g"),
+        (*PREPARED, start_block(8), STOP),
+        prepared(m.StreamPrepare, 8, "g"),
         "StreamPrepare: a transaction is prepared as 'g' already",
     ),
-    (BEGUN, m.Insert(relation_oid=3, new=()), "Insert: no Relation message has come for the OID 3"),
+    ((BEGIN,), m.Insert(relation_oid=3, new=()), "Insert: no Relation message has come for the OID 3"),
     (
-        BEGUN,
+        (BEGIN,),
         m.Truncate(options=m.TruncateOption(0), relation_oids=(1, 3)),
         "Truncate: no Relation message has come for the OID 3",
     ),
-    (BEGUN, m.Insert(relation_oid=1, new=("a",)), "Insert: new has 1 columns, but public.t1 has 2"),
+    ((BEGIN,), m.Insert(relation_oid=1, new=("a",)), "Insert: new has 1 columns, but public.t1 has 2"),
     (
-        BEGUN,
+        (BEGIN,),
         m.Update(relation_oid=1, new=("a", "b"), key=("a",)),
         "Update: key has 1 columns, but public.t1 has 2",
     ),
-    (BEGUN, m.Delete(relation_oid=1, old=("a",) * 3), "Delete: old has 3 columns, but public.t1 has 2"),
+    ((BEGIN,), m.Delete(relation_oid=1, old=("a",) * 3), "Delete: old has 3 columns, but public.t1 has 2"),
 ]
 
 
@@ -514,95 +419,78 @@ def applied(relation: m.Relation, *messages: m.Insert | m.Update | m.Delete) -> 
     return table
 
 
-def test_rows_are_found_by_key() -> None:
-    table = applied(
+FULL = relation("id", "v", key=("id", "v"), identity="f")
+INSERTED = [m.Insert(relation_oid=1, new=row) for row in (("1", "a"), ("2", "b"), ("3", "c"))]
+LONG, EMPTY = m.Insert(relation_oid=1, new=("1", "long")), m.Insert(relation_oid=1, new=())
+APPLIED: dict[str, tuple[m.Relation, list[m.Insert | m.Update | m.Delete], list[tuple[Cell, ...]]]] = {
+    "rows are found by key": (
         T,
-        m.Insert(relation_oid=1, new=("1", "a")),
-        m.Insert(relation_oid=1, new=("2", "b")),
-        m.Insert(relation_oid=1, new=("3", "c")),
-        m.Update(relation_oid=1, new=("2", "B")),
-        m.Delete(relation_oid=1, key=("3", None)),
-    )
-    assert rows(table) == [("1", "a"), ("2", "B")]
-    assert len(table) == 2
-
-
-def test_an_update_may_change_the_key() -> None:
-    table = applied(
+        [*INSERTED, m.Update(relation_oid=1, new=("2", "B")), m.Delete(relation_oid=1, key=("3", None))],
+        [("1", "a"), ("2", "B")],
+    ),
+    "an update changes the key": (
         T,
-        m.Insert(relation_oid=1, new=("1", "a")),
-        m.Insert(relation_oid=1, new=("2", "b")),
-        m.Update(relation_oid=1, new=("9", "b"), key=("2", None)),
-    )
-    assert rows(table) == [("1", "a"), ("9", "b")]
-
-
-def test_unchanged_values_are_kept() -> None:
-    table = applied(
+        [*INSERTED[:2], m.Update(relation_oid=1, new=("9", "b"), key=("2", None))],
+        [("1", "a"), ("9", "b")],
+    ),
+    "unchanged values are kept": (
         T,
-        m.Insert(relation_oid=1, new=("1", "long")),
-        m.Update(relation_oid=1, new=("1", UNCHANGED)),
-        m.Update(relation_oid=1, new=("2", UNCHANGED), key=("1", None)),
-    )
-    assert rows(table) == [("2", "long")]
+        [
+            LONG,
+            m.Update(relation_oid=1, new=("1", UNCHANGED)),
+            m.Update(relation_oid=1, new=("2", UNCHANGED), key=("1", None)),
+        ],
+        [("2", "long")],
+    ),
+    "unchanged values come from the old tuple": (
+        FULL,
+        [LONG, m.Update(relation_oid=1, new=("2", UNCHANGED), old=("1", "long"))],
+        [("2", "long")],
+    ),
+    "rows without columns": (
+        relation(key=(), identity="f"),
+        [EMPTY, EMPTY, EMPTY, m.Delete(relation_oid=1, old=())],
+        [(), ()],
+    ),
+    "no replica identity": (
+        relation("id", "v", key=(), identity="n"),
+        [INSERTED[0], INSERTED[0]],
+        [("1", "a"), ("1", "a")],
+    ),
+    "NULL, empty text and binary are different keys": (
+        relation("v", key=("v",), identity="f"),
+        [
+            *(m.Insert(relation_oid=1, new=(cell,)) for cell in (None, "", b"")),
+            m.Delete(relation_oid=1, old=("",)),
+        ],
+        [(None,), (b"",)],
+    ),
+    "an update of an unknown row inserts it, and a delete is ignored": (
+        T,
+        [
+            m.Update(relation_oid=1, new=("1", "a")),
+            m.Update(relation_oid=1, new=("2", UNCHANGED)),
+            m.Update(relation_oid=1, new=("4", "d"), key=("3", None)),
+            m.Delete(relation_oid=1, key=("5", None)),
+        ],
+        [("1", "a"), ("2", UNCHANGED), ("4", "d")],
+    ),
+}
 
 
-def test_unchanged_values_come_from_the_old_tuple_if_sent() -> None:
-    full = relation("id", "v", key=("id", "v"), identity="f")
-    table = applied(
-        full,
-        m.Insert(relation_oid=1, new=("1", "long")),
-        m.Update(relation_oid=1, new=("2", UNCHANGED), old=("1", "long")),
-    )
-    assert rows(table) == [("2", "long")]
+@pytest.mark.parametrize("case", APPLIED)
+def test_changes_are_applied_to_rows(case: str) -> None:
+    relation, changes, expected = APPLIED[case]
+    table = applied(relation, *changes)
+    assert (rows(table), len(table)) == (expected, len(expected))
 
 
 def test_equal_rows_are_kept_as_often_as_inserted() -> None:
-    full = relation("id", "v", key=("id", "v"), identity="f")
     same = m.Insert(relation_oid=1, new=("1", None))
-    table = applied(full, same, same, same, m.Delete(relation_oid=1, old=("1", None)))
+    table = applied(FULL, same, same, same, m.Delete(relation_oid=1, old=("1", None)))
     assert rows(table) == [("1", None)] * 2
-    table.apply(m.Update(relation_oid=1, new=("1", "x"), old=("1", None)), full)
+    table.apply(m.Update(relation_oid=1, new=("1", "x"), old=("1", None)), FULL)
     assert rows(table) == [("1", "x"), ("1", None)]
-
-
-def test_rows_without_columns_are_kept() -> None:
-    empty = relation(key=(), identity="f")
-    table = applied(
-        empty,
-        m.Insert(relation_oid=1, new=()),
-        m.Insert(relation_oid=1, new=()),
-        m.Insert(relation_oid=1, new=()),
-        m.Delete(relation_oid=1, old=()),
-    )
-    assert rows(table) == [(), ()]
-
-
-def test_a_relation_without_replica_identity_keeps_all_rows() -> None:
-    nothing = relation("id", "v", key=(), identity="n")
-    same = m.Insert(relation_oid=1, new=("1", "a"))
-    assert rows(applied(nothing, same, same)) == [("1", "a")] * 2
-
-
-def test_null_empty_text_and_binary_are_different_keys() -> None:
-    full = relation("v", key=("v",), identity="f")
-    table = applied(
-        full,
-        *(m.Insert(relation_oid=1, new=(cell,)) for cell in (None, "", b"")),
-        m.Delete(relation_oid=1, old=("",)),
-    )
-    assert rows(table) == [(None,), (b"",)]
-
-
-def test_an_update_of_an_unknown_row_inserts_it_and_a_delete_is_ignored() -> None:
-    table = applied(
-        T,
-        m.Update(relation_oid=1, new=("1", "a")),
-        m.Update(relation_oid=1, new=("2", UNCHANGED)),
-        m.Update(relation_oid=1, new=("4", "d"), key=("3", None)),
-        m.Delete(relation_oid=1, key=("5", None)),
-    )
-    assert rows(table) == [("1", "a"), ("2", UNCHANGED), ("4", "d")]
 
 
 def test_columns_may_be_added_and_dropped() -> None:
@@ -617,11 +505,10 @@ def test_columns_may_be_added_and_dropped() -> None:
 
 def test_rows_are_reindexed_when_the_key_changes() -> None:
     by_v = relation("id", "v", key=("v",), identity="i")
-    full = relation("id", "v", key=("id", "v"), identity="f")
     table = applied(T, m.Insert(relation_oid=1, new=("1", "a")), m.Insert(relation_oid=1, new=("2", "b")))
     table.apply(m.Update(relation_oid=1, new=("3", "b")), by_v)
     assert rows(table) == [("1", "a"), ("3", "b")]
-    table.apply(m.Delete(relation_oid=1, old=("1", "a")), full)
+    table.apply(m.Delete(relation_oid=1, old=("1", "a")), FULL)
     assert rows(table) == [("3", "b")]
 
 

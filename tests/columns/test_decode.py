@@ -26,18 +26,17 @@ from pgoutput.values import base_types, to_arrow, to_text
 from pgoutput.wire import UNCHANGED, shown_text, to_datetime
 from tests.codec import corpus, fuzz
 from tests.effort import examples, mostly_nightly
+from tests.messages import STOP, make_column, make_relation, start_block
 from tests.versions import OLDEST, UNKNOWN
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 TUPLES = ("new", "old", "key")
 ID, NAME = (
-    m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),
-    m.RelationColumn(flags=m.ColumnFlag(0), name="name", type_oid=25, type_modifier=-1),
+    make_column("id", 23, key=True),
+    make_column("name"),
 )
-RELATION = m.Relation(
-    oid=1, namespace="public", name="t", replica_identity=m.ReplicaIdentity.DEFAULT, columns=(ID, NAME)
-)
+RELATION = make_relation(ID, NAME)
 
 Group = tuple[Relation, dict[str, list[tuple[int, TupleData]]]]
 
@@ -254,12 +253,7 @@ def test_a_changed_relation_begins_a_new_schema_version() -> None:
     )
     assert [one.relation for one in first.relations] == [RELATION, other, wider]
     assert [one.new.rows.to_pylist() for one in first.relations] == [[2, 5], [3], [7]]
-    stream = (
-        m.StreamStart(xid=7, first_stream_segment=True),
-        replace(wider, xid=8),
-        replace(wide, xid=8),
-        m.StreamStop(),
-    )
+    stream = (start_block(7), replace(wider, xid=8), replace(wide, xid=8), STOP)
     second = decoder.decode(encoded(wide, *stream, wide))
     assert [one.new.rows.to_pylist() for one in second.relations] == [[0, 3, 5]]
     assert second.relations[0].relation == wider

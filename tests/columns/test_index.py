@@ -25,6 +25,7 @@ from pgoutput.versions import CODECS, OPTIONS
 from tests.codec import corpus, fuzz
 from tests.columns.unusual_cells import UNUSUAL_CELLS
 from tests.effort import examples
+from tests.messages import start_block
 from tests.values import binary_samples, text_samples
 from tests.versions import OLDEST, PLAIN
 
@@ -182,9 +183,7 @@ def test_indexes_of_damaged_batches_are_equal(
     )
 
 
-@pytest.mark.parametrize(
-    "rows", [[], [None], [v2.encode(m.StreamStart(xid=7, first_stream_segment=True))], [b"?"]]
-)
+@pytest.mark.parametrize("rows", [[], [None], [v2.encode(start_block(7))], [b"?"]])
 @pytest.mark.parametrize("began", [False, True])
 def test_in_stream_can_be_given_for_each_message(rows: list[bytes | None], began: bool) -> None:
     decoder = StreamDecoder(2, streaming="on")

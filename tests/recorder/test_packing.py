@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,6 +28,7 @@ from pgoutput.recording import (
     segment_name,
 )
 from pgoutput.views import ChangesView, plan_changes, read
+from tests.kills import Killed, Kills
 from tests.recorder.lab import Lab
 from tests.recording import recordings
 
@@ -174,32 +175,6 @@ def test_segments_are_read_that_were_listed_before_they_were_packed(tmp_path: Pa
     assert failures == []
 
 
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
-@contextmanager
-def killed_at(monkeypatch: pytest.MonkeyPatch, operation: int) -> Iterator[None]:
-    """Raise `Killed` before the n-th operation that changes a folder."""
-    left = operation
-
-    def count(change: Callable[..., object]) -> Callable[..., object]:
-        def counted(*arguments: object, **options: object) -> object:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Killed
-            return change(*arguments, **options)
-
-        return counted
-
-    with monkeypatch.context() as patched:
-        for name in ("link", "unlink", "rename", "fsync"):
-            patched.setattr(f"os.{name}", count(getattr(__import__("os"), name)))
-        patched.setattr(Directory, "create", count(Directory.create))
-        yield
-
-
 @pytest.mark.parametrize("operation", [1, 2, 3, 4, 5, 6, 7, 17, 29, 30])
 def test_a_kill_at_any_file_operation_loses_nothing(
     tmp_path: Path, unpacked: Path, monkeypatch: pytest.MonkeyPatch, operation: int
@@ -210,8 +185,13 @@ def test_a_kill_at_any_file_operation_loses_nothing(
     for path in list_segments(unpacked)[:26]:
         shutil.copy(path, folder / path.name)
     with Directory(folder) as directory:
-        with killed_at(monkeypatch, operation), pytest.raises(Killed):
-            pack_all(Packer(directory, SECONDS))
+        with monkeypatch.context() as patched:
+            kills = Kills(operation)
+            for name in ("link", "unlink", "rename", "fsync"):
+                patched.setattr(os, name, kills.watch(getattr(os, name)))
+            patched.setattr(Directory, "create", kills.watch(Directory.create))
+            with pytest.raises(Killed):
+                pack_all(Packer(directory, SECONDS))
         Recording(folder).check()
         directory.remove_partial()
         packer = Packer(directory, SECONDS)

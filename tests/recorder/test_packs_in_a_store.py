@@ -25,9 +25,10 @@ from pgoutput.recording import (
     segment_name,
 )
 from tests import store
+from tests.kills import Killed, Kills
 from tests.recorder.conftest import some
 from tests.recorder.lab import Lab
-from tests.recorder.test_packing import NAME, SECONDS, Killed, pack_all, rows
+from tests.recorder.test_packing import NAME, SECONDS, pack_all, rows
 from tests.recording import recordings
 
 
@@ -93,26 +94,13 @@ def test_a_kill_at_any_request_loses_nothing(
     is_done: bool,
 ) -> None:
     """Two packs are made, with two requests each; `is_done` tells whether the store has got the last one."""
-    left = request_
-
-    def count(change: Callable[..., object]) -> Callable[..., object]:
-        def counted(*arguments: object, **options: object) -> object:
-            nonlocal left
-            left -= 1
-            if left == 0 and not is_done:
-                raise Killed
-            done = change(*arguments, **options)
-            if left == 0:
-                raise Killed
-            return done
-
-        return counted
-
+    kills = Kills(request_)
     with directory(tmp_path / "a", stored) as opened:
         packer = Packer(opened, SECONDS, [1])
         with monkeypatch.context() as patched:
             for name in ("create", "delete"):
-                patched.setattr(ObjectStore, name, count(getattr(ObjectStore, name)))
+                watched = kills.watch(getattr(ObjectStore, name), before=not is_done, after=is_done)
+                patched.setattr(ObjectStore, name, watched)
             with pytest.raises(Killed):
                 pack_twice(packer)
     Recording(url).check()

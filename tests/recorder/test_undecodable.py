@@ -10,29 +10,20 @@ import pytest
 from pgoutput.errors import DecodeError
 from pgoutput.messages import (
     Begin,
-    ColumnFlag,
     Commit,
     Delete,
     Insert,
     Message,
-    Relation,
-    RelationColumn,
-    ReplicaIdentity,
     Truncate,
     TruncateOption,
     XLogData,
 )
 from pgoutput.v2 import encode
+from tests.messages import make_column, make_relation
 from tests.recorder.lab import wait_until
 from tests.recorder.test_session import at_work, transaction
 
-RELATION = Relation(
-    oid=16384,
-    namespace="public",
-    name="t",
-    replica_identity=ReplicaIdentity.DEFAULT,
-    columns=(RelationColumn(flags=ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),),
-)
+RELATION = make_relation(make_column("id", 23, key=True), oid=16384)
 INSERT = encode(Insert(relation_oid=16384, new=("12345",)))
 
 UNDECODABLE = {

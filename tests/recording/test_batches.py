@@ -26,6 +26,7 @@ from pgoutput.stream import encode_for
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 from tests.codec import corpus
 from tests.effort import mostly_nightly
+from tests.messages import make_column, make_relation, start_block, transaction_of
 from tests.recording import recordings
 
 TIME = pa.timestamp("us", "UTC")
@@ -98,18 +99,8 @@ def columns(*messages: m.Message, lsn: int = 100) -> tuple[pa.Array, pa.Array, p
     return pa.array([lsn] * len(data), pa.int64()), times, pa.array(data, pa.binary())
 
 
-RELATION = m.Relation(
-    oid=1,
-    namespace="s",
-    name="t",
-    replica_identity=m.ReplicaIdentity.DEFAULT,
-    columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="a", type_oid=25, type_modifier=-1),),
-)
-WHOLE = (
-    m.Begin(final_lsn=90, commit_time=5, xid=7),
-    m.Insert(relation_oid=1, new=("x",)),
-    m.Commit(commit_lsn=90, end_lsn=100, commit_time=5),
-)
+RELATION = make_relation(make_column("a", key=True), namespace="s")
+WHOLE = transaction_of(90, 7, m.Insert(relation_oid=1, new=("x",)), time=5)
 
 
 def test_described_relations_are_in_the_keyframe(tmp_path: Path) -> None:
@@ -136,9 +127,9 @@ def test_a_segment_ends_after_the_message_that_fills_it(tmp_path: Path) -> None:
     ("messages", "text"),
     [
         ((m.Begin(final_lsn=90, commit_time=5, xid=7), *WHOLE), "transaction 7 is still open"),
-        ((m.StreamStart(xid=8, first_stream_segment=True), *WHOLE), "transaction 8 is still open"),
+        ((start_block(8), *WHOLE), "transaction 8 is still open"),
         ((*WHOLE, m.Commit(commit_lsn=90, end_lsn=100, commit_time=5)), "no transaction is open"),
-        ((m.StreamStart(xid=8, first_stream_segment=False),), "has not had its first block"),
+        ((start_block(8, first=False),), "has not had its first block"),
     ],
 )
 def test_out_of_place_messages_are_refused(

@@ -15,7 +15,6 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.capturefile import CaptureFile
 from pgoutput.jsonlines import to_json
-from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import (
     IncompleteTable,
     Metadata,
@@ -29,6 +28,7 @@ from pgoutput.recording import (
 from pgoutput.recording.segment_file import checksum
 from pgoutput.recording.segment_format import CHECKSUM_KEY, METADATA_KEY
 from tests.codec import corpus
+from tests.messages import STOP, make_column, make_relation, start_block
 from tests.recording import recordings
 
 Run = Callable[..., SimpleNamespace]
@@ -40,12 +40,8 @@ def words(line: str) -> list[str]:
 
 
 def relation(*names: str, oid: int = 1, name: str = "t") -> m.Relation:
-    columns = tuple(
-        m.RelationColumn(flags=m.ColumnFlag(0), name=name, type_oid=25, type_modifier=-1) for name in names
-    )
-    return m.Relation(
-        oid=oid, namespace="public", name=name, replica_identity=ReplicaIdentity("d"), columns=columns
-    )
+    columns = tuple(make_column(name) for name in names)
+    return make_relation(*columns, oid=oid, name=name)
 
 
 @pytest.fixture
@@ -61,9 +57,9 @@ def folder(tmp_path: Path) -> Path:
             m.Commit(commit_lsn=16, end_lsn=32, commit_time=0),
         ),
         *(
-            m.StreamStart(xid=7, first_stream_segment=True),
+            start_block(7),
             streamed,
-            m.StreamStop(),
+            STOP,
             m.StreamCommit(xid=7, commit_lsn=48, end_lsn=64, commit_time=1_000_000),
         ),
         cut=5,

@@ -10,6 +10,7 @@ from pgoutput import messages as m
 from pgoutput.recording import Metadata, RecordingReader, list_segments, read_metadata
 from pgoutput.recording.segment_format import TransactionEnd
 from pgoutput.stream import Change, Transaction, Transactions
+from tests.messages import STOP, start_block
 from tests.recording import recordings
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import Row
@@ -137,21 +138,17 @@ def test_ends_have_type_lsn_and_segments(tmp_path: Path) -> None:
     said = recordings.record(
         tmp_path,
         *(
-            m.StreamStart(xid=7, first_stream_segment=True),
+            start_block(7),
             m.Insert(relation_oid=1, new=("a",), xid=7),
             m.Insert(relation_oid=1, new=("b",), xid=8),
-            m.StreamStop(),
+            STOP,
         ),
-        *(
-            m.StreamStart(xid=9, first_stream_segment=True),
-            m.Insert(relation_oid=1, new=("c",), xid=9),
-            m.StreamStop(),
-        ),
+        *(start_block(9), m.Insert(relation_oid=1, new=("c",), xid=9), STOP),
         *(
             m.StreamAbort(xid=7, subxid=8, abort_lsn=50, abort_time=5),
-            m.StreamStart(xid=7, first_stream_segment=False),
+            start_block(7, first=False),
             m.Insert(relation_oid=1, new=("d",), xid=7),
-            m.StreamStop(),
+            STOP,
         ),
         *(
             m.StreamAbort(xid=9, subxid=9, abort_lsn=60, abort_time=6),
@@ -204,11 +201,7 @@ def prepared(said: list[Metadata]) -> list[list[str]]:
 
 
 def test_a_reused_xid_is_another_transaction(tmp_path: Path) -> None:
-    block = (
-        m.StreamStart(xid=7, first_stream_segment=True),
-        m.Insert(relation_oid=1, new=("a",), xid=7),
-        m.StreamStop(),
-    )
+    block = (start_block(7), m.Insert(relation_oid=1, new=("a",), xid=7), STOP)
     said = recordings.record(
         tmp_path,
         *block,

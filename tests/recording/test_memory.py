@@ -10,19 +10,13 @@ import msgspec
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import SegmentFile, read_metadata
 from pgoutput.recording.segment_file import message_batch
+from tests.messages import make_column, make_relation
 from tests.recording import recordings
 
 MIB = 1 << 20
-RELATION = m.Relation(
-    oid=1,
-    namespace="public",
-    name="t",
-    replica_identity=ReplicaIdentity("d"),
-    columns=(m.RelationColumn(flags=m.ColumnFlag(0), name="v", type_oid=25, type_modifier=-1),),
-)
+RELATION = make_relation(make_column("v"))
 PROGRAM = """
 import re, sys
 from pathlib import Path

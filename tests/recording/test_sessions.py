@@ -9,36 +9,28 @@ import msgspec
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.messages import Message, ReplicaIdentity
+from pgoutput.messages import Message
 from pgoutput.recording import Metadata, SegmentWriter, SessionStart, find_inconsistencies
 from pgoutput.stream import Transaction, encode_for
+from tests.messages import STOP, make_column, make_relation, start_block, transaction_of
 from tests.recording import recordings
 from tests.recording.recordings import PARALLEL, record
 
-T = m.Relation(
-    oid=1,
-    namespace="public",
-    name="t",
-    replica_identity=ReplicaIdentity("d"),
-    columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=25, type_modifier=-1),),
-)
-BEGIN, COMMIT = (
-    m.Begin(final_lsn=100, commit_time=1, xid=5),
-    m.Commit(commit_lsn=100, end_lsn=110, commit_time=1),
-)
+T = make_relation(make_column("id", key=True))
+BEGIN, COMMIT = transaction_of(100, 5)
 WHOLE = (BEGIN, m.Insert(relation_oid=1, new=("whole",)), COMMIT)
 BLOCKS = (
     *(
-        m.StreamStart(xid=7, first_stream_segment=True),
+        start_block(7),
         m.Insert(relation_oid=1, new=("kept",), xid=7),
         m.Insert(relation_oid=1, new=("rolled back",), xid=8),
-        m.StreamStop(),
+        STOP,
     ),
     *(
         m.StreamAbort(xid=7, subxid=8, abort_lsn=180, abort_time=2),
-        m.StreamStart(xid=7, first_stream_segment=False),
+        start_block(7, first=False),
         m.Insert(relation_oid=1, new=("late",), xid=7),
-        m.StreamStop(),
+        STOP,
     ),
 )
 STREAMED = (*BLOCKS, m.StreamCommit(xid=7, commit_lsn=200, end_lsn=210, commit_time=2))
@@ -119,12 +111,7 @@ def test_transactions_voided_by_a_new_session_are_stored_but_have_no_end(tmp_pat
 
 def test_later_sessions_can_end_prepared_transactions(tmp_path: Path) -> None:
     record(tmp_path, T, *STREAM_PREPARED, *PREPARED, cut=4)
-    record(
-        tmp_path,
-        T,
-        m.Begin(final_lsn=320, commit_time=1, xid=6),
-        m.Commit(commit_lsn=320, end_lsn=330, commit_time=1),
-    )
+    record(tmp_path, T, *transaction_of(320, 6))
     said = record(
         tmp_path,
         COMMIT_PREPARED,
@@ -164,9 +151,7 @@ def test_resent_transactions_are_not_stored_again(tmp_path: Path) -> None:
 
 def test_a_transaction_that_commits_right_after_a_logical_message_is_stored(tmp_path: Path) -> None:
     """A logical message's LSN is the end of its WAL record, at which the record of a commit can begin."""
-    message = m.LogicalMessage(
-        flags=m.MessageFlag(0), lsn=COMMIT.commit_lsn, prefix="prefix", content=b"content"
-    )
+    message = m.LogicalMessage(flags=m.MessageFlag(0), lsn=100, prefix="prefix", content=b"content")
     record(tmp_path, message)
     said = record(tmp_path, message, T, *WHOLE)
     assert recordings.stored(tmp_path) == encoded(message, T, *WHOLE)
@@ -197,12 +182,7 @@ def test_resent_transactions_alone_make_no_segment(tmp_path: Path, again: tuple[
     writer.write(recordings.wrapped(*again), 0)
     writer.rotate()
     assert [path.name for path in tmp_path.iterdir()] == ["0000000001.parquet"]
-    later = (
-        T,
-        m.Begin(final_lsn=500, commit_time=9, xid=11),
-        m.Insert(relation_oid=1, new=("new",)),
-        m.Commit(commit_lsn=500, end_lsn=510, commit_time=9),
-    )
+    later = (T, *transaction_of(500, 11, m.Insert(relation_oid=1, new=("new",)), time=9))
     writer.write(recordings.wrapped(*later), 0)
     writer.rotate()
     assert recordings.stored(tmp_path / "0000000002.parquet") == encoded(*later)
@@ -264,14 +244,7 @@ def test_a_transaction_prepared_before_two_phase_is_stored_with_its_commit(
 def test_a_keyframe_has_only_relations_of_its_session(tmp_path: Path) -> None:
     """A keyframe does not contain Relation messages of the preceding session."""
     record(tmp_path, T, *WHOLE)
-    record(
-        tmp_path,
-        m.Begin(final_lsn=120, commit_time=1, xid=6),
-        m.Commit(commit_lsn=120, end_lsn=130, commit_time=1),
-        T,
-        m.Begin(final_lsn=140, commit_time=1, xid=7),
-        cut=3,
-    )
+    record(tmp_path, *transaction_of(120, 6), T, m.Begin(final_lsn=140, commit_time=1, xid=7), cut=3)
     assert recordings.decoded(tmp_path / "0000000002.parquet")[0] == m.Begin(
         final_lsn=120, commit_time=1, xid=6
     )
@@ -288,15 +261,8 @@ def test_a_keyframe_has_all_open_state_in_order(tmp_path: Path) -> None:
         m.Origin(origin_lsn=3, name="elsewhere"),
     )
     before = (
-        *(
-            mood,
-            T,
-            *PREPARED,
-            m.StreamStart(xid=7, first_stream_segment=True),
-            m.Origin(origin_lsn=0, name="far"),
-            m.StreamStop(),
-        ),
-        *(m.StreamStart(xid=8, first_stream_segment=True), m.StreamStop()),
+        *(mood, T, *PREPARED, start_block(7), m.Origin(origin_lsn=0, name="far"), STOP),
+        *(start_block(8), STOP),
     )
     streams = before[5:]
     cases: dict[tuple[Message, ...], tuple[tuple[Message, ...], Message]] = {
@@ -306,10 +272,7 @@ def test_a_keyframe_has_all_open_state_in_order(tmp_path: Path) -> None:
             (m.BeginPrepare(prepare_lsn=600, end_lsn=610, prepare_time=1, xid=11, gid="h"),),
             m.Prepare(prepare_lsn=600, end_lsn=610, prepare_time=1, xid=11, gid="h"),
         ),
-        (m.StreamStart(xid=9, first_stream_segment=True), m.Insert(relation_oid=1, new=("a",), xid=9)): (
-            (m.StreamStart(xid=9, first_stream_segment=True),),
-            m.StreamStop(),
-        ),
+        (start_block(9), m.Insert(relation_oid=1, new=("a",), xid=9)): ((start_block(9),), STOP),
     }
     for number, (opened, (again, after)) in enumerate(cases.items()):
         folder = tmp_path / str(number)
@@ -333,10 +296,7 @@ def test_segments_can_begin_inside_a_resent_transaction(tmp_path: Path) -> None:
     """Only the Relation messages of a resent transaction are stored again."""
     record(tmp_path, T, *WHOLE)
     wider = msgspec.structs.replace(T, columns=T.columns * 2)
-    after = (
-        m.Begin(final_lsn=110, commit_time=2, xid=6),
-        m.Commit(commit_lsn=110, end_lsn=120, commit_time=2),
-    )
+    after = transaction_of(110, 6, time=2)
     said = record(tmp_path, BEGIN, T, m.Insert(relation_oid=1, new=("whole",)), wider, COMMIT, *after, cut=1)
     assert [recordings.decoded(path) for path in sorted(tmp_path.iterdir())[1:]] == [
         [T],

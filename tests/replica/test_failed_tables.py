@@ -17,26 +17,21 @@ from pgoutput import messages as m
 from pgoutput.apply.rows import chunk_writer
 from pgoutput.apply.rows.lookup import look_up_rows
 from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import list_segments
 from pgoutput.replica import TableResult, positions, replica_tables, replicate, replication, reset_tables
 from pgoutput.replica.positions import retry_pauses
 from pgoutput.targets.delta.table import _Table
+from tests.messages import make_column, make_relation
 from tests.recorder.lab import wait_until
 from tests.recording.recordings import record
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply_tables
 
 COLUMNS = (
-    m.RelationColumn(flags=m.ColumnFlag.KEY, name="k", type_oid=23, type_modifier=-1),
-    m.RelationColumn(flags=m.ColumnFlag(0), name="v", type_oid=25, type_modifier=-1),
+    make_column("k", 23, key=True),
+    make_column("v"),
 )
-RELATIONS = [
-    m.Relation(
-        oid=oid, namespace="public", name=name, replica_identity=ReplicaIdentity.DEFAULT, columns=COLUMNS
-    )
-    for oid, name in ((1, "a"), (2, "b"))
-]
+RELATIONS = [make_relation(*COLUMNS, oid=oid, name=name) for oid, name in ((1, "a"), (2, "b"))]
 
 
 class Setup:
@@ -242,9 +237,7 @@ def test_a_table_is_continued_even_if_its_error_is_lost(content: str | None, set
 def test_a_table_that_cannot_be_created_is_listed_with_its_error(setup: Setup) -> None:
     blocked = setup.target / "public.c"
     blocked.write_text("not a folder")
-    relation = m.Relation(
-        oid=3, namespace="public", name="c", replica_identity=ReplicaIdentity.DEFAULT, columns=COLUMNS
-    )
+    relation = make_relation(*COLUMNS, oid=3, name="c")
     applied = setup.apply(relation, m.Insert(relation_oid=3, new=("1", "v")))
     assert "public.c: the Delta table cannot be read: " in applied["c"].error
     listed = replica_tables(setup.target)[3]

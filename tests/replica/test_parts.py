@@ -32,9 +32,10 @@ from pgoutput.targets import ConflictError
 from pgoutput.targets.delta.table import _Table
 from pgoutput.views import from_rows
 from tests.effort import examples
+from tests.kills import Killed
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, rescued_last
-from tests.replica.test_random import Killed, change, compare_history, killing
+from tests.replica.test_random import change, compare_history, killing
 from tests.truth import equals_typed
 
 KINDS = ("insert", "update", "delete", "commit")

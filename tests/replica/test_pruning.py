@@ -38,6 +38,7 @@ from pgoutput.replica import recorded_changes, registration, replica_tables, rep
 from pgoutput.spark.source import PgoutputDataSource
 from pgoutput.targets import NOTHING, Position, write_file
 from pgoutput.views import schema_versions
+from tests.kills import Killed, Kills
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables
 from tests.truth import true_tables
@@ -94,33 +95,13 @@ def recorder(whole: Path, folder: Path) -> Iterator[Recorder]:
     recorder._directory.close()
 
 
-class Killed(BaseException):
-    """Stands for a signal that kills the process."""
-
-
 @pytest.fixture
-def kill_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Return a function that kills `prune` at its n-th change of a file; 0 for never."""
-    left = 0
-
-    def counted(function: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object) -> object:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Killed
-            return function(*arguments)
-
-        return call
-
+def kills(monkeypatch: pytest.MonkeyPatch) -> Kills:
+    """Let `prune` be killed at its changes of files."""
+    kills = Kills()
     for owner, name in ((pruning, "_remove"), (Directory, "create"), (Directory, "rename")):
-        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
-
-    def set_left(number: int) -> None:
-        nonlocal left
-        left = number
-
-    return set_left
+        monkeypatch.setattr(owner, name, kills.watch(getattr(owner, name)))
+    return kills
 
 
 def is_sound(folder: Path) -> None:
@@ -149,7 +130,7 @@ def test_readers_do_not_notice_that_a_recording_is_pruned(
     folder: Path,
     tmp_path: Path,
     seed: int,
-    kill_at: Callable[[int], None],
+    kills: Kills,
 ) -> None:
     """`prune` runs at random moments, and is killed at random changes of files."""
     random = Random(seed)
@@ -159,10 +140,10 @@ def test_readers_do_not_notice_that_a_recording_is_pruned(
         for target in targets:
             if not beginnings or random.random() < 0.7:
                 replicate(folder, target, history=target.name == "history")
-        kill_at(random.randrange(9))
+        kills.left = random.randrange(9)
         with suppress(Killed):
             prune(folder, keep=0)
-        kill_at(0)
+        kills.left = 0
         is_sound(folder)
         beginnings.add(read_beginning(locate(folder)).segment)
     for target in targets:
@@ -177,7 +158,7 @@ def test_a_killed_prune_is_completed_by_the_next(
     whole: Path,
     folder: Path,
     tmp_path: Path,
-    kill_at: Callable[[int], None],
+    kills: Kills,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Packer, "add", lambda self, number: None)
@@ -187,14 +168,14 @@ def test_a_killed_prune_is_completed_by_the_next(
     expected = prune(folder, keep=0, dry_run=True)
     assert expected.files > 5
     for number in range(1, 100):
-        kill_at(number)
+        kills.left = number
         try:
             prune(folder, keep=0)
         except Killed:
             is_sound(folder)
         else:
             break
-    kill_at(0)
+    kills.left = 0
     assert number > 5
     assert read_beginning(locate(folder)).segment == expected.first_segment
     numbers = Recording(folder).numbers

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from pgoutput.replica import replica_tables
 from pgoutput.targets import registry
 from tests.effort import examples
+from tests.kills import Killed, Kills
 from tests.replica.simulator import Row, SimulatedServer
 from tests.replica.tables import apply, open_table, read_table, rescued_last, row_texts
 from tests.targets.formats import FORMATS
@@ -36,10 +37,6 @@ NEXT_TYPE = {"int4": "int8", "int8": "text"}
 
 KINDS = ("insert", "update", "delete", "truncate", "add", "drop", "rename", "retype", "commit")
 """Kinds of random changes."""
-
-
-class Killed(BaseException):
-    """Raised to simulate a crash of the process that applies changes."""
 
 
 @pytest.mark.parametrize("made", FORMATS)
@@ -161,19 +158,7 @@ def run(table: type, folder: Path, changes: pa.Table, data: st.DataObject, histo
 
 def killing(table: Any, commits: int, after: bool) -> Any:
     """Return a replacement for a table's `commit` that simulates a crash before or after its n-th call."""
-    commit = table.commit
-    count = 0
-
-    def counted_commit(*arguments: Any, **schema: Any) -> None:
-        nonlocal count
-        count += 1
-        if count == commits and not after:
-            raise Killed
-        commit(*arguments, **schema)
-        if count == commits:
-            raise Killed
-
-    return counted_commit
+    return Kills(commits).watch(table.commit, before=not after, after=after)
 
 
 def compare_history(server: SimulatedServer, found: pa.Table) -> None:

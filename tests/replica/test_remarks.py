@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -18,6 +17,7 @@ from pgoutput.targets.delta import DeltaFormat, table
 from pgoutput.targets.delta.folders import _files, remove_folder
 from pgoutput.targets.registry import archive_table, remove_table
 from tests import store
+from tests.kills import Killed, Kills
 from tests.recorder.lab import Lab
 from tests.replica.live import Replica
 from tests.replica.simulator import SimulatedServer
@@ -134,10 +134,6 @@ def test_a_new_table_takes_over_the_name(lab: Lab, replica: Replica, dropped: Dr
     assert sorted(one.name for one in current) == ["other", "t"]
 
 
-class Killed(BaseException):
-    """Stands for a signal that kills the process."""
-
-
 @pytest.mark.parametrize("dropped", ["archive", "drop"])
 def test_a_kill_at_any_step_does_no_harm(
     lab: Lab, replica: Replica, dropped: Dropped, monkeypatch: pytest.MonkeyPatch
@@ -145,22 +141,7 @@ def test_a_kill_at_any_step_does_no_harm(
     replica.follow()
     lab.run("DROP TABLE t", *fill("t", "new"))
     lab.record()
-    left = 0
-
-    def killing(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Killed
-            result = function(*arguments, **options)
-            left -= 1
-            if left == 0:
-                raise Killed
-            return result
-
-        return call
-
+    times = Kills()
     for module, name in (
         (DeltaFormat, "move"),
         (DeltaFormat, "remove"),
@@ -168,10 +149,10 @@ def test_a_kill_at_any_step_does_no_harm(
         (registry, "remove_file"),
         (remarks, "_mark_dropped"),
     ):
-        monkeypatch.setattr(module, name, killing(getattr(module, name)))
+        monkeypatch.setattr(module, name, times.watch(getattr(module, name), after=True))
     kills = 0
     for number in range(1, 100):
-        left = number
+        times.left = number
         try:
             replica.follow(dropped=dropped)
             break

@@ -19,16 +19,13 @@ from pgoutput.recording import locate
 from pgoutput.replica import replica_tables
 from pgoutput.targets.delta.table import _Table
 from pgoutput.views import RelationChanges, from_rows
+from tests.kills import Killed, Kills
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, rescued_last, row_texts
 from tests.replica.test_replica import table_of
 from tests.truth import equals_typed
 
 MODES = pytest.mark.parametrize("history", [False, True])
-
-
-class Killed(BaseException):
-    """Raised to simulate a crash of the process that applies changes."""
 
 
 @pytest.fixture
@@ -128,11 +125,8 @@ def test_a_killed_replacement_leaves_only_files_that_vacuum_removes(
     changes = server.take().to_batches()
     before = table_of(tmp_path).version(), current(tmp_path)
 
-    def kill(*arguments: Any) -> None:
-        raise Killed
-
     with monkeypatch.context() as patch:
-        patch.setattr(_Table, "commit", kill)
+        patch.setattr(_Table, "commit", Kills(1).watch(_Table.commit))
         with pytest.raises(Killed):
             apply(changes, tmp_path, history=history, max_rows=4)
     assert (table_of(tmp_path).version(), current(tmp_path)) == before

@@ -26,6 +26,8 @@ from pgoutput.replica import (
     selected_tables,
     selection as selection_module,
 )
+from tests.kills import Killed
+from tests.messages import make_column, make_relation
 from tests.recorder.lab import wait_until
 from tests.recording.recordings import record, sent, source, write
 from tests.replica.tables import different_tables
@@ -49,10 +51,6 @@ def truth(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> list[TrueTab
     target = tmp_path_factory.mktemp("truth") / "lake"
     replicate(whole, target)
     return [table for table in true_tables("pg18") if table.oid in replica_tables(target)]
-
-
-class Killed(BaseException):
-    """Stands for a signal that kills the process."""
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 20))])
@@ -111,13 +109,7 @@ def killing(function: Callable[..., None], random: Random) -> Callable[..., None
 
 def insert(folder: Path, name: str, *values: int, oid: int = 1, drop: int | None = None) -> None:
     """Record a transaction in a segment of its own; it inserts rows into a table of this name."""
-    relation = m.Relation(
-        oid=oid,
-        namespace="public",
-        name=name,
-        replica_identity=m.ReplicaIdentity("d"),
-        columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),),
-    )
+    relation = make_relation(make_column("id", 23, key=True), oid=oid, name=name)
     folder.mkdir(exist_ok=True)
     n = max(Recording(folder, may_be_empty=True).numbers, default=0) + 1
     changes = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,20 +12,6 @@ from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate, object_store
 from pgoutput.targets import create_file, read_file, remove_file, small_files, write_file
 from tests import store
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[int]:
-    with store.moto() as port:
-        yield port
-
-
-@pytest.fixture
-def proxy(moto: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Proxy]:
-    with store.Proxy(moto) as proxy:
-        for name, value in store.settings(proxy.port).items():
-            monkeypatch.setenv(name, value)
-        yield proxy
 
 
 @pytest.mark.parametrize("folder", ["lake/_readers", ""])

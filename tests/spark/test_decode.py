@@ -27,6 +27,7 @@ from pgoutput.stream import encode_for
 from pgoutput.views import ChangesView, MessagesView, plan_changes, plan_messages, read
 from pgoutput.views.decoded_messages import CHANGE
 from tests.codec import corpus
+from tests.messages import make_column, make_relation
 from tests.recording.conftest import Recorded, recorded
 from tests.versions import OLDEST
 from tests.views.rows import changes, in_order
@@ -36,13 +37,7 @@ __all__ = ["recorded"]
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
-RELATION = m.Relation(
-    oid=1,
-    namespace="public",
-    name="t",
-    replica_identity=m.ReplicaIdentity.DEFAULT,
-    columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),),
-)
+RELATION = make_relation(make_column("id", 23, key=True))
 DAMAGED = [
     encode_for(RELATION, 4),
     encode_for(m.Insert(relation_oid=1, new=("1",)), 4),
@@ -246,7 +241,7 @@ def test_a_sort_order_that_is_not_unique_is_refused(session: SparkSession) -> No
         encode_for(one, OLDEST)
         for one in (
             RELATION,
-            m.Relation(oid=2, namespace="", name="u", replica_identity=m.ReplicaIdentity.FULL, columns=()),
+            make_relation(oid=2, namespace="", name="u", identity=m.ReplicaIdentity.FULL),
         )
     ]
     with pytest.raises(

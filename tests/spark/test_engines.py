@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pgoutput import replica
-from pgoutput.spark import PgoutputDataSource, local_session, replicate as start_query
+from pgoutput.spark import replicate as start_query
 from tests.recorder.lab import Lab
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables
@@ -23,14 +23,6 @@ from tests.truth import true_tables
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 NAME = "pg18_p4_par_2pc"
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    session = local_session("pgoutput tests")
-    session.dataSource.register(PgoutputDataSource)
-    yield session
-    session.stop()
 
 
 def with_spark(session: SparkSession, folder: Path, target: Path, **options: Any) -> None:

@@ -19,16 +19,13 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pgoutput import messages as m
-from pgoutput.messages import ReplicaIdentity
 from pgoutput.spark.filters import Filters
 from pgoutput.views import LsnRange
 from pgoutput.views.relation_schemas import relation_schema
+from tests.messages import make_relation
 
 T = relation_schema(
-    m.Relation(
-        oid=16_384, namespace="", name='T"\udce9', replica_identity=ReplicaIdentity.DEFAULT, columns=()
-    ),
+    make_relation(oid=16_384, namespace="", name='T"\udce9'),
     {},
 )
 LSN = ("commit_lsn",)

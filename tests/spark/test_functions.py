@@ -19,6 +19,7 @@ from pgoutput.spark import from_pgoutput, lsn_text, register_functions, rows, to
 from pgoutput.stream import encode_for
 from pgoutput.wire import format_lsn
 from tests.codec import corpus
+from tests.messages import start_block
 from tests.versions import OLDEST
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -69,7 +70,7 @@ def test_lsns_as_text(session: SparkSession) -> None:
 INVALID = [
     b"",
     b"I\0",
-    encode_for(m.StreamStart(xid=7, first_stream_segment=True), 2),
+    encode_for(start_block(7), 2),
     encode_for(m.Begin(final_lsn=1, commit_time=2, xid=3), OLDEST) + b"more",
 ]
 """Messages that cannot be decoded by themselves."""

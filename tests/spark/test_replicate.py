@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pgoutput.apply.parts import commit_parts
 from pgoutput.replica import TableResult, replica_tables
-from pgoutput.spark import PgoutputDataSource, local_session, replicate, write_feed
+from pgoutput.spark import replicate, write_feed
 from pgoutput.targets import Position
 from pgoutput.views import CHANGES
 from tests.recording.recordings import sent, source, write
@@ -31,14 +31,6 @@ from tests.truth import true_tables
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 NOW = {"availableNow": True}
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    session = local_session("pgoutput tests")
-    session.dataSource.register(PgoutputDataSource)
-    yield session
-    session.stop()
 
 
 class Stream:

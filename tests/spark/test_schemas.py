@@ -17,6 +17,7 @@ from pgoutput.schemas import arrow, spark
 from pgoutput.stream import StreamDecoder
 from pgoutput.values import arrow_type
 from pgoutput.wire import UNCHANGED
+from tests.messages import make_column, make_relation
 
 
 def table(sent: list[Message], *, in_stream: bool = False) -> pa.RecordBatch:
@@ -97,13 +98,8 @@ def test_a_value_that_its_column_cannot_represent_is_rescued() -> None:
 
 
 def test_a_list_with_one_such_value_is_rescued_as_a_whole() -> None:
-    columns = tuple(
-        messages.RelationColumn(flags=messages.ColumnFlag(0), name=name, type_oid=25, type_modifier=-1)
-        for name in ("good", "caf\udce9")
-    )
-    relation = messages.Relation(
-        oid=1, namespace="", name="t", replica_identity=messages.ReplicaIdentity.DEFAULT, columns=columns
-    )
+    columns = tuple(make_column(name) for name in ("good", "caf\udce9"))
+    relation = make_relation(*columns, namespace="")
     (row,) = table([relation]).to_pylist()
     ((name, text),) = row["_rescued_data"]
     assert (row["columns"], name) == (None, "columns")

@@ -27,11 +27,11 @@ from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pgoutput import messages as m
-from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import list_segments, pack_name, segment_name, write_pack
 from pgoutput.spark import PgoutputDataSource, local_session
 from pgoutput.views import CHANGES, RESCUED
 from tests.codec.test_replay import truth
+from tests.messages import make_column, make_relation, transaction_of
 from tests.recorder.lab import wait_until
 from tests.recording import recordings
 from tests.recording.recordings import PARALLEL, record
@@ -157,16 +157,8 @@ def test_values_in_binary_format_are_read(session: SparkSession, tmp_path: Path)
 
 
 def test_tables_with_any_name_are_read(session: SparkSession, tmp_path: Path) -> None:
-    columns = tuple(
-        m.RelationColumn(flags=m.ColumnFlag.KEY, name=name, type_oid=25, type_modifier=-1) for name in WILD
-    )
-    described = m.Relation(
-        oid=1,
-        namespace='sch"e.ma \udcff',
-        name="T `\udce9.é",
-        replica_identity=ReplicaIdentity.DEFAULT,
-        columns=columns,
-    )
+    columns = tuple(make_column(name, key=True) for name in WILD)
+    described = make_relation(*columns, namespace='sch"e.ma \udcff', name="T `\udce9.é")
     record(
         tmp_path,
         m.Begin(final_lsn=1, commit_time=0, xid=7),
@@ -202,18 +194,10 @@ def test_filters_are_pushed_down(session: SparkSession, folder: Path, tmp_path: 
     there = [row for row in wanted if row["commit_lsn"] == high]
     assert in_order(found(load(session, copy).where(one))) == there
     (tmp_path / "forged").mkdir()
-    text = (m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=25, type_modifier=-1),)
-    of_both = [
-        m.Relation(
-            oid=oid, namespace="public", name=name, replica_identity=ReplicaIdentity.DEFAULT, columns=text
-        )
-        for oid, name in ((1, "t"), (2, "u"))
-    ]
+    text = (make_column("id", key=True),)
+    of_both = [make_relation(*text, oid=oid, name=name) for oid, name in ((1, "t"), (2, "u"))]
     wide, insert = m.Insert(relation_oid=1, new=("x", "y")), m.Insert(relation_oid=2, new=("x",))
-    begin, commit = (
-        m.Begin(final_lsn=100, commit_time=1, xid=5),
-        m.Commit(commit_lsn=100, end_lsn=110, commit_time=1),
-    )
+    begin, commit = transaction_of(100, 5)
     path = forged(tmp_path / "forged", *of_both, begin, wide, insert, commit)
     of_one = load(session, tmp_path / "forged").where("relation.name = 'u' AND relation.oid >= 2")
     assert [row["after"] for row in found(of_one)] == [[("id", "x")]]

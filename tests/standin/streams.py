@@ -9,7 +9,8 @@ from typing import Any
 
 from pgoutput import messages
 from pgoutput.capturefile import Header, encode_header, encode_record
-from pgoutput.messages import ColumnFlag, PrimaryKeepalive, RelationColumn, ReplicaIdentity, XLogData
+from pgoutput.messages import PrimaryKeepalive, XLogData
+from tests.messages import make_column, make_relation
 from tests.versions import OLDEST, PLAIN
 
 TRANSACTION = 98
@@ -21,13 +22,7 @@ STEP = 1000
 COMMIT = 48
 """Number of WAL bytes of each commit record; part of `STEP`."""
 
-RELATION = messages.Relation(
-    oid=16384,
-    namespace="public",
-    name="t",
-    replica_identity=ReplicaIdentity.DEFAULT,
-    columns=(RelationColumn(flags=ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),),
-)
+RELATION = make_relation(make_column("id", 23, key=True), oid=16384)
 
 
 class Repeated:

@@ -17,9 +17,10 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
+from pgoutput.messages import Relation, ReplicaIdentity
 from pgoutput.standin import StandIn
 from pgoutput.standin.source import GeneratedSource
+from tests.messages import make_column, make_relation
 from tests.standin.clients import SLOT, create_slot
 from tests.standin.streams import Repeated
 
@@ -51,15 +52,15 @@ TABLE_COLUMNS: Final = {"TABLE_NAME", "relname", "tablename"}
 def tables() -> tuple[Relation, ...]:
     """Return the tables of the server that gave the answers."""
     return tuple(
-        Relation(
+        make_relation(
+            *(
+                make_column(name, oid, modifier, key=is_key)
+                for is_key, name, oid, modifier in line["columns"]
+            ),
             oid=line["oid"],
             namespace=line["namespace"],
             name=line["name"],
-            replica_identity=ReplicaIdentity(line["identity"]),
-            columns=tuple(
-                RelationColumn(flags=ColumnFlag(is_key), name=name, type_oid=oid, type_modifier=modifier)
-                for is_key, name, oid, modifier in line["columns"]
-            ),
+            identity=ReplicaIdentity(line["identity"]),
         )
         for line in LINES
         if "namespace" in line

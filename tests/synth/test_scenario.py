@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 import pytest
+from msgspec.structs import asdict
 
 from pgoutput import messages as m
 from pgoutput._servers import MAJOR_VERSIONS
@@ -15,15 +16,14 @@ from pgoutput.catalog import BY_NAME
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import (
     UNCHANGED,
-    ColumnFlag,
     PrimaryKeepalive,
-    RelationColumn,
     ReplicaIdentity,
     XLogData,
 )
 from pgoutput.synth import Scenario, ScenarioTable, Transaction
 from pgoutput.synth.expected_rows import CommittedState
 from pgoutput.synth.transaction import Savepoint
+from tests.messages import make_column, make_relation
 from tests.versions import OLDEST, UNKNOWN, WRITTEN, needs_version
 
 INT8, TEXT = BY_NAME["int8"].oid, BY_NAME["text"].oid
@@ -40,17 +40,10 @@ def last(db: Scenario) -> CommittedState:
 def relation(table: ScenarioTable, xid: int | None = None) -> m.Relation:
     """Return the Relation message of a table with key `id` and text column `v`."""
     columns = (
-        RelationColumn(flags=ColumnFlag.KEY, name="id", type_oid=INT8, type_modifier=-1),
-        RelationColumn(flags=ColumnFlag(0), name="v", type_oid=TEXT, type_modifier=-1),
+        make_column("id", INT8, key=True),
+        make_column("v", TEXT),
     )
-    return m.Relation(
-        oid=table.definition.oid,
-        namespace="public",
-        name="t",
-        replica_identity=ReplicaIdentity.DEFAULT,
-        columns=columns,
-        xid=xid,
-    )
+    return make_relation(*columns, oid=table.definition.oid, xid=xid)
 
 
 # Streams
@@ -203,37 +196,13 @@ def test_each_message_of_prepared_transactions() -> None:
     sent: list[Any] = list(db.messages())
     first, second, rolled_back = sent[3], sent[6], sent[7]
     assert sent == [
-        m.BeginPrepare(
-            prepare_lsn=first.prepare_lsn,
-            end_lsn=first.end_lsn,
-            prepare_time=first.prepare_time,
-            xid=one.xid,
-            gid="kept",
-        ),
+        m.BeginPrepare(**asdict(first)),
         relation(t),
         m.Insert(relation_oid=oid, new=("1", None)),
-        m.Prepare(
-            prepare_lsn=first.prepare_lsn,
-            end_lsn=first.end_lsn,
-            prepare_time=first.prepare_time,
-            xid=one.xid,
-            gid="kept",
-        ),
-        m.BeginPrepare(
-            prepare_lsn=second.prepare_lsn,
-            end_lsn=second.end_lsn,
-            prepare_time=second.prepare_time,
-            xid=other.xid,
-            gid="not kept",
-        ),
+        first,
+        m.BeginPrepare(**asdict(second)),
         m.Insert(relation_oid=oid, new=("2", None)),
-        m.Prepare(
-            prepare_lsn=second.prepare_lsn,
-            end_lsn=second.end_lsn,
-            prepare_time=second.prepare_time,
-            xid=other.xid,
-            gid="not kept",
-        ),
+        second,
         m.RollbackPrepared(
             prepare_end_lsn=second.end_lsn,
             rollback_end_lsn=rolled_back.rollback_end_lsn,
@@ -250,15 +219,12 @@ def test_each_message_of_prepared_transactions() -> None:
             gid="kept",
         ),
     ]
-    assert (commit.gid, commit.xid) == ("kept", one.xid)
-    lsns = [
-        first.prepare_lsn,
-        first.end_lsn,
-        second.prepare_lsn,
-        second.end_lsn,
-        rolled_back.rollback_end_lsn,
-    ]
+    assert [type(one) for one in (first, second)] == [m.Prepare, m.Prepare]
+    assert (first.gid, first.xid) == (commit.gid, commit.xid) == ("kept", one.xid)
+    assert (second.gid, second.xid) == ("not kept", other.xid)
+    lsns = [lsn for one in (first, second) for lsn in (one.prepare_lsn, one.end_lsn)]
     assert lsns == sorted(lsns)
+    assert lsns[-1] <= rolled_back.rollback_end_lsn
     assert db.rows(t) == [{"id": "1", "v": None}]
     assert names(db, streaming="on", proto_version=4) == names(db)
 

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from pgoutput import catalog
-from pgoutput.messages import Cell, ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
+from pgoutput.messages import Cell, Type
 from pgoutput.values import arrow_type, base_types, to_arrow
 from pgoutput.values.literals import parse_array
 from pgoutput.wire import UNCHANGED
+from tests.messages import make_column, make_relation
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}
 ARRAY_OID = {builtin.name: builtin.array_oid for builtin in catalog.TYPES}
@@ -191,17 +192,14 @@ def test_parse_array_returns_elements_or_none(text: str, items: list[str | None]
 
 
 def test_domains_become_their_base_types() -> None:
-    columns = tuple(
-        RelationColumn(flags=ColumnFlag(0), name=f"c{oid}", type_oid=oid, type_modifier=-1)
-        for oid in (70000, 70001, 70002, 23)
-    )
+    columns = tuple(make_column(f"c{oid}", oid) for oid in (70000, 70001, 70002, 23))
     types = {
         70000: Type(oid=70000, namespace="", name="int4"),
         70001: Type(oid=70001, namespace="pg_catalog", name="_text"),
         70002: Type(oid=70002, namespace="app", name="int4"),
     }
     relation = base_types(
-        Relation(oid=1, namespace="app", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=columns),
+        make_relation(*columns, namespace="app"),
         types,
     )
     assert [c.type_oid for c in relation.columns] == [OID["int4"], ARRAY_OID["text"], 70002, OID["int4"]]

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgoutput import messages as m
-from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
+from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.recording import Recording, SegmentReader
 from pgoutput.views import (
     CHANGES,
@@ -22,6 +22,7 @@ from pgoutput.views import (
     table_schema,
 )
 from pgoutput.wire import UNCHANGED
+from tests.messages import STOP, make_column, make_relation, start_block
 from tests.recording.recordings import record
 from tests.views.rows import Row, changes, expected_changes, rows_of, schemas, table, without
 
@@ -58,10 +59,10 @@ class Stream:
         """Yield a streamed transaction; a savepoint or the whole transaction may be rolled back."""
         xid = 700 + number
         for block in range(2):
-            yield m.StreamStart(xid=xid, first_stream_segment=not block)
+            yield start_block(xid, first=not block)
             yield from self._changes(xid)
             yield from self._changes(xid + 10_000)
-            yield m.StreamStop()
+            yield STOP
         if self._random.random() < 0.7:
             yield m.StreamAbort(xid=xid, subxid=xid + 10_000, abort_lsn=lsn, abort_time=number)
         if self._random.random() < 0.3:
@@ -80,21 +81,10 @@ class Stream:
     def _relation(self, oid: int) -> m.Relation:
         types = self._random.choices(TYPES, k=self._random.randrange(5))
         columns = (
-            m.RelationColumn(
-                flags=m.ColumnFlag(int(self._random.random() < 0.5)),
-                name=f"c{place}",
-                type_oid=type_,
-                type_modifier=-1,
-            )
+            make_column(f"c{place}", type_, key=self._random.random() < 0.5)
             for place, type_ in enumerate(types)
         )
-        return m.Relation(
-            oid=oid,
-            namespace="public",
-            name=f"t{oid}",
-            replica_identity=ReplicaIdentity.DEFAULT,
-            columns=tuple(columns),
-        )
+        return make_relation(*columns, oid=oid, name=f"t{oid}")
 
     def _change(self, relation: m.Relation, xid: int | None) -> Message:
         oid, (new, old) = relation.oid, (self._row(relation) for _ in range(2))
@@ -178,15 +168,8 @@ def shown(image: object) -> dict[str, str] | None:
 
 def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
     """Each change has the columns of the table's schema version at that change."""
-    one, other = (
-        m.Relation(
-            oid=1, namespace="s", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=columns(*names)
-        )
-        for names in ("ab", "c")
-    )
-    beside = m.Relation(
-        oid=2, namespace="s", name="u", replica_identity=ReplicaIdentity.DEFAULT, columns=columns("x")
-    )
+    one, other = (make_relation(*columns(*names), namespace="s") for names in ("ab", "c"))
+    beside = make_relation(*columns("x"), oid=2, namespace="s", name="u")
     record(
         tmp_path,
         *(
@@ -220,16 +203,7 @@ def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
 
 def test_two_tables_of_one_name_can_be_in_a_batch(tmp_path: Path) -> None:
     """Relations with different OIDs have the same name if a streamed transaction recreates the table."""
-    described = [
-        m.Relation(
-            oid=oid,
-            namespace="s",
-            name="t",
-            replica_identity=ReplicaIdentity.DEFAULT,
-            columns=columns("a", f"b{oid}"),
-        )
-        for oid in (1, 2, 3)
-    ]
+    described = [make_relation(*columns("a", f"b{oid}"), oid=oid, namespace="s") for oid in (1, 2, 3)]
     order = [3, 1, 2, 2, 3, 1, 1, 3, 2]
     inserts = [m.Insert(relation_oid=oid, new=(str(place), "x")) for place, oid in enumerate(order)]
     record(
@@ -244,6 +218,4 @@ def test_two_tables_of_one_name_can_be_in_a_batch(tmp_path: Path) -> None:
 
 
 def columns(*names: str) -> tuple[m.RelationColumn, ...]:
-    return tuple(
-        m.RelationColumn(flags=m.ColumnFlag(0), name=name, type_oid=TEXT, type_modifier=-1) for name in names
-    )
+    return tuple(make_column(name, TEXT) for name in names)

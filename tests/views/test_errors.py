@@ -17,29 +17,21 @@ import pytest
 
 from pgoutput import messages as m
 from pgoutput.errors import RecordingError
-from pgoutput.messages import Message, ReplicaIdentity
+from pgoutput.messages import Message
 from pgoutput.recording import Location, Metadata, Recording, SegmentFile, SegmentReader, segment_name
 from pgoutput.recording.segment_file import message_batch
 from pgoutput.stream import encode_for
 from pgoutput.views import plan_changes
 from pgoutput.wire import UNCHANGED
+from tests.messages import STOP, make_column, make_relation, transaction_of
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import PARALLEL, record
 from tests.views.rows import changes, messages, table
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
-T = m.Relation(
-    oid=1,
-    namespace="public",
-    name="t",
-    replica_identity=ReplicaIdentity.DEFAULT,
-    columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=25, type_modifier=-1),),
-)
-BEGIN, COMMIT = (
-    m.Begin(final_lsn=100, commit_time=1, xid=5),
-    m.Commit(commit_lsn=100, end_lsn=110, commit_time=1),
-)
+T = make_relation(make_column("id", key=True))
+BEGIN, COMMIT = transaction_of(100, 5)
 
 
 def forged(folder: Path, *data: bytes | Message, keyframe: int = 0, **said: Any) -> Path:
@@ -91,7 +83,7 @@ INSERT = encode_for(m.Insert(relation_oid=1, new=("x",)), 4)
             encode_for(m.Update(relation_oid=1, new=("x",), old=("x", "y")), 4),
             "position 2: Update: old has 2 columns",
         ),
-        (encode_for(m.StreamStop(), 4), "position 2: StreamStop"),
+        (encode_for(STOP, 4), "position 2: StreamStop"),
     ],
 )
 def test_an_invalid_message_is_reported_with_its_position(tmp_path: Path, bad: bytes, words: str) -> None:

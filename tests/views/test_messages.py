@@ -17,6 +17,7 @@ from pgoutput.views import MESSAGES, SCHEMA, schema_batch
 from pgoutput.wire import to_datetime
 from tests.codec import corpus
 from tests.effort import mostly_nightly
+from tests.messages import make_column, make_relation
 from tests.recording import recordings
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import record
@@ -62,13 +63,7 @@ def kind(cell: object) -> str:
 
 def test_values_that_columns_cannot_hold_are_rescued(tmp_path: Path) -> None:
     """Values that their column's Arrow type cannot represent are text in `_rescued_data`."""
-    name = m.Relation(
-        oid=1,
-        namespace="caf\udce9",
-        name="t",
-        replica_identity=ReplicaIdentity.DEFAULT,
-        columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="\udcff", type_oid=25, type_modifier=-1),),
-    )
+    name = make_relation(make_column("\udcff", key=True), namespace="caf\udce9")
     far = 2**62
     record(
         tmp_path,
@@ -129,7 +124,7 @@ def test_schema_has_each_schema_version(recorded: Recorded, name: str) -> None:
 
 def test_type_names_in_the_schema_are_as_in_sql(tmp_path: Path) -> None:
     def column(name: str, oid: int, modifier: int = -1) -> m.RelationColumn:
-        return m.RelationColumn(flags=m.ColumnFlag(0), name=name, type_oid=oid, type_modifier=modifier)
+        return make_column(name, oid, modifier)
 
     columns = (
         column("int4", 23),
@@ -157,7 +152,7 @@ def test_type_names_in_the_schema_are_as_in_sql(tmp_path: Path) -> None:
     record(
         tmp_path,
         *types,
-        m.Relation(oid=1, namespace="", name="t", replica_identity=ReplicaIdentity.FULL, columns=columns),
+        make_relation(*columns, namespace="", identity=ReplicaIdentity.FULL),
         lsn=77,
     )
     (row,) = schema_rows(tmp_path)
@@ -168,16 +163,8 @@ def test_type_names_in_the_schema_are_as_in_sql(tmp_path: Path) -> None:
 
 def test_a_schema_version_begins_only_when_the_relation_changes(tmp_path: Path) -> None:
     """An equal repeated Relation message begins no schema version, even in a new session."""
-    one = m.Relation(
-        oid=1,
-        namespace="s",
-        name="t",
-        replica_identity=ReplicaIdentity.DEFAULT,
-        columns=(m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=70_000, type_modifier=-1),),
-    )
-    other = m.Relation(
-        oid=1, namespace="s", name="renamed", replica_identity=ReplicaIdentity.DEFAULT, columns=one.columns
-    )
+    one = make_relation(make_column("id", 70_000, key=True), namespace="s")
+    other = make_relation(*one.columns, namespace="s", name="renamed")
     mood, humour = (
         m.Type(oid=70_000, namespace="s", name="mood"),
         m.Type(oid=70_000, namespace="s", name="humour"),

@@ -23,6 +23,7 @@ from pgoutput.recording.segment_file import message_batch
 from pgoutput.stream import encode_for
 from pgoutput.views import LsnRange, plan_changes
 from pgoutput.wire import to_datetime
+from tests.messages import STOP, make_relation, start_block, transaction_of
 from tests.recording import recordings
 from tests.recording.recordings import PARALLEL, record
 from tests.recording.test_sessions import (
@@ -87,13 +88,7 @@ def test_changes_are_complete_wherever_the_connection_breaks(
 def test_prepared_transactions_are_read_with_their_commit(tmp_path: Path, cut: int) -> None:
     """The commit can come several sessions later; the changes have the LSN and time of the commit."""
     before = record(tmp_path, T, *STREAM_PREPARED, *PREPARED, cut=cut)[-1].number
-    record(
-        tmp_path,
-        T,
-        m.Begin(final_lsn=320, commit_time=1, xid=6),
-        m.Insert(relation_oid=1, new=("between",)),
-        m.Commit(commit_lsn=320, end_lsn=330, commit_time=1),
-    )
+    record(tmp_path, T, *transaction_of(320, 6, m.Insert(relation_oid=1, new=("between",))))
     record(
         tmp_path,
         COMMIT_PREPARED,
@@ -117,11 +112,7 @@ def test_interleaved_streamed_transactions_are_separated(tmp_path: Path) -> None
     """Stream blocks of several transactions alternate, with an ordinary transaction between them."""
 
     def block(xid: int, text: str, subxid: int | None = None, first: bool = False) -> tuple[Message, ...]:
-        return (
-            m.StreamStart(xid=xid, first_stream_segment=first),
-            m.Insert(relation_oid=1, new=(text,), xid=subxid or xid),
-            m.StreamStop(),
-        )
+        return (start_block(xid, first=first), m.Insert(relation_oid=1, new=(text,), xid=subxid or xid), STOP)
 
     stream = (
         *(T, *block(7, "a1", first=True), *block(8, "b1", first=True), *block(7, "a2", 71), *WHOLE),
@@ -161,11 +152,7 @@ def test_interleaved_streamed_transactions_are_separated(tmp_path: Path) -> None
 def test_a_reused_xid_is_another_transaction(tmp_path: Path) -> None:
     """Xids wrap around; a transaction is identified by the position where it begins."""
     again = (
-        *(
-            m.StreamStart(xid=7, first_stream_segment=True),
-            m.Insert(relation_oid=1, new=("again",), xid=8),
-            m.StreamStop(),
-        ),
+        *(start_block(7), m.Insert(relation_oid=1, new=("again",), xid=8), STOP),
         m.StreamCommit(xid=7, commit_lsn=600, end_lsn=610, commit_time=2),
     )
     for cut in (1, 3, 100):
@@ -176,18 +163,16 @@ def test_a_reused_xid_is_another_transaction(tmp_path: Path) -> None:
 
 
 def test_a_truncate_has_a_row_for_each_relation_and_can_be_rolled_back(tmp_path: Path) -> None:
-    u = m.Relation(
-        oid=2, namespace="public", name="u", replica_identity=T.replica_identity, columns=T.columns
-    )
+    u = make_relation(*T.columns, oid=2, name="u", identity=T.replica_identity)
     record(
         tmp_path,
         *(
             T,
             u,
-            m.StreamStart(xid=7, first_stream_segment=True),
+            start_block(7),
             m.Truncate(options=m.TruncateOption(0), relation_oids=(2, 1), xid=7),
             m.Truncate(options=m.TruncateOption(0), relation_oids=(1,), xid=8),
-            m.StreamStop(),
+            STOP,
         ),
         *(
             m.StreamAbort(xid=7, subxid=8, abort_lsn=180, abort_time=2),
@@ -221,13 +206,7 @@ def test_logical_messages_give_no_rows_of_changes(tmp_path: Path) -> None:
 
 def test_times_out_of_sparks_range_are_null(tmp_path: Path) -> None:
     far = 2**62
-    record(
-        tmp_path,
-        T,
-        m.Begin(final_lsn=100, commit_time=far, xid=5),
-        WHOLE[1],
-        m.Commit(commit_lsn=100, end_lsn=110, commit_time=far),
-    )
+    record(tmp_path, T, *transaction_of(100, 5, WHOLE[1], time=far))
     (row,) = changes(tmp_path)
     assert (row["commit_time"], row["commit_lsn"]) == (None, 100)
 

@@ -26,13 +26,12 @@ from pgoutput.views import (
 )
 from pgoutput.views.stream_context import StreamContext
 from tests.codec import corpus
+from tests.messages import STOP, make_column, make_relation, start_block
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
-COLUMN = m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1)
-RELATION = m.Relation(
-    oid=1, namespace="public", name="t", replica_identity=m.ReplicaIdentity.DEFAULT, columns=(COLUMN,)
-)
+COLUMN = make_column("id", 23, key=True)
+RELATION = make_relation(COLUMN)
 WIDER = replace(RELATION, columns=(COLUMN, replace(COLUMN, flags=0, name="v")))
 
 
@@ -123,13 +122,7 @@ def test_a_schema_version_is_valid_until_the_next_relation_message() -> None:
 
 def test_a_repeated_relation_is_kept_once() -> None:
     """A Relation message that is repeated in a stream block differs from the first one only by the xid."""
-    rows = stream(
-        RELATION,
-        m.StreamStart(xid=7, first_stream_segment=True),
-        replace(RELATION, xid=8),
-        insert("1", xid=8),
-        m.StreamStop(),
-    )
+    rows = stream(RELATION, start_block(7), replace(RELATION, xid=8), insert("1", xid=8), STOP)
     context = context_of(rows)
     assert context.relations == [RELATION]
     places = context.ranks([pa.array(range(5))])
@@ -162,14 +155,7 @@ def test_a_changed_type_begins_a_new_schema_version() -> None:
     ids=["negative", "two", "large", "mixed", "text"],
 )
 def test_any_sortable_key_is_accepted(key: Callable[[int], Key]) -> None:
-    rows = stream(
-        RELATION,
-        m.StreamStart(xid=7, first_stream_segment=True),
-        insert("1", xid=8),
-        m.StreamStop(),
-        WIDER,
-        insert("1", "2"),
-    )
+    rows = stream(RELATION, start_block(7), insert("1", xid=8), STOP, WIDER, insert("1", "2"))
     placed = [(key(place), data) for (place,), data in rows]
     random.Random(0).shuffle(placed)
     found = dict(zip([key for key, _ in placed], decode(placed), strict=True))
@@ -196,9 +182,9 @@ def test_a_change_without_its_relation_is_an_error() -> None:
 def test_messages_have_an_xid_only_inside_stream_blocks() -> None:
     rows = stream(
         RELATION,
-        m.StreamStart(xid=7, first_stream_segment=True),
+        start_block(7),
         insert("1", xid=8),
-        m.StreamStop(),
+        STOP,
         m.Begin(final_lsn=1, commit_time=0, xid=9),
         insert("1"),
     )
@@ -229,14 +215,7 @@ def test_a_repeated_invalid_relation_message_concerns_no_other_relation() -> Non
 
 def test_damaged_messages_have_no_effect() -> None:
     """As in StreamDecoder, but for changes of a relation whose Relation message is invalid."""
-    rows = stream(
-        RELATION,
-        m.StreamStart(xid=7, first_stream_segment=True),
-        insert("1", xid=8),
-        m.StreamStop(),
-        WIDER,
-        insert("1"),
-    )
+    rows = stream(RELATION, start_block(7), insert("1", xid=8), STOP, WIDER, insert("1"))
     assert errors(rows)[5] == "Insert: new has 1 columns, but public.t has 2"
     rows[4] = (rows[4][0], b"Rx")
     assert [error is None for error in errors(rows)] == [True, True, True, True, False, True]
@@ -247,13 +226,7 @@ def test_damaged_messages_have_no_effect() -> None:
 
 
 def test_a_nested_stream_block_is_an_error_and_the_outer_stays_open() -> None:
-    rows = stream(
-        RELATION,
-        m.StreamStart(xid=7, first_stream_segment=True),
-        m.StreamStart(xid=9, first_stream_segment=True),
-        insert("1", xid=8),
-        m.StreamStop(),
-    )
+    rows = stream(RELATION, start_block(7), start_block(9), insert("1", xid=8), STOP)
     assert errors(rows)[2] == "StreamStart: a stream block is open already, and blocks do not nest"
     assert sum(error is None for error in errors(rows)) == 4
 
@@ -263,22 +236,16 @@ def test_two_messages_with_the_same_key_are_refused() -> None:
     with pytest.raises(ValueError, match="have the key 0, 'a'; LSNs are not enough"):
         context_of(rows)
     with pytest.raises(ValueError, match="the order is ambiguous: two messages, b'R' and b'S'"):
-        context_of(
-            [((0,), data) for _, data in stream(RELATION, m.StreamStart(xid=7, first_stream_segment=True))]
-        )
+        context_of([((0,), data) for _, data in stream(RELATION, start_block(7))])
 
 
 def test_duplicate_messages_are_ignored() -> None:
-    rows = stream(
-        RELATION, m.StreamStart(xid=7, first_stream_segment=True), insert("1", xid=8), m.StreamStop()
-    )
+    rows = stream(RELATION, start_block(7), insert("1", xid=8), STOP)
     assert errors([*rows, *rows]) == [None] * 8
 
 
 def test_a_change_with_the_key_of_its_relation_is_an_error() -> None:
-    (_, first), (_, second), (_, start) = stream(
-        RELATION, insert("1"), m.StreamStart(xid=7, first_stream_segment=True)
-    )
+    (_, first), (_, second), (_, start) = stream(RELATION, insert("1"), start_block(7))
     assert errors([((0,), first), ((0,), second)])[1] == "Insert: a Relation message has the same key 0"
     found = errors([((0,), first), ((1,), start), ((1,), second)])[2]
     assert found == "Insert: a stream block begins or ends at the same key 1"
@@ -293,9 +260,7 @@ def test_a_null_key_is_an_error() -> None:
     assert found == [None, None, "the key has a NULL, so the place of the message is unknown"]
 
 
-@pytest.mark.parametrize(
-    "late", [WIDER, m.StreamStart(xid=7, first_stream_segment=True)], ids=["relation", "block"]
-)
+@pytest.mark.parametrize("late", [WIDER, start_block(7)], ids=["relation", "block"])
 def test_messages_missing_in_the_context_are_refused(late: Message) -> None:
     """A message that the context lacks raises ValueError: the messages after it would decode wrongly."""
     context = context_of(stream(RELATION, insert("1")))
@@ -313,8 +278,8 @@ def test_shuffled_damaged_messages_decode_as_in_order(data: st.DataObject) -> No
         insert("1"),
         insert("1", xid=8),
         insert("1", "2", xid=8),
-        m.StreamStart(xid=7, first_stream_segment=True),
-        m.StreamStop(),
+        start_block(7),
+        STOP,
         m.Type(oid=20000, namespace="", name="int4"),
         m.Commit(commit_lsn=1, end_lsn=2, commit_time=0),
     ]

@@ -18,6 +18,7 @@ from pgoutput.views import RESCUED, TableView, plan_changes, read, row_type, tab
 from pgoutput.wire import UNCHANGED
 from tests.codec.test_replay import TEXT_CAPTURES, VARIED_TEXT, truth
 from tests.effort import mostly_nightly
+from tests.messages import make_column, make_relation
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import record
 from tests.truth import equals_typed
@@ -117,17 +118,8 @@ def test_rows_do_not_depend_on_segments(recorded: Recorded, name: str) -> None:
 
 def relation(oid: int, *columns: tuple[str, int], keys: int = 1, namespace: str = "public") -> m.Relation:
     """Return the Relation message of a table `t` whose first `keys` columns are the replica identity."""
-    described = (
-        m.RelationColumn(flags=m.ColumnFlag(int(place < keys)), name=name, type_oid=type_, type_modifier=-1)
-        for place, (name, type_) in enumerate(columns)
-    )
-    return m.Relation(
-        oid=oid,
-        namespace=namespace,
-        name="t",
-        replica_identity=ReplicaIdentity.DEFAULT,
-        columns=tuple(described),
-    )
+    described = (make_column(name, type_, key=place < keys) for place, (name, type_) in enumerate(columns))
+    return make_relation(*described, oid=oid, namespace=namespace)
 
 
 def transaction(lsn: int, *messages: Message) -> list[Message]:
@@ -323,9 +315,7 @@ def test_domains_have_their_base_types(tmp_path: Path) -> None:
     money = msgspec.structs.replace(relation(1, ("id", 60_000)))
     exact = msgspec.structs.replace(
         money,
-        columns=(
-            m.RelationColumn(flags=m.ColumnFlag.KEY, name="id", type_oid=60_000, type_modifier=786_438),
-        ),
+        columns=(make_column("id", 60_000, 786_438, key=True),),
     )
     record(tmp_path, *transaction(10, positive, exact, m.Insert(relation_oid=1, new=("1.50",))), cut=2)
     rows = table(tmp_path, "t")
