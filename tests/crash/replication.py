@@ -40,6 +40,7 @@ from tests.crash.recorder import PUBLICATION
 from tests.crash.run import draw_options
 from tests.crash.shapes import QUIET, Tables
 from tests.crash.verification import change_rows, found_ids, is_replaced, read_verdicts, row_keys
+from tests.replica.tables import delta_rows
 from tests.server import WHEEL_VERSION, Server
 from tests.truth import TrueTable, equals_typed
 
@@ -53,6 +54,8 @@ ENGINES: Final[dict[Engine, tuple[str, ...]]] = {
     "mixed": ("--spark", ""),
 }
 """Options of `pgoutput replicate`, used in turns by its runs."""
+UPDATES: Final = "", "--updates=vectors", "--updates=vectors", "--updates=rewrite"
+"""Options of `pgoutput replicate`, chosen at random for each of its runs."""
 
 SEGMENT_BYTES: Final = 1 << 17, 1 << 20
 """Sizes at which the recorder ends a segment, one of which is chosen at random."""
@@ -294,10 +297,10 @@ class Run:
         self.replica.start("--follow", *self._engine())
 
     def _engine(self) -> list[str]:
-        """Return the option of `pgoutput replicate` that chooses the engine of its next run, if any."""
-        option = next(self._engines)
-        self.log(f"replica: {option or 'without Spark'}")
-        return [option] if option else []
+        """Return the options of the next run of `pgoutput replicate`: its engine, and how it removes rows."""
+        options = [next(self._engines), self.random.choice(UPDATES)]
+        self.log(f"replica: {' '.join(options)}")
+        return [option for option in options if option]
 
     def publish(self, clause: str, name: str) -> None:
         """Add a table to the publication, or drop a table from it; `clause` is ADD or DROP."""
@@ -622,7 +625,7 @@ def different(recording: Path, target: Path, truth: list[TrueTable]) -> Iterator
 
 def current_rows(place: str, columns: Iterable[str]) -> pa.Table:
     """Return the rows of a replica table; with history, the current versions without dropped columns."""
-    rows = DeltaTable(place).to_pyarrow_table()
+    rows = delta_rows(place)
     if "__END_AT" not in rows.column_names:
         return rows
     names = [name for name in (*columns, "_rescued_data") if name in rows.column_names]

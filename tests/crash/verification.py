@@ -8,10 +8,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from pgoutput.replica import replica_tables
-from pgoutput.targets import ConflictError
 from tests.crash.shapes import QUIET
+from tests.replica.tables import delta_rows
 
 Verdict: TypeAlias = dict[str, Any]
 """A line that `pgoutput verify --json` prints: the result of one table."""
@@ -58,13 +59,13 @@ def _change_row(place: str, condition: str, value: str | None) -> int | None:
             table.delete(condition)
         else:
             table.update({"big": value}, predicate=condition)
-    except ConflictError:
+    except CommitFailedError:
         return None
     return table.version()
 
 
 def _ids(place: str) -> list[int]:
-    return sorted(set(DeltaTable(place).to_pyarrow_table(columns=["id"])["id"].to_pylist()))
+    return sorted(set(delta_rows(place)["id"].to_pylist()))
 
 
 def read_verdicts(output: str) -> list[Verdict]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from pgoutput.apply import DataFiles, TableResult, apply_changes
 from pgoutput.errors import ReplicaError
@@ -30,6 +31,13 @@ def read_table(place: PathOrUri, version: int | None = None) -> pa.Table:
     table = open_table(place)
     files = DataFiles(table if version is None else table.at(version))
     return pa.Table.from_batches((batch for file in files for batch in files.read(file)), files.schema)
+
+
+def delta_rows(place: PathOrUri) -> pa.Table:
+    """Return the rows of a Delta table as deltalake reads them, without those that deletion vectors mark."""
+    table = DeltaTable(place)
+    rows = pa.table(table.scan())
+    return rows.cast(pa.schema(table.schema().to_arrow()))
 
 
 def apply(batches: Iterable[pa.RecordBatch], target: PathOrUri, **options: Any) -> list[TableResult]:

@@ -34,8 +34,8 @@ from pgoutput.views import from_rows
 from tests.effort import examples
 from tests.kills import Killed
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply, rescued_last
-from tests.replica.test_random import change, compare_history, killing
+from tests.replica.tables import apply, delta_rows, rescued_last
+from tests.replica.test_random import change, compare_history, keep_files, killing
 from tests.truth import equals_typed
 
 KINDS = ("insert", "update", "delete", "commit")
@@ -98,7 +98,8 @@ def server() -> SimulatedServer:
 def test_parts_follow_random_changes(data: st.DataObject, history: bool) -> None:
     """Each micro-batch is applied in parts, or in its order after a crash of one that was."""
     server = SimulatedServer(1, "t", {"k": "date", "i": "int4", "t": "text", "f": "float8", "a": "int4[]"}, 1)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        keep_files(patch)
         target = Path(folder)
         server.insert("2020-01-01", "1", "a", "1.5", "{}")
         apply(server.take().to_batches(), target, history=history)
@@ -109,13 +110,14 @@ def test_parts_follow_random_changes(data: st.DataObject, history: bool) -> None
             if not (changes := server.take()).num_rows:
                 continue
             rows = data.draw(st.sampled_from([1, 2, 100]), label="rows")
+            updates = data.draw(st.sampled_from([None, "vectors", "rewrite"]), label="updates")
             if data.draw(st.booleans(), label="killed"):
                 kill_in_order(target, changes, batch, history, rows, data.draw(st.integers(1, 4)))
             refusal = apply_in_parts(target, changes, data.draw(st.integers(1, 4)), rows)
             done = table_of(target).version()
-            apply(changes.to_batches(), target, history=history, max_rows=rows)
+            apply(changes.to_batches(), target, history=history, max_rows=rows, updates=updates)
             assert refusal or table_of(target).version() == done
-        found = table_of(target).to_pyarrow_table()
+        found = delta_rows(replica_tables(target)[1].place)
     if history:
         compare_history(server, found)
     elif [*server.states.values()][-1][0] == list(server.columns):

@@ -258,7 +258,7 @@ def replicate_stepwise(folder: Path, target: Path) -> Iterator[None]:
 
     from pgoutput.replica.replication import _Query
 
-    query = _Query(folder, target, False, "keep", Event(), None, None)
+    query = _Query(folder, target, False, None, "keep", Event(), None, None)
     while True:
         query.run(follow=False)
         yield

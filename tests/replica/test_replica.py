@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 
 from pgoutput.apply.batch import apply_changes
 from pgoutput.apply.chunks import Chunk
-from pgoutput.apply.data_files import PendingFiles
+from pgoutput.apply.data_files import Merged, PendingFiles
 from pgoutput.apply.pending_chunks import PendingChunks
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import locate
 from pgoutput.replica import TableResult, claim_target, replica_tables
-from pgoutput.targets import DataFile, Position
+from pgoutput.targets import Position
 from pgoutput.views import RelationChanges, from_rows
 from tests.replica.changes import captured_changes
 from tests.replica.simulator import SimulatedServer
@@ -359,7 +359,7 @@ def test_chunks_are_applied_again_after_a_conflict(
     merge = PendingFiles.merge
     conflicts = iter(range(3))
 
-    def conflicting(files: PendingFiles) -> tuple[list[DataFile], ...]:
+    def conflicting(files: PendingFiles) -> Merged:
         if next(conflicts, None) is not None:
             table_of(tmp_path).alter.set_table_properties({"note": "changed"}, raise_if_not_exists=False)
         return merge(files)
@@ -376,7 +376,7 @@ def test_rows_of_another_program_mark_the_table_until_a_snapshot(
     server.update(0, ("w",), v="c")
     merge = PendingFiles.merge
 
-    def conflicting(files: PendingFiles) -> tuple[list[DataFile], ...]:
+    def conflicting(files: PendingFiles) -> Merged:
         monkeypatch.undo()
         table_of(tmp_path).update({"w": "'x'"})
         return merge(files)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from pgoutput.recording import locate
-from pgoutput.targets import TableFormat
+from pgoutput.recording import Location, locate
+from pgoutput.targets import Table, TableFormat
 from pgoutput.targets.delta import DeltaFormat
 from pgoutput.targets.delta.table import _Table
 from tests.targets.plain import PlainFormat, PlainTable
@@ -38,7 +38,15 @@ def _append_to_plain(folder: Path, rows: pa.Table) -> None:
     table._commit(files=(*table.files(), *writer.close()), foreign="WRITE")
 
 
+class _VectorsFormat(DeltaFormat):
+    """Delta tables whose commits write deletion vectors, from the first on."""
+
+    def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
+        return super().create(place, schema, {**properties, "delta.enableDeletionVectors": "true"})
+
+
 FORMATS = {
     "delta": Format(DeltaFormat(), _Table, _append_to_delta),
+    "vectors": Format(_VectorsFormat(), _Table, _append_to_delta),
     "plain": Format(PlainFormat(), PlainTable, _append_to_plain),
 }

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
+from pgoutput._arrays import Numbers
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 from pgoutput.targets import (
+    NO_ROWS,
     NOTHING,
     ChangeRange,
     ConflictError,
@@ -98,6 +101,17 @@ class PlainTable:
     def at(self, version: int) -> PlainTable:
         return PlainTable(self.place, version)
 
+    @property
+    def deletes_rows(self) -> bool:
+        return False
+
+    def delete_rows(self, enabled: bool) -> None:
+        if enabled:
+            raise ReplicaError(f"{self.place}: this format deletes no single rows")
+
+    def deleted_rows(self, file: DataFile) -> Numbers:
+        return np.zeros(0, np.int64)
+
     def files(self) -> list[DataFile]:
         return list(self._stored(self.version).files)
 
@@ -117,6 +131,7 @@ class PlainTable:
         removed: Iterable[DataFile] | None,
         changes: ChangeRange | None = None,
         schema: pa.Schema | None = None,
+        deleted: Mapping[str, Numbers] = NO_ROWS,
     ) -> None:
         added = list(added)
         gone = {file.path for file in (self.files() if removed is None else removed)}

@@ -17,7 +17,11 @@ from pgoutput._extras import require
 
 require("replica", "deltalake", "numpy", "pyarrow")
 
-from pgoutput.apply.batch import TableResult as TableResult, apply_changes as apply_changes
+from pgoutput.apply.batch import (
+    TableResult as TableResult,
+    Updates as Updates,
+    apply_changes as apply_changes,
+)
 from pgoutput.apply.chunks import MAX_ROWS as MAX_ROWS, Chunk as Chunk, is_after as is_after
 from pgoutput.apply.data_files import DataFiles as DataFiles
 from pgoutput.apply.parts import (

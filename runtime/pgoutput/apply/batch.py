@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -42,6 +42,9 @@ from pgoutput.targets import (
 from pgoutput.views import RelationChanges
 
 T = TypeVar("T")
+
+Updates: TypeAlias = Literal["vectors", "rewrite"]
+"""How commits remove rows: deletion vectors mark them, or the other rows of data files are written again."""
 
 _ATTEMPTS: Final = 5
 
@@ -79,6 +82,7 @@ def apply_changes(
     recording: str,
     *,
     history: bool,
+    updates: Updates | None = None,
     known: Position = NOTHING,
     from_snapshot: bool = False,
     max_rows: int = MAX_ROWS,
@@ -97,6 +101,7 @@ def apply_changes(
         oid: OID of the relation.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
+        updates: How commits of the table remove rows from now on; None to leave it as it is.
         known: A position that the table has reached.
         from_snapshot: Whether to apply changes only from a snapshot on that replaces all rows.
         max_rows: Maximum number of changes in a chunk.
@@ -109,7 +114,7 @@ def apply_changes(
     may_differ: tuple[Difference, ...] = ()
     result: TableResult | None = None
     for _ in range(_ATTEMPTS):
-        application = _Application(target, oid, recording, history=history, known=known)
+        application = _Application(target, oid, recording, history=history, updates=updates, known=known)
         batches = _from_snapshot(read()) if from_snapshot else read()
         result = application.apply(batches, max_rows=max_rows, max_bytes=max_bytes)
         if result is None or not application.has_conflict:
@@ -147,8 +152,10 @@ class _Application:
         recording: str,
         *,
         history: bool,
+        updates: Updates | None,
         known: Position,
     ) -> None:
+        self._updates = updates
         self._target, self._oid, self._recording, self._known = target, oid, recording, known
         self._history = history
         self._table: Table | ReplicaError | None = None
@@ -219,6 +226,8 @@ class _Application:
             self._table = self._create(chunk)
         if self._writer is None:
             check_recording(self._table, self._recording)
+            if must_switch(self._table, self._updates):
+                self._table.delete_rows(not self._table.deletes_rows)
             self._writer = TableWriter(
                 self._table, chunk, history=self._history, applied=self._position, known=self._known
             )
@@ -231,6 +240,11 @@ class _Application:
     def _commit(self) -> None:
         if self._writer is not None:
             self._writer.commit()
+
+
+def must_switch(table: Table, updates: Updates | None) -> bool:
+    """Return whether commits of a table remove rows in another way than they should."""
+    return updates is not None and table.deletes_rows != (updates == "vectors")
 
 
 def skip_applied(changes: Iterable[RelationChanges], position: Position) -> Iterator[RelationChanges]:

@@ -1,20 +1,20 @@
 """The data files of a table, as changes are folded into them, and replaced in one commit.
 
 A row is identified by its data file and its row number in that file. A commit that removes rows from a data
-file writes the file's remaining rows to a new file.
+file either deletes single rows, if the table can do so, or writes the file's remaining rows to a new file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pgoutput._arrays import Numbers
-from pgoutput.targets import DataFile, Table
+from pgoutput.targets import FILE_BYTES, DataFile, Table
 
 SMALL_FILE_BYTES: Final = 8 << 20
 """Size in bytes below which a data file is small and may be combined with other small files."""
@@ -23,12 +23,63 @@ MAX_SMALL_FILES: Final = 10
 
 The number is limited because each data file makes later commits slower.
 """
+_DELETED_SHARE: Final = 1 / 4
+"""Largest share of deleted rows in a data file; a file with more is written again, without them."""
+_VECTOR_SHARE: Final = 1 / 256
+"""Largest size of a deletion vector, as a share of the size of its data file.
+
+Each commit that deletes rows of a file writes its whole vector, twice.
+"""
+_VECTOR_BYTES_PER_ROW: Final = 2
+"""Size of a vector, in bytes for each deleted row, while few rows are deleted."""
+_REWRITTEN_BYTES: Final = 2 * FILE_BYTES
+"""Size of the data files that a commit writes again if they might stay as they are.
+
+So no commit takes long because many files reach their share at the same time.
+"""
 
 
 def small_files(files: Iterable[DataFile]) -> set[str]:
     """Return the paths of small data files if there are too many; the next commit combines them."""
     small = {file.path for file in files if file.size < SMALL_FILE_BYTES}
     return small if len(small) > MAX_SMALL_FILES else set()
+
+
+class Merged(NamedTuple):
+    """The data files of a commit."""
+
+    added: list[DataFile]
+    removed: list[DataFile]
+    unused: list[DataFile]
+    """New data files that no commit needs."""
+    deleted: dict[str, Numbers]
+    """Numbers of the rows to delete, by path of a data file that stays or is added."""
+
+
+def rewritten_files(table: Table, files: Sequence[DataFile], removed: Mapping[str, int]) -> list[DataFile]:
+    """Return the data files of a table whose remaining rows the next commit writes to new data files.
+
+    These are the files that lose rows, if the table cannot delete single rows, or if too many are deleted;
+    and small files, if there are too many.
+
+    Args:
+        table: The table.
+        files: The data files, and new ones that are not committed yet.
+        removed: Number of rows that the commit removes, by path of the data file.
+    """
+    combined = small_files(files)
+    if not table.deletes_rows:
+        return [file for file in files if file.path in removed or file.path in combined or file.deleted]
+    rewritten = []
+    left = _REWRITTEN_BYTES
+    for file in files:
+        deleted = file.deleted + removed.get(file.path, 0)
+        is_full = deleted >= file.rows or deleted > _DELETED_SHARE * file.rows
+        is_full |= deleted * _VECTOR_BYTES_PER_ROW > _VECTOR_SHARE * file.size
+        if file.path in combined or (removed.get(file.path) and is_full and left > 0):
+            left -= 0 if file.path in combined else file.size
+            rewritten.append(file)
+    return rewritten
 
 
 class DataFiles:
@@ -50,7 +101,7 @@ class DataFiles:
         return iter(self._files)
 
     def read(self, file: DataFile, columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file.
+        """Yield the rows of a data file that the table has.
 
         Args:
             file: The data file.
@@ -59,32 +110,20 @@ class DataFiles:
         Raises:
             ReplicaError: The data file does not exist any more, or is damaged.
         """
+        return _leave_out(self.read_all(file, columns), self.deleted(file))
+
+    def read_all(self, file: DataFile, columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of a data file, also those that are deleted; otherwise as `read`."""
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         return self._table.read(file, schema)
 
-    def read_except(self, file: DataFile, rows: Numbers | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file without the rows whose numbers are given; the first row is row 0.
+    def deleted(self, file: DataFile) -> Numbers:
+        """Return the numbers of the rows of a data file that are deleted, which ascend."""
+        return self._table.deleted_rows(file) if file.deleted else np.zeros(0, np.int64)
 
-        Args:
-            file: The data file.
-            rows: Numbers of rows, which ascend; None for no row.
-
-        Raises:
-            ReplicaError: The data file does not exist any more.
-        """
-        first = 0
-        for batch in self.read(file):
-            if rows is not None:
-                low, high = np.searchsorted(rows, (first, first + batch.num_rows))
-                kept = np.ones(batch.num_rows, np.bool_)
-                kept[rows[low:high] - first] = False
-                first += batch.num_rows
-                batch = batch.filter(pa.array(kept))
-            yield batch
-
-    def ended(self, file: DataFile) -> Numbers:
-        """Return the numbers of the rows in a data file that no look-up may find: none."""
-        return np.zeros(0, np.int64)
+    def read_except(self, file: DataFile, rows: Numbers) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a data file without the rows with the given numbers, which ascend."""
+        return _leave_out(self.read_all(file), np.union1d(self.deleted(file), rows))
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
         """Write rows to new data files, which `Table.commit` adds to the table; return these files."""
@@ -95,6 +134,18 @@ class DataFiles:
     def delete(self, paths: Iterable[str]) -> None:
         """Delete data files that no version of the table has."""
         self._table.delete(paths)
+
+
+def _leave_out(batches: Iterator[pa.RecordBatch], rows: Numbers) -> Iterator[pa.RecordBatch]:
+    """Yield rows without those with the given numbers, which ascend; the first row is row 0."""
+    first = 0
+    for batch in batches if len(rows) else ():
+        low, high = np.searchsorted(rows, (first, first + batch.num_rows))
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[rows[low:high] - first] = False
+        first += batch.num_rows
+        yield batch.filter(pa.array(kept))
+    yield from batches
 
 
 class StagedFiles(DataFiles):
@@ -157,9 +208,10 @@ class PendingFiles(DataFiles):
     def __iter__(self) -> Iterator[DataFile]:
         return chain(super().__iter__(), self.added)
 
-    def ended(self, file: DataFile) -> Numbers:
-        """Return the numbers of the rows in a data file that were removed."""
-        return self.removed.get(file.path, super().ended(file))
+    def deleted(self, file: DataFile) -> Numbers:
+        """Return the numbers of the rows of a data file that are deleted or removed, which ascend."""
+        known, removed = super().deleted(file), self.removed.get(file.path)
+        return known if removed is None else np.union1d(known, removed)
 
     def change(self, added: Iterable[pa.RecordBatch], removed: Mapping[str, Numbers]) -> None:
         """Add rows, which are written later, and remove rows, given as ascending numbers by path."""
@@ -167,31 +219,23 @@ class PendingFiles(DataFiles):
         self._unwritten = added
         for path, numbers in removed.items():
             known = self.removed.get(path)
-            self.removed[path] = numbers if known is None else np.sort(np.concatenate((known, numbers)))
+            self.removed[path] = numbers if known is None else np.union1d(known, numbers)
 
-    def merge(self) -> tuple[list[DataFile], list[DataFile], list[DataFile]]:
-        """Write the remaining rows of data files that lose rows; combine small data files.
-
-        Returns:
-            The new data files to commit, the data files of the table that they replace, and the new data
-            files that they replace, which no commit needs.
-        """
+    def merge(self) -> Merged:
+        """Write the remaining rows of data files that are written again; combine small data files."""
         new = self._added
         known = [*super().__iter__(), *new]
-        small = small_files(known)
-        replaced = [file for file in known if file.path in self.removed or file.path in small]
-        remaining = (
-            batch for file in replaced for batch in self.read_except(file, self.removed.get(file.path))
-        )
-        written = self.write(
-            chain(self._unwritten, remaining)
-        )  # the rows of the last change, to the same files
+        removed = {path: len(numbers) for path, numbers in self.removed.items()}
+        replaced = rewritten_files(self._table, known, removed)
+        remaining = (batch for file in replaced for batch in self.read(file))
+        written = self.write(chain(self._unwritten, remaining))  # with the rows of the last change
         self._unwritten, self._added = (), new + written
         gone, own = {file.path for file in replaced}, {file.path for file in new}
-        return (
+        return Merged(
             [file for file in self._added if file.path not in gone],
             [file for file in replaced if file.path not in own],
             [file for file in replaced if file.path in own],
+            {path: numbers for path, numbers in self.removed.items() if path not in gone},
         )
 
     def discard(self) -> None:

@@ -2,8 +2,8 @@
 
 The changes of a micro-batch are divided by key, so that all changes of a key are in one part. `fold_part`
 writes the rows that a part adds to new data files, and returns these files and the rows that the part
-removes. `plan_rewrites` and `rewrite_files` write the data files that lose rows once more, without these
-rows. `commit_parts` commits all parts at once.
+removes. `plan_rewrites` and `rewrite_files` write data files that lose rows once more, without these rows,
+where a commit does not delete single rows. `commit_parts` commits all parts at once.
 
 Until the commit, the new data files belong to no version of the Delta table. Changes that cannot be applied
 in parts have to be applied by `apply_changes`; nothing is committed then.
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Final
 
 import msgspec
@@ -22,9 +21,9 @@ import numpy as np
 
 from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
-from pgoutput.apply.batch import TableResult, count_changes, skip_applied
+from pgoutput.apply.batch import TableResult, Updates, count_changes, must_switch, skip_applied
 from pgoutput.apply.chunks import MAX_ROWS, split_changes
-from pgoutput.apply.data_files import SMALL_FILE_BYTES, DataFiles, PendingFiles, small_files
+from pgoutput.apply.data_files import SMALL_FILE_BYTES, DataFiles, PendingFiles, rewritten_files
 from pgoutput.apply.rows import ChunkWriter
 from pgoutput.apply.schema import changed_properties, read_layout
 from pgoutput.errors import ReplicaError
@@ -43,6 +42,7 @@ from pgoutput.targets import (
 from pgoutput.views import RelationChanges
 
 _ROW_NUMBER: Final = "<u4"
+_NO_ROWS: Final = np.zeros(0, np.int64)
 
 
 class PartsError(Exception):
@@ -101,7 +101,7 @@ class Rewritten(msgspec.Struct, frozen=True):
 
 
 def find_version(
-    target: Location, oid: int, recording: str, known: Position = NOTHING
+    target: Location, oid: int, recording: str, known: Position = NOTHING, updates: Updates | None = None
 ) -> TableVersion | None:
     """Return the version of a relation's table to which changes can be applied in parts.
 
@@ -110,16 +110,17 @@ def find_version(
         oid: OID of the relation.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         known: A position that the table has reached.
+        updates: How commits of the table remove rows; None to leave it as it is.
 
     Returns:
         The version; None if there is no table, or if changes have to be applied in their order, because
-        another program has changed the table.
+        another program has changed the table, or commits have removed rows in another way.
 
     Raises:
         ReplicaError: The target cannot be read, or the table is gone.
     """
     table = find_table(target, oid)
-    if table is None:
+    if table is None or must_switch(table, updates):
         return None
     if table.properties.get(RECORDING, "") != recording or table.position < known or table.foreign_change():
         return None
@@ -184,7 +185,7 @@ def fold_part(
 
 
 def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> list[Rewrite]:
-    """Return the rewrites after which the data files lack the rows that the parts remove.
+    """Return the rewrites of data files that lose rows, if a commit does not delete single rows of them.
 
     There are about as many rewrites as parts, unless their files would be small or too large. Small files of
     the table are combined too, if there are too many of them.
@@ -197,14 +198,9 @@ def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> lis
         raise PartsError(refusals[0])
     if len({(part.namespace, part.name, part.keys) for part in parts}) > 1:
         raise PartsError("the relation has different names or keys")
-    files = DataFiles(version.open())
-    removed: dict[str, list[bytes]] = {}
-    for part in parts:
-        for path, numbers in part.removed.items():
-            removed.setdefault(path, []).append(numbers)
-    small = small_files(files)
-    found = chain(files, *(part.added for part in parts))
-    rewritten = [file for file in found if file.path in removed or file.path in small]
+    table, removed = version.open(), _removed_rows(parts)
+    files = [*DataFiles(table), *(file for part in parts for file in part.added)]
+    rewritten = rewritten_files(table, files, {path: len(numbers) for path, numbers in removed.items()})
     share = sum(file.size for file in rewritten) // len(parts)
     most = min(max(share, SMALL_FILE_BYTES), FILE_BYTES)
     rewrites: list[Rewrite] = []
@@ -214,10 +210,19 @@ def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> lis
             rewrites.append(Rewrite(oid, version, (), {}))
             size = 0
         size += file.size
-        rows = {file.path: b"".join(removed.get(file.path, ()))}
+        rows = {file.path: removed.get(file.path, _NO_ROWS).astype(_ROW_NUMBER).tobytes()}
         last = rewrites[-1]
         rewrites[-1] = Rewrite(oid, version, (*last.files, file), last.removed | rows)
     return rewrites
+
+
+def _removed_rows(parts: Sequence[Part]) -> dict[str, Numbers]:
+    """Return the numbers of the rows that parts remove, which ascend, by path of the data file."""
+    removed: dict[str, Numbers] = {}
+    for part in parts:
+        for path, numbers in part.removed.items():
+            removed[path] = np.union1d(removed.get(path, _NO_ROWS), _row_numbers(numbers))
+    return removed
 
 
 def rewrite_files(rewrite: Rewrite) -> Rewritten:
@@ -235,8 +240,7 @@ def rewrite_files(rewrite: Rewrite) -> Rewritten:
 
 
 def _row_numbers(numbers: bytes) -> Numbers:
-    """Return row numbers in ascending order; several parts may have removed rows of one data file."""
-    return np.sort(np.frombuffer(numbers, _ROW_NUMBER).astype(np.int64))
+    return np.frombuffer(numbers, _ROW_NUMBER).astype(np.int64)
 
 
 def commit_parts(
@@ -261,7 +265,8 @@ def commit_parts(
     unfinished = {file.path for file in new} & replaced.keys()
     removed = [file for path, file in replaced.items() if path not in unfinished]
     changes = ChangeRange.join(part.range for part in parts)
-    table.commit(added, removed, changes)
+    deleted = {path: numbers for path, numbers in _removed_rows(parts).items() if path not in replaced}
+    table.commit(added, removed, changes, deleted=deleted)
     table.delete(unfinished)
     counts: Counter[str] = Counter()
     for part in parts:

@@ -61,12 +61,13 @@ class PendingChunks:
             ConflictError: A concurrent commit has changed the table.
         """
         try:
-            added, removed, unused = self._files.merge()
+            merged = self._files.merge()
         except BaseException:
             self.discard()
             raise
-        table.commit(added, removed, ChangeRange.join(self.changes))
-        self._files.delete(file.path for file in unused)
+        changes = ChangeRange.join(self.changes)
+        table.commit(merged.added, merged.removed, changes, deleted=merged.deleted)
+        self._files.delete(file.path for file in merged.unused)
 
     def discard(self) -> None:
         """Delete the new data files, which no commit has."""

@@ -52,6 +52,14 @@ Latency = Annotated[
         help="Least time between two commits to a Delta table, in seconds; 60 if there are many tables.",
     ),
 ]
+Updates = Annotated[
+    Literal["vectors", "rewrite"] | None,
+    typer.Option(
+        help="How commits remove rows from now on: they mark them in deletion vectors, or they write data "
+        "files again. By default tables stay as they are, and new ones are written again.",
+        show_default=False,
+    ),
+]
 Metrics = Annotated[
     str | None,
     typer.Option(

@@ -19,6 +19,7 @@ from pgoutput.cli.options import (
     SegmentSeconds,
     TableNames,
     Target,
+    Updates,
 )
 from pgoutput.cli.printing import refused_values
 
@@ -48,6 +49,7 @@ def replicate(
     ] = False,
     latency: Latency = 0.0,
     history: History = False,
+    updates: Updates = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Refuse a recording that lacks rows of a table, with exit code 2."),
@@ -104,6 +106,7 @@ def replicate(
         history=history,
         strict=strict,
         latency=latency,
+        updates=updates,
         dropped=dropped,
         output=output,
         tables=table or (),
@@ -135,6 +138,7 @@ def sync(
         typer.Option(help="The folder or URL of the recording; the default is _recording in the target."),
     ] = None,
     history: History = False,
+    updates: Updates = None,
     segment_seconds: SegmentSeconds = 1.0,
     latency: Latency = 0.0,
     log: Log = "text",
@@ -161,6 +165,7 @@ def sync(
         segment_seconds,
         history=history,
         latency=latency,
+        updates=updates,
         output=output,
         metrics=metrics,
     )

@@ -35,6 +35,7 @@ from pgoutput.replica import (
     Progress,
     ReplicaTable,
     TableResult,
+    Updates,
     check_owner,
     existing_tables,
     replica_tables,
@@ -164,6 +165,7 @@ class Run:
         history: Whether to keep all versions of rows (SCD type 2).
         strict: Whether to refuse a recording with incomplete tables.
         latency: Least time between two micro-batches, in seconds.
+        updates: How commits remove rows from now on; None to leave it as it is.
         dropped: What happens to the tables of relations that were dropped on the server.
         output: Prints warnings and micro-batches; None for text.
         metrics: Definitions of the metrics to serve.
@@ -186,6 +188,7 @@ class Run:
         history: bool,
         strict: bool,
         latency: float = 0.0,
+        updates: Updates | None = None,
         dropped: Dropped = "keep",
         output: Output | None = None,
         metrics: Iterable[Metric] = REPLICA,
@@ -198,6 +201,7 @@ class Run:
         self.follow = follow
         self.history = history
         self.latency = latency
+        self.updates: Updates | None = updates
         self.dropped: Dropped = dropped
         self.is_counted: bool = True
         self.output = output or Output()
@@ -372,6 +376,7 @@ def apply_directly(run: Run, stop: Event) -> None:
             history=run.history,
             follow=run.follow,
             latency=run.latency,
+            updates=run.updates,
             dropped=run.dropped,
             stop=stop,
             on_batch=run.report,

@@ -65,7 +65,7 @@ def _run_query(session: SparkSession, run: Run, stop: Event, checkpoint: str | N
     pace = {"processingTime": f"{round(1000 * max(run.latency, 1))} milliseconds"}
     trigger = pace if run.follow else {"availableNow": True}
     # Without new segments, there is no micro-batch before which Spark does so.
-    if results := catch_up(run.recording, run.target, dropped=run.dropped):
+    if results := catch_up(run.recording, run.target, updates=run.updates, dropped=run.dropped):
         run.report(run.segments_recorded, results)
     # A Spark Connect server calls the function in a process of its own.
     report, before = (run.report, {}) if run.is_counted else (None, run.tables())
@@ -73,6 +73,7 @@ def _run_query(session: SparkSession, run: Run, stop: Event, checkpoint: str | N
         changes,
         run.target,
         history=run.history,
+        updates=run.updates,
         dropped=run.dropped,
         checkpoint=checkpoint,
         trigger=trigger,

@@ -23,6 +23,7 @@ from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import RecordingError
 from pgoutput.recorder import Lost, event_level, event_text
 from pgoutput.recording import locate, parse_store_url
+from pgoutput.replica import Updates
 
 _OWN_SETTINGS = "PGOUTPUT_RECORD_", "PGOUTPUT_CONFIG"
 """Prefixes of environment variables with options of `pgoutput record`, which the recorder must not read."""
@@ -44,6 +45,7 @@ def synchronize(
     *,
     history: bool,
     latency: float,
+    updates: Updates | None,
     output: Output,
     metrics: str | None,
 ) -> None:
@@ -60,6 +62,7 @@ def synchronize(
         segment_seconds: Age in seconds at which a segment ends.
         history: Whether to keep all versions of rows (SCD type 2).
         latency: Least time between two micro-batches, in seconds.
+        updates: How commits remove rows from now on; None to leave it as it is.
         output: Prints events, warnings and micro-batches.
         metrics: HOST:PORT to serve the metrics of recorder and replica at; None to serve none.
 
@@ -99,6 +102,7 @@ def synchronize(
         history=history,
         strict=False,
         latency=latency,
+        updates=updates,
         output=output,
         metrics=definitions,
         is_recording=True,

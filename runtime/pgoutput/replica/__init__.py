@@ -34,7 +34,7 @@ from pgoutput._extras import require
 
 require("replica", "deltalake", "numpy", "pyarrow")
 
-from pgoutput.apply import Difference, TableResult
+from pgoutput.apply import Difference, TableResult, Updates
 from pgoutput.recording import Verified as Verified
 from pgoutput.replica.applied import Applied as Applied, log_batch as log_batch
 from pgoutput.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesAsOf
@@ -87,6 +87,7 @@ __all__ = [
     "Report",
     "TableAt",
     "TableResult",
+    "Updates",
     "catch_up",
     "maintain_tables",
     "replica_table",

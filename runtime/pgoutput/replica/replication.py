@@ -17,7 +17,7 @@ import msgspec
 
 from pgoutput._text import listed
 from pgoutput._trace import mark_failed, span
-from pgoutput.apply import SortedChanges, TableResult, apply_changes
+from pgoutput.apply import SortedChanges, TableResult, Updates, apply_changes
 from pgoutput.recording import Location, PathOrUri, Recording, SegmentReader, locate
 from pgoutput.replica.applied import log_batch
 from pgoutput.replica.ownership import check_owner, claim_target, read_owner
@@ -82,6 +82,7 @@ def replicate(
     history: bool = False,
     follow: bool = False,
     latency: float = 0.0,
+    updates: Updates | None = None,
     dropped: Dropped = "keep",
     stop: threading.Event | None = None,
     on_batch: Report | None = None,
@@ -109,6 +110,10 @@ def replicate(
         latency: With `follow`: least time from the beginning of one micro-batch to the next, in seconds. Each
             micro-batch makes one commit to each changed table, so many tables with few changes need less time
             and fewer files. A micro-batch of many segments begins at once.
+        updates: How commits remove rows from now on: "vectors" marks them in deletion vectors, so that a
+            commit costs as much as its changes; "rewrite" writes the other rows of their data files again, so
+            that every reader of Delta can read the table. None leaves existing tables as they are; new tables
+            are written as with "rewrite".
         dropped: What happens to the table of a relation that was dropped on the server: "keep" marks it,
             "archive" also renames its folder, "drop" removes it. If a new relation gets the name, the table
             of the dropped one is archived.
@@ -123,12 +128,18 @@ def replicate(
         ReplicaError: The target contains something other than a replica, belongs to another recording, or a
             file of the target cannot be read or written.
     """
-    query = _Query(recording, target, history, dropped, stop or threading.Event(), on_batch, on_progress)
+    stop = stop or threading.Event()
+    query = _Query(recording, target, history, updates, dropped, stop, on_batch, on_progress)
     query.run(follow=follow, latency=latency)
 
 
 def catch_up(
-    recording: PathOrUri, target: PathOrUri, segment: int | None = None, *, dropped: Dropped = "keep"
+    recording: PathOrUri,
+    target: PathOrUri,
+    segment: int | None = None,
+    *,
+    updates: Updates | None = None,
+    dropped: Dropped = "keep",
 ) -> list[TableResult]:
     """Apply the changes that tables of a target lack, while others have them, without Spark.
 
@@ -139,6 +150,7 @@ def catch_up(
         recording: The recording that the target follows.
         target: The folder that holds the replica, as a path or URI.
         segment: Number of the last segment whose changes are applied; None for the last that a table has.
+        updates: How commits remove rows from now on, as in `replicate`.
         dropped: What happens to the table of a relation that was dropped on the server.
 
     Returns:
@@ -157,7 +169,7 @@ def catch_up(
         stop, history = threading.Event(), owner.output == "history"
         if segment is None:
             segment = Positions(Recording(recording), locate(target)).greatest_segment
-        _Query(recording, target, history, dropped, stop, report, None, segment).run(follow=False)
+        _Query(recording, target, history, updates, dropped, stop, report, None, segment).run(follow=False)
     return results
 
 
@@ -177,6 +189,7 @@ class _Query:
         recording: PathOrUri,
         target: PathOrUri,
         history: bool,
+        updates: Updates | None,
         dropped: Dropped,
         stop: threading.Event,
         report: Report | None,
@@ -187,6 +200,7 @@ class _Query:
         self._recording = Recording(recording, may_be_empty=True)
         self._target: Location = locate(target)
         self._output = "history" if history else "tables"
+        self._updates = updates
         self._dropped: Dropped = dropped
         check_owner(target, self._output, self._recording.identity)
         self._positions: Positions | None = None
@@ -321,6 +335,7 @@ class _Query:
             oid,
             self._recording.identity,
             history=self._output == "history",
+            updates=self._updates,
             known=positions.positions.get(oid, NOTHING),
             from_snapshot=oid in positions.errors or oid in positions.gaps,
         )

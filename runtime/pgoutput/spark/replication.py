@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pgoutput.recording import PathOrUri
-from pgoutput.replica import Dropped, Owner, Report, check_owner, claim_target
+from pgoutput.replica import Dropped, Owner, Report, Updates, check_owner, claim_target
 from pgoutput.spark.checkpoint import Batch, read_batch
 from pgoutput.spark.tables import TablesWriter
 from pgoutput.views import BATCHES, CHANGES
@@ -22,6 +22,7 @@ def replicate(
     target: PathOrUri,
     *,
     history: bool = False,
+    updates: Updates | None = None,
     dropped: Dropped = "keep",
     checkpoint: PathOrUri | None = None,
     trigger: Mapping[str, Any] | None = None,
@@ -41,6 +42,7 @@ def replicate(
         target: The folder that holds the replica, as a path or URI that all executors can reach.
         history: Whether to keep all versions of rows (SCD type 2). `__START_AT` and `__END_AT` contain the
             LSN, position and time of the changes that begin and end a version.
+        updates: How commits remove rows from now on, as in `pgoutput.replica.replicate`.
         dropped: What happens to the table of a relation that was dropped on the server, as in
             `pgoutput.replica.replicate`.
         checkpoint: Location of the query's checkpoint; a folder in the target if None.
@@ -58,7 +60,12 @@ def replicate(
     output = "history" if history else "tables"
     view = BATCHES if "data" in changes.columns else CHANGES
     write = TablesWriter(
-        location, history=history, report=on_batch, dropped=dropped, is_filtered=view is not BATCHES
+        location,
+        history=history,
+        updates=updates,
+        report=on_batch,
+        dropped=dropped,
+        is_filtered=view is not BATCHES,
     )
     return _start(changes, view, location, output, checkpoint, trigger, write)
 

@@ -49,6 +49,7 @@ from pgoutput.replica import (
     Registration,
     Report,
     Selection,
+    Updates,
     apply_remarks,
     catch_up,
     log_batch,
@@ -92,15 +93,24 @@ class TablesWriter:
     Args:
         target: The folder that holds the replica.
         history: Whether to keep all versions of rows (SCD type 2).
+        updates: How commits remove rows from now on, as in `pgoutput.replica.replicate`.
         report: Called after each micro-batch with its number, and one result for each changed table.
         dropped: What happens to the tables of relations that were dropped on the server.
     """
 
     def __init__(
-        self, target: str, *, history: bool, report: Report | None, dropped: Dropped, is_filtered: bool
+        self,
+        target: str,
+        *,
+        history: bool,
+        updates: Updates | None,
+        report: Report | None,
+        dropped: Dropped,
+        is_filtered: bool,
     ) -> None:
         self._target = target
         self._history = history
+        self._updates = updates
         self._report = report
         self._dropped: Dropped = dropped
         self._is_filtered = is_filtered
@@ -150,7 +160,7 @@ class TablesWriter:
                 f"{self._target}: tables lack changes before segment {before + 1}, and the view changes may "
                 "be filtered: replicate the view batches, or begin anew with a new target and checkpoint"
             )
-        results = catch_up(batch.path, self._target, before, dropped=self._dropped)
+        results = catch_up(batch.path, self._target, before, updates=self._updates, dropped=self._dropped)
         self._finish(batch, results)
         self._recorded = _Recorded(batch.path, locate(self._target), owner, self._retry_pauses)
         self._recorded.positions.set_errors(before)
@@ -168,7 +178,15 @@ class TablesWriter:
         """Apply the changes of a micro-batch; return the results of the changed tables."""
         session = rows.sparkSession
         divided = self._find_divided(batch, known, from_snapshot)
-        plan = _Plan(self._target, self._history, batch.recording, known, frozenset(from_snapshot), divided)
+        plan = _Plan(
+            self._target,
+            self._history,
+            self._updates,
+            batch.recording,
+            known,
+            frozenset(from_snapshot),
+            divided,
+        )
         outcomes = _run(rows, plan, {oid: self._parts[oid] for oid in plan.divided})
         parts = [one.part for one in outcomes if one.part is not None]
         committed = _commit(session, plan.divided, parts)
@@ -197,7 +215,7 @@ class TablesWriter:
         def find(oid: int) -> TableVersion | None:
             try:
                 position = known.get(oid, NOTHING)
-                return find_version(locate(self._target), oid, batch.recording, position)
+                return find_version(locate(self._target), oid, batch.recording, position, self._updates)
             except ReplicaError:
                 return None  # the error occurs again when the changes are applied
 
@@ -260,6 +278,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
     target: str
     history: bool
+    updates: Updates | None
     recording: str
     """UUID of the recording; empty if the changes do not come from a recording."""
     known: Mapping[int, Position]
@@ -358,6 +377,7 @@ def _apply_partition(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Iterator
                 oid,
                 plan.recording,
                 history=plan.history,
+                updates=plan.updates,
                 known=plan.known.get(oid, NOTHING),
                 from_snapshot=oid in plan.from_snapshot,
             )

@@ -19,6 +19,7 @@ from pgoutput.targets.parquet import (
     read_parquet as read_parquet,
 )
 from pgoutput.targets.protocol import (
+    NO_ROWS as NO_ROWS,
     NOTHING as NOTHING,
     ChangeRange as ChangeRange,
     ConflictError as ConflictError,

@@ -140,7 +140,8 @@ class _FileWriter:
         size = self._sink.tell()
         self._sink.close()
         (metadata,) = self._metadata
-        return DataFile(self._path, size, metadata.num_rows, *_statistics(self._schema, metadata))
+        least, greatest, nulls = _statistics(self._schema, metadata)
+        return DataFile(self._path, size, metadata.num_rows, least, greatest, nulls)
 
     def _flush(self) -> None:
         if self._rows:

@@ -1,7 +1,8 @@
 """What a replica needs of a table format: tables whose rows and position change in one commit.
 
 A table consists of data files, which hold rows and are never changed. A row is identified by its data file
-and its number in the file. A commit adds data files and removes others, and makes the next version.
+and its number in the file. A commit adds data files, removes others, and may delete single rows of those that
+stay. It makes the next version.
 `pgoutput.targets.delta` is the format that is used.
 """
 
@@ -14,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import pyarrow as pa
 
+from pgoutput._arrays import Numbers
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 
@@ -87,6 +89,12 @@ class DataFile(msgspec.Struct, frozen=True):
     """Greatest value of each column in the file, by column name; only columns with statistics."""
     null_counts: Mapping[str, Any]
     """Number of NULLs of each column in the file, by column name; only columns with statistics."""
+    deleted: int = 0
+    """Number of rows of the file that the table does not have: see `Table.deleted_rows`."""
+
+
+NO_ROWS: Final[Mapping[str, Numbers]] = {}
+"""Numbers of rows, by path of their data file, if there are none."""
 
 
 class Writer(Protocol):
@@ -130,11 +138,18 @@ class Table(Protocol):
     def at(self, version: int) -> Table:
         """Return another version of the table."""
 
+    @property
+    def deletes_rows(self) -> bool:
+        """Whether commits may delete single rows of a data file. If not, its other rows are written again."""
+
     def files(self) -> list[DataFile]:
         """Return the data files of the version."""
 
+    def deleted_rows(self, file: DataFile) -> Numbers:
+        """Return the numbers of the rows of a data file that the version does not have, which ascend."""
+
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file, in their order.
+        """Yield the rows of a data file, in their order, with those that the version does not have.
 
         Args:
             file: A data file of any version, or one that a writer has written.
@@ -153,6 +168,7 @@ class Table(Protocol):
         removed: Iterable[DataFile] | None,
         changes: ChangeRange | None = None,
         schema: pa.Schema | None = None,
+        deleted: Mapping[str, Numbers] = NO_ROWS,
     ) -> None:
         """Replace data files in one commit, which lasts through a power failure once the function returns.
 
@@ -161,9 +177,20 @@ class Table(Protocol):
             removed: The files to remove; None for all files.
             changes: The changes that the commit applies; None to leave the position where it is.
             schema: The new columns of the table, if all files are removed; None to leave them as they are.
+            deleted: Numbers of rows to delete, which ascend, by path of a data file that is added or stays;
+                only if `deletes_rows`.
 
         Raises:
             ConflictError: A concurrent commit has changed the table. The new files stay.
+        """
+
+    def delete_rows(self, enabled: bool) -> None:
+        """Let later commits delete single rows of data files, or not; see `deletes_rows`.
+
+        If not, the next commit of changes writes the data files with deleted rows again.
+
+        Raises:
+            ConflictError: As in `commit`.
         """
 
     def set_properties(self, properties: Mapping[str, str]) -> None:

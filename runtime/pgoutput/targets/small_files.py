@@ -21,6 +21,7 @@ from pgoutput.recording import (
     replace_file,
     sync_path,
 )
+from pgoutput.targets.protocol import ConflictError
 
 
 def read_file(place: Location) -> str:
@@ -59,36 +60,36 @@ def write_file(place: Location, text: str) -> None:
 def create_file(place: Location, text: str) -> None:
     """Write a small text file that must not exist yet, atomically.
 
-    If two processes create a file at the same time, one of them fails. At URIs that are neither local nor in
-    an object store, both may succeed.
+    If several processes create a file at the same time, one of them succeeds.
 
     Raises:
-        ReplicaError: The file exists, or cannot be written.
+        ConflictError: The file exists.
+        ReplicaError: The file cannot be written, or its place is neither local nor in an object store.
         MissingExtraError: The file is in an object store, and the package obstore is not installed.
     """
-    taken = ReplicaError(
-        f"{place}: another process has written this file: only one query may write to a target"
-    )
-    if read_file(place):
-        raise taken
     folder, name = place.parent, place.path.rpartition("/")[2]
-    part = folder / f".{uuid4()}.part"
     try:
         with _replica_errors(place, FileExistsError):
             if place.is_local:
-                write_file(part, text)
-                os.link(part.path, place.path)
-                for one in (folder, folder.parent, folder.parent.parent):
-                    sync_path(Path(one.path))
+                _create_local(Path(place.path), text)
             elif parse_store_url(folder.place) is not None:
                 ObjectStore(folder.place).create(name, text.encode())
             else:
-                write_file(place, text)
+                raise ReplicaError(f"{place}: a target is in a local folder, or at an s3, gs or az URL")
     except FileExistsError:
-        raise taken from None
+        raise ConflictError(f"{place}: another process has written this file") from None
+
+
+def _create_local(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{uuid4()}.part")
+    try:
+        part.write_bytes(text.encode())
+        sync_path(part)
+        os.link(part, path)
     finally:
-        if place.is_local:
-            remove_file(part)
+        part.unlink(missing_ok=True)
+    sync_path(path.parent)
 
 
 def remove_file(place: Location) -> None:

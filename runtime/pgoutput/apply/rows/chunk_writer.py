@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,8 @@ from pgoutput.apply.schema import MOMENT, TableLayout, delta_names
 from pgoutput.errors import ReplicaError
 from pgoutput.targets import DataFile
 from pgoutput.views import new_columns, old_columns
+
+_NO_ROWS: Final = np.zeros(0, np.int64)
 
 
 class ChunkWriter:
@@ -88,7 +91,9 @@ class ChunkWriter:
             small = small_files(self._files)
             replaced = [file for file in self._files if file.path in ended or file.path in small]
             remaining = (
-                batch for file in replaced for batch in self._files.read_except(file, ended.get(file.path))
+                batch
+                for file in replaced
+                for batch in self._files.read_except(file, ended.get(file.path, _NO_ROWS))
             )
         return self._files.write(chain(added, remaining)), replaced
 

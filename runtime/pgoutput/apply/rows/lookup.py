@@ -172,7 +172,7 @@ def _find_candidates(
     """Return the numbers, from 0, of the rows in a data file that may have one of the keys."""
     searched = [column for column in key_columns if not pa.types.is_nested(column.values.type)]
     names = [column.name for column in searched] + [name for name in (layout.end,) if name is not None]
-    table = pa.Table.from_batches(files.read(file, names))
+    table = pa.Table.from_batches(files.read_all(file, names))
     matches = np.ones(table.num_rows, np.bool_)
     for column in searched:
         # NULL is searched too: a column whose value was never sent is NULL, and may have any value.
@@ -180,7 +180,7 @@ def _find_candidates(
         matches &= pc.is_in(table[column.name], values).to_numpy()
     if layout.end is not None:
         matches &= table[layout.end].is_null().to_numpy()
-    matches[files.ended(file)] = False
+    matches[files.deleted(file)] = False
     return np.flatnonzero(matches)
 
 
@@ -189,7 +189,7 @@ def _take_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows with the given numbers, which ascend, of a data file."""
     first = 0
-    for batch in files.read(file, names):
+    for batch in files.read_all(file, names):
         low, high = np.searchsorted(numbers, (first, first + batch.num_rows))
         yield batch.take(pa.array(numbers[low:high] - first))
         first += batch.num_rows

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import DeltaTable
 
 _RETENTION: Final = "delta.deletedFileRetentionDuration"
+
+CHECKPOINTS: Final = "delta.checkpointInterval"
+"""Property of a Delta table: number of commits after which a checkpoint is written."""
 
 PROPERTIES: Final[dict[str, str | None]] = {
     _RETENTION: "interval 2 hours",
     "delta.logRetentionDuration": "interval 1 hour",
-    "delta.checkpointInterval": "10",
+    CHECKPOINTS: "10",
 }
 """Properties of a new Delta table: how long its log keeps the names of replaced data files, and commits.
 
@@ -31,9 +34,6 @@ _UNUSED_HOURS: Final = 24
 
 _COMMITS: Final = 20
 """Number of commits after which files are removed."""
-
-NO_CLEANING: Final = PostCommitHookProperties(cleanup_expired_logs=False)
-"""Properties of a commit that removes no old commits: for this, delta-rs lists the whole log."""
 
 
 def is_due(version: int) -> bool:
@@ -81,7 +81,8 @@ def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
 def _unneeded(table: DeltaTable, names: Container[str], hours: int | None, *, full: bool) -> list[str]:
     """Return what VACUUM would remove. VACUUM itself makes two commits; removing the files needs none."""
     found = table.vacuum(hours, enforce_retention_duration=False, full=full)
-    return [name for name in found if name in names]  # the log also names files that are gone already
+    # The log also names files that are gone already. VACUUM takes files of vectors for unused (1.6).
+    return [name for name in found if name in names and not name.endswith(".bin")]
 
 
 def _has_our_retention(table: DeltaTable) -> bool:

@@ -9,19 +9,18 @@ position was made by another program.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, sync_path
+from pgoutput.targets.delta.actions import LOG_FOLDER, commit_file
 from pgoutput.targets.protocol import NOTHING, ChangeRange, Position, State, Version
-
-LOG_FOLDER: Final = "_delta_log"
-"""Name of the folder with the log of a Delta table."""
 
 _KEYS: Final = ("pgoutput.commit_lsn", "pgoutput.position", "pgoutput.row")
 """Delta transaction identifiers, and keys in the metadata of a commit, with the numbers of a position."""
@@ -33,32 +32,39 @@ _COMMIT_TIME: Final = "pgoutput.commit_time"
 """Key in the metadata of a commit with the commit time of its last change, as in `ChangeRange`."""
 
 
-def commit_properties(position: Position, changes: ChangeRange | None) -> CommitProperties:
-    """Return the properties of a commit of a Delta table.
+def position_actions(position: Position, changes: ChangeRange | None) -> Iterator[dict[str, Any]]:
+    """Yield the actions with which a commit of a Delta table names a position.
 
     Args:
         position: The position after the commit.
         changes: The changes that the commit applies; None to leave the position where it is.
     """
+    time_ = int(time.time() * 1000)
+    info = {"timestamp": time_, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
     metadata = dict(zip(_KEYS, map(str, position), strict=True))
     if changes is not None:
         metadata |= {_FIRST_LSN: str(changes.first_lsn), _COMMIT_TIME: str(changes.commit_time)}
-    transactions = list(map(Transaction, _KEYS, position)) if position != NOTHING else []
-    # No retries: delta-rs does not notice that another commit has removed the same files (1.6).
-    return CommitProperties(metadata, max_commit_retries=0, app_transactions=transactions)
+    yield {"commitInfo": info | metadata}
+    for key, number in zip(_KEYS, position, strict=True) if position != NOTHING else ():
+        yield {"txn": {"appId": key, "version": number, "lastUpdated": time_}}
 
 
 def flush_commit(place: Location, version: int) -> None:
-    """Flush the commit that has made a version of a Delta table to the disk (fsync).
+    """Flush the commit of deltalake that has made a version of a Delta table to the disk (fsync).
 
     A commit of a table in a local folder is flushed before anything follows from it, and the data files that
     it names are flushed before the commit. So after a power failure, the table has all commits up to one of
     them.
     """
-    log = place / LOG_FOLDER
-    if log.is_local:
-        sync_path(Path(log.path, f"{version:020}.json"))
-        sync_path(Path(log.path))
+    if place.is_local:
+        sync_path(Path(commit_file(place, version).path))
+        sync_path(Path((place / LOG_FOLDER).path))
+
+
+def flush_folders(place: Location) -> None:
+    """Flush the folder of a new Delta table, and the folder that contains it."""
+    for folder in (place, place.parent) if place.is_local else ():
+        sync_path(Path(folder.path))
 
 
 def flush_files(place: Location, paths: Sequence[str]) -> None:
@@ -148,7 +154,7 @@ class _Commit(NamedTuple):
 def _commits(table: Location, newest: int, before: int = -1) -> Iterator[_Commit]:
     """Yield the commits of a Delta table after version `before` that its log still has, newest first."""
     for version in range(newest, before, -1):
-        content = (table / LOG_FOLDER / f"{version:020}.json").content()
+        content = commit_file(table, version).content()
         if content is None:
             return
         lines = content.splitlines()

@@ -3,37 +3,71 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
+from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
-from pgoutput.recording import Location
+from pgoutput.recording import Location, locate
 from pgoutput.targets.delta import log
-from pgoutput.targets.delta.cleaning import NO_CLEANING, PROPERTIES, is_due, old_files, unused_files
+from pgoutput.targets.delta.actions import (
+    LOG_FOLDER,
+    AddFile,
+    add_file,
+    commit_file,
+    mark_rows,
+    read_files,
+    remove_file,
+    write_commit,
+)
+from pgoutput.targets.delta.cleaning import CHECKPOINTS, PROPERTIES, is_due, old_files, unused_files
 from pgoutput.targets.delta.folders import move_folder, remove_folder
+from pgoutput.targets.delta.vectors import decode_vector, encode_vector
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
-from pgoutput.targets.protocol import ChangeRange, ConflictError, DataFile, Position, State, Table, Version
+from pgoutput.targets.protocol import (
+    NO_ROWS,
+    ChangeRange,
+    ConflictError,
+    DataFile,
+    Position,
+    State,
+    Table,
+    Version,
+)
 from pgoutput.targets.small_files import create_file
 
 _VECTORS: Final = "deletionVectors"
-"""Table feature ("Deletion Vectors" in the Delta protocol); a removed file that has a vector must name it."""
-_STATISTICS: Final = ("min", "max", "null_count")
-_FIRST_COMMIT: Final = f"{0:020}.json"
-"""Name of the file with the first commit of a Delta table."""
+"""Table feature ("Deletion Vectors" in the Delta protocol)."""
+_ENABLED: Final = "delta.enableDeletionVectors"
+"""Property of a Delta table: whether commits may write deletion vectors."""
+_KNOWN_FEATURES: Final = {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "deletionVectors",
+    "domainMetadata",
+    "generatedColumns",
+    "invariants",
+    "timestampNtz",
+    "variantType",
+    "variantType-preview",
+}
+"""Table features that a commit of changes respects, because they concern columns of others, or nothing."""
+_LAST_WITHOUT_FEATURES: Final = 4
+"""Newest writer version of the protocol without column mapping and table features."""
 
 
 class DeltaFormat:
@@ -59,8 +93,8 @@ class DeltaFormat:
             try:
                 configuration: dict[str, str | None] = {**properties, **PROPERTIES}
                 DeltaTable.create(folder, schema, configuration=configuration, raise_if_key_not_exists=False)
-                commit = Path(folder, log.LOG_FOLDER, _FIRST_COMMIT).read_text()
-                create_file(place / log.LOG_FOLDER / _FIRST_COMMIT, commit)
+                create_file(commit_file(place, 0), Path(commit_file(locate(folder), 0).path).read_text())
+                log.flush_folders(place)
             except (DeltaError, ReplicaError) as error:  # a concurrent task may have created a table
                 failure = error
         if (created := self.open(place)) is None:
@@ -86,17 +120,10 @@ class _Table:
         self._version = table.version()
         self._position: Position | None = None
         """The position of the version; None if it was not looked for."""
-        self._check_vectors()
-
-    def _check_vectors(self) -> None:
-        """Refuse a version with deletion vectors: its data files cannot be read without them."""
-        features = self._read.protocol().reader_features or ()
-        if _VECTORS in features and pa.table(self._read.deletion_vectors()).num_rows:
-            raise ReplicaError(
-                f"{self.place}: another program has added deletion vectors to the Delta table, which "
-                "pgoutput does not read: compact the table, or build it anew with `pgoutput replicate "
-                "--reset-table`"
-            )
+        self._files: dict[str, DataFile] | None = None
+        """The data files of the version, by path; None if they were not looked for."""
+        self._added: dict[str, AddFile] = {}
+        """The actions that added these files; only of a table with the feature deletion vectors."""
 
     @property
     def _table(self) -> DeltaTable:
@@ -128,8 +155,9 @@ class _Table:
     def refresh(self) -> None:
         with self._errors():
             self._read.update_incremental()
-            self._version, self._position = self._read.version(), None
-            self._check_vectors()
+            if self._read.version() != self._version:  # not the version of the last commit
+                self._files = self._position = None
+            self._version = self._read.version()
 
     def _end_commit(self) -> None:
         """Read the version that an alteration has made, and flush its commit to the disk."""
@@ -140,18 +168,45 @@ class _Table:
         with self._errors():
             return _Table(self.place, DeltaTable(self.place.place, version))
 
+    @property
+    def deletes_rows(self) -> bool:
+        return self._has_vectors and self.properties.get(_ENABLED) == "true"
+
+    @property
+    def _has_vectors(self) -> bool:
+        """Whether data files may have deletion vectors."""
+        return _VECTORS in (self._table.protocol().reader_features or ())
+
     def files(self) -> list[DataFile]:
-        with self._errors():
-            actions = pa.table(self._table.get_add_actions())
-        return [
-            DataFile(
-                one["path"],
-                one["size_bytes"],
-                one.get("num_records") or 0,
-                *(one.get(name) or {} for name in _STATISTICS),
-            )
-            for one in actions.to_pylist()
-        ]
+        return list(self._by_path().values())
+
+    def _by_path(self) -> dict[str, DataFile]:
+        table = self._table
+        if self._files is None:
+            with self._errors():
+                if self._has_vectors:
+                    self._added = read_files(self.place, self._version)
+                    schema = self.schema
+                    self._files = {path: one.data_file(schema) for path, one in self._added.items()}
+                else:
+                    actions = pa.table(table.get_add_actions()).to_pylist()
+                    self._files = {one["path"]: _data_file(one) for one in actions}
+        return self._files
+
+    def deleted_rows(self, file: DataFile) -> Numbers:
+        self._by_path()
+        added = self._added.get(file.path)
+        if added is None or added.deletion_vector is None:
+            return np.zeros(0, np.int64)
+        try:
+            with self._errors():
+                return decode_vector(added.deletion_vector, self._read_bytes)
+        except ValueError as error:
+            raise ReplicaError(f"{self.place}/{file.path}: {one_line(error)}") from error
+
+    def _read_bytes(self, path: str, offset: int, size: int) -> bytes:
+        with self._store.open_input_file(path) as file:
+            return bytes(file.read_at(size, offset))
 
     @cached_property
     def _store(self) -> fs.FileSystem:
@@ -175,28 +230,103 @@ class _Table:
         removed: Iterable[DataFile] | None,
         changes: ChangeRange | None = None,
         schema: pa.Schema | None = None,
+        deleted: Mapping[str, Numbers] = NO_ROWS,
     ) -> None:
-        added = list(added)
-        with self._errors():
-            if schema is not None:
+        if schema is not None:
+            with self._errors():
                 self._enable_timestamps_without_time_zone(schema)
-            log.flush_files(self.place, [file.path for file in added])
-            position = self.position if changes is None else changes.last
-            now = int(time.time() * 1000)
-            new = [AddAction(file.path, file.size, {}, now, True, _statistics(file)) for file in added]
-            gone = [RemoveAction(file.path, True, now, file.size, {}) for file in removed or ()]
-            self._table.create_write_transaction(
-                [*new, *gone],
-                "overwrite" if removed is None else "append",
-                self._table.schema() if schema is None else Schema.from_arrow(schema),
-                commit_properties=log.commit_properties(position, changes),
-                post_commithook_properties=NO_CLEANING,
+        position = self.position if changes is None else changes.last
+        known = self._by_path()
+        gone = {file.path: file for file in (known.values() if removed is None else removed)}
+        new = {file.path: file for file in added}
+        actions = {path: add_file(file) for path, file in new.items()}
+        for path, numbers in deleted.items():
+            if path in known:
+                gone[path] = known[path]
+                numbers = np.union1d(self.deleted_rows(known[path]), numbers)
+            file = new.get(path) or known[path]
+            new[path] = msgspec.structs.replace(file, deleted=len(numbers))
+            actions[path] = mark_rows(actions.get(path) or self._added[path], encode_vector(numbers))
+        self._check_writable(removes=bool(gone))
+        with self._errors():
+            log.flush_files(self.place, list(new))
+        self._write_commit(
+            *log.position_actions(position, changes),
+            *([] if schema is None else [self._metadata(schema)]),
+            *({"remove": remove_file(file, self._added.get(path))} for path, file in gone.items()),
+            *({"add": action} for action in actions.values()),
+        )
+        self._position = position
+        self._files = {path: file for path, file in known.items() if path not in gone} | new
+        self._added = {path: file for path, file in self._added.items() if path not in gone} | actions
+        self._clean()
+        is_disabled = self._has_vectors and self.properties.get(_ENABLED) == "false"
+        if is_disabled and not any(file.deleted for file in self._files.values()):
+            with suppress(ConflictError):  # the next commit does it
+                self.delete_rows(False)
+
+    def _write_commit(self, *actions: Mapping[str, Any]) -> None:
+        write_commit(self.place, self._version + 1, actions)
+        self._version += 1
+
+    def _clean(self) -> None:
+        """Write a checkpoint, and remove old files, if that is due after the commit of the version."""
+        with suppress(PgoutputError), self._errors():  # the next commits do what fails
+            if self._version % int(self.properties.get(CHECKPOINTS) or 10) == 0:
+                self._table.create_checkpoint()
+            if is_due(self._version):
+                unneeded = old_files(self._table, {*self.place.names()})
+                self.delete(path for path in unneeded if path not in self._by_path())
+
+    def _check_writable(self, *, removes: bool) -> None:
+        """Refuse a table whose writers must do more than a commit of changes does."""
+        protocol = self._table.protocol()
+        unknown = {*(protocol.writer_features or ())} - _KNOWN_FEATURES
+        if not protocol.writer_features and protocol.min_writer_version > _LAST_WITHOUT_FEATURES:
+            unknown = {f"of writer version {protocol.min_writer_version}"}
+        if unknown:
+            raise ReplicaError(
+                f"{self.place}: another program has enabled table features that pgoutput does not write: "
+                f"{', '.join(sorted(unknown))}. Disable them, or build the table anew"
             )
-            self._version, self._position = self._version + 1, position
-            log.flush_commit(self.place, self._version)
-        if is_due(self._version):
-            with suppress(PgoutputError), self._errors():  # the next cleaning removes the same files
-                self.delete(old_files(self._table, {*self.place.names()}))
+        if removes and self.properties.get("delta.appendOnly") == "true":
+            raise ReplicaError(
+                f"{self.place}: the property delta.appendOnly of the Delta table forbids to remove rows. "
+                "Remove the property"
+            )
+
+    def _metadata(self, schema: pa.Schema | None = None, **properties: str) -> dict[str, Any]:
+        """Return the action that changes columns or properties of the table ("Change Metadata")."""
+        known = self._table.metadata()
+        columns = self._table.schema() if schema is None else Schema.from_arrow(schema)
+        return {
+            "metaData": {
+                "id": str(known.id),
+                "name": known.name,
+                "description": known.description,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": columns.to_json(),
+                "partitionColumns": known.partition_columns,
+                "configuration": {**self.properties, **properties},
+                "createdTime": known.created_time,
+            }
+        }
+
+    def delete_rows(self, enabled: bool) -> None:
+        protocol = self._table.protocol()
+        readers, writers = ({*(of or ())} for of in (protocol.reader_features, protocol.writer_features))
+        if not writers:  # the features that writers of version 2 know
+            writers = {"appendOnly", "invariants"}
+        actions = [self._metadata(**{_ENABLED: str(enabled).lower()})]
+        if enabled and not self._has_vectors:
+            actions.append(_protocol(readers | {_VECTORS}, writers | {_VECTORS}))
+        if not enabled and not any(file.deleted for file in self.files()):
+            actions.append(_protocol(readers - {_VECTORS}, writers - {_VECTORS}))
+        with self._errors():
+            self._write_commit({"commitInfo": {"operation": "SET TBLPROPERTIES"}}, *actions)
+            self.refresh()
+            # Readers that do not know vectors begin here, and do not see the commits that had some.
+            self._table.create_checkpoint()
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         with self._errors():
@@ -234,11 +364,14 @@ class _Table:
         return log.read_states(self.place, self.version, reached)
 
     def copy(self, folder: Path) -> None:
-        place, names = self.place, (self.place / log.LOG_FOLDER).names()
+        place, names = self.place, (self.place / LOG_FOLDER).names()
         commits = [name for name in names if name[:20].isdecimal() and int(name[:20]) <= self.version]
+        files, added = self.files(), self._added.values()
+        vectors = {one.deletion_vector.path for one in added if one.deletion_vector is not None} - {""}
         for path in [
-            *(f"{log.LOG_FOLDER}/{name}" for name in commits),
-            *(file.path for file in self.files()),
+            *(f"{LOG_FOLDER}/{name}" for name in commits),
+            *(file.path for file in files),
+            *vectors,
         ]:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             source, copy = (place / path).path, folder / path
@@ -265,16 +398,19 @@ class _Table:
             yield
         except CommitFailedError as error:
             raise ConflictError(f"{self.place}: {one_line(error)}") from error
-        except (DeltaError, OSError, pa.ArrowException) as error:
+        except (DeltaError, OSError, pa.ArrowException, msgspec.MsgspecError) as error:
             raise ReplicaError(f"{self.place}: {one_line(error)}") from error
 
 
-def _statistics(file: DataFile) -> str:
-    """Return row count and statistics as JSON of the Delta log ("Per-file Statistics" in its protocol)."""
-    found = {
-        "numRecords": file.rows,
-        "minValues": file.min_values,
-        "maxValues": file.max_values,
-        "nullCount": file.null_counts,
-    }
-    return msgspec.json.encode(found).decode()
+def _protocol(readers: set[str], writers: set[str]) -> dict[str, Any]:
+    """Return the action with the table features that readers and writers must know ("Protocol Evolution")."""
+    features = {"readerFeatures": sorted(readers), "writerFeatures": sorted(writers)}
+    return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+
+
+def _data_file(action: dict[str, Any]) -> DataFile:
+    """Return the data file that delta-rs describes."""
+    least, greatest, nulls = (action.get(name) or {} for name in ("min", "max", "null_count"))
+    return DataFile(
+        action["path"], action["size_bytes"], action.get("num_records") or 0, least, greatest, nulls
+    )

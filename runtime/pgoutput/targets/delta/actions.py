@@ -1,0 +1,183 @@
+"""The data files of a Delta table with deletion vectors, and commits, as the Delta protocol describes them.
+
+delta-rs reads deletion vectors, but has no field for them in its actions, and does not tell them (1.6). So
+the actions of such a table are read here, and all commits that change rows are written here.
+
+Sections of the protocol: "Actions", "Action Reconciliation", "Checkpoints", "Delta Log Entries".
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from datetime import date
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location
+from pgoutput.targets.delta.vectors import Vector
+from pgoutput.targets.protocol import DataFile
+from pgoutput.targets.small_files import create_file
+
+LOG_FOLDER: Final = "_delta_log"
+"""Name of the folder with the log of a Delta table."""
+
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.(\d{10}))?\.parquet")
+"""Name of a checkpoint's file; the last group is the number of files if it has several."""
+
+
+class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A data file of a table ("Add File and Remove File")."""
+
+    path: str
+    size: int
+    modification_time: int
+    data_change: bool
+    partition_values: dict[str, str | None]
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: Vector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    clustering_provider: str | None = None
+
+    def data_file(self, schema: pa.Schema) -> DataFile:
+        """Return the data file of a table with these columns; statistics are those of integers and dates."""
+        found = msgspec.json.decode(self.stats or "{}", type=_Statistics)
+        integers = {field.name for field in schema if pa.types.is_integer(field.type)}
+        dates = {field.name for field in schema if pa.types.is_date(field.type)}
+
+        def typed(values: Mapping[str, Any]) -> dict[str, Any]:
+            days = {name: date.fromisoformat(text) for name, text in values.items() if name in dates and text}
+            return {name: number for name, number in values.items() if name in integers} | days
+
+        deleted = 0 if self.deletion_vector is None else self.deletion_vector.cardinality
+        least, greatest = typed(found.min_values), typed(found.max_values)
+        return DataFile(
+            self.path, self.size, found.num_records, least, greatest, found.null_count, deleted=deleted
+        )
+
+
+class _Statistics(msgspec.Struct, rename="camel"):
+    """What is used of the statistics of a data file ("Per-file Statistics")."""
+
+    num_records: int = 0
+    min_values: Mapping[str, Any] = {}
+    max_values: Mapping[str, Any] = {}
+    null_count: Mapping[str, Any] = {}
+
+
+class _Remove(msgspec.Struct, rename="camel"):
+    path: str
+
+
+class _Action(msgspec.Struct):
+    """The actions of a commit that add and remove data files; others are left out."""
+
+    add: AddFile | None = None
+    remove: _Remove | None = None
+
+
+def read_files(
+    place: Location, version: int, known: Mapping[str, AddFile] | None = None, since: int = -1
+) -> dict[str, AddFile]:
+    """Return the data files of a version, by path.
+
+    Args:
+        place: The folder of the table.
+        version: Number of the version.
+        known: The data files of an earlier version; None to begin with a checkpoint.
+        since: Number of the earlier version.
+
+    Raises:
+        ReplicaError: The log lacks a commit, or a checkpoint has a form that is not known here.
+    """
+    if known is None:
+        known, since = _read_checkpoint(place, version)
+    files = dict(known)
+    decoder = msgspec.json.Decoder(_Action)
+    for number in range(since + 1, version + 1):
+        content = commit_file(place, number).content()
+        if content is None:
+            raise ReplicaError(f"{place}: the log of the Delta table lacks the commit of version {number}")
+        actions = [decoder.decode(line) for line in content.splitlines() if line]
+        # A commit removes a file and adds it with another vector. Removals come first, in whatever order.
+        for action in actions:
+            if action.remove is not None:
+                files.pop(action.remove.path, None)
+        files |= {action.add.path: action.add for action in actions if action.add is not None}
+    return files
+
+
+def _read_checkpoint(place: Location, version: int) -> tuple[dict[str, AddFile], int]:
+    """Return the data files in the newest checkpoint up to a version, and its version; -1 without any."""
+    log = place / LOG_FOLDER
+    parts: dict[int, list[str]] = {}
+    complete = -1
+    for name in sorted(log.names()):
+        if (match := _CHECKPOINT.fullmatch(name)) and int(match[1]) <= version:
+            found = parts.setdefault(int(match[1]), [])
+            found.append(name)
+            if len(found) == int(match[3] or 1):
+                complete = int(match[1])
+    files: dict[str, AddFile] = {}
+    for name in parts.get(complete, ()):
+        with log.filesystem.open_input_file(f"{log.path}/{name}") as source:
+            rows = pq.read_table(source, columns=["add"])["add"].drop_null()
+        for row in rows.to_pylist():
+            row |= {key: dict(row[key]) for key in ("partitionValues", "tags") if row.get(key) is not None}
+            file = msgspec.convert(row, AddFile)
+            files[file.path] = file
+    return files, complete
+
+
+def add_file(file: DataFile) -> AddFile:
+    """Return the action that adds a new data file."""
+    found = _Statistics(file.rows, file.min_values, file.max_values, file.null_counts)
+    return AddFile(file.path, file.size, _now(), True, {}, msgspec.json.encode(found).decode())
+
+
+def remove_file(file: DataFile, added: AddFile | None) -> dict[str, Any]:
+    """Return the action that removes a data file; it must name the vector with which the file was added."""
+    action = {
+        "path": file.path,
+        "deletionTimestamp": _now(),
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": file.size,
+    }
+    vector = None if added is None else added.deletion_vector
+    return action if vector is None else action | {"deletionVector": vector}
+
+
+def mark_rows(file: AddFile, vector: Vector) -> AddFile:
+    """Return the action that adds a data file with another vector: its statistics are bounds then."""
+    stats = msgspec.json.decode(file.stats or "{}") | {"tightBounds": False}
+    text = msgspec.json.encode(stats).decode()
+    return msgspec.structs.replace(file, data_change=True, stats=text, deletion_vector=vector)
+
+
+def _now() -> int:
+    """Return the time in milliseconds since 1970-01-01 00:00 UTC, as in all actions."""
+    return int(time.time() * 1000)
+
+
+def write_commit(place: Location, version: int, actions: Iterable[Mapping[str, Any]]) -> None:
+    """Write the commit of a version, which must not exist yet, atomically.
+
+    Raises:
+        ConflictError: Another commit has made the version.
+        ReplicaError: The commit cannot be written.
+    """
+    create_file(commit_file(place, version), b"\n".join(map(msgspec.json.encode, actions)).decode())
+
+
+def commit_file(place: Location, version: int) -> Location:
+    """Return where the commit of a version is."""
+    return place / LOG_FOLDER / f"{version:020}.json"
