@@ -34,13 +34,15 @@ from pgoutput.apply.data_files import DataFiles
 from pgoutput.columns import encode_inserts, encode_updates
 from pgoutput.messages import XLogData
 from pgoutput.recording import SegmentWriter, SessionStart
-from pgoutput.replica import replica_tables, replicate
+from pgoutput.replica import Updates, replica_tables, replicate
 from pgoutput.targets import Table
 from pgoutput.values import to_arrow
 from tests.replica.tables import open_table
 
 ROWS: Final = 5_000_000, 20_000_000, 50_000_000
-UPDATES: Final = 5_000, 500_000
+UPDATES: Final = 1, 5_000, 500_000
+"""Number of updates in each recording. With vectors, the first run makes the index of keys."""
+MODES: Final[tuple[Updates, ...]] = "vectors", "rewrite"
 MAX_MEMORY: Final = 2048
 """Largest allowed peak memory, in MB."""
 _BATCH_ROWS: Final = 1 << 16
@@ -58,7 +60,8 @@ class Usage(msgspec.Struct):
 
 def main() -> int:
     if sys.argv[1:2] == ["apply"]:
-        print(msgspec.json.encode(apply(Path(sys.argv[2]), Path(sys.argv[3]))).decode())
+        recording, target, updates = sys.argv[2:]
+        print(msgspec.json.encode(apply(Path(recording), Path(target), updates)).decode())  # type: ignore[arg-type]
         return 0
     met = True
     for rows in [int(float(text)) for text in sys.argv[1:]] or ROWS:
@@ -69,39 +72,52 @@ def main() -> int:
 
 def measure(folder: Path, rows: int) -> bool:
     """Update a table with this number of rows; return whether the memory stayed within its limit."""
-    recording, target = folder / "recording", folder / "target"
+    recording, first = folder / "recording", folder / MODES[0]
     writer = Writer(recording)
     writer.write(encode_inserts, np.arange(1), np.arange(1))
-    run_apply(recording, target)
-    (replica,) = replica_tables(target).values()
+    for mode in MODES:
+        run_apply(recording, folder / mode, mode)
+    (replica,) = replica_tables(first).values()
     fill(open_table(replica.place), rows)
     size = sum(pa.table(DeltaTable(replica.place).get_add_actions())["size_bytes"].to_pylist())
     print(
         f"{rows:,} rows, {size >> 20:,} MB in {len(DeltaTable(replica.place).file_uris())} files:", flush=True
     )
+    (other,) = replica_tables(folder / MODES[1]).values()
+    fill(open_table(other.place), rows)
     met, number = True, rows
     for count in UPDATES:
-        before = files_with_keys(replica.place)
         keys = np.random.default_rng(count).choice(rows, min(count, rows), replace=False)
         numbers = scrambled(np.arange(number, number + len(keys)))
         number += len(keys)
         writer.write(encode_updates, keys, numbers)
-        version = DeltaTable(replica.place).version()
-        usage = run_apply(recording, target)
-        after = DeltaTable(replica.place)
-        removed, written = changed_files(Path(replica.place), version, after.version())
-        unchanged = [path for path in removed & before.keys() if not np.isin(before[path], keys).any()]
-        assert not unchanged, f"files without a changed row were rewritten: {unchanged}"
-        check_rows(after, rows, keys, numbers)
-        met &= usage.memory <= MAX_MEMORY
-        print(
-            f"  {count:,} updates in {after.version() - version} commits: {usage.cpu:.1f} s of CPU, "
-            f"{usage.wall:.1f} s, peak memory {usage.memory:,} MB; "
-            f"{len(removed & before.keys())} of {len(before)} files rewritten, "
-            f"{written / count:,.0f} bytes written for each changed row",
-            flush=True,
-        )
+        for mode in MODES:
+            met &= measure_updates(recording, folder / mode, mode, rows, keys, numbers)
     return met
+
+
+def measure_updates(
+    recording: Path, target: Path, mode: Updates, rows: int, keys: Numbers, numbers: Numbers
+) -> bool:
+    """Apply recorded updates; return whether the memory stayed within its limit."""
+    (replica,) = replica_tables(target).values()
+    count = len(keys)
+    before = files_with_keys(replica.place)
+    version = DeltaTable(replica.place).version()
+    usage = run_apply(recording, target, mode)
+    after = DeltaTable(replica.place)
+    rewritten, written = changed_files(Path(replica.place), version, after.version())
+    unchanged = [path for path in rewritten & before.keys() if not np.isin(before[path], keys).any()]
+    assert not unchanged, f"files without a changed row were written again: {unchanged}"
+    check_rows(after, rows, keys, numbers)
+    print(
+        f"  {mode}, {count:,} updates in {after.version() - version} commits: {usage.cpu:.2f} s of CPU, "
+        f"{usage.wall:.1f} s, peak memory {usage.memory:,} MB; "
+        f"{len(rewritten & before.keys())} of {len(before)} files written again, "
+        f"{written / count:,.0f} bytes written for each changed row",
+        flush=True,
+    )
+    return usage.memory <= MAX_MEMORY
 
 
 class Writer:
@@ -168,17 +184,17 @@ def typed(schema: pa.Schema, keys: Numbers, numbers: Numbers) -> list[pa.Array]:
     ]
 
 
-def run_apply(recording: Path, target: Path) -> Usage:
+def run_apply(recording: Path, target: Path, updates: Updates) -> Usage:
     """Apply a recording in a process of its own."""
-    arguments = ["-m", "benchmarks.large_table", "apply", str(recording), str(target)]
+    arguments = ["-m", "benchmarks.large_table", "apply", str(recording), str(target), updates]
     done = subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.PIPE)
     return msgspec.json.decode(done.stdout, type=Usage)
 
 
-def apply(recording: Path, target: Path) -> Usage:
+def apply(recording: Path, target: Path, updates: Updates) -> Usage:
     """Apply the changes that the target lacks; return what this process used."""
     cpu, wall = time.process_time(), time.perf_counter()
-    replicate(recording, target)
+    replicate(recording, target, updates=updates)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     return Usage(time.process_time() - cpu, time.perf_counter() - wall, memory)
 
@@ -191,15 +207,18 @@ def files_with_keys(place: str) -> dict[str, Numbers]:
 
 def changed_files(place: Path, before: int, after: int) -> tuple[set[str], int]:
     """Return the paths of the files that commits have removed, and the number of bytes they have written."""
-    removed, written = set(), 0
+    removed, added, written = set(), set(), 0
     for version in range(before + 1, after + 1):
-        for line in (place / "_delta_log" / f"{version:020}.json").read_bytes().splitlines():
+        commit = (place / "_delta_log" / f"{version:020}.json").read_bytes()
+        written += len(commit)
+        for line in commit.splitlines():
             for kind, action in msgspec.json.decode(line).items():
                 if kind == "remove":
                     removed.add(action["path"])
                 elif kind == "add":
-                    written += action["size"]
-    return removed, written
+                    added.add(action["path"])
+    written += sum((place / path).stat().st_size for path in added - removed)
+    return removed - added, written
 
 
 def check_rows(table: DeltaTable, rows: int, keys: Numbers, numbers: Numbers) -> None:
@@ -207,7 +226,10 @@ def check_rows(table: DeltaTable, rows: int, keys: Numbers, numbers: Numbers) ->
     seen = np.zeros(rows, np.int8)
     order = np.argsort(keys)
     expected = typed(pa.schema(table.schema().to_arrow()), keys[order], numbers[order])
-    for batch in table.to_pyarrow_dataset().to_batches(columns=["c0", "c1"]):
+    types = pa.schema(table.schema().to_arrow())
+    schema = pa.schema([types.field(name) for name in ("c0", "c1")])
+    for found in pa.RecordBatchReader.from_stream(table.scan(["c0", "c1"])):
+        batch = found.cast(schema)
         key = batch["c0"].to_numpy()
         np.add.at(seen, key, 1)
         places = np.searchsorted(keys[order], key)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgoutput._arrays import Numbers
+from pgoutput.recording import Location
 from pgoutput.targets import FILE_BYTES, DataFile, Table
 
 SMALL_FILE_BYTES: Final = 8 << 20
@@ -94,6 +95,16 @@ class DataFiles:
         self._table = table
         self.schema: pa.Schema = table.schema if schema is None else schema
         self._files: list[DataFile] | None = None
+
+    @property
+    def place(self) -> Location:
+        """Where the table is."""
+        return self._table.place
+
+    @property
+    def deletes_rows(self) -> bool:
+        """Whether commits may delete single rows of a data file."""
+        return self._table.deletes_rows
 
     def __iter__(self) -> Iterator[DataFile]:
         if self._files is None:

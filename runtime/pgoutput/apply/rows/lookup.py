@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from pgoutput._arrays import Numbers
 from pgoutput.apply.data_files import DataFiles
+from pgoutput.apply.rows.key_index import Keys
 from pgoutput.apply.rows.keys import NEVER_SENT, NULL, number_keys, number_values
 from pgoutput.apply.schema import TableLayout
 from pgoutput.targets import DataFile
@@ -119,12 +120,13 @@ def look_up_rows(
     schema = pa.schema([field for field in layout.schema if field.name in requested])
     searched = list(files) if count else []
     key_columns = _typed_keys(layout, key, keys) if searched else []
+    search = _Search(files, layout, schema, key_columns, unique=unique)
     parts, used, numbers = [schema.empty_table()], [], [np.zeros(0, np.int64)]
     for file in searched:
         if all(column.may_be_in(file) for column in key_columns):
-            candidates = _find_candidates(files, file, key_columns, layout)
+            candidates, part = search.find(file)
             if len(candidates):
-                parts.append(pa.Table.from_batches(_take_rows(files, file, schema.names, candidates), schema))
+                parts.append(part)
                 used.append(file)
                 numbers.append(candidates)
     rows, number = pa.concat_tables(parts).combine_chunks(), np.concatenate(numbers)
@@ -166,22 +168,66 @@ def _typed_keys(
     return typed
 
 
-def _find_candidates(
-    files: DataFiles, file: DataFile, key_columns: Sequence[_KeyColumn], layout: TableLayout
-) -> Numbers:
-    """Return the numbers, from 0, of the rows in a data file that may have one of the keys."""
-    searched = [column for column in key_columns if not pa.types.is_nested(column.values.type)]
-    names = [column.name for column in searched] + [name for name in (layout.end,) if name is not None]
-    table = pa.Table.from_batches(files.read_all(file, names))
-    matches = np.ones(table.num_rows, np.bool_)
-    for column in searched:
-        # NULL is searched too: a column whose value was never sent is NULL, and may have any value.
-        values = pa.concat_arrays([column.values, pa.nulls(1, column.values.type)])
-        matches &= pc.is_in(table[column.name], values).to_numpy()
-    if layout.end is not None:
-        matches &= table[layout.end].is_null().to_numpy()
-    matches[files.deleted(file)] = False
-    return np.flatnonzero(matches)
+class _Search:
+    """A search for the rows that may have one of some keys.
+
+    Args:
+        files: The data files of the table.
+        layout: The layout of the table.
+        schema: The columns to return.
+        key_columns: The key columns, with the keys.
+        unique: Whether a key identifies at most one row.
+    """
+
+    def __init__(
+        self,
+        files: DataFiles,
+        layout: TableLayout,
+        schema: pa.Schema,
+        key_columns: Sequence[_KeyColumn],
+        *,
+        unique: bool,
+    ) -> None:
+        self._files, self._end, self._schema = files, layout.end, schema
+        self._key = [column for column in key_columns if not pa.types.is_nested(column.values.type)]
+        self._keys: Keys | None = None
+        if self._key and unique and files.deletes_rows:  # otherwise data files are written again, and indexes
+            self._keys = Keys([one.name for one in self._key], [one.values for one in self._key])
+
+    def find(self, file: DataFile) -> tuple[Numbers, pa.Table]:
+        """Return the numbers of the rows in a data file that may have one of the keys, and the rows."""
+        if self._keys is None or (found := self._keys.find(self._files, file)) is None:
+            return self._read(file, self._scan(file))
+        left = ~np.isin(found.rows, self._files.deleted(file), assume_unique=True)
+        numbers, keys = found.rows[left], found.keys[left]
+        if self._keys.are_exact and len(self._schema) == 2 and (keys >= 0).all():
+            (column,) = self._key  # the rows have nothing that the keys do not tell
+            key = {column.name: column.values.take(pa.array(keys))}
+            arrays = [key.get(one.name, pa.nulls(len(keys), one.type)) for one in self._schema]
+            return numbers, pa.table(arrays, schema=self._schema)
+        numbers, rows = self._read(file, numbers)
+        if self._end is None:
+            return numbers, rows
+        current = rows[self._end].is_null()
+        return numbers[current.to_numpy()], rows.filter(current)
+
+    def _scan(self, file: DataFile) -> Numbers:
+        """Return the numbers of the rows that may have one of the keys, found by reading the key columns."""
+        names = [column.name for column in self._key] + [name for name in (self._end,) if name is not None]
+        table = pa.Table.from_batches(self._files.read_all(file, names))
+        matches = np.ones(table.num_rows, np.bool_)
+        for column in self._key:
+            # NULL is searched too: a column whose value was never sent is NULL, and may have any value.
+            values = pa.concat_arrays([column.values, pa.nulls(1, column.values.type)])
+            matches &= pc.is_in(table[column.name], values).to_numpy()
+        if self._end is not None:
+            matches &= table[self._end].is_null().to_numpy()
+        matches[self._files.deleted(file)] = False
+        return np.flatnonzero(matches)
+
+    def _read(self, file: DataFile, numbers: Numbers) -> tuple[Numbers, pa.Table]:
+        rows = _take_rows(self._files, file, self._schema.names, numbers) if len(numbers) else ()
+        return numbers, pa.Table.from_batches(rows, self._schema)
 
 
 def _take_rows(
