@@ -13,7 +13,6 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 from uuid import uuid4
@@ -25,7 +24,6 @@ import pyarrow.compute as pc
 
 from pgoutput._arrays import Numbers, byte_values, value_bytes, value_offsets
 from pgoutput.apply.data_files import DataFiles
-from pgoutput.recording import Location
 from pgoutput.targets import DataFile
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
@@ -36,8 +34,12 @@ MIN_ROWS: Final = 50_000
 _FOLDER: Final = "_pgoutput_index"
 _MARK: Final = "@"
 """What follows the name of the data file in the name of its index."""
+_BLOCK: Final = 512
+"""Number of keys in a block."""
+_NO_ROW: Final = np.uint32(0xFFFFFFFF)
+"""What stands for the number of a row in the rest of the last block."""
 _HEADER: Final = struct.Struct("<16sQQQQ")
-"""Magic bytes, checksum of the rest, size of the data file, number of keys, number of rows without a key."""
+"""Magic bytes, checksum of what precedes the blocks, size of the data file, numbers of blocks and others."""
 _MAGIC: Final = b"pgoutput index 1"
 
 
@@ -61,40 +63,39 @@ class Keys:
     def __init__(self, names: Sequence[str], columns: Sequence[pa.Array]) -> None:
         self._names = list(names)
         known = np.flatnonzero(_are_valid(columns))
-        hashes = hash_keys([column.take(pa.array(known)) for column in columns])
+        columns = [column.take(pa.array(known)) for column in columns]
+        hashes = hash_keys(columns)
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._numbers = hashes[order], known[order]
         self.are_exact: bool = len(columns) == 1 and _is_word(columns[0].type)
         """Whether each found row has the key, because different keys have different hashes."""
+        has_range = len(columns) == 1 and pa.types.is_integer(columns[0].type)
+        self._values = np.asarray(columns[0])[order] if has_range else None
 
     def find(self, files: DataFiles, file: DataFile) -> Found | None:
         """Return the rows of a data file that may have one of the keys; None if it has no index."""
-        if file.rows < MIN_ROWS or (index := _open_index(files, file, self._names)) is None:
+        if file.rows < MIN_ROWS:
             return None
-        first, end = (np.searchsorted(index.hashes, self._hashes, side) for side in ("left", "right"))
-        matches = np.flatnonzero(end > first)
-        counts = (end - first)[matches]
-        # Several rows have one hash if row versions have ended, or rows were updated.
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        rows = index.numbers[np.repeat(first[matches], counts) + within]
-        rows = np.concatenate((rows, index.unknown)).astype(np.int64)
-        keys = np.concatenate(
-            (np.repeat(self._numbers[matches], counts), np.full(len(index.unknown), -1, np.int64))
-        )
-        order = np.argsort(rows, kind="stable")
-        rows, keys = rows[order], keys[order]
-        is_first = np.ones(len(rows), np.bool_)
-        is_first[1:] = rows[1:] != rows[:-1]
-        return Found(rows[is_first], keys[is_first])
-
-
-class _Index(NamedTuple):
-    hashes: Hashes
-    """The hashes of all known keys, sorted."""
-    numbers: npt.NDArray[np.uint32]
-    """The row number of each key."""
-    unknown: npt.NDArray[np.uint32]
-    """Numbers of the rows that have NULL in a key column."""
+        hashes, numbers = self._hashes, self._numbers
+        name = self._names[0]
+        if self._values is not None and name in file.min_values and name in file.max_values:
+            at = (self._values >= file.min_values[name]) & (self._values <= file.max_values[name])
+            hashes, numbers = hashes[at], numbers[at]
+        path = _index_path(files, file, self._names)
+        try:
+            found = _search(path, file, hashes)
+            if found is None:  # there is no index, or it is damaged
+                _write_index(path, files, file, self._names)
+                found = _search(path, file, hashes)
+        except OSError:  # the folder cannot be written, or the disk is full
+            return None
+        if found is None:
+            return None
+        rows, keys, unknown = found
+        rows = np.concatenate((rows, unknown))
+        keys = np.concatenate((numbers[keys], np.full(len(unknown), -1, np.int64)))
+        rows, first = np.unique(rows, return_index=True)
+        return Found(rows, keys[first])
 
 
 def hash_keys(columns: Sequence[pa.Array]) -> Hashes:
@@ -153,88 +154,110 @@ def _mix(words: Hashes) -> Hashes:
     return words ^ (words >> np.uint64(31))
 
 
-def _open_index(files: DataFiles, file: DataFile, names: Sequence[str]) -> _Index | None:
-    """Return the index of a data file, which is made if there is none; None if it cannot be written."""
-    folder = _index_folder(files.place)
+def _index_path(files: DataFiles, file: DataFile, names: Sequence[str]) -> Path:
+    """Return the path of the index of a data file; it depends on the columns and their types."""
+    if files.place.is_local:
+        folder = Path(files.place.path, _FOLDER)
+    else:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(cache, "pgoutput", hashlib.sha256(files.place.place.encode()).hexdigest()[:32])
     types = [f"{name} {files.schema.field(name).type}" for name in names]
-    key = hashlib.sha256("\n".join(types).encode()).hexdigest()[:16]
-    path = folder / _index_name(file, key)
-    try:
-        if (found := _read_index(path, file)) is not None:
-            return found
-        folder.mkdir(parents=True, exist_ok=True)
-        _remove_others(folder, files)
-        part = path.with_name(f"{path.name}.{uuid4()}.part")
-        part.write_bytes(b"".join(_make_index(files, file, names)))
-        part.rename(path)
-        return _read_index(path, file)
-    except OSError:  # the folder cannot be written, or the disk is full
-        return None
-
-
-def _index_folder(place: Location) -> Path:
-    if place.is_local:
-        return Path(place.path, _FOLDER)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache, "pgoutput", hashlib.sha256(place.place.encode()).hexdigest()[:32])
-
-
-def _remove_others(folder: Path, files: DataFiles) -> None:
-    """Remove the indexes of data files that the table does not have any more."""
-    kept = {_index_name(file, "") for file in files}
-    for path in folder.iterdir():
-        if path.name[: path.name.find(_MARK) + len(_MARK)] not in kept:
-            path.unlink(missing_ok=True)
+    return folder / _index_name(file, hashlib.sha256("\n".join(types).encode()).hexdigest()[:16])
 
 
 def _index_name(file: DataFile, key: str) -> str:
     return f"{file.path.replace('/', '_')}{_MARK}{key}"
 
 
-def _make_index(files: DataFiles, file: DataFile, names: Sequence[str]) -> Iterator[bytes]:
-    """Yield the parts of the index of a data file."""
+def _write_index(path: Path, files: DataFiles, file: DataFile, names: Sequence[str]) -> None:
+    """Write the index of a data file; remove the indexes of data files that the table does not have any more.
+
+    The hashes and numbers stand in blocks. The header is followed by the first hash and the checksum of each
+    block, and by the rows whose keys are unknown, so that a search reads only the blocks that it needs.
+    """
     hashes, valid = [np.zeros(0, np.uint64)], [np.zeros(0, np.bool_)]
     for batch in files.read_all(file, names):
         columns = [batch[name] for name in names]
         valid.append(_are_valid(columns))
         hashes.append(hash_keys([column.filter(pa.array(valid[-1])) for column in columns]))
-    is_known = np.concatenate(valid)
-    known, unknown = (np.flatnonzero(one).astype(np.uint32) for one in (is_known, ~is_known))
-    keys = np.concatenate(hashes)
+    is_known, keys = np.concatenate(valid), np.concatenate(hashes)
     order = np.argsort(keys)
-    content = keys[order].tobytes() + known[order].tobytes() + unknown.tobytes()
-    yield _HEADER.pack(_MAGIC, _checksum(content), file.size, len(known), len(unknown))
-    yield content
+    count = -(-len(keys) // _BLOCK)
+    blocks = np.full((count, _BLOCK), np.iinfo(np.uint64).max)
+    numbers = np.full((count, _BLOCK), _NO_ROW)
+    blocks.ravel()[: len(keys)] = keys[order]
+    numbers.ravel()[: len(keys)] = np.flatnonzero(is_known).astype(np.uint32)[order]
+    unknown = np.flatnonzero(~is_known).astype(np.uint64)
+    head = np.concatenate((blocks[:, 0], _checksums(blocks, numbers), unknown))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{uuid4()}.part")
+    with part.open("wb") as index:
+        index.write(_HEADER.pack(_MAGIC, int(_checksums(head[None])[0]), file.size, count, len(unknown)))
+        for array in (head, blocks, numbers):
+            index.write(array.tobytes())
+    part.rename(path)
+    kept = {_index_name(one, "") for one in files}
+    for other in path.parent.iterdir():
+        if other.name[: other.name.find(_MARK) + len(_MARK)] not in kept:
+            other.unlink(missing_ok=True)
 
 
-def _read_index(path: Path, file: DataFile) -> _Index | None:
-    """Return an index; None if there is none, or if it is damaged or that of another data file."""
+def _search(path: Path, file: DataFile, hashes: Hashes) -> tuple[Numbers, Numbers, Numbers] | None:
+    """Search the index of a data file.
+
+    Args:
+        path: Path of the index.
+        file: The data file.
+        hashes: The hashes to find, sorted.
+
+    Returns:
+        The numbers of the rows with such a hash, for each of them the index of the hash, and the numbers of
+        the rows whose keys are unknown. None if there is no index, or if it is damaged or of another file.
+    """
     try:
-        stat = path.stat()
-    except FileNotFoundError:
+        content = np.memmap(path, np.uint8, "r")
+    except (FileNotFoundError, ValueError):  # an empty file cannot be mapped
         return None
-    if stat.st_size < _HEADER.size:
+    if len(content) < _HEADER.size:
         return None
-    data = np.memmap(path, np.uint8, "r")
-    magic, checksum, size, known, unknown = _HEADER.unpack(data[: _HEADER.size].tobytes())
-    expected = _HEADER.size + 12 * known + 4 * unknown
-    if (magic, size, expected) != (_MAGIC, file.size, stat.st_size):
+    magic, checksum, size, count, others = _HEADER.unpack(content[: _HEADER.size].tobytes())
+    sizes = _HEADER.size, 8 * (2 * count + others), 8 * _BLOCK * count, 4 * _BLOCK * count
+    if (magic, size, sum(sizes)) != (_MAGIC, file.size, len(content)):
         return None
-    if _stored_checksum(path, stat.st_mtime_ns, stat.st_size) != checksum:
+    _, head, blocks, numbers = np.split(content, np.cumsum(sizes)[:-1])
+    head = head.view(np.uint64)
+    if _checksums(head[None])[0] != checksum:
         return None
-    content = data[_HEADER.size :]
-    hashes, numbers, others = np.split(content, [8 * known, 12 * known])
-    return _Index(hashes.view(np.uint64), numbers.view(np.uint32), others.view(np.uint32))
+    first, sums, unknown = np.split(head, [count, 2 * count])
+    used = _used_blocks(first, hashes)
+    blocks = blocks.view(np.uint64).reshape(count, _BLOCK)[used]
+    numbers = numbers.view(np.uint32).reshape(count, _BLOCK)[used]
+    if not np.array_equal(_checksums(blocks, numbers), sums[used]):
+        return None
+    begin, end = (np.searchsorted(blocks.ravel(), hashes, side) for side in ("left", "right"))
+    counts = end - begin
+    keys = np.repeat(np.arange(len(hashes)), counts)
+    rows = numbers.ravel()[np.arange(len(keys)) + np.repeat(begin - np.cumsum(counts) + counts, counts)]
+    is_row = rows != _NO_ROW
+    return rows[is_row].astype(np.int64), keys[is_row], unknown.astype(np.int64)
 
 
-@lru_cache(1 << 16)
-def _stored_checksum(path: Path, changed: int, size: int) -> int:
-    """Return the checksum of an index, which is read once in a process as long as the file is the same."""
-    return _checksum(np.memmap(path, np.uint8, "r", _HEADER.size) if size > _HEADER.size else b"")
+def _used_blocks(first: Hashes, hashes: Hashes) -> Numbers:
+    """Return the numbers of the blocks that may have some hashes, from the first hash of each block.
+
+    A hash may stand at the end of a block and at the beginning of the next ones.
+    """
+    begin = np.maximum(np.searchsorted(first, hashes, "left") - 1, 0)
+    end = np.searchsorted(first, hashes, "right")
+    steps = np.zeros(len(first) + 1, np.int64)
+    np.add.at(steps, begin[end > begin], 1)
+    np.add.at(steps, end[end > begin], -1)
+    return np.flatnonzero(np.cumsum(steps)[:-1])
 
 
-def _checksum(content: bytes | npt.NDArray[np.uint8]) -> int:
-    """Return the sum of all words of 32 bits, each of which is multiplied by the number of its block."""
-    words = np.frombuffer(content, np.uint32)
-    blocks = np.add.reduceat(words, np.arange(0, len(words), 1024), dtype=np.uint64) if len(words) else words
-    return int(np.dot(blocks, np.arange(1, len(blocks) + 1, dtype=np.uint64)) if len(words) else 0)
+def _checksums(*arrays: npt.NDArray[np.unsignedinteger]) -> Hashes:
+    """Return a checksum of each row of the arrays: the sum of its words, each with a weight of its own."""
+    sums = np.zeros(len(arrays[0]), np.uint64)
+    for words in arrays:
+        sums += words.astype(np.uint64) @ (2 * np.arange(words.shape[1], dtype=np.uint64) + 1)
+    return sums
