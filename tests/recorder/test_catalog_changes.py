@@ -53,6 +53,7 @@ def test_a_table_added_while_recording_is_incomplete_in_its_first_segment(table:
         recording.wait(Stored)
         assert recording.wait(TableIncomplete).table == "public.late"
         assert recording.wait(PublicationAltered).changes == ("publishes public.late",)
+        wait_until(lambda: any(one.kind == "stream" and one.relations for one in table.segments()))
     first = next(one for one in table.segments() if one.kind == "stream" and one.relations)
     assert [one.name for one in first.incomplete] == ["late"]
 
