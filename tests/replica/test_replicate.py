@@ -16,11 +16,12 @@ from deltalake import DeltaTable
 
 from pgoutput.apply.sorted_changes import SortedChanges
 from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.replica import Progress, TableResult, replica_tables, replicate
+from pgoutput.replica import Progress, TableResult, log_batch, replica_tables, replicate
 from pgoutput.views import RelationChanges, from_rows
 from tests.recording.recordings import sent, source, write
 from tests.replica.changes import recorded_changes, sorted_changes as sorted_table
-from tests.replica.tables import different_tables
+from tests.replica.simulator import SimulatedServer
+from tests.replica.tables import apply, different_tables
 from tests.truth import true_tables
 
 NAME = "pg18_p4_par_2pc"
@@ -194,3 +195,22 @@ def test_lost_segments_and_other_recordings_are_refused(recording: Path, tmp_pat
     with pytest.raises(RecordingError, match=r"0000000005\.parquet"):
         replicate(folder, target)
     assert versions(target) == before
+
+
+def test_vectors_are_recommended_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgoutput.replica.applied._MIN_ROWS", 100)
+    caplog.set_level("INFO", "pgoutput.replica")
+    server = SimulatedServer(1, "advised", {"k": "int4", "v": "text"}, keys=1)
+    for key in range(1000):
+        server.insert(str(key), "old")
+    apply(server.take().to_batches(), tmp_path)
+    for updates in ("rewrite", "rewrite", "vectors"):
+        server.update(7, v=f"new {server.position}")
+        log_batch(1, apply(server.take().to_batches(), tmp_path, updates=updates))
+    found = [one for one in caplog.messages if "--updates vectors" in one]
+    assert found == [
+        "public.advised: 999 rows were written again for 1 change. With --updates vectors, commits mark the "
+        "changed rows instead"
+    ]

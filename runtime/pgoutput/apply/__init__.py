@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from pgoutput._extras import require
 
-require("replica", "deltalake", "numpy", "pyarrow")
+require("replica", "deltalake", "numpy", "pyarrow", "pyroaring")
 
 from pgoutput.apply.batch import (
     TableResult as TableResult,

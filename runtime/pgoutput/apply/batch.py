@@ -66,6 +66,8 @@ class TableResult(msgspec.Struct, frozen=True):
     found one. Then the table lacks changes that the server did not send."""
     position: Position = NOTHING
     """The last change that the table has applied."""
+    written_again: int = 0
+    """Number of rows that did not change, and were written again because others of their data files did."""
     dropped: str = ""
     """What has happened to the table because its relation was dropped on the server; empty if it was not."""
 
@@ -192,7 +194,11 @@ class _Application:
         writer = self._writer
         may_differ, unmatched = tuple(writer.may_differ), writer.unmatched
         return msgspec.structs.replace(
-            result, may_differ=may_differ, unmatched=unmatched, position=writer.position
+            result,
+            may_differ=may_differ,
+            unmatched=unmatched,
+            position=writer.position,
+            written_again=writer.written_again,
         )
 
     def _skip_applied(self, batches: Iterator[RelationChanges]) -> Iterator[RelationChanges]:
@@ -280,6 +286,7 @@ class TableWriter:
         may_differ: Reasons why the table may differ from its source, without reasons known before.
         unmatched: Number of changes that contradict the rows of the table, as in `TableResult`.
         position: Position of the table after the last commit.
+        written_again: Number of rows that were written again, as in `TableResult`.
 
     Raises:
         ReplicaError: The table is behind the known position.
@@ -297,6 +304,7 @@ class TableWriter:
     ) -> None:
         self.may_differ: list[Difference] = []
         self.unmatched: int = 0
+        self.written_again: int = 0
         self.position: Position = applied
         self._name = f"{chunk.namespace}.{chunk.name}"
         self._history = history
@@ -352,6 +360,7 @@ class TableWriter:
             pending.commit(self._table)
             self.position = pending.changes[-1].last
             self.unmatched += len(pending.unmatched)
+            self.written_again += pending.written_again
 
     def discard(self) -> None:
         """Delete the data files of chunks that were folded and not committed."""

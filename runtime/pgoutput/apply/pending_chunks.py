@@ -15,6 +15,7 @@ class PendingChunks:
     Attributes:
         changes: The ranges of the chunks' changes.
         unmatched: Commit LSNs of the changes that contradict the rows of the table, as in `ChunkWriter`.
+        written_again: Number of rows that the commit has written again, as in `TableResult`.
 
     Args:
         table: The Delta table of the relation.
@@ -24,6 +25,7 @@ class PendingChunks:
     def __init__(self, table: Table, name: str) -> None:
         self.changes: list[ChangeRange] = []
         self.unmatched: list[int] = []
+        self.written_again: int = 0
         self._layout = read_layout(table, name)
         self._files = PendingFiles(table)
 
@@ -67,6 +69,9 @@ class PendingChunks:
             raise
         changes = ChangeRange.join(self.changes)
         table.commit(merged.added, merged.removed, changes, deleted=merged.deleted)
+        removed = self._files.removed
+        changed = [file for file in merged.removed if file.path in removed]
+        self.written_again = sum(file.rows - file.deleted - len(removed[file.path]) for file in changed)
         self._files.delete(file.path for file in merged.unused)
 
     def discard(self) -> None:

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from pgoutput._extras import require
 
-require("replica", "deltalake", "numpy", "pyarrow")
+require("replica", "deltalake", "numpy", "pyarrow", "pyroaring")
 
 from pgoutput.apply import Difference, TableResult, Updates
 from pgoutput.recording import Verified as Verified

@@ -14,6 +14,12 @@ from pgoutput._text import counted
 from pgoutput.apply import TableResult
 
 _LOGGER: Final = "pgoutput.replica"
+_WORTHWHILE: Final = 50
+"""Number of rows written again for each change, from which deletion vectors are recommended."""
+_MIN_ROWS: Final = 100_000
+"""Number of rows written again, up to which nothing is recommended."""
+_advised: Final = set[str]()
+"""Names of the tables for which deletion vectors were recommended."""
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="applied"):
@@ -41,6 +47,19 @@ def log_batch(segment: int, results: Sequence[TableResult]) -> None:
         name = f"{one.namespace}.{one.name}"
         if one.error:
             log_event(_LOGGER, logging.WARNING, f"{name} failed: {one.error}", one)
+        _advise(one)
         if one.may_differ:
             reasons = "; ".join(difference.reason for difference in one.may_differ)
             log_event(_LOGGER, logging.WARNING, f"{name} may differ from its source: {reasons}", one)
+
+
+def _advise(one: TableResult) -> None:
+    """Recommend deletion vectors, once for each table, if commits write much more than what changes."""
+    name, changes = f"{one.namespace}.{one.name}", sum(one.changes.values())
+    if name not in _advised and one.written_again > max(_WORTHWHILE * changes, _MIN_ROWS):
+        _advised.add(name)
+        text = (
+            f"{name}: {one.written_again:,} rows were written again for {counted(changes, 'change')}. "
+            "With --updates vectors, commits mark the changed rows instead"
+        )
+        log_event(_LOGGER, logging.INFO, text, one)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pgoutput._extras import require
 
-require("replica", "deltalake", "numpy", "pyarrow")
+require("replica", "deltalake", "numpy", "pyarrow", "pyroaring")
 
 from pgoutput.targets.parquet import (
     FILE_BYTES as FILE_BYTES,

@@ -1,7 +1,8 @@
-"""Delta tables, through deltalake: the only package that imports it.
+"""Delta tables. No other package imports deltalake.
 
 - `table`: Delta tables as the tables of a target.
 - `log`: what a commit says of its changes, and the position of a table.
+- `actions`, `vectors`: what delta-rs does not write: the actions of a commit, and deletion vectors.
 - `cleaning`, `folders`: remove files that a table does not need any more, and move and remove tables.
 """
 
