@@ -236,7 +236,7 @@ class Run:
         self._unsent = unsent
         self._engines = cycle(ENGINES[engine])
         self._repaired: dict[str, int] = {}
-        """Versions of the Delta tables of the replica before their last repair, by qualified table name."""
+        """Positions of the Delta tables of the replica before their last repair, by qualified table name."""
         self._changed: dict[str, set[str]] = {}
         """Ids of the rows of the replica that were changed and are not repaired, by qualified table name."""
         self._first = self.random.sample(list(ACTIONS), len(ACTIONS))
@@ -387,17 +387,20 @@ class Run:
         if code == 1 and (repaired := verdicts.keys() & self._changed.keys()):
             keys = {name: row_keys(verdicts[name]) for name in repaired if self.random.random() < 0.7}
             self.log(f"repairs {sorted(repaired)}, of {sorted(keys)} only the rows that differ")
-            self._repaired = {name: self._version(name) for name in repaired}
+            self._repaired = {name: self._position(name) for name in repaired}
             self.request([name.removeprefix("public.") for name in sorted(repaired)], keys)
             self._changed = {name: ids for name, ids in self._changed.items() if name not in repaired}
 
     def _is_repairing(self) -> bool:
         """Return whether a repair is not applied yet; it would also replace rows that are changed now."""
-        return any(self._version(name) <= version for name, version in self._repaired.items())
+        return any(self._position(name) <= position for name, position in self._repaired.items())
 
-    def _version(self, name: str) -> int:
-        """Return the version of a Delta table of the replica, from the qualified name of the table."""
-        return DeltaTable(self.target / name).version()
+    def _position(self, name: str) -> int:
+        """Return the commit LSN of the last change that a Delta table of the replica has applied.
+
+        Its version also changes without changes of rows.
+        """
+        return DeltaTable(self.target / name).transaction_version("pgoutput.commit_lsn") or 0
 
     def _prove(self) -> None:
         """Have all differences repaired, then have all tables compared; all must be equal."""

@@ -249,3 +249,15 @@ def test_a_log_without_a_commit_is_named(table: Table) -> None:
     Path(table.place.path, "_delta_log", f"{2:020}.json").unlink()
     with pytest.raises(ReplicaError, match=r"lacks the commit of version 2|cannot be read"):
         ours(newest(table))
+
+
+def test_properties_enable_no_features(tmp_path: Path) -> None:
+    """deltalake's own function enables `variantType`, which few readers know."""
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us"))])
+    table = DeltaFormat().create(locate(tmp_path / "t"), schema, {"a": "1"})
+    before = DeltaTable(table.place.place).protocol()
+    table.set_properties({"a": "2", "b": "3"})
+    table.change_columns([pa.field("n", pa.int32())], [pa.field("id", pa.int64(), metadata={"k": "v"})])
+    protocol = DeltaTable(table.place.place).protocol()
+    assert (protocol.reader_features, before.reader_features) == (["timestampNtz"], ["timestampNtz"])
+    assert {key: newest(table).properties[key] for key in "ab"} == {"a": "2", "b": "3"}

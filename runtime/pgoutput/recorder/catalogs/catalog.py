@@ -180,6 +180,8 @@ class Catalog(msgspec.Struct, frozen=True):
     Empty if there are no such triggers, or if one is not always enabled. Also empty in a catalog that was
     read while the recorder did not receive logical messages.
     """
+    next_xid: int = 0
+    """First transaction that had not begun yet (txid_snapshot_xmax)."""
 
     @property
     def roots(self) -> set[int]:

@@ -15,7 +15,9 @@ from pgoutput.recorder.catalogs.publications import FIRST_CUSTOM_OID, published_
 from pgoutput.recorder.client import Connection, LockNotAvailable
 from pgoutput.wire import parse_lsn, shown_text
 
-_LIMITS: Final = "SELECT max(oid::int8), txid_snapshot_xmin(txid_current_snapshot()) FROM pg_class"
+_LIMITS: Final = """\
+SELECT max(oid::int8), txid_snapshot_xmin(s), txid_snapshot_xmax(s)
+FROM pg_class, txid_current_snapshot() s GROUP BY s::text, 2, 3"""
 
 _LSN: Final = """\
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END"""
@@ -277,7 +279,7 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             tables_query
         )
     }
-    greatest_oid, xid = connection.query(_LIMITS)[0]
+    greatest_oid, xid, next_xid = connection.query(_LIMITS)[0]
     ddl_events = (
         connection.query(_DDL_EVENTS) if connection.server_version // 10_000 >= DDL_EVENTS_SINCE else []
     )
@@ -289,6 +291,7 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
         _read_types(connection, published),
         int(xid),
         "".join(one for (one,) in ddl_events),
+        int(next_xid),
     )
 
 

@@ -51,6 +51,7 @@ class CatalogWatch:
             answer.
         end_lsn: End of the server's WAL, at most about 2 seconds ago; None while the server does not answer.
         slot: The replication slot at the same time; None while the server does not answer.
+        settled: A transaction and an LSN: all earlier transactions had ended there.
 
     Args:
         dsn: DSN of the server that streams, and of no other server.
@@ -76,6 +77,7 @@ class CatalogWatch:
         self.wal_lsn: int | None = None
         self.end_lsn: int | None = None
         self.slot: Slot | None = None
+        self.settled: tuple[int, int] = 0, 0
         self._condition = Condition()
         self._asked: Collection[int] = ()
         self._existing: frozenset[int] = frozenset()
@@ -164,6 +166,7 @@ class CatalogWatch:
             raise TimelineChanged("the standby was promoted, or follows another timeline")
         catalog = read_catalog(connection, self._publications)
         self.wal_lsn = self.end_lsn = catalog.lsn
+        self.settled = self._before.xid, catalog.lsn
         self.slot = find_slot(connection, self._slot)
         check_publication_oids(self._before, catalog)
         if catalog.ddl_events and not self._before.ddl_events:

@@ -14,6 +14,7 @@ from pgoutput.recorder.client import Connection, UndefinedObject, start_command
 from pgoutput.recorder.events import RowsComplete, TableComplete, TableNotCopied
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.session.remarks import SessionRemarks, without_copied
+from pgoutput.recorder.session.remembered import RememberedPublications
 from pgoutput.recorder.session.reports import Reporter
 from pgoutput.recorder.session.session import Session
 from pgoutput.recorder.session.start import PreparedSession
@@ -50,7 +51,9 @@ class SessionLoop:
         dsn = connection.pinned_dsn
         self._watch = CatalogWatch(dsn, settings.slot, settings.publications, start.catalog, start.timelines)
         self._snapshots = TableSnapshots(dsn, start.source, folder.copies, settings, reporter.report)
-        self._remarks = SessionRemarks(folder, start, settings, reporter, self._watch)
+        version = connection.server_version
+        self._remembered = RememberedPublications(folder, start, self._watch, version)
+        self._remarks = SessionRemarks(folder, start, settings, reporter, self._watch, self._remembered)
         self._requests = SnapshotRequests(folder.directory, folder.search_seconds)
         self._packing: AbstractContextManager[Packer | PackerThread] = (
             nullcontext(Packer(folder.directory, settings.segment_seconds))
@@ -61,8 +64,8 @@ class SessionLoop:
     def run(self, until: int | None, stop: Callable[[], bool], on_stream: Callable[[], None]) -> bool:
         """Record until an LSN is stored and acknowledged, or until the session is stopped.
 
-        Returns False if another session must begin at once: the server sends changes of partitions under
-        relations that they belonged to before.
+        Returns False if another session must begin at once: the server sends changes according to earlier
+        publications, or changes of partitions under relations that they belonged to before.
 
         Args:
             until: The LSN; None for no end.
@@ -111,7 +114,10 @@ class SessionLoop:
                 ) from None
             finally:
                 self._reporter.session_ends(session)
-            return stop() or not is_stale()
+            if stop() or not is_stale():
+                return True
+            self._remembered.forget()
+            return False
 
     def _begin(self) -> Session:
         """Start the stream; return the session that records it."""
@@ -164,12 +170,13 @@ class SessionLoop:
         Before PostgreSQL 15, a walsender keeps in mind through which root a partition is published, also when
         the partition is attached or detached (rel_sync_cache_relation_cb in pgoutput.c).
         """
+        remembered = self._remembered.lsn
         if self._connection.server_version >= FRESH_ROOTS_SINCE:
-            return 0
+            return remembered
         start, roots = self._start, self._folder.catalog.roots
         begin = max(start.start.lsn, start.acknowledged_lsn)
         altered = (one for one in self._folder.state.incomplete if one.altered and one.oid in roots)
-        return max((one.lsn for one in altered if one.lsn > begin), default=0)
+        return max(remembered, *(one.lsn for one in altered if one.lsn > begin), 0)
 
     def _request_copies(self, names: Sequence[str]) -> None:
         """Have tables copied that a user asks for, and incomplete tables as the settings say.

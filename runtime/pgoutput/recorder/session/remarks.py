@@ -25,6 +25,7 @@ from pgoutput.recorder.catalogs import (
     without_undescribed,
 )
 from pgoutput.recorder.options import Settings
+from pgoutput.recorder.session.remembered import RememberedPublications
 from pgoutput.recorder.session.reports import Reporter
 from pgoutput.recorder.session.session import Session
 from pgoutput.recorder.session.start import PreparedSession
@@ -46,6 +47,7 @@ class SessionRemarks:
         settings: Settings of the recorder.
         reporter: Reports what is noticed.
         watch: Thread that reads the catalogs.
+        remembered: Notes that publications were altered.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class SessionRemarks:
         settings: Settings,
         reporter: Reporter,
         watch: CatalogWatch,
+        remembered: RememberedPublications,
     ) -> None:
+        self._remembered = remembered
         self._folder = folder
         self._start = start
         self._settings = settings
@@ -138,6 +142,8 @@ class SessionRemarks:
             for oid, table in catalog.tables.items():
                 if oid in before.tables and before.tables[oid].columns != table.columns:
                     self._altered[oid] = catalog.lsn
+            if changes.publications:
+                self._remembered.note(catalog)
             self._save(catalog, _explained(changes, statements))
         return any(one.publications or one.incomplete or one.gone for _, one in updates)
 

@@ -92,6 +92,11 @@ class State(msgspec.Struct, kw_only=True):
     """Changes of publications that are not yet in the metadata of a segment."""
     gone: tuple[GoneTable, ...] = ()
     """Tables that are gone, and not yet in the metadata of a segment."""
+    altered_xid: int = 0
+    """First transaction that had not begun when a publication was last found altered; 0 if none was.
+
+    Also 0 once all earlier transactions are recorded: see `RememberedPublications`.
+    """
 
 
 class Folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -322,16 +323,19 @@ class _Table:
             actions.append(_protocol(readers | {_VECTORS}, writers | {_VECTORS}))
         if not enabled and not any(file.deleted for file in self.files()):
             actions.append(_protocol(readers - {_VECTORS}, writers - {_VECTORS}))
+        self._write_metadata(*actions)
         with self._errors():
-            self._write_commit({"commitInfo": {"operation": "SET TBLPROPERTIES"}}, *actions)
-            self.refresh()
             # Readers that do not know vectors begin here, and do not see the commits that had some.
             self._table.create_checkpoint()
 
+    def _write_metadata(self, *actions: Mapping[str, Any]) -> None:
+        """Commit properties. deltalake would also enable features that no column needs (1.6)."""
+        info = {"timestamp": int(time.time() * 1000), "operation": "SET TBLPROPERTIES"}
+        self._write_commit({"commitInfo": info | {"operationParameters": {}}}, *actions)
+        self.refresh()
+
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        with self._errors():
-            self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
-            self._end_commit()
+        self._write_metadata(self._metadata(**properties))
 
     def change_columns(self, added: Iterable[pa.Field], metadata: Iterable[pa.Field]) -> None:
         with self._errors():

@@ -1,0 +1,69 @@
+"""Publications that a walsender remembers as they were, although they were altered.
+
+A walsender keeps the settings of publications until it decodes their next change. A transaction that was open
+during the change is decoded with the catalogs as of its own changes. If it comes to be decoded after the
+change, the walsender reads the settings there, and keeps those from before the change for all later
+transactions: their changes are not sent, or not all. The servers of May 2025 pass the change on to open
+transactions (SnapBuildDistributeSnapshotAndInval in snapbuild.c).
+
+On older servers, another session has to begin once all transactions have ended that were open during the
+change. Only then, tables are copied.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pgoutput.recorder.catalogs import Catalog, CatalogWatch
+from pgoutput.recorder.session.start import PreparedSession
+from pgoutput.recorder.storage import Folder
+
+_FIXED: Final = {13: 21, 14: 18, 15: 13, 16: 9, 17: 5}
+"""Minor release that passes changes on to open transactions, by major version; newer versions all do."""
+
+_NEVER: Final = 1 << 64
+"""An LSN that no server reaches."""
+
+
+def remembers_publications(server_version: int) -> bool:
+    """Return whether a server of a `server_version_num` may remember publications as they were."""
+    major, minor = divmod(server_version, 10_000)
+    return major < min(_FIXED) or (major in _FIXED and minor < _FIXED[major])
+
+
+class RememberedPublications:
+    """What the walsender of a session may remember wrongly. It is kept in the state of the recording.
+
+    Args:
+        folder: Folder of the recording.
+        start: Where the session starts.
+        watch: Thread that reads the catalogs.
+        server_version: Version of the server, as `server_version_num`.
+    """
+
+    def __init__(
+        self, folder: Folder, start: PreparedSession, watch: CatalogWatch, server_version: int
+    ) -> None:
+        self._folder, self._watch = folder, watch
+        self._is_affected = remembers_publications(server_version)
+        self._lsn = 0
+        if start.changes.publications:
+            self.note(start.catalog)
+
+    def note(self, catalog: Catalog) -> None:
+        """Note that a reading of the catalogs has found an altered publication."""
+        if self._is_affected:
+            self._lsn = 0
+            self._folder.update(altered_xid=catalog.next_xid)
+
+    @property
+    def lsn(self) -> int:
+        """The LSN after which another session must begin; 0 if none must."""
+        xid, lsn = self._watch.settled
+        if self._folder.state.altered_xid and not self._lsn and xid >= self._folder.state.altered_xid:
+            self._lsn = lsn
+        return self._lsn or (_NEVER if self._folder.state.altered_xid else 0)
+
+    def forget(self) -> None:
+        """Note that the session has recorded everything up to `lsn`, and ends."""
+        self._folder.update(altered_xid=0)
