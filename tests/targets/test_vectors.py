@@ -252,7 +252,7 @@ def test_a_log_without_a_commit_is_named(table: Table) -> None:
 
 
 def test_properties_enable_no_features(tmp_path: Path) -> None:
-    """deltalake's own function enables `variantType`, which few readers know."""
+    """Deltalake's own function enables `variantType`, which few readers know."""
     schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us"))])
     table = DeltaFormat().create(locate(tmp_path / "t"), schema, {"a": "1"})
     before = DeltaTable(table.place.place).protocol()
