@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from pgoutput import messages as m
 from pgoutput.messages import Message
@@ -29,7 +30,7 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
     ),
     (
         "transaction-open",
-        (*BEGUN, m.Begin(final_lsn=2_000, commit_time=0, xid=731)),
+        (*BEGUN, replace(s.BEGIN, final_lsn=2_000, xid=731)),
         "Begin: transaction 730 is still open",
     ),
     (
@@ -44,12 +45,12 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
     ),
     (
         "commit-as-begun",
-        (*BEGUN, m.Commit(commit_lsn=1_008, end_lsn=1_048, commit_time=0)),
+        (*BEGUN, replace(s.COMMIT, commit_lsn=1_008)),
         "Commit.commit_lsn: Begin has final_lsn 0/3E8, not 0/3F0",
     ),
     (
         "commit-as-begun",
-        (*BEGUN, m.Commit(commit_lsn=1_000, end_lsn=1_048, commit_time=1)),
+        (*BEGUN, replace(s.COMMIT, commit_time=1)),
         "Commit.commit_time: Begin has commit_time 0, not 1",
     ),
     ("origin-second", (m.Origin(origin_lsn=1, name="o"),), "Origin: no transaction is open"),
@@ -102,12 +103,12 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
     ),
     (
         "xid-in-use",
-        (*s.BLOCK, m.Begin(final_lsn=1_000, commit_time=0, xid=s.SUB)),
+        (*s.BLOCK, replace(s.BEGIN, xid=s.SUB)),
         "Begin.xid: 741 is a subtransaction of 740, which has not ended",
     ),
     (
         "xid-in-use",
-        (*s.PREPARED, m.Begin(final_lsn=2_000, commit_time=0, xid=735)),
+        (*s.PREPARED, replace(s.BEGIN, final_lsn=2_000, xid=735)),
         "Begin.xid: transaction 735 is prepared as 'g', and has not ended",
     ),
     (
@@ -122,62 +123,47 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
     ),
     (
         "prepare-as-begun",
-        (*PREPARING, m.Prepare(prepare_lsn=1_008, end_lsn=1_048, prepare_time=0, xid=735, gid="g")),
+        (*PREPARING, replace(s.PREPARE, prepare_lsn=1_008)),
         "Prepare.prepare_lsn: Begin Prepare has prepare_lsn 0/3E8, not 0/3F0",
     ),
     (
         "prepare-as-begun",
-        (*PREPARING, m.Prepare(prepare_lsn=1_000, end_lsn=1_056, prepare_time=0, xid=735, gid="g")),
+        (*PREPARING, replace(s.PREPARE, end_lsn=1_056)),
         "Prepare.end_lsn: Begin Prepare has end_lsn 0/418, not 0/420",
     ),
     (
         "prepare-as-begun",
-        (*PREPARING, m.Prepare(prepare_lsn=1_000, end_lsn=1_048, prepare_time=1, xid=735, gid="g")),
+        (*PREPARING, replace(s.PREPARE, prepare_time=1)),
         "Prepare.prepare_time: Begin Prepare has prepare_time 0, not 1",
     ),
     (
         "prepare-as-begun",
-        (*PREPARING, m.Prepare(prepare_lsn=1_000, end_lsn=1_048, prepare_time=0, xid=735, gid="h's")),
+        (*PREPARING, replace(s.PREPARE, gid="h's")),
         "Prepare.gid: Begin Prepare has gid 'g', not \"h's\"",
     ),
     (
         "resolved-as-prepared",
-        (*s.BLOCK, m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=s.SUB, gid="g")),
+        (*s.BLOCK, replace(s.COMMIT_PREPARED, xid=s.SUB)),
         "CommitPrepared.xid: transaction 741 is being streamed and is not prepared",
     ),
     (
         "resolved-as-prepared",
-        (*s.BLOCK, m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=s.TOP, gid="g")),
+        (*s.BLOCK, replace(s.COMMIT_PREPARED, xid=s.TOP)),
         "CommitPrepared.xid: transaction 740 is being streamed and is not prepared",
     ),
     (
         "resolved-as-prepared",
-        (*s.PREPARED, m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=736, gid="g")),
+        (*s.PREPARED, replace(s.COMMIT_PREPARED, xid=736)),
         "CommitPrepared.xid: transaction 735 is prepared as 'g', not 736",
     ),
     (
         "resolved-as-prepared",
-        (
-            *s.PREPARED,
-            m.RollbackPrepared(
-                prepare_end_lsn=1_048,
-                rollback_end_lsn=3_048,
-                prepare_time=1,
-                rollback_time=0,
-                xid=735,
-                gid="g",
-            ),
-        ),
+        (*s.PREPARED, replace(s.ROLLBACK_PREPARED, prepare_time=1)),
         "RollbackPrepared.prepare_time: Prepare has prepare_time 0, not 1",
     ),
     (
         "commit-order",
-        (
-            *s.TRANSACTION,
-            m.RollbackPrepared(
-                prepare_end_lsn=500, rollback_end_lsn=600, prepare_time=0, rollback_time=0, xid=735, gid="g"
-            ),
-        ),
+        (*s.TRANSACTION, replace(s.ROLLBACK_PREPARED, prepare_end_lsn=500, rollback_end_lsn=600)),
         "RollbackPrepared.rollback_end_lsn: 0/258 is not after 0/418, the end of the last transaction",
     ),
     (
@@ -187,23 +173,12 @@ CASES: list[tuple[str, tuple[Message, ...], str]] = [
     ),
     (
         "end-beyond-start",
-        (
-            m.RollbackPrepared(
-                prepare_end_lsn=3_048,
-                rollback_end_lsn=3_000,
-                prepare_time=0,
-                rollback_time=0,
-                xid=735,
-                gid="g",
-            ),
-        ),
+        (replace(s.ROLLBACK_PREPARED, prepare_end_lsn=3_048, rollback_end_lsn=3_000),),
         "RollbackPrepared.rollback_end_lsn: 0/BB8 is not after 0/BE8",
     ),
     (
         "message-order",
-        s.transaction(
-            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=1_008, prefix="p", content=b"")
-        ),
+        s.transaction(s.logical_message(1_008)),
         "LogicalMessage.lsn: 0/3F0 is after 0/3E8, the end of its transaction",
     ),
 ]

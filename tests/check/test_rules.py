@@ -6,6 +6,7 @@ import copy
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from pgoutput import envelope, messages as m
 from pgoutput.stream import StreamDecoder
@@ -57,26 +58,19 @@ def test_a_violation_names_message_and_byte() -> None:
 
 @pytest.mark.parametrize("rule", ["commit-as-begun", "prepare-as-begun", "resolved-as-prepared"])
 def test_lsns_in_violations_have_postgresqls_format(rule: str) -> None:
-    begin = m.BeginPrepare(prepare_lsn=0x1_000003E8, end_lsn=0x1_000003F0, prepare_time=0, xid=760, gid="g")
-    prepare = m.Prepare(
-        prepare_lsn=begin.prepare_lsn, end_lsn=begin.end_lsn, prepare_time=0, xid=760, gid="g"
-    )
+    begin = replace(s.BEGIN_PREPARE, prepare_lsn=0x1_000003E8, end_lsn=0x1_000003F0, xid=760)
+    prepare = replace(s.PREPARE, prepare_lsn=begin.prepare_lsn, end_lsn=begin.end_lsn, xid=760)
     streams: dict[str, tuple[m.Message, ...]] = {
         "commit-as-begun": (
-            m.Begin(final_lsn=0x1_000003E8, commit_time=0, xid=740),
-            m.Commit(commit_lsn=0x1_000003E9, end_lsn=0x1_000003F0, commit_time=0),
+            replace(s.BEGIN, final_lsn=0x1_000003E8, xid=740),
+            replace(s.COMMIT, commit_lsn=0x1_000003E9, end_lsn=0x1_000003F0),
         ),
         "prepare-as-begun": (begin, msgspec.structs.replace(prepare, prepare_lsn=0x1_000003E9)),
         "resolved-as-prepared": (
             begin,
             prepare,
-            m.RollbackPrepared(
-                prepare_end_lsn=0x1_000003E9,
-                rollback_end_lsn=0x1_00000400,
-                prepare_time=0,
-                rollback_time=0,
-                xid=760,
-                gid="g",
+            replace(
+                s.ROLLBACK_PREPARED, prepare_end_lsn=0x1_000003E9, rollback_end_lsn=0x1_00000400, xid=760
             ),
         ),
     }
@@ -112,7 +106,7 @@ def test_an_undecodable_message_is_a_violation() -> None:
         assert found is not None
         assert found.rule == "message"
     assert checker.feed(memoryview(WRITTEN_CODEC.encode(s.BEGIN))) is None
-    found = checker.feed(m.Begin(final_lsn=-1, commit_time=0, xid=1))
+    found = checker.feed(replace(s.BEGIN, final_lsn=-1, xid=1))
     assert found is not None
     assert (found.rule, found.message, found.field) == ("message", 5, "final_lsn")
     found = checker.feed_envelope(b"w\0")
@@ -132,9 +126,9 @@ WHOLE = [
     s.RELATION,
     *ROWS,
     s.COMMIT,
-    m.Begin(final_lsn=2_000, commit_time=0, xid=731),
+    replace(s.BEGIN, final_lsn=2_000, xid=731),
     *ROWS,
-    m.Commit(commit_lsn=2_000, end_lsn=2_048, commit_time=0),
+    replace(s.COMMIT, commit_lsn=2_000, end_lsn=2_048),
 ]
 
 
@@ -223,9 +217,7 @@ def test_an_abort_of_an_unstreamed_subtransaction_is_reported_in_any_version() -
 def test_relations_of_a_streamed_transaction_are_known_after_its_commit() -> None:
     def rules(*end: m.Message) -> list[str]:
         return rule_names(
-            list(
-                check((*s.BLOCK, *end, m.Begin(final_lsn=3_000, commit_time=0, xid=750), s.INSERT), STREAMED)
-            )
+            list(check((*s.BLOCK, *end, replace(s.BEGIN, final_lsn=3_000, xid=750), s.INSERT), STREAMED))
         )
 
     assert rules(s.STREAM_COMMIT) == []
@@ -256,10 +248,10 @@ def test_rows_of_a_partition_follow_its_own_replica_identity() -> None:
 def test_a_transaction_prepared_before_two_phase_is_sent_right_before_its_commit() -> None:
     """If two_phase is enabled after the prepare, PostgreSQL 18 sends the LSNs of the earlier prepare."""
     before = (
-        m.Begin(final_lsn=2_000, commit_time=0, xid=731),
+        replace(s.BEGIN, final_lsn=2_000, xid=731),
         s.RELATION,
         s.INSERT,
-        m.Commit(commit_lsn=2_000, end_lsn=2_048, commit_time=0),
+        replace(s.COMMIT, commit_lsn=2_000, end_lsn=2_048),
     )
     assert rule_names(list(check((*before, *s.PREPARED, s.COMMIT_PREPARED), STREAMED))) == []
     late = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from pgoutput import messages as m
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import rule
@@ -13,10 +15,10 @@ _M: Final = m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix=
 _LONG: Final = "g" * 200
 
 _PREPARED_EARLIER: Final = (
-    m.BeginPrepare(prepare_lsn=500, end_lsn=548, prepare_time=0, xid=735, gid="g"),
+    replace(s.BEGIN_PREPARE, prepare_lsn=500, end_lsn=548),
     s.RELATION,
     s.INSERT,
-    m.Prepare(prepare_lsn=500, end_lsn=548, prepare_time=0, xid=735, gid="g"),
+    replace(s.PREPARE, prepare_lsn=500, end_lsn=548),
 )
 """Messages of a transaction that was prepared before the transaction of `samples.transaction`."""
 
@@ -37,13 +39,9 @@ RULES: Final = (
     rule("message-in-transaction", legal=s.transaction(_M), illegal=(_M,)),
     rule("description-in-transaction", illegal=(s.RELATION, *s.transaction(s.INSERT))),
     rule(
-        "commit-without-begin",
-        illegal=(*s.TRANSACTION, m.Commit(commit_lsn=2_000, end_lsn=2_048, commit_time=0)),
+        "commit-without-begin", illegal=(*s.TRANSACTION, replace(s.COMMIT, commit_lsn=2_000, end_lsn=2_048))
     ),
-    rule(
-        "commit-as-begun",
-        illegal=(s.BEGIN, s.RELATION, s.INSERT, m.Commit(commit_lsn=1_000, end_lsn=1_048, commit_time=1)),
-    ),
+    rule("commit-as-begun", illegal=(s.BEGIN, s.RELATION, s.INSERT, replace(s.COMMIT, commit_time=1))),
     rule("empty-transaction", illegal=s.transaction()),
     rule(
         "origin-second",
@@ -60,10 +58,7 @@ RULES: Final = (
     rule(
         "end-of-streamed",
         legal=s.STREAMED_TRANSACTION,
-        illegal=(
-            *s.STREAMED_TRANSACTION,
-            m.StreamCommit(xid=s.TOP, commit_lsn=2_048, end_lsn=2_096, commit_time=0),
-        ),
+        illegal=(*s.STREAMED_TRANSACTION, replace(s.STREAM_COMMIT, commit_lsn=2_048, end_lsn=2_096)),
     ),
     rule(
         "abort-of-streamed",
@@ -77,8 +72,8 @@ RULES: Final = (
     ),
     rule(
         "origin-lsn-in-block",
-        legal=(s.FIRST, m.Origin(origin_lsn=0, name="o"), s.STOP, s.STREAM_COMMIT),
-        illegal=(s.FIRST, m.Origin(origin_lsn=1, name="o"), s.STOP, s.STREAM_COMMIT),
+        legal=s.block(m.Origin(origin_lsn=0, name="o")),
+        illegal=s.block(m.Origin(origin_lsn=1, name="o")),
     ),
     rule("streaming-off", options=CheckOptions(), illegal=(*s.TRANSACTION, s.FIRST)),
     rule("two-phase-off", options=CheckOptions(), illegal=(*s.TRANSACTION, s.COMMIT_PREPARED)),
@@ -86,10 +81,7 @@ RULES: Final = (
     rule(
         "prepare-as-begun",
         legal=(*s.PREPARED, s.COMMIT_PREPARED),
-        illegal=(
-            *s.PREPARED[:-1],
-            m.Prepare(prepare_lsn=1_000, end_lsn=1_048, prepare_time=0, xid=736, gid="g"),
-        ),
+        illegal=(*s.PREPARED[:-1], replace(s.PREPARE, xid=736)),
     ),
     rule(
         "prepared-twice",
@@ -97,46 +89,29 @@ RULES: Final = (
             *s.PREPARED,
             s.COMMIT_PREPARED,
             *s.BLOCK,
-            m.StreamPrepare(prepare_lsn=4_000, end_lsn=4_048, prepare_time=0, xid=s.TOP, gid="g"),
+            replace(s.STREAM_PREPARE, prepare_lsn=4_000, end_lsn=4_048),
         ),
         illegal=(*s.PREPARED, *s.BLOCK, s.STREAM_PREPARE),
     ),
     rule(
         "resolved-twice",
         legal=(s.COMMIT_PREPARED,),
-        illegal=(
-            *s.PREPARED,
-            s.COMMIT_PREPARED,
-            m.CommitPrepared(commit_lsn=4_000, end_lsn=4_048, commit_time=0, xid=735, gid="g"),
-        ),
+        illegal=(*s.PREPARED, s.COMMIT_PREPARED, replace(s.COMMIT_PREPARED, commit_lsn=4_000, end_lsn=4_048)),
     ),
     rule(
         "resolved-as-prepared",
         legal=(*s.PREPARED, s.ROLLBACK_PREPARED),
-        illegal=(
-            *s.PREPARED,
-            m.RollbackPrepared(
-                prepare_end_lsn=1_040,
-                rollback_end_lsn=3_048,
-                prepare_time=0,
-                rollback_time=0,
-                xid=735,
-                gid="g",
-            ),
-        ),
+        illegal=(*s.PREPARED, replace(s.ROLLBACK_PREPARED, prepare_end_lsn=1_040)),
     ),
     rule(
         "resolved-gid",
         legal=(*s.PREPARED, s.COMMIT_PREPARED),
-        illegal=(
-            *s.PREPARED,
-            m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=735, gid="h"),
-        ),
+        illegal=(*s.PREPARED, replace(s.COMMIT_PREPARED, gid="h")),
     ),
     rule(
         "gid-length",
-        legal=(m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=735, gid=_LONG[:-1]),),
-        illegal=(m.CommitPrepared(commit_lsn=3_000, end_lsn=3_048, commit_time=0, xid=735, gid=_LONG),),
+        legal=(replace(s.COMMIT_PREPARED, gid=_LONG[:-1]),),
+        illegal=(replace(s.COMMIT_PREPARED, gid=_LONG),),
     ),
     rule(
         "savepoint-xid",
@@ -155,47 +130,21 @@ RULES: Final = (
     ),
     rule(
         "message-xid",
-        legal=(
-            s.FIRST,
-            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b"", xid=s.TOP),
-            s.STOP,
-            s.STREAM_COMMIT,
-        ),
-        illegal=(
-            s.FIRST,
-            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b"", xid=s.SUB),
-            s.STOP,
-            s.STREAM_COMMIT,
-        ),
+        legal=s.block(s.logical_message(900, xid=s.TOP)),
+        illegal=s.block(s.logical_message(900, xid=s.SUB)),
     ),
-    rule(
-        "xid-normal", illegal=(m.Begin(final_lsn=1_000, commit_time=0, xid=0), s.RELATION, s.INSERT, s.COMMIT)
-    ),
+    rule("xid-normal", illegal=(replace(s.BEGIN, xid=0), s.RELATION, s.INSERT, s.COMMIT)),
     rule(
         "xid-in-use",
         legal=(*s.BLOCK, *s.TRANSACTION, s.STREAM_COMMIT),
-        illegal=(
-            *s.BLOCK,
-            m.Begin(final_lsn=1_000, commit_time=0, xid=s.TOP),
-            s.RELATION,
-            s.INSERT,
-            s.COMMIT,
-            s.STREAM_COMMIT,
-        ),
+        illegal=(*s.BLOCK, replace(s.BEGIN, xid=s.TOP), s.RELATION, s.INSERT, s.COMMIT, s.STREAM_COMMIT),
     ),
     rule(
         "commit-order",
         legal=(*s.TRANSACTION, *s.BLOCK, s.STREAM_COMMIT),
-        illegal=(
-            *s.TRANSACTION,
-            *s.BLOCK,
-            m.StreamCommit(xid=s.TOP, commit_lsn=1_040, end_lsn=1_088, commit_time=0),
-        ),
+        illegal=(*s.TRANSACTION, *s.BLOCK, replace(s.STREAM_COMMIT, commit_lsn=1_040, end_lsn=1_088)),
     ),
-    rule(
-        "end-beyond-start",
-        illegal=(s.BEGIN, s.RELATION, s.INSERT, m.Commit(commit_lsn=1_000, end_lsn=1_000, commit_time=0)),
-    ),
+    rule("end-beyond-start", illegal=(s.BEGIN, s.RELATION, s.INSERT, replace(s.COMMIT, end_lsn=1_000))),
     rule(
         "prepare-order",
         legal=(*s.TRANSACTION, *_PREPARED_EARLIER, s.COMMIT_PREPARED),
@@ -203,31 +152,13 @@ RULES: Final = (
     ),
     rule(
         "message-order",
-        legal=s.transaction(
-            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b""),
-            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=908, prefix="p", content=b""),
-        ),
-        illegal=s.transaction(
-            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b""),
-            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=892, prefix="p", content=b""),
-        ),
+        legal=s.transaction(s.logical_message(900), s.logical_message(908)),
+        illegal=s.transaction(s.logical_message(900), s.logical_message(892)),
     ),
     rule(
         "message-before-end",
-        legal=(
-            s.FIRST,
-            m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b"", xid=s.TOP),
-            s.STOP,
-            s.STREAM_COMMIT,
-        ),
-        illegal=(
-            s.FIRST,
-            m.LogicalMessage(
-                flags=m.MessageFlag.TRANSACTIONAL, lsn=2_040, prefix="p", content=b"", xid=s.TOP
-            ),
-            s.STOP,
-            s.STREAM_COMMIT,
-        ),
+        legal=s.block(s.logical_message(900, xid=s.TOP)),
+        illegal=s.block(s.logical_message(2_040, xid=s.TOP)),
     ),
     rule(
         "relation-before-use",
@@ -236,44 +167,28 @@ RULES: Final = (
     ),
     rule(
         "relation-before-truncate",
-        legal=s.transaction(s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID,))),
-        illegal=s.transaction(
-            s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID, s.OID + 1))
-        ),
+        legal=s.transaction(s.RELATION, s.truncate(s.OID)),
+        illegal=s.transaction(s.RELATION, s.truncate(s.OID, s.OID + 1)),
     ),
     rule(
         "relation-in-block",
         legal=(*s.TRANSACTION, *s.BLOCK, s.STREAM_COMMIT),
-        illegal=(*s.TRANSACTION, s.FIRST, s.STREAMED, s.STOP, s.STREAM_COMMIT),
+        illegal=(*s.TRANSACTION, *s.block(s.STREAMED)),
     ),
     rule(
         "truncate-in-block",
-        legal=(
-            s.FIRST,
-            s.STREAMED_RELATION,
-            m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID,), xid=s.TOP),
-            s.STOP,
-            s.STREAM_COMMIT,
-        ),
-        illegal=(
-            *s.TRANSACTION,
-            s.FIRST,
-            m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID,), xid=s.TOP),
-            s.STOP,
-            s.STREAM_COMMIT,
-        ),
+        legal=s.block(s.STREAMED_RELATION, s.truncate(s.OID, xid=s.TOP)),
+        illegal=(*s.TRANSACTION, *s.block(s.truncate(s.OID, xid=s.TOP))),
     ),
     rule(
         "truncate-something",
-        legal=s.transaction(s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID,))),
-        illegal=s.transaction(s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=())),
+        legal=s.transaction(s.RELATION, s.truncate(s.OID)),
+        illegal=s.transaction(s.RELATION, s.truncate()),
     ),
     rule(
         "truncate-once",
-        legal=s.transaction(s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID,))),
-        illegal=s.transaction(
-            s.RELATION, m.Truncate(options=m.TruncateOption(0), relation_oids=(s.OID, s.OID))
-        ),
+        legal=s.transaction(s.RELATION, s.truncate(s.OID)),
+        illegal=s.transaction(s.RELATION, s.truncate(s.OID, s.OID)),
     ),
     rule(
         "type-for-relation",

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from pgoutput import messages as m
 from pgoutput._rules import Breach
 from pgoutput.messages import ColumnFlag, ReplicaIdentity
@@ -80,19 +82,9 @@ def _invalid_oid(state: CheckedStream, message: Any) -> Breach | None:
     return None
 
 
-_DUPLICATE_NAMES: Final = m.Relation(
-    oid=s.OID,
-    namespace="public",
-    name="t",
-    replica_identity=ReplicaIdentity.DEFAULT,
-    columns=(s.COLUMNS[0], s.COLUMNS[0]),
-)
-_FULL_WITHOUT_KEY_FLAGS: Final = m.Relation(
-    oid=s.OID, namespace="public", name="t", replica_identity=ReplicaIdentity.FULL, columns=s.COLUMNS
-)
-_OID_ZERO: Final = m.Relation(
-    oid=0, namespace="public", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=s.COLUMNS
-)
+_DUPLICATE_NAMES: Final = replace(s.RELATION, columns=(s.COLUMNS[0], s.COLUMNS[0]))
+_FULL_WITHOUT_KEY_FLAGS: Final = replace(s.RELATION, replica_identity=ReplicaIdentity.FULL)
+_OID_ZERO: Final = replace(s.RELATION, oid=0)
 
 RULES: Final = (
     rule(

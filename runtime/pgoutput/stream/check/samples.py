@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from pgoutput import messages as m
 from pgoutput._build import fitted
 from pgoutput.messages import ColumnFlag, Message, RelationColumn, ReplicaIdentity
@@ -25,24 +27,13 @@ COLUMNS: Final = (
 RELATION: Final = m.Relation(
     oid=OID, namespace="public", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=COLUMNS
 )
-FULL: Final = m.Relation(
-    oid=OID,
-    namespace="public",
-    name="t",
+FULL: Final = replace(
+    RELATION,
     replica_identity=ReplicaIdentity.FULL,
-    columns=tuple(
-        RelationColumn(flags=ColumnFlag.KEY, name=c.name, type_oid=c.type_oid, type_modifier=-1)
-        for c in COLUMNS
-    ),
+    columns=tuple(replace(column, flags=ColumnFlag.KEY) for column in COLUMNS),
 )
 MOOD: Final = m.Type(oid=20_000, namespace="public", name="mood")
-RELATION_WITH_MOOD: Final = m.Relation(
-    oid=OID,
-    namespace="public",
-    name="t",
-    replica_identity=ReplicaIdentity.DEFAULT,
-    columns=(COLUMNS[0], RelationColumn(flags=ColumnFlag(0), name="note", type_oid=20_000, type_modifier=-1)),
-)
+RELATION_WITH_MOOD: Final = replace(RELATION, columns=(COLUMNS[0], replace(COLUMNS[1], type_oid=MOOD.oid)))
 INSERT: Final = m.Insert(relation_oid=OID, new=("1", "x"))
 DELETE: Final = m.Delete(relation_oid=OID, key=("1", None))
 TRANSACTION: Final = (BEGIN, RELATION, INSERT, COMMIT)
@@ -50,9 +41,7 @@ TRANSACTION: Final = (BEGIN, RELATION, INSERT, COMMIT)
 FIRST: Final = m.StreamStart(xid=TOP, first_stream_segment=True)
 NEXT: Final = m.StreamStart(xid=TOP, first_stream_segment=False)
 STOP: Final = m.StreamStop()
-STREAMED_RELATION: Final = m.Relation(
-    oid=OID, namespace="public", name="t", replica_identity=ReplicaIdentity.DEFAULT, columns=COLUMNS, xid=TOP
-)
+STREAMED_RELATION: Final = replace(RELATION, xid=TOP)
 STREAMED: Final = m.Insert(relation_oid=OID, new=("2", "y"), xid=TOP)
 OF_SAVEPOINT: Final = m.Insert(relation_oid=OID, new=("3", "z"), xid=SUB)
 BLOCK: Final = (FIRST, STREAMED_RELATION, STREAMED, OF_SAVEPOINT, STOP)
@@ -74,6 +63,21 @@ ROLLBACK_PREPARED: Final = m.RollbackPrepared(
 def transaction(*changes: Message) -> tuple[Message, ...]:
     """Return the messages of a transaction: Begin, these changes and Commit."""
     return (BEGIN, *changes, COMMIT)
+
+
+def block(*changes: Message) -> tuple[Message, ...]:
+    """Return the messages of a streamed transaction with one block, which has these changes."""
+    return (FIRST, *changes, STOP, STREAM_COMMIT)
+
+
+def truncate(*oids: int, xid: int | None = None) -> m.Truncate:
+    """Return a Truncate of these relations."""
+    return m.Truncate(options=m.TruncateOption(0), relation_oids=oids, xid=xid)
+
+
+def logical_message(lsn: int, xid: int | None = None) -> m.LogicalMessage:
+    """Return a transactional message of pg_logical_emit_message."""
+    return m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=lsn, prefix="p", content=b"", xid=xid)
 
 
 def sent(lsn: int, message: Message) -> m.XLogData:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from pgoutput import messages as m
 from pgoutput._changes import wrong_width
 from pgoutput._roles import ROW_FIELDS, field_name, getters, tuples
@@ -121,10 +123,8 @@ def _unrequested_binary(state: CheckedStream, message: Message) -> Breach | None
     return None
 
 
-_NOTHING: Final = m.Relation(
-    oid=s.OID,
-    namespace="public",
-    name="t",
+_NOTHING: Final = replace(
+    s.RELATION,
     replica_identity=ReplicaIdentity.NOTHING,
     columns=tuple(
         m.RelationColumn(flags=m.ColumnFlag(0), name=c.name, type_oid=c.type_oid, type_modifier=-1)
