@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
@@ -134,6 +135,27 @@ def _read_checkpoint(place: Location, version: int) -> tuple[dict[str, AddFile],
             file = msgspec.convert(row, AddFile)
             files[file.path] = file
     return files, complete
+
+
+def is_worth_a_checkpoint(place: Location) -> bool:
+    """Return whether the commits after the last checkpoint have a quarter of the bytes of the checkpoint.
+
+    A checkpoint also has the vectors of files that were removed lately ("Checkpoints"), so that it may have
+    more bytes than all commits before the next one.
+
+    Raises:
+        OSError: The folder of the log cannot be read.
+    """
+    log = place / LOG_FOLDER
+    checkpoints: dict[int, int] = {}
+    commits: dict[int, int] = {}
+    for info in log.filesystem.get_file_info(fs.FileSelector(log.path)):
+        name, number = info.base_name, info.base_name[:20]
+        if number.isdecimal():
+            sizes = checkpoints if _CHECKPOINT.fullmatch(name) else commits
+            sizes[int(number)] = sizes.get(int(number), 0) + info.size
+    last = max(checkpoints, default=-1)
+    return 4 * sum(size for number, size in commits.items() if number > last) >= checkpoints.get(last, 0)
 
 
 def add_file(file: DataFile) -> AddFile:

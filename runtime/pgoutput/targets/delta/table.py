@@ -29,6 +29,7 @@ from pgoutput.targets.delta.actions import (
     AddFile,
     add_file,
     commit_file,
+    is_worth_a_checkpoint,
     mark_rows,
     read_files,
     remove_file,
@@ -273,7 +274,8 @@ class _Table:
     def _clean(self) -> None:
         """Write a checkpoint, and remove old files, if that is due after the commit of the version."""
         with suppress(PgoutputError), self._errors():  # the next commits do what fails
-            if self._version % int(self.properties.get(CHECKPOINTS) or 10) == 0:
+            is_due_now = self._version % int(self.properties.get(CHECKPOINTS) or 10) == 0
+            if is_due_now and (not self._has_vectors or is_worth_a_checkpoint(self.place)):
                 self._table.create_checkpoint()
             if is_due(self._version):
                 unneeded = old_files(self._table, {*self.place.names()})
