@@ -39,6 +39,9 @@ ALLOWED = {
     "synth/output_plugin.py": "binary format of arrays",
     "synth/text_format.py": "rounds times in binary format, and writes intervals",
     "values": "text and binary format of values",
+    # Files that no message is part of.
+    "apply/rows/key_index.py": "an index of keys",
+    "targets/delta/vectors.py": "deletion vectors of Delta",
     # The offset comes from pgoutput._offsets.
     "recorder/session/upgrade.py": "WAL records",
     "recording/packs.py": "records of ZIP files",

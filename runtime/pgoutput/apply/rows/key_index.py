@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Numbers, byte_values, value_bytes, value_offsets
+from pgoutput._arrays import Numbers, byte_values, raw_buffers, value_bytes, value_offsets
 from pgoutput.apply.data_files import DataFiles
 from pgoutput.targets import DataFile
 
@@ -138,7 +138,8 @@ def _words(column: pa.Array) -> Iterator[tuple[Hashes, npt.NDArray[np.bool_]]]:
     elif pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
     width = column.type.bit_width // 8
-    values = byte_values(column.buffers()[1])[column.offset * width :][: len(column) * width]
+    first, (_, buffer) = raw_buffers(column)
+    values = byte_values(buffer)[first * width :][: len(column) * width]
     if width < 8:  # numbers of the width are extended to 64 bits
         yield values.view(f"i{width}").astype(np.int64).view(np.uint64), every
         return

@@ -16,8 +16,9 @@ from pgoutput.recorder.client import Connection, LockNotAvailable
 from pgoutput.wire import parse_lsn, shown_text
 
 _LIMITS: Final = """\
-SELECT max(oid::int8), txid_snapshot_xmin(s), txid_snapshot_xmax(s)
-FROM pg_class, txid_current_snapshot() s GROUP BY s::text, 2, 3"""
+SELECT max(oid::int8), txid_snapshot_xmin(txid_current_snapshot()),
+    txid_snapshot_xmax(txid_current_snapshot())
+FROM pg_class"""
 
 _LSN: Final = """\
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END"""

@@ -132,6 +132,7 @@ MACROS: Final[Mapping[str, tuple[str, str]]] = {
     "txid_current": ("int8", "() AS 3::BIGINT"),
     "txid_current_snapshot": ("text", "() AS '3:3:'"),
     "txid_snapshot_xmin": ("int8", "(a) AS split_part(a, ':', 1)::BIGINT"),
+    "txid_snapshot_xmax": ("int8", "(a) AS split_part(a, ':', 2)::BIGINT"),
     "pg_wal_lsn_diff": ("numeric", f"(a, b) AS ({_HEX.format('a')}) - ({_HEX.format('b')})"),
     "current_setting": (
         "text",
