@@ -43,7 +43,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 def make(folder: Path, columns: dict[str, pa.Array]) -> tuple[DataFiles, DataFile]:
     """Write a data file with columns; return it, and the files of its table."""
     table = DeltaFormat().create(locate(folder / "t"), pa.table(columns).schema, {})
-    table.delete_rows(True)
+    table.set_deletes_rows(True)
     table.commit(DataFiles(table).write(pa.table(columns).to_batches(max_chunksize=1000)), [])
     files = DataFiles(table)
     return files, next(iter(files))

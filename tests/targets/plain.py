@@ -105,7 +105,7 @@ class PlainTable:
     def deletes_rows(self) -> bool:
         return False
 
-    def delete_rows(self, enabled: bool) -> None:
+    def set_deletes_rows(self, enabled: bool) -> None:
         if enabled:
             raise ReplicaError(f"{self.place}: this format deletes no single rows")
 

@@ -61,7 +61,7 @@ def test_damaged_vectors_are_refused() -> None:
 def table(tmp_path: Path) -> Table:
     """A table with the ids from 0 to 999 in one file."""
     made = DeltaFormat().create(locate(tmp_path / "t"), SCHEMA, {})
-    made.delete_rows(True)
+    made.set_deletes_rows(True)
     made.commit(DataFiles(made).write(batches(*range(ROWS))), [], change(1))
     return made
 
@@ -223,7 +223,7 @@ def test_writers_at_once_lose_nothing(table: Table) -> None:
 
 def test_tables_are_switched_in_both_directions(table: Table) -> None:
     delete(table, 1, 2, lsn=2)
-    table.delete_rows(False)
+    table.set_deletes_rows(False)
     assert (table.deletes_rows, ours(table)) == (False, expected(1, 2))
     files = PendingFiles(table)
     files.change(batches(20_000), {})
@@ -232,7 +232,7 @@ def test_tables_are_switched_in_both_directions(table: Table) -> None:
     rows = DeltaTable(table.place.place).to_pyarrow_table()  # which refuses tables with the feature
     assert sorted(rows["id"].to_pylist()) == ours(newest(table)) == sorted([*expected(1, 2), 20_000])
     table = newest(table)
-    table.delete_rows(True)
+    table.set_deletes_rows(True)
     delete(table, 3, lsn=4)
     assert ours(table) == theirs(table) == sorted([*expected(1, 2, 3), 20_000])
 

@@ -184,7 +184,7 @@ class Table(Protocol):
             ConflictError: A concurrent commit has changed the table. The new files stay.
         """
 
-    def delete_rows(self, enabled: bool) -> None:
+    def set_deletes_rows(self, enabled: bool) -> None:
         """Let later commits delete single rows of data files, or not; see `deletes_rows`.
 
         If not, the next commit of changes writes the data files with deleted rows again.

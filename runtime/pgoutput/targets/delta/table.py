@@ -250,6 +250,7 @@ class _Table:
             new[path] = msgspec.structs.replace(file, deleted=len(numbers))
             actions[path] = mark_rows(actions.get(path) or self._added[path], encode_vector(numbers))
         self._check_writable(removes=bool(gone))
+        properties, has_vectors = self.properties, self._has_vectors  # later, they would be read again
         with self._errors():
             log.flush_files(self.place, list(new))
         self._write_commit(
@@ -261,25 +262,21 @@ class _Table:
         self._position = position
         self._files = {path: file for path, file in known.items() if path not in gone} | new
         self._added = {path: file for path, file in self._added.items() if path not in gone} | actions
-        self._clean()
-        is_disabled = self._has_vectors and self.properties.get(_ENABLED) == "false"
-        if is_disabled and not any(file.deleted for file in self._files.values()):
-            with suppress(ConflictError):  # the next commit does it
-                self.delete_rows(False)
-
-    def _write_commit(self, *actions: Mapping[str, Any]) -> None:
-        write_commit(self.place, self._version + 1, actions)
-        self._version += 1
-
-    def _clean(self) -> None:
-        """Write a checkpoint, and remove old files, if that is due after the commit of the version."""
+        is_due_now = self._version % int(properties.get(CHECKPOINTS) or 10) == 0
         with suppress(PgoutputError), self._errors():  # the next commits do what fails
-            is_due_now = self._version % int(self.properties.get(CHECKPOINTS) or 10) == 0
-            if is_due_now and (not self._has_vectors or is_worth_a_checkpoint(self.place)):
+            if is_due_now and (not has_vectors or is_worth_a_checkpoint(self.place)):
                 self._table.create_checkpoint()
             if is_due(self._version):
                 unneeded = old_files(self._table, {*self.place.names()})
                 self.delete(path for path in unneeded if path not in self._by_path())
+        is_disabled = has_vectors and properties.get(_ENABLED) == "false"
+        if is_disabled and not any(file.deleted for file in self._by_path().values()):
+            with suppress(ConflictError):  # the next commit does it
+                self.set_deletes_rows(False)
+
+    def _write_commit(self, *actions: Mapping[str, Any]) -> None:
+        write_commit(self.place, self._version + 1, actions)
+        self._version += 1
 
     def _check_writable(self, *, removes: bool) -> None:
         """Refuse a table whose writers must do more than a commit of changes does."""
@@ -315,7 +312,7 @@ class _Table:
             }
         }
 
-    def delete_rows(self, enabled: bool) -> None:
+    def set_deletes_rows(self, enabled: bool) -> None:
         protocol = self._table.protocol()
         readers, writers = ({*(of or ())} for of in (protocol.reader_features, protocol.writer_features))
         if not writers:  # the features that writers of version 2 know
