@@ -35,7 +35,7 @@ def check(folder: Path, text: str) -> dict[str, Any]:
 def test_the_configuration_of_the_page_is_valid(tmp_path: Path) -> None:
     page = (ROOT / "docs/howto/production.md").read_text()
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    assert check(tmp_path, text).keys() == {"record", "replicate"}
+    assert check(tmp_path, text).keys() == {"record", "replicate", "status", "verify"}
 
 
 def test_the_steps_of_the_page_make_what_the_configuration_needs(tmp_path: Path) -> None:
@@ -43,12 +43,12 @@ def test_the_steps_of_the_page_make_what_the_configuration_needs(tmp_path: Path)
     page = (ROOT / "docs/howto/production.md").read_text()
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (steps,) = re.findall(r"```sh\n(mkdir /etc/pgoutput.*?)```", page, re.DOTALL)
-    (tmp_path / "shop.toml").write_text(text)
     lines = [line for line in steps.splitlines() if "/etc/pgoutput" in line]
     codes = []
     for number, kept in enumerate([[one for one in lines if "shop.dsn" not in one], lines]):
         etc = tmp_path / f"etc{number}"
         etc.mkdir()
+        (tmp_path / "shop.toml").write_text(text.replace("/etc/", f"{etc}/"))
         script = "\n".join(kept).replace("/etc/", f"{etc}/")
         script = script.replace("/opt/pgoutput/bin/pgoutput", f"{sys.executable} -m pgoutput.cli")
         done = subprocess.run(["sh", "-ec", script], cwd=tmp_path, capture_output=True, text=True)
