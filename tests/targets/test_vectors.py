@@ -153,6 +153,7 @@ def delete_and_append(table: DeltaTable) -> None:
 @pytest.mark.parametrize("work", [compact, clean, restore, delete_and_append])
 def test_the_work_of_deltalake_between_commits(work: Callable[[DeltaTable], None], table: Table) -> None:
     delete(table, 1, 2, 3, lsn=2)
+    table.refresh()
     work(DeltaTable(table.place.place))
     assert ours(newest(table)) == expected(1, 2, 3)
     with pytest.raises(ConflictError) if work is not clean else open(Path(table.place.path, "x"), "w"):
