@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ import pyarrow as pa
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 """NumPy array of 64-bit integers."""
+
+NO_NUMBERS: Final[Numbers] = np.zeros(0, np.int64)
+"""No numbers."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """NumPy array of booleans."""

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from pgoutput._arrays import Numbers
+from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 from pgoutput.targets import (
@@ -110,7 +109,7 @@ class PlainTable:
             raise ReplicaError(f"{self.place}: this format deletes no single rows")
 
     def deleted_rows(self, file: DataFile) -> Numbers:
-        return np.zeros(0, np.int64)
+        return NO_NUMBERS
 
     def files(self) -> list[DataFile]:
         return list(self._stored(self.version).files)

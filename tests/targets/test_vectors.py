@@ -8,6 +8,7 @@ import struct
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from zlib import crc32
 
@@ -156,7 +157,7 @@ def test_the_work_of_deltalake_between_commits(work: Callable[[DeltaTable], None
     table.refresh()
     work(DeltaTable(table.place.place))
     assert ours(newest(table)) == expected(1, 2, 3)
-    with pytest.raises(ConflictError) if work is not clean else open(Path(table.place.path, "x"), "w"):
+    with nullcontext() if work is clean else pytest.raises(ConflictError):
         delete(table, 9, lsn=3)
     table = newest(table)
     delete(table, *({8, 9, 4} & {*ours(table)}), lsn=4)

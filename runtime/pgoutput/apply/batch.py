@@ -233,7 +233,7 @@ class _Application:
         if self._writer is None:
             check_recording(self._table, self._recording)
             if must_switch(self._table, self._updates):
-                self._table.set_deletes_rows(not self._table.deletes_rows)
+                self._table.set_deletes_rows(self._updates == "vectors")
             self._writer = TableWriter(
                 self._table, chunk, history=self._history, applied=self._position, known=self._known
             )

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import Numbers
+from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput.recording import Location
 from pgoutput.targets import FILE_BYTES, DataFile, Table
 
@@ -34,9 +34,9 @@ Each commit that deletes rows of a file writes its whole vector, twice.
 _VECTOR_BYTES_PER_ROW: Final = 2
 """Size of a vector, in bytes for each deleted row, while few rows are deleted."""
 _REWRITTEN_BYTES: Final = 2 * FILE_BYTES
-"""Size of the data files that a commit writes again if they might stay as they are.
+"""Size in bytes of data files with too many deleted rows after which a commit writes no more of them again.
 
-So no commit takes long because many files reach their share at the same time.
+Many files may reach that number in the same commit. The next commits write the others again.
 """
 
 
@@ -57,16 +57,18 @@ class Merged(NamedTuple):
     """Numbers of the rows to delete, by path of a data file that stays or is added."""
 
 
-def rewritten_files(table: Table, files: Sequence[DataFile], removed: Mapping[str, int]) -> list[DataFile]:
+def rewritten_files(
+    table: Table, files: Sequence[DataFile], removed: Mapping[str, Numbers]
+) -> list[DataFile]:
     """Return the data files of a table whose remaining rows the next commit writes to new data files.
 
-    These are the files that lose rows, if the table cannot delete single rows, or if too many are deleted;
-    and small files, if there are too many.
+    If there are too many small files, these are all small files. A file that loses rows is one of them if
+    the table cannot delete single rows, or if too many rows of the file are deleted then.
 
     Args:
         table: The table.
         files: The data files, and new ones that are not committed yet.
-        removed: Number of rows that the commit removes, by path of the data file.
+        removed: Numbers of the rows that the commit removes, by path of the data file.
     """
     combined = small_files(files)
     if not table.deletes_rows:
@@ -74,13 +76,20 @@ def rewritten_files(table: Table, files: Sequence[DataFile], removed: Mapping[st
     rewritten = []
     left = _REWRITTEN_BYTES
     for file in files:
-        deleted = file.deleted + removed.get(file.path, 0)
-        is_full = deleted >= file.rows or deleted > _DELETED_SHARE * file.rows
-        is_full |= deleted * _VECTOR_BYTES_PER_ROW > _VECTOR_SHARE * file.size
-        if file.path in combined or (removed.get(file.path) and is_full and left > 0):
-            left -= 0 if file.path in combined else file.size
+        if file.path in combined:
             rewritten.append(file)
+        elif file.path in removed and left > 0:
+            deleted = file.deleted + len(removed[file.path])
+            if deleted > min(_DELETED_SHARE * file.rows, _VECTOR_SHARE * file.size / _VECTOR_BYTES_PER_ROW):
+                left -= file.size
+                rewritten.append(file)
     return rewritten
+
+
+def add_rows(known: dict[str, Numbers], more: Mapping[str, Numbers]) -> None:
+    """Add numbers of rows to those that are known, both by path of the data file; the sums ascend."""
+    for path, numbers in more.items():
+        known[path] = np.union1d(known.get(path, NO_NUMBERS), numbers)
 
 
 class DataFiles:
@@ -130,7 +139,7 @@ class DataFiles:
 
     def deleted(self, file: DataFile) -> Numbers:
         """Return the numbers of the rows of a data file that are deleted, which ascend."""
-        return self._table.deleted_rows(file) if file.deleted else np.zeros(0, np.int64)
+        return self._table.deleted_rows(file) if file.deleted else NO_NUMBERS
 
     def read_except(self, file: DataFile, rows: Numbers) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a data file without the rows with the given numbers, which ascend."""
@@ -228,16 +237,13 @@ class PendingFiles(DataFiles):
         """Add rows, which are written later, and remove rows, given as ascending numbers by path."""
         self._write()
         self._unwritten = added
-        for path, numbers in removed.items():
-            known = self.removed.get(path)
-            self.removed[path] = numbers if known is None else np.union1d(known, numbers)
+        add_rows(self.removed, removed)
 
     def merge(self) -> Merged:
         """Write the remaining rows of data files that are written again; combine small data files."""
         new = self._added
         known = [*super().__iter__(), *new]
-        removed = {path: len(numbers) for path, numbers in self.removed.items()}
-        replaced = rewritten_files(self._table, known, removed)
+        replaced = rewritten_files(self._table, known, self.removed)
         remaining = (batch for file in replaced for batch in self.read(file))
         written = self.write(chain(self._unwritten, remaining))  # with the rows of the last change
         self._unwritten, self._added = (), new + written

@@ -19,11 +19,11 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from pgoutput._arrays import Numbers
+from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput._text import one_line
 from pgoutput.apply.batch import TableResult, Updates, count_changes, must_switch, skip_applied
 from pgoutput.apply.chunks import MAX_ROWS, split_changes
-from pgoutput.apply.data_files import SMALL_FILE_BYTES, DataFiles, PendingFiles, rewritten_files
+from pgoutput.apply.data_files import SMALL_FILE_BYTES, DataFiles, PendingFiles, add_rows, rewritten_files
 from pgoutput.apply.rows import ChunkWriter
 from pgoutput.apply.schema import changed_properties, read_layout
 from pgoutput.errors import ReplicaError
@@ -42,7 +42,6 @@ from pgoutput.targets import (
 from pgoutput.views import RelationChanges
 
 _ROW_NUMBER: Final = "<u4"
-_NO_ROWS: Final = np.zeros(0, np.int64)
 
 
 class PartsError(Exception):
@@ -200,7 +199,7 @@ def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> lis
         raise PartsError("the relation has different names or keys")
     table, removed = version.open(), _removed_rows(parts)
     files = [*DataFiles(table), *(file for part in parts for file in part.added)]
-    rewritten = rewritten_files(table, files, {path: len(numbers) for path, numbers in removed.items()})
+    rewritten = rewritten_files(table, files, removed)
     share = sum(file.size for file in rewritten) // len(parts)
     most = min(max(share, SMALL_FILE_BYTES), FILE_BYTES)
     rewrites: list[Rewrite] = []
@@ -210,7 +209,7 @@ def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> lis
             rewrites.append(Rewrite(oid, version, (), {}))
             size = 0
         size += file.size
-        rows = {file.path: removed.get(file.path, _NO_ROWS).astype(_ROW_NUMBER).tobytes()}
+        rows = {file.path: removed.get(file.path, NO_NUMBERS).astype(_ROW_NUMBER).tobytes()}
         last = rewrites[-1]
         rewrites[-1] = Rewrite(oid, version, (*last.files, file), last.removed | rows)
     return rewrites
@@ -220,8 +219,7 @@ def _removed_rows(parts: Sequence[Part]) -> dict[str, Numbers]:
     """Return the numbers of the rows that parts remove, which ascend, by path of the data file."""
     removed: dict[str, Numbers] = {}
     for part in parts:
-        for path, numbers in part.removed.items():
-            removed[path] = np.union1d(removed.get(path, _NO_ROWS), _row_numbers(numbers))
+        add_rows(removed, {path: _row_numbers(numbers) for path, numbers in part.removed.items()})
     return removed
 
 

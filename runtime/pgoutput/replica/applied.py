@@ -15,9 +15,9 @@ from pgoutput.apply import TableResult
 
 _LOGGER: Final = "pgoutput.replica"
 _WORTHWHILE: Final = 50
-"""Number of rows written again for each change, from which deletion vectors are recommended."""
+"""Number of rows written again for each change, above which deletion vectors are recommended."""
 _MIN_ROWS: Final = 100_000
-"""Number of rows written again, up to which nothing is recommended."""
+"""Number of rows that a micro-batch may write again without a recommendation, whatever the changes."""
 _advised: Final = set[str]()
 """Names of the tables for which deletion vectors were recommended."""
 

@@ -50,9 +50,7 @@ def write_file(place: Location, text: str) -> None:
             replace_file(place, text.encode())
             return
         part = Path(f"{place.path}.{uuid4()}.part")  # another process may write the file too
-        part.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(text.encode())
-        sync_path(part)
+        _write_part(part, text)
         part.rename(place.path)
         sync_path(part.parent)
 
@@ -80,12 +78,16 @@ def create_file(place: Location, text: str) -> None:
         raise ConflictError(f"{place}: another process has written this file") from None
 
 
+def _write_part(part: Path, text: str) -> None:
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_bytes(text.encode())
+    sync_path(part)
+
+
 def _create_local(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{uuid4()}.part")
     try:
-        part.write_bytes(text.encode())
-        sync_path(part)
+        _write_part(part, text)
         os.link(part, path)
     finally:
         part.unlink(missing_ok=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Numbers, boolean_array, take
+from pgoutput._arrays import NO_NUMBERS, Numbers, boolean_array, take
 from pgoutput.apply.chunks import Chunk
 from pgoutput.apply.data_files import DataFiles, small_files
 from pgoutput.apply.rows.builder import RowBuilder
@@ -21,8 +20,6 @@ from pgoutput.apply.schema import MOMENT, TableLayout, delta_names
 from pgoutput.errors import ReplicaError
 from pgoutput.targets import DataFile
 from pgoutput.views import new_columns, old_columns
-
-_NO_ROWS: Final = np.zeros(0, np.int64)
 
 
 class ChunkWriter:
@@ -93,7 +90,7 @@ class ChunkWriter:
             remaining = (
                 batch
                 for file in replaced
-                for batch in self._files.read_except(file, ended.get(file.path, _NO_ROWS))
+                for batch in self._files.read_except(file, ended.get(file.path, NO_NUMBERS))
             )
         return self._files.write(chain(added, remaining)), replaced
 

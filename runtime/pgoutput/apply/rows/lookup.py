@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Numbers
+from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput.apply.data_files import DataFiles
 from pgoutput.apply.rows.key_index import Keys
 from pgoutput.apply.rows.keys import NEVER_SENT, NULL, number_keys, number_values
@@ -121,7 +121,7 @@ def look_up_rows(
     searched = list(files) if count else []
     key_columns = _typed_keys(layout, key, keys) if searched else []
     search = _Search(files, layout, schema, key_columns, unique=unique)
-    parts, used, numbers = [schema.empty_table()], [], [np.zeros(0, np.int64)]
+    parts, used, numbers = [schema.empty_table()], [], [NO_NUMBERS]
     for file in searched:
         if all(column.may_be_in(file) for column in key_columns):
             candidates, part = search.find(file)

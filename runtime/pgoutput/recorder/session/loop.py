@@ -176,7 +176,7 @@ class SessionLoop:
         start, roots = self._start, self._folder.catalog.roots
         begin = max(start.start.lsn, start.acknowledged_lsn)
         altered = (one for one in self._folder.state.incomplete if one.altered and one.oid in roots)
-        return max(remembered, *(one.lsn for one in altered if one.lsn > begin), 0)
+        return max([remembered, *(one.lsn for one in altered if one.lsn > begin)])
 
     def _request_copies(self, names: Sequence[str]) -> None:
         """Have tables copied that a user asks for, and incomplete tables as the settings say.

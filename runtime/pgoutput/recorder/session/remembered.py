@@ -1,13 +1,13 @@
 """Publications that a walsender remembers as they were, although they were altered.
 
-A walsender keeps the settings of publications until it decodes their next change. A transaction that was open
-during the change is decoded with the catalogs as of its own changes. If it comes to be decoded after the
-change, the walsender reads the settings there, and keeps those from before the change for all later
-transactions: their changes are not sent, or not all. The servers of May 2025 pass the change on to open
-transactions (SnapBuildDistributeSnapshotAndInval in snapbuild.c).
+A walsender keeps the settings of publications until it decodes the next ALTER PUBLICATION. A transaction
+that was open meanwhile commits later, and is decoded with the catalogs as of its own changes. The walsender
+then reads the settings from before the ALTER PUBLICATION, and keeps them for all later transactions: their
+changes are not sent, or not all of them. The minor releases of May 2025 correct it
+(SnapBuildDistributeSnapshotAndInval in snapbuild.c).
 
 On older servers, another session has to begin once all transactions have ended that were open during the
-change. Only then, tables are copied.
+ALTER PUBLICATION. Only then, tables are copied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pgoutput.recorder.session.start import PreparedSession
 from pgoutput.recorder.storage import Folder
 
 _FIXED: Final = {13: 21, 14: 18, 15: 13, 16: 9, 17: 5}
-"""Minor release that passes changes on to open transactions, by major version; newer versions all do."""
+"""First minor release that does not remember, by major version; newer major versions do not either."""
 
 _NEVER: Final = 1 << 64
 """An LSN that no server reaches."""

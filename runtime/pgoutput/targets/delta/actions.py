@@ -84,30 +84,24 @@ class _Action(msgspec.Struct):
     remove: _Remove | None = None
 
 
-def read_files(
-    place: Location, version: int, known: Mapping[str, AddFile] | None = None, since: int = -1
-) -> dict[str, AddFile]:
-    """Return the data files of a version, by path.
+def read_files(place: Location, version: int) -> dict[str, AddFile]:
+    """Return the data files of a version, by path, from the newest checkpoint and the commits after it.
 
     Args:
         place: The folder of the table.
         version: Number of the version.
-        known: The data files of an earlier version; None to begin with a checkpoint.
-        since: Number of the earlier version.
 
     Raises:
         ReplicaError: The log lacks a commit, or a checkpoint has a form that is not known here.
     """
-    if known is None:
-        known, since = _read_checkpoint(place, version)
-    files = dict(known)
+    files, since = _read_checkpoint(place, version)
     decoder = msgspec.json.Decoder(_Action)
     for number in range(since + 1, version + 1):
         content = commit_file(place, number).content()
         if content is None:
             raise ReplicaError(f"{place}: the log of the Delta table lacks the commit of version {number}")
         actions = [decoder.decode(line) for line in content.splitlines() if line]
-        # A commit removes a file and adds it with another vector. Removals come first, in whatever order.
+        # The same commit may remove a file and add it with another vector, in any order: it stays.
         for action in actions:
             if action.remove is not None:
                 files.pop(action.remove.path, None)
@@ -158,17 +152,29 @@ def is_worth_a_checkpoint(place: Location) -> bool:
     return 4 * sum(size for number, size in commits.items() if number > last) >= checkpoints.get(last, 0)
 
 
+def commit_info(operation: str, parameters: Mapping[str, str], **metadata: str) -> dict[str, Any]:
+    """Return the action that describes a commit ("Commit Provenance Information").
+
+    Args:
+        operation: Name of the operation, as in Spark.
+        parameters: Parameters of the operation.
+        metadata: Further texts, by key.
+    """
+    info = {"timestamp": now(), "operation": operation, "operationParameters": parameters}
+    return {"commitInfo": info | metadata}
+
+
 def add_file(file: DataFile) -> AddFile:
     """Return the action that adds a new data file."""
     found = _Statistics(file.rows, file.min_values, file.max_values, file.null_counts)
-    return AddFile(file.path, file.size, _now(), True, {}, msgspec.json.encode(found).decode())
+    return AddFile(file.path, file.size, now(), True, {}, msgspec.json.encode(found).decode())
 
 
 def remove_file(file: DataFile, added: AddFile | None) -> dict[str, Any]:
     """Return the action that removes a data file; it must name the vector with which the file was added."""
     action = {
         "path": file.path,
-        "deletionTimestamp": _now(),
+        "deletionTimestamp": now(),
         "dataChange": True,
         "extendedFileMetadata": True,
         "partitionValues": {},
@@ -185,7 +191,7 @@ def mark_rows(file: AddFile, vector: Vector) -> AddFile:
     return msgspec.structs.replace(file, data_change=True, stats=text, deletion_vector=vector)
 
 
-def _now() -> int:
+def now() -> int:
     """Return the time in milliseconds since 1970-01-01 00:00 UTC, as in all actions."""
     return int(time.time() * 1000)
 

@@ -81,7 +81,7 @@ def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
 def _unneeded(table: DeltaTable, names: Container[str], hours: int | None, *, full: bool) -> list[str]:
     """Return what VACUUM would remove. VACUUM itself makes two commits; removing the files needs none."""
     found = table.vacuum(hours, enforce_retention_duration=False, full=full)
-    # The log also names files that are gone already. VACUUM takes files of vectors for unused (1.6).
+    # The log also names files that are gone already. delta-rs (1.6) takes files with vectors for unused.
     return [name for name in found if name in names and not name.endswith(".bin")]
 
 

@@ -9,7 +9,6 @@ position was made by another program.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,7 +18,7 @@ from deltalake import DeltaTable
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, sync_path
-from pgoutput.targets.delta.actions import LOG_FOLDER, commit_file
+from pgoutput.targets.delta.actions import LOG_FOLDER, commit_file, commit_info, now
 from pgoutput.targets.protocol import NOTHING, ChangeRange, Position, State, Version
 
 _KEYS: Final = ("pgoutput.commit_lsn", "pgoutput.position", "pgoutput.row")
@@ -39,14 +38,12 @@ def position_actions(position: Position, changes: ChangeRange | None) -> Iterato
         position: The position after the commit.
         changes: The changes that the commit applies; None to leave the position where it is.
     """
-    time_ = int(time.time() * 1000)
-    info = {"timestamp": time_, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
     metadata = dict(zip(_KEYS, map(str, position), strict=True))
     if changes is not None:
         metadata |= {_FIRST_LSN: str(changes.first_lsn), _COMMIT_TIME: str(changes.commit_time)}
-    yield {"commitInfo": info | metadata}
+    yield commit_info("WRITE", {"mode": "Append"}, **metadata)
     for key, number in zip(_KEYS, position, strict=True) if position != NOTHING else ():
-        yield {"txn": {"appId": key, "version": number, "lastUpdated": time_}}
+        yield {"txn": {"appId": key, "version": number, "lastUpdated": now()}}
 
 
 def flush_commit(place: Location, version: int) -> None:

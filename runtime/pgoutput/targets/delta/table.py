@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -19,7 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from pgoutput._arrays import Numbers
+from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
 from pgoutput.recording import Location, locate
@@ -29,6 +28,7 @@ from pgoutput.targets.delta.actions import (
     AddFile,
     add_file,
     commit_file,
+    commit_info,
     is_worth_a_checkpoint,
     mark_rows,
     read_files,
@@ -199,7 +199,7 @@ class _Table:
         self._by_path()
         added = self._added.get(file.path)
         if added is None or added.deletion_vector is None:
-            return np.zeros(0, np.int64)
+            return NO_NUMBERS
         try:
             with self._errors():
                 return decode_vector(added.deletion_vector, self._read_bytes)
@@ -249,8 +249,8 @@ class _Table:
             file = new.get(path) or known[path]
             new[path] = msgspec.structs.replace(file, deleted=len(numbers))
             actions[path] = mark_rows(actions.get(path) or self._added[path], encode_vector(numbers))
-        self._check_writable(removes=bool(gone))
-        properties, has_vectors = self.properties, self._has_vectors  # later, they would be read again
+        properties, has_vectors = self.properties, self._has_vectors  # after the commit, they are read again
+        self._check_writable(properties, removes=bool(gone))
         with self._errors():
             log.flush_files(self.place, list(new))
         self._write_commit(
@@ -262,13 +262,7 @@ class _Table:
         self._position = position
         self._files = {path: file for path, file in known.items() if path not in gone} | new
         self._added = {path: file for path, file in self._added.items() if path not in gone} | actions
-        is_due_now = self._version % int(properties.get(CHECKPOINTS) or 10) == 0
-        with suppress(PgoutputError), self._errors():  # the next commits do what fails
-            if is_due_now and (not has_vectors or is_worth_a_checkpoint(self.place)):
-                self._table.create_checkpoint()
-            if is_due(self._version):
-                unneeded = old_files(self._table, {*self.place.names()})
-                self.delete(path for path in unneeded if path not in self._by_path())
+        self._clean(int(properties.get(CHECKPOINTS) or 10), has_vectors)
         is_disabled = has_vectors and properties.get(_ENABLED) == "false"
         if is_disabled and not any(file.deleted for file in self._by_path().values()):
             with suppress(ConflictError):  # the next commit does it
@@ -278,7 +272,21 @@ class _Table:
         write_commit(self.place, self._version + 1, actions)
         self._version += 1
 
-    def _check_writable(self, *, removes: bool) -> None:
+    def _clean(self, checkpoints: int, has_vectors: bool) -> None:
+        """Do what is due after a commit: write a checkpoint, remove old files.
+
+        Args:
+            checkpoints: Number of commits after which a checkpoint is written.
+            has_vectors: Whether data files may have deletion vectors.
+        """
+        with suppress(PgoutputError), self._errors():  # the next commits do what fails
+            if self._version % checkpoints == 0 and (not has_vectors or is_worth_a_checkpoint(self.place)):
+                self._table.create_checkpoint()
+            if is_due(self._version):
+                unneeded, known = old_files(self._table, {*self.place.names()}), self._by_path()
+                self.delete(path for path in unneeded if path not in known)
+
+    def _check_writable(self, properties: Mapping[str, str], *, removes: bool) -> None:
         """Refuse a table whose writers must do more than a commit of changes does."""
         protocol = self._table.protocol()
         unknown = {*(protocol.writer_features or ())} - _KNOWN_FEATURES
@@ -289,7 +297,7 @@ class _Table:
                 f"{self.place}: another program has enabled table features that pgoutput does not write: "
                 f"{', '.join(sorted(unknown))}. Disable them, or build the table anew"
             )
-        if removes and self.properties.get("delta.appendOnly") == "true":
+        if removes and properties.get("delta.appendOnly") == "true":
             raise ReplicaError(
                 f"{self.place}: the property delta.appendOnly of the Delta table forbids to remove rows. "
                 "Remove the property"
@@ -329,8 +337,7 @@ class _Table:
 
     def _write_metadata(self, *actions: Mapping[str, Any]) -> None:
         """Commit properties. deltalake would also enable features that no column needs (1.6)."""
-        info = {"timestamp": int(time.time() * 1000), "operation": "SET TBLPROPERTIES"}
-        self._write_commit({"commitInfo": info | {"operationParameters": {}}}, *actions)
+        self._write_commit(commit_info("SET TBLPROPERTIES", {}), *actions)
         self.refresh()
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
