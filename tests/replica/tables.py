@@ -21,7 +21,7 @@ from tests.truth import TrueTable, equals_typed
 
 def open_table(place: PathOrUri) -> Table:
     """Return the table at a path or URI, in its newest version."""
-    table = registry.FORMAT.open(locate(place))
+    table = registry.format_of(locate(place).parent).open(locate(place))
     assert table is not None
     return table
 

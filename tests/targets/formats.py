@@ -8,11 +8,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table as IcebergTable
 
 from pgoutput.recording import Location, locate
 from pgoutput.targets import Table, TableFormat
 from pgoutput.targets.delta import DeltaFormat
 from pgoutput.targets.delta.table import _Table
+from pgoutput.targets.iceberg import IcebergFormat
+from pgoutput.targets.iceberg.table import _Table as _IcebergTable
 from tests.targets.plain import PlainFormat, PlainTable
 
 
@@ -24,6 +28,8 @@ class Format(NamedTuple):
     """The class of its tables."""
     append: Callable[[Path, pa.Table], None]
     """Append rows to the table in a folder, as another program does."""
+    operation: str = "WRITE"
+    """How the format names the operation."""
 
 
 def _append_to_delta(folder: Path, rows: pa.Table) -> None:
@@ -45,7 +51,29 @@ class _VectorsFormat(DeltaFormat):
         return super().create(place, schema, {**properties, "delta.enableDeletionVectors": "true"})
 
 
+class _DeletesFormat(IcebergFormat, frozen=True):
+    """Iceberg tables whose commits write position deletes, from the first on."""
+
+    def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
+        return super().create(place, schema, {**properties, "pgoutput.updates": "vectors"})
+
+
+def _append_to_iceberg(folder: Path, rows: pa.Table) -> None:
+    iceberg_table(folder).append(rows)
+
+
+def iceberg_table(folder: Path) -> IcebergTable:
+    """Return the Iceberg table of a target's own catalogue, as readers load it."""
+    namespace, _, name = folder.name.rpartition(".")
+    uri = f"sqlite:///{folder.parent}/_iceberg_catalog.db"
+    return SqlCatalog("pgoutput", uri=uri, warehouse=f"file://{folder.parent}").load_table(
+        (namespace or "_", name)
+    )
+
+
 FORMATS = {
+    "iceberg": Format(IcebergFormat(), _IcebergTable, _append_to_iceberg, "append"),
+    "position deletes": Format(_DeletesFormat(), _IcebergTable, _append_to_iceberg, "append"),
     "delta": Format(DeltaFormat(), _Table, _append_to_delta),
     "vectors": Format(_VectorsFormat(), _Table, _append_to_delta),
     "plain": Format(PlainFormat(), PlainTable, _append_to_plain),

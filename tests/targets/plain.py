@@ -60,6 +60,9 @@ class PlainFormat:
         _store(Path(place.path), 0, Stored(schema, dict(properties)))
         return PlainTable(place, 0)
 
+    def names(self, target: Location) -> list[str]:
+        return [name for name in target.names() if not name.startswith("_")]
+
     def move(self, place: Location, to: Location) -> None:
         Path(place.path).rename(to.path)
 

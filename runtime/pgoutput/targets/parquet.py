@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
@@ -21,20 +21,27 @@ FILE_BYTES: Final = 32 << 20
 _BATCH_ROWS: Final = 1 << 16
 
 
-def read_parquet(store: fs.FileSystem, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+FIELD_ID: Final = b"PARQUET:field_id"
+"""Key in the metadata of an Arrow field with the field ID that a Parquet file has."""
+
+
+def read_parquet(
+    store: fs.FileSystem, file: DataFile, schema: pa.Schema, ids: Mapping[str, int] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a data file.
 
     Args:
         store: The filesystem whose root is the folder of the table.
         file: The data file.
         schema: The columns to read; a column that the file lacks is NULL.
+        ids: Field ID of each column, by name; None to find columns by name.
 
     Raises:
         ReplicaError: The data file does not exist any more, or is damaged.
     """
     try:
         with _open(store, file) as source, pq.ParquetFile(source) as parquet:
-            yield from _read_groups(parquet, schema)
+            yield from _read_groups(parquet, schema, ids)
     except (OSError, pa.ArrowException) as error:
         raise ReplicaError(f"{file.path}: the data file cannot be read: {one_line(error)}") from error
 
@@ -49,16 +56,18 @@ def _open(store: fs.FileSystem, file: DataFile) -> pa.NativeFile:
         ) from None
 
 
-def _read_groups(parquet: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    present = set(parquet.schema_arrow.names)
-    names = [name for name in schema.names if name in present]
+def _read_groups(
+    parquet: pq.ParquetFile, schema: pa.Schema, ids: Mapping[str, int] | None
+) -> Iterator[pa.RecordBatch]:
+    present = _names_in_file(parquet.schema_arrow, schema, ids)
+    names = list(present.values())
     # A batch of several row groups could be larger than what was held in memory to write them.
     groups = ([number] for number in range(parquet.num_row_groups))
     for batch in chain.from_iterable(
         parquet.iter_batches(_BATCH_ROWS, group, names, use_threads=False) for group in groups
     ):
         arrays = [
-            batch[field.name].cast(field.type)
+            batch[present[field.name]].cast(field.type)
             if field.name in present
             else pa.nulls(batch.num_rows, field.type)  # the column was added later
             for field in schema
@@ -69,6 +78,15 @@ def _read_groups(parquet: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.Reco
             if arrays
             else pa.record_batch([pa.nulls(batch.num_rows)], names=["_"])
         )
+
+
+def _names_in_file(file: pa.Schema, schema: pa.Schema, ids: Mapping[str, int] | None) -> dict[str, str]:
+    """Return the name that columns have in a data file, by name; without columns that the file lacks."""
+    if ids is None:
+        present = set(file.names)
+        return {name: name for name in schema.names if name in present}
+    known = {int((field.metadata or {}).get(FIELD_ID, -1)): field.name for field in file}
+    return {name: known[ids[name]] for name in schema.names if ids[name] in known}
 
 
 class ParquetWriter:
@@ -127,6 +145,8 @@ class _FileWriter:
 
     def write(self, batch: pa.RecordBatch) -> int:
         """Write rows to the data file; return the file's size so far, in bytes."""
+        if batch.schema != self._schema:  # an Iceberg table has no integers of 16 bits
+            batch = batch.cast(self._schema)
         self._rows.append(batch)
         self._bytes += batch.nbytes
         if sum(rows.num_rows for rows in self._rows) >= _BATCH_ROWS or self._bytes >= FILE_BYTES:

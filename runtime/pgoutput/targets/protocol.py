@@ -3,7 +3,7 @@
 A table consists of data files, which hold rows and are never changed. A row is identified by its data file
 and its number in the file. A commit adds data files, removes others, and may delete single rows of those that
 stay. It makes the next version.
-`pgoutput.targets.delta` is the format that is used.
+`pgoutput.targets.delta` and `pgoutput.targets.iceberg` are such formats.
 """
 
 from __future__ import annotations
@@ -271,6 +271,13 @@ class TableFormat(Protocol):
 
         Raises:
             ReplicaError: The table cannot be created.
+        """
+
+    def names(self, target: Location) -> list[str]:
+        """Return the names of the tables in a target; some may be other folders.
+
+        Raises:
+            ReplicaError: The target cannot be read.
         """
 
     def move(self, place: Location, to: Location) -> None:

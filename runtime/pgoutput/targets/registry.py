@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -24,8 +25,7 @@ from pgoutput.targets.protocol import Table, TableFormat
 from pgoutput.targets.small_files import read_file, remove_file, write_file
 from pgoutput.wire import to_datetime
 
-FORMAT: Final[TableFormat] = DeltaFormat()
-"""The format of all tables."""
+_FORMAT_FILE: Final = "_iceberg.json"
 
 OID: Final = "pgoutput.relation_oid"
 """Key of a Delta table property; the value is the OID of the relation."""
@@ -49,6 +49,58 @@ Filesystems allow 255 bytes. The other bytes are left for suffixes that other wr
 """
 
 _DIGEST_DIGITS: Final = 16
+
+
+class IcebergCatalog(msgspec.Struct, frozen=True):
+    """The Iceberg catalogue with the tables of a target."""
+
+    name: str = ""
+    """Name of the catalogue in the configuration of pyiceberg; empty for one in the folder of the target."""
+    namespace: tuple[str, ...] = ()
+    """Namespace that contains the namespaces of the tables."""
+
+
+def format_of(target: Location) -> TableFormat:
+    """Return the format of the tables of a target.
+
+    Raises:
+        ReplicaError: The target cannot be read.
+        MissingExtraError: The tables are Iceberg tables, and the package pyiceberg is not installed.
+    """
+    return _format(target.place)
+
+
+@cache
+def _format(target: str) -> TableFormat:
+    catalog = read_catalog(locate(target))
+    if catalog is None:
+        return DeltaFormat()
+    from pgoutput.targets.iceberg import IcebergFormat  # needs an extra
+
+    return IcebergFormat(catalog.name, catalog.namespace)
+
+
+def read_catalog(target: Location) -> IcebergCatalog | None:
+    """Return the Iceberg catalogue with the tables of a target; None if they are Delta tables.
+
+    Raises:
+        ReplicaError: The file that names it cannot be read.
+    """
+    text = read_file(target / _FORMAT_FILE)
+    try:
+        return msgspec.json.decode(text, type=IcebergCatalog) if text else None
+    except msgspec.DecodeError as error:
+        raise ReplicaError(f"{target / _FORMAT_FILE}: {error}. Put the file back") from error
+
+
+def store_catalog(target: Location, catalog: IcebergCatalog) -> None:
+    """Store the Iceberg catalogue with the tables of a new target.
+
+    Raises:
+        ReplicaError: The target cannot be written.
+    """
+    write_file(target / _FORMAT_FILE, msgspec.json.encode(catalog).decode())
+    _format.cache_clear()
 
 
 def check_recording(table: Table, recording: str) -> None:
@@ -78,7 +130,7 @@ def find_table(target: Location, oid: int) -> Table | None:
     file = target / _FOLDER / str(oid)
     registered = read_file(file)
     if registered:
-        table = FORMAT.open(target / registered)
+        table = format_of(target).open(target / registered)
         if table is not None and _relation_oid(table) == oid:
             return table
     elif str(oid) not in (target / _FOLDER).names():
@@ -112,12 +164,12 @@ def create_table(
             Delta table.
     """
     properties = {OID: str(oid), NAMESPACE: namespace, NAME: name, RECORDING: recording}
-    folder = folder_name(namespace, name)
-    if (other := FORMAT.open(target / folder)) is not None and (dropped := decode_dropped(other)) is not None:
+    folder, tables = folder_name(namespace, name), format_of(target)
+    if (other := tables.open(target / folder)) is not None and (dropped := decode_dropped(other)) is not None:
         archive_table(target, dropped)
     for one in (folder, f"{folder}@{oid}"):
         place = target / one
-        table = FORMAT.open(place) or FORMAT.create(place, schema, properties)
+        table = tables.open(place) or tables.create(place, schema, properties)
         if _relation_oid(table) == oid:
             register_table(target, oid, one)
             return table
@@ -161,9 +213,9 @@ def archive_table(target: Location, dropped: GoneTable) -> str:
     found = find_table(target, dropped.oid)
     if found is not None and found.place.path != (target / name).path:
         move_table(target, dropped.oid, found.place, name)
-    left = FORMAT.open(target / old)
+    left = format_of(target).open(target / old)
     if left is not None and _relation_oid(left) == dropped.oid:  # a kill has interrupted the removal
-        FORMAT.remove(target / old)
+        format_of(target).remove(target / old)
     return name
 
 
@@ -173,10 +225,10 @@ def move_table(target: Location, oid: int, place: Location, name: str) -> None:
     Raises:
         ReplicaError: The table cannot be moved.
     """
-    FORMAT.move(place, target / name)
+    format_of(target).move(place, target / name)
     register_table(target, oid, name)
     if not place.is_local:
-        FORMAT.remove(place)
+        format_of(target).remove(place)
 
 
 def remove_table(target: Location, oid: int) -> None:
@@ -188,12 +240,12 @@ def remove_table(target: Location, oid: int) -> None:
     entry = target / _FOLDER / str(oid)
     if folder := read_file(entry):
         try:
-            table = FORMAT.open(target / folder)
+            table = format_of(target).open(target / folder)
             is_own = table is not None and _relation_oid(table) == oid
         except ReplicaError:  # the files of the table are damaged
             is_own = True
         if is_own:
-            FORMAT.remove(target / folder)
+            format_of(target).remove(target / folder)
     remove_file(entry)
 
 
@@ -203,9 +255,10 @@ def open_version(place: str, version: int) -> Table:
     Raises:
         ReplicaError: The version cannot be read.
     """
-    table = FORMAT.open(locate(place), version)
+    location = locate(place)
+    table = format_of(location.parent).open(location, version)
     if table is None:
-        raise ReplicaError(f"{locate(place)}: the Delta table is gone")
+        raise ReplicaError(f"{location}: the table is gone")
     return table
 
 
@@ -217,9 +270,9 @@ def _relation_oid(table: Table) -> int | None:
 
 def _search_folders(target: Location, oid: int) -> Iterator[tuple[str, Table]]:
     """Open the tables of a target; yield the folders and tables that belong to relation `oid`."""
-    for name in sorted(name for name in target.names() if not name.startswith(("_", "."))):
+    for name in sorted(format_of(target).names(target)):
         try:
-            table = FORMAT.open(target / name)
+            table = format_of(target).open(target / name)
         except ReplicaError:
             continue  # the table of another relation is damaged
         if table is not None and _relation_oid(table) == oid:

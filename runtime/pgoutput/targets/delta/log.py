@@ -10,25 +10,17 @@ position was made by another program.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import msgspec
 from deltalake import DeltaTable
 
-from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, sync_path
+from pgoutput.targets.commits import KEYS, Commit, commit_metadata
 from pgoutput.targets.delta.actions import LOG_FOLDER, commit_file, commit_info, now
-from pgoutput.targets.protocol import NOTHING, ChangeRange, Position, State, Version
-
-_KEYS: Final = ("pgoutput.commit_lsn", "pgoutput.position", "pgoutput.row")
-"""Delta transaction identifiers, and keys in the metadata of a commit, with the numbers of a position."""
-
-_FIRST_LSN: Final = "pgoutput.first_commit_lsn"
-"""Key in the metadata of a commit with the commit LSN of its first change."""
-
-_COMMIT_TIME: Final = "pgoutput.commit_time"
-"""Key in the metadata of a commit with the commit time of its last change, as in `ChangeRange`."""
+from pgoutput.targets.protocol import NOTHING, ChangeRange, Position
 
 
 def position_actions(position: Position, changes: ChangeRange | None) -> Iterator[dict[str, Any]]:
@@ -38,11 +30,8 @@ def position_actions(position: Position, changes: ChangeRange | None) -> Iterato
         position: The position after the commit.
         changes: The changes that the commit applies; None to leave the position where it is.
     """
-    metadata = dict(zip(_KEYS, map(str, position), strict=True))
-    if changes is not None:
-        metadata |= {_FIRST_LSN: str(changes.first_lsn), _COMMIT_TIME: str(changes.commit_time)}
-    yield commit_info("WRITE", {"mode": "Append"}, **metadata)
-    for key, number in zip(_KEYS, position, strict=True) if position != NOTHING else ():
+    yield commit_info("WRITE", {"mode": "Append"}, **commit_metadata(position, changes))
+    for key, number in zip(KEYS, position, strict=True) if position != NOTHING else ():
         yield {"txn": {"appId": key, "version": number, "lastUpdated": now()}}
 
 
@@ -77,79 +66,20 @@ def read_position(place: Location, table: DeltaTable) -> Position:
     The last commit names it if it is ours, and is read in a fraction of the time in which delta-rs searches
     the log for the transaction identifiers.
     """
-    for commit in _commits(place, table.version(), table.version() - 1):
-        if _KEYS[-1] in commit.metadata:
-            return commit.position()
-    commit_lsn, position, row = map(table.transaction_version, _KEYS)
+    for commit in read_commits(place, table.version(), table.version() - 1):
+        if commit.position is not None:
+            return commit.position
+    commit_lsn, position, row = map(table.transaction_version, KEYS)
     if commit_lsn is None or position is None or row is None:
         return NOTHING
     return Position(commit_lsn, position, row)
 
 
-def foreign_change(place: Location, table: DeltaTable) -> str:
-    """Implement `Table.foreign_change`; OPTIMIZE and VACUUM leave the rows as they are."""
-    for commit in _commits(place, table.version()):
-        if _KEYS[0] in commit.metadata:
-            if commit.position() != NOTHING:
-                return ""
-        elif commit.changes_rows():
-            operation = commit.metadata.get("operation", "a commit")
-            return f"another program has changed rows: {operation} in version {commit.version}"
-    return ""
+def read_commits(table: Location, newest: int, before: int = -1) -> Iterator[Commit]:
+    """Yield the commits of a Delta table after version `before` that its log still has, newest first.
 
-
-def version_before(table: Location, newest: int, lsn: int) -> Version:
-    """Implement `Table.version_before`, where `newest` is the newest version of the Delta table."""
-    number = newest
-    applied: Position | None = None
-    for commit in _commits(table, newest):
-        if int(commit.metadata.get(_KEYS[0], -1)) >= lsn:
-            number, applied = commit.version - 1, None
-        elif applied is None and _KEYS[-1] in commit.metadata:
-            applied = commit.position()
-        elif applied is None and commit.version == 0:
-            applied = NOTHING
-    if applied is None:
-        raise ReplicaError(
-            f"{table}: the log of the Delta table does not say up to which LSN changes were applied. "
-            "The next changes that `pgoutput replicate` applies to the table add it to the log"
-        )
-    return Version(number, applied)
-
-
-def read_states(table: Location, newest: int, reached: int) -> Iterator[State]:
-    """Implement `Table.states`, where `newest` is the newest version of the Delta table."""
-    until, last = reached, NOTHING
-    for commit in _commits(table, newest):
-        metadata = commit.metadata
-        if _FIRST_LSN in metadata:
-            position = commit.position()
-            if position != last:
-                yield State(commit.version, position.commit_lsn, until, int(metadata[_COMMIT_TIME]))
-            until, last = int(metadata[_FIRST_LSN]), position
-        if commit.version == 0:
-            yield State(None, -1, until, 0)
-
-
-class _Commit(NamedTuple):
-    version: int
-    lines: list[bytes]
-    """The actions of the commit, as JSON."""
-    metadata: dict[str, Any]
-    """The `commitInfo` of the commit."""
-
-    def position(self) -> Position:
-        """Return the position that the metadata names; they must name one."""
-        return Position(*(int(self.metadata[key]) for key in _KEYS))
-
-    def changes_rows(self) -> bool:
-        """Return whether the commit adds or removes data files with other rows than before."""
-        actions = (action for line in self.lines for action in msgspec.json.decode(line).values())
-        return any(action.get("dataChange", False) for action in actions)
-
-
-def _commits(table: Location, newest: int, before: int = -1) -> Iterator[_Commit]:
-    """Yield the commits of a Delta table after version `before` that its log still has, newest first."""
+    OPTIMIZE and VACUUM leave the rows as they are: they change no rows.
+    """
     for version in range(newest, before, -1):
         content = commit_file(table, version).content()
         if content is None:
@@ -157,4 +87,10 @@ def _commits(table: Location, newest: int, before: int = -1) -> Iterator[_Commit
         lines = content.splitlines()
         info = (line for line in lines if line.startswith(b'{"commitInfo"'))
         metadata = msgspec.json.decode(next(info, b'{"commitInfo":{}}'))["commitInfo"]
-        yield _Commit(version, lines, metadata)
+        yield Commit(version, metadata, metadata.get("operation", "a commit"), partial(_changes_rows, lines))
+
+
+def _changes_rows(lines: list[bytes]) -> bool:
+    """Return whether actions, given as JSON, add or remove data files with other rows than before."""
+    actions = (action for line in lines for action in msgspec.json.decode(line).values())
+    return any(action.get("dataChange", False) for action in actions)

@@ -22,6 +22,7 @@ from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
 from pgoutput.recording import Location, locate
+from pgoutput.targets.commits import foreign_change, read_states, version_before
 from pgoutput.targets.delta import log
 from pgoutput.targets.delta.actions import (
     LOG_FOLDER,
@@ -103,6 +104,10 @@ class DeltaFormat:
             cause = "no table exists after the attempt" if failure is None else one_line(failure)
             raise ReplicaError(f"{place}: a Delta table cannot be created here: {cause}") from failure
         return created
+
+    def names(self, target: Location) -> list[str]:
+        """Return the names of the folders that may be Delta tables."""
+        return [name for name in target.names() if not name.startswith(("_", "."))]
 
     def move(self, place: Location, to: Location) -> None:
         """Move the folder of a Delta table."""
@@ -365,13 +370,13 @@ class _Table:
             self._end_commit()
 
     def foreign_change(self) -> str:
-        return log.foreign_change(self.place, self._table)
+        return foreign_change(log.read_commits(self.place, self._table.version()))
 
     def version_before(self, lsn: int) -> Version:
-        return log.version_before(self.place, self.version, lsn)
+        return version_before(log.read_commits(self.place, self.version), self.version, self.place, lsn)
 
     def states(self, reached: int) -> Iterator[State]:
-        return log.read_states(self.place, self.version, reached)
+        return read_states(log.read_commits(self.place, self.version), reached)
 
     def copy(self, folder: Path) -> None:
         place, names = self.place, (self.place / LOG_FOLDER).names()

@@ -1,0 +1,115 @@
+"""The Iceberg catalogue that has the tables of a target.
+
+A target whose tables are in no named catalogue has a catalogue of its own, an SQLite database in its folder.
+Its files are flushed to the disk before the catalogue names them.
+
+Section of the Iceberg specification: "Commit Conflict Resolution and Retry", "Metastore Tables".
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.typedef import Identifier
+
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location, sync_path
+
+DATABASE: Final = "_iceberg_catalog.db"
+"""Name of the SQLite database in the folder of a target."""
+
+_LOCK_SECONDS: Final = 60
+"""Seconds for which a commit waits until another process has changed the database."""
+
+
+def open_catalog(target: Location, name: str) -> Catalog:
+    """Return the catalogue with the tables of a target.
+
+    Args:
+        target: The folder of the target.
+        name: Name of the catalogue in the configuration of pyiceberg; empty for the target's own.
+
+    Raises:
+        ReplicaError: The target is not local and has no named catalogue, or the catalogue is not configured.
+    """
+    if not name and not target.is_local:
+        raise ReplicaError(
+            f"{target}: an object store cannot have the catalogue of Iceberg tables. Name one of the "
+            "configuration of pyiceberg with `--catalog`"
+        )
+    return _load(name) if name else _own_catalog(os.path.abspath(target.path))
+
+
+@cache
+def _load(name: str) -> Catalog:
+    try:
+        return load_catalog(name)
+    except Exception as error:  # of the configuration, the network, or the kind of catalogue
+        raise ReplicaError(f"the Iceberg catalogue {name} cannot be opened: {error}") from error
+
+
+@cache
+def _own_catalog(folder: str) -> Catalog:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return SqlCatalog(
+        "pgoutput",
+        uri=f"sqlite:///{folder}/{DATABASE}?timeout={_LOCK_SECONDS}",
+        warehouse=f"file://{folder}",
+        **{"py-io-impl": f"{__name__}.{FlushedFiles.__name__}"},
+    )
+
+
+def create_namespace(catalog: Catalog, table: Identifier) -> None:
+    """Create the namespace of a table, and those that contain it."""
+    for length in range(1, len(table)):
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(table[:length])
+
+
+def folder_uri(place: Location) -> str:
+    """Return the URI of a folder, as Iceberg's metadata name it."""
+    return f"file://{os.path.abspath(place.path)}" if place.is_local else place.place.partition("?")[0]
+
+
+class FlushedFiles(PyArrowFileIO):
+    """Reads and writes files; a written local file is flushed to the disk (fsync)."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """Return a file to write."""
+        file = super().new_output(location)
+        return _FlushedFile(file.location, file._path, file._filesystem, file._buffer_size)
+
+
+class _FlushedFile(PyArrowFile):
+    def create(self, overwrite: bool = False) -> Any:
+        return _FlushedStream(super().create(overwrite), Path(self._path))
+
+
+class _FlushedStream:
+    """An output stream whose file is flushed when it is closed."""
+
+    def __init__(self, stream: Any, path: Path) -> None:
+        self._stream, self._path = stream, path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __enter__(self) -> _FlushedStream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, and flush it and its folder."""
+        self._stream.close()
+        for path in (self._path, self._path.parent):
+            sync_path(path)

@@ -1,0 +1,94 @@
+"""Expire snapshots of an Iceberg table, and remove the files that no snapshot needs.
+
+pyiceberg (0.12) forgets expired snapshots and leaves their files. A file is not needed any more once each
+snapshot that has it is expired.
+
+Section of the Iceberg specification: "Snapshot Retention Policy".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+_AGE: Final = "history.expire.max-snapshot-age-ms"
+
+PROPERTIES: Final = {
+    "format-version": "2",
+    _AGE: str(3_600_000),
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+"""Properties of a new table: how long snapshots are kept, and how many files of metadata."""
+
+_DEFAULT_AGE: Final = 432_000_000
+_MAX_SNAPSHOTS: Final = 100
+"""Number of snapshots that are kept at most, because each commit writes them all to the metadata."""
+_COMMITS: Final = 20
+"""Number of commits after which snapshots are expired."""
+
+
+def expired(metadata: TableMetadata, history: Sequence[Snapshot]) -> list[Snapshot]:
+    """Return the snapshots that the next commit expires, the newest first.
+
+    Args:
+        metadata: The metadata of the table. Branches and tags keep all snapshots.
+        history: The current snapshot and its ancestors.
+    """
+    if not history or history[0].sequence_number is None or (history[0].sequence_number + 1) % _COMMITS:
+        return []
+    if metadata.refs.keys() - {"main"}:
+        return []
+    oldest = time.time() * 1000 - int(metadata.properties.get(_AGE) or _DEFAULT_AGE)
+    has_our_age = metadata.properties.get(_AGE) == PROPERTIES[_AGE]
+    return [
+        snapshot
+        for number, snapshot in enumerate(history[1:], 1)
+        if history[number - 1].timestamp_ms < oldest or (has_our_age and number >= _MAX_SNAPSHOTS)
+    ]
+
+
+def unneeded_files(io: FileIO, gone: Sequence[Snapshot], kept: Snapshot) -> Iterator[str]:
+    """Yield the URIs of the files that only expired snapshots have.
+
+    Args:
+        io: Reads the files of the table.
+        gone: The expired snapshots, the newest first; each is the parent of the one before it.
+        kept: The snapshot whose parent is the first of them.
+    """
+    child, manifests = kept, {one.manifest_path: one for one in kept.manifests(io)}
+    for snapshot in gone:
+        for one in manifests.values():
+            if one.added_snapshot_id == child.snapshot_id and one.deleted_files_count:
+                for entry in one.fetch_manifest_entry(io, discard_deleted=False):
+                    if entry.status == ManifestEntryStatus.DELETED:
+                        yield entry.data_file.file_path
+        older = {one.manifest_path: one for one in snapshot.manifests(io)}
+        yield from older.keys() - manifests.keys()
+        yield snapshot.manifest_list
+        child, manifests = snapshot, older
+
+
+def needed_files(io: FileIO, metadata: TableMetadata) -> set[str]:
+    """Return the URIs of all files that the metadata of a table reach, but for the metadata themselves."""
+    found: set[str] = {log.metadata_file for log in metadata.metadata_log}
+    found |= {one.statistics_path for one in metadata.statistics}
+    for snapshot in metadata.snapshots:
+        found.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(io):
+            if manifest.manifest_path not in found:
+                found.add(manifest.manifest_path)
+                found |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io)}
+    return found
+
+
+def old_files(uris: Iterable[tuple[str, float]], hours: int) -> set[str]:
+    """Return the files that were not changed for some hours, from each file and the time of its last change."""
+    before = time.time() - 3600 * hours
+    return {uri for uri, changed in uris if changed < before}

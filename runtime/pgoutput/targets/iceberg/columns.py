@@ -1,0 +1,182 @@
+"""The columns of Iceberg tables, as Arrow schemas.
+
+Iceberg finds a column in a data file by its field ID. It has no integers of 16 bits, and no metadata of
+fields: the `doc` of a field has both, as JSON.
+
+Sections of the Iceberg specification: "Schemas and Data Types", "Column Projection", and "Parquet" of the
+appendix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from pgoutput.errors import ReplicaError
+from pgoutput.targets.parquet import FIELD_ID
+
+_NARROW: Final = "pgoutput.arrow"
+"""Key in the `doc` of a field whose integers have 16 bits in Arrow."""
+
+_TYPES: Final[dict[pa.DataType, IcebergType]] = {
+    pa.bool_(): BooleanType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.date32(): DateType(),
+    pa.timestamp("us"): TimestampType(),
+    pa.timestamp("us", "UTC"): TimestamptzType(),
+}
+"""Iceberg's type for each Arrow type without parts."""
+
+_ARROW: Final = {type_: arrow for arrow, type_ in _TYPES.items()}
+
+
+def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0) -> Schema:
+    """Return the Iceberg schema of a table.
+
+    A column that the table has, with the same type, keeps its field ID. Another column gets IDs that the
+    table never had.
+
+    Args:
+        schema: The columns.
+        known: The current schema of the table; None for a new table.
+        last_id: Highest field ID that the table has had.
+    """
+    ids = count(last_id + 1)
+    before = {} if known is None else {field.name: field for field in known.fields}
+    fields = []
+    for field in schema:
+        old = before.get(field.name)
+        is_kept = old is not None and _to_arrow(old).type == field.type
+        number = old.field_id if old is not None and is_kept else next(ids)
+        type_ = old.field_type if old is not None and is_kept else _to_type(_widened(field.type), ids)
+        fields.append(NestedField(number, field.name, type_, required=False, doc=_doc(field)))
+    return Schema(*fields, schema_id=0 if known is None else known.schema_id + 1)
+
+
+def to_arrow(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema of a table.
+
+    Raises:
+        ReplicaError: Another program has added a column of another type, or has changed a `doc`.
+    """
+    return pa.schema([_to_arrow(field) for field in schema.fields])
+
+
+def file_schema(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema of the data files of a table, with field IDs."""
+    return pa.schema([_file_field(field) for field in schema.fields])
+
+
+def _doc(field: pa.Field) -> str | None:
+    texts = {key.decode(): text.decode() for key, text in (field.metadata or {}).items()}
+    if _widened(field.type) != field.type:
+        texts[_NARROW] = "int16"
+    return msgspec.json.encode(texts).decode() if texts else None
+
+
+def _to_arrow(field: NestedField) -> pa.Field:
+    try:
+        texts = msgspec.json.decode(field.doc or "{}", type=dict[str, str])
+    except msgspec.DecodeError as error:
+        raise ReplicaError(
+            f"another program has changed the comment of the column {field.name}, which describes it: {error}"
+        ) from error
+    type_ = _to_arrow_type(field.field_type)
+    if texts.pop(_NARROW, None):
+        type_ = _narrowed(type_)
+    return pa.field(field.name, type_, metadata=texts or None)
+
+
+def _widened(type_: pa.DataType) -> pa.DataType:
+    """Return a type with integers of 32 bits in place of 16."""
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_widened(type_.value_type)))
+    return pa.int32() if type_ == pa.int16() else type_
+
+
+def _narrowed(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_narrowed(type_.value_type)))
+    return pa.int16()
+
+
+def _to_type(type_: pa.DataType, ids: Iterator[int]) -> IcebergType:
+    """Return Iceberg's type for an Arrow type; its parts get the next field IDs."""
+    if (simple := _TYPES.get(type_)) is not None:
+        return simple
+    if pa.types.is_decimal(type_):
+        return DecimalType(type_.precision, type_.scale)
+    if pa.types.is_list(type_):
+        return ListType(next(ids), _to_type(type_.value_type, ids), element_required=False)
+    if pa.types.is_map(type_):
+        key, value = next(ids), next(ids)
+        return MapType(key, _to_type(type_.key_type, ids), value, _to_type(type_.item_type, ids), False)
+    if pa.types.is_struct(type_):
+        fields = (
+            NestedField(next(ids), field.name, _to_type(field.type, ids), required=False) for field in type_
+        )
+        return StructType(*fields)
+    raise ReplicaError(f"Iceberg has no type for Arrow's {type_}")
+
+
+def _to_arrow_type(
+    type_: IcebergType, part: Callable[[str, int, IcebergType, bool], pa.Field] | None = None
+) -> pa.DataType:
+    """Return the Arrow type of an Iceberg type.
+
+    Args:
+        type_: The type.
+        part: Returns the Arrow field of a part, from its name, field ID and type, and whether it may be NULL;
+            None for fields without IDs.
+    """
+    part = part or (lambda name, _, of, nullable: pa.field(name, _to_arrow_type(of), nullable))
+    match type_:
+        case ListType():
+            return pa.list_(part("element", type_.element_id, type_.element_type, True))
+        case MapType():
+            key = part("key", type_.key_id, type_.key_type, False)
+            return pa.map_(key, part("value", type_.value_id, type_.value_type, True))
+        case StructType():
+            return pa.struct([part(one.name, one.field_id, one.field_type, True) for one in type_.fields])
+        case DecimalType():
+            return pa.decimal128(type_.precision, type_.scale)
+    if (simple := _ARROW.get(type_)) is None:
+        raise ReplicaError(f"another program has added a column of type {type_}, which no replica has")
+    return simple
+
+
+def _file_field(field: NestedField) -> pa.Field:
+    return _with_id(field.name, field.field_id, field.field_type, True)
+
+
+def _with_id(name: str, number: int, type_: IcebergType, nullable: bool) -> pa.Field:
+    metadata: dict[Any, Any] = {FIELD_ID: str(number).encode()}
+    return pa.field(name, _to_arrow_type(type_, _with_id), nullable, metadata)

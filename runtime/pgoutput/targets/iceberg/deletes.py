@@ -1,0 +1,62 @@
+"""Position delete files: the numbers of rows that an Iceberg table does not have, although data files do.
+
+Sections of the Iceberg specification: "Position Delete Files", "Scan Planning", "Reserved Field IDs".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from pgoutput._arrays import Numbers
+from pgoutput.targets.parquet import FIELD_ID
+
+PATH_ID: Final = 2147483546
+"""Field ID of the column with the path of the data file."""
+_POSITION_ID: Final = 2147483545
+
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {FIELD_ID: str(PATH_ID).encode()}),
+        pa.field("pos", pa.int64(), False, {FIELD_ID: str(_POSITION_ID).encode()}),
+    ]
+)
+
+
+def write_deletes(store: fs.FileSystem, path: str, data_file: str, rows: Numbers) -> int:
+    """Write a position delete file for one data file.
+
+    Args:
+        store: The filesystem whose root is the folder of data files.
+        path: Path of the new file.
+        data_file: URI of the data file.
+        rows: Numbers of the deleted rows, which ascend.
+
+    Returns:
+        Size of the file, in bytes.
+    """
+    table = pa.table([pa.repeat(data_file, len(rows)), pa.array(rows, pa.int64())], schema=_SCHEMA)
+    with store.open_output_stream(path) as sink:
+        pq.write_table(
+            table,
+            sink,
+            compression="zstd",
+            use_dictionary=["file_path"],
+            column_encoding={"pos": "DELTA_BINARY_PACKED"},
+        )
+        return int(sink.tell())
+
+
+def read_deletes(store: fs.FileSystem, path: str) -> Iterator[tuple[str, Numbers]]:
+    """Yield the URIs of data files, and the numbers of their deleted rows, from a position delete file."""
+    with store.open_input_file(path) as source:
+        table = pq.read_table(source, columns=["file_path", "pos"])
+    for data_file in pc.unique(table["file_path"]).to_pylist():
+        rows = table.filter(pc.equal(table["file_path"], data_file))["pos"]
+        yield data_file, np.unique(np.asarray(rows.combine_chunks(), np.int64))

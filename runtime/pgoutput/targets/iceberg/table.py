@@ -1,0 +1,679 @@
+"""Iceberg tables as the tables of a target.
+
+A version is a snapshot; its number is the sequence number of the snapshot, 0 before the first. Every commit
+makes a snapshot, also one that only changes properties or columns. The summary of the snapshot has the
+position of the table. So has a property, for the case that another program has expired the snapshot.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import date, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs
+from pyiceberg.catalog import Catalog
+from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.manifest import (
+    DataFile as ManifestedFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AssertCurrentSchemaId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotsUpdate,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+from pyiceberg.typedef import Identifier, Record
+from pyiceberg.types import IntegerType
+
+from pgoutput._arrays import NO_NUMBERS, Numbers
+from pgoutput._text import one_line
+from pgoutput.errors import PgoutputError, ReplicaError
+from pgoutput.recording import Location, locate, sync_path
+from pgoutput.targets.commits import (
+    Commit,
+    commit_metadata,
+    foreign_change,
+    read_states,
+    version_before,
+)
+from pgoutput.targets.iceberg.catalogs import create_namespace, folder_uri, open_catalog
+from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, old_files, unneeded_files
+from pgoutput.targets.iceberg.columns import file_schema, to_arrow, to_iceberg
+from pgoutput.targets.iceberg.deletes import PATH_ID, read_deletes, write_deletes
+from pgoutput.targets.iceberg.manifests import Manifest, read_manifests, write_snapshot
+from pgoutput.targets.parquet import ParquetWriter, read_parquet
+from pgoutput.targets.protocol import (
+    NO_ROWS,
+    NOTHING,
+    ChangeRange,
+    ConflictError,
+    DataFile,
+    Position,
+    State,
+    Table,
+    Version,
+)
+
+_EPOCH: Final = date(1970, 1, 1)
+_DELETES: Final = "pgoutput.updates"
+"""Property: "vectors" if commits may write position deletes."""
+_POSITION: Final = "pgoutput.position"
+"""Property with the position of the table and the sequence number of its snapshot, a JSON array."""
+_FORMER: Final = "pgoutput.former_properties"
+"""Field of a summary: the values that properties had before the snapshot changed them, as JSON."""
+_UNUSED_HOURS: Final = 24
+"""Number of hours after which files without a commit are removed: a younger file may be part of the next."""
+
+
+class IcebergFormat(msgspec.Struct, frozen=True):
+    """The table format Iceberg; its functions are described at `TableFormat`."""
+
+    catalog: str = ""
+    """Name of the catalogue in the configuration of pyiceberg; empty for one in the target's folder."""
+    namespace: tuple[str, ...] = ()
+    """Namespace that contains the namespaces of the tables."""
+
+    def _catalog(self, target: Location) -> Catalog:
+        return open_catalog(target, self.catalog)
+
+    def _identifier(self, place: Location) -> Identifier:
+        """Return the name of the table at a place: its namespace is the namespace of the relation."""
+        namespace, _, name = place.path.rpartition("/")[2].rpartition(".")
+        return (*self.namespace, namespace or "_", name)
+
+    def open(self, place: Location, version: int | None = None) -> Table | None:
+        """Open an Iceberg table."""
+        with _errors(place):
+            try:
+                table = self._catalog(place.parent).load_table(self._identifier(place))
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+        found = _Table(place, table)
+        return found if version is None else found.at(version)
+
+    def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
+        """Create an Iceberg table."""
+        catalog, identifier = self._catalog(place.parent), self._identifier(place)
+        location = folder_uri(place)
+        with _errors(place):
+            if place.names():  # the files of a table that was renamed
+                location += f"-{uuid4().hex[:8]}"
+            create_namespace(catalog, identifier)
+            with suppress(TableAlreadyExistsError):
+                catalog.create_table(
+                    identifier, to_iceberg(schema), location, properties={**PROPERTIES, **properties}
+                )
+            return _Table(place, catalog.load_table(identifier))
+
+    def names(self, target: Location) -> list[str]:
+        """Return the names of the tables of a target."""
+        with _errors(target):
+            catalog = self._catalog(target)
+            namespaces = catalog.list_namespaces(self.namespace)
+            return [".".join(table[-2:]) for one in namespaces for table in catalog.list_tables(one)]
+
+    def move(self, place: Location, to: Location) -> None:
+        """Rename an Iceberg table; its files stay where they are."""
+        catalog = self._catalog(place.parent)
+        with _errors(place):
+            create_namespace(catalog, self._identifier(to))
+            catalog.rename_table(self._identifier(place), self._identifier(to))
+
+    def remove(self, place: Location) -> None:
+        """Remove an Iceberg table from its catalogue, and its files."""
+        catalog, identifier = self._catalog(place.parent), self._identifier(place)
+        with _errors(place), suppress(NoSuchTableError, NoSuchNamespaceError):
+            table = catalog.load_table(identifier)
+            path = _path(place, table.location())
+            catalog.drop_table(identifier)
+            if place.filesystem.get_file_info(path).type == fs.FileType.Directory:
+                place.filesystem.delete_dir(path)
+
+
+class _Table:
+    """An Iceberg table; the functions are described at `Table`.
+
+    Args:
+        place: The place of the table in its target.
+        table: The table as pyiceberg has read it.
+        snapshot: The snapshot of the version; None for the current one.
+    """
+
+    def __init__(self, place: Location, table: IcebergTable, snapshot: Snapshot | None = None) -> None:
+        self.place: Location = place
+        self._table = table
+        self._snapshot = snapshot or table.current_snapshot()
+        self._manifests: list[Manifest] | None = None
+        """The manifests of the version; None if they were not read."""
+        self._deletes: dict[str, list[ManifestedFile]] | None = None
+        """The position delete files of the version, by URI of a data file; None if not looked for."""
+        if table.metadata.format_version != 2:
+            raise ReplicaError(
+                f"{place}: the Iceberg table has format version {table.metadata.format_version}, but pgoutput "
+                "writes version 2. Build the table anew with `pgoutput replicate --reset-table`"
+            )
+
+    @property
+    def version(self) -> int:
+        return 0 if self._snapshot is None else self._snapshot.sequence_number or 0
+
+    @property
+    def _history(self) -> Iterator[Snapshot]:
+        """The snapshot of the version and its ancestors, newest first."""
+        return iter(ancestors_of(self._snapshot, self._table.metadata))
+
+    @property
+    def _schema(self) -> Schema:
+        number = None if self._snapshot is None else self._snapshot.schema_id
+        return self._table.schema() if number is None else self._table.schemas()[number]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return to_arrow(self._schema)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        found = dict(self._table.metadata.properties)
+        for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
+            if (snapshot.sequence_number or 0) <= self.version:
+                break
+            former = _summary(snapshot).get(_FORMER, "{}")
+            found |= msgspec.json.decode(former, type=dict[str, str])
+        return found
+
+    @property
+    def position(self) -> Position:
+        for commit in self._commits():
+            if commit.position is not None:
+                return commit.position
+        if (text := self._table.metadata.properties.get(_POSITION)) is None:
+            return NOTHING
+        *numbers, version = msgspec.json.decode(text, type=list[int])
+        if version > self.version:
+            raise ReplicaError(
+                f"{self.place}: another program has put an older snapshot back, and has expired the "
+                "snapshots that say which changes it has. Build the table anew with `pgoutput replicate --reset-table`"
+            )
+        return Position(*numbers)
+
+    def refresh(self) -> None:
+        with _errors(self.place):
+            self._table.refresh()
+        self._use(self._table.current_snapshot())
+
+    def _use(self, snapshot: Snapshot | None, manifests: list[Manifest] | None = None) -> None:
+        if snapshot != self._snapshot:
+            self._snapshot, self._manifests, self._deletes = snapshot, manifests, None
+
+    def at(self, version: int) -> Table:
+        for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
+            if snapshot.sequence_number == version:
+                return _Table(self.place, self._table, snapshot)
+        if version or self._table.metadata.last_sequence_number:
+            raise ReplicaError(f"{self.place}: the snapshot with sequence number {version} is expired")
+        return self
+
+    @property
+    def deletes_rows(self) -> bool:
+        return self.properties.get(_DELETES) == "vectors"
+
+    def set_deletes_rows(self, enabled: bool) -> None:
+        self.set_properties({_DELETES: "vectors" if enabled else "rewrite"})
+
+    def _content(self) -> list[Manifest]:
+        if self._manifests is None:
+            with _errors(self.place):
+                self._manifests = read_manifests(self._table.io, self._snapshot)
+            for entry in self._entries():
+                self._check(entry.data_file)
+        return self._manifests
+
+    def _entries(self) -> Iterator[ManifestEntry]:
+        return (entry for one in self._content() for entry in one.entries)
+
+    def _check(self, file: ManifestedFile) -> None:
+        """Refuse files that other programs have written in a way that pgoutput does not read."""
+        problem = ""
+        if file.content == DataFileContent.EQUALITY_DELETES:
+            problem = "equality deletes"
+        elif file.file_format != FileFormat.PARQUET:
+            problem = f"files of the format {file.file_format.value}"
+        elif not file.file_path.startswith(self._folder):
+            problem = f"files outside of {self._folder}"
+        elif len(file.partition):
+            problem = "partitions"
+        if problem:
+            raise ReplicaError(
+                f"{self.place}: another program has added {problem}, which pgoutput does not read: "
+                f"{file.file_path}. Build the table anew with `pgoutput replicate --reset-table`"
+            )
+
+    @property
+    def _folder(self) -> str:
+        """URI of the folder with the data files."""
+        return f"{self._table.location()}/data/"
+
+    @cached_property
+    def _store(self) -> fs.FileSystem:
+        path = _path(self.place, self._folder.rstrip("/"))
+        if self.place.is_local:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        return fs.SubTreeFileSystem(path, self.place.filesystem)
+
+    def _uri(self, path: str) -> str:
+        return self._folder + path
+
+    def files(self) -> list[DataFile]:
+        self._content()
+        types = {field.field_id: field for field in self._schema.fields}
+        return [
+            self._data_file(entry.data_file, types)
+            for entry in self._entries()
+            if entry.data_file.content == DataFileContent.DATA
+        ]
+
+    def _data_file(self, file: ManifestedFile, fields: Mapping[int, Any]) -> DataFile:
+        def typed(values: Mapping[int, bytes] | None) -> dict[str, Any]:
+            known = {fields[number]: value for number, value in (values or {}).items() if number in fields}
+            return {
+                field.name: _from_bound(field.field_type, value)
+                for field, value in known.items()
+                if str(field.field_type) in _BOUNDED
+            }
+
+        nulls = {fields[n].name: count for n, count in (file.null_value_counts or {}).items() if n in fields}
+        return DataFile(
+            file.file_path.removeprefix(self._folder),
+            file.file_size_in_bytes,
+            file.record_count,
+            typed(file.lower_bounds),
+            typed(file.upper_bounds),
+            nulls,
+            self._deleted_count(file.file_path),
+        )
+
+    @property
+    def _delete_files(self) -> dict[str, list[ManifestedFile]]:
+        """The position delete files of the version, by URI of a data file."""
+        if self._deletes is None:
+            self._deletes = {}
+            for entry in self._entries():
+                if entry.data_file.content == DataFileContent.POSITION_DELETES:
+                    for uri in self._deleted_from(entry.data_file):
+                        self._deletes.setdefault(uri, []).append(entry.data_file)
+        return self._deletes
+
+    def _deleted_from(self, deletes: ManifestedFile) -> Iterable[str]:
+        """Return the URIs of the data files that a position delete file deletes rows of."""
+        if (uri := _only_data_file(deletes)) is not None:
+            return [uri]
+        return [uri for uri, _ in self._read_deletes(deletes)]
+
+    def _read_deletes(self, deletes: ManifestedFile) -> Iterator[tuple[str, Numbers]]:
+        with _errors(self.place):
+            yield from read_deletes(self._store, deletes.file_path.removeprefix(self._folder))
+
+    def _deleted_count(self, uri: str) -> int:
+        found = self._delete_files.get(uri, [])
+        if len(found) == 1 and _only_data_file(found[0]) is not None:
+            return int(found[0].record_count)
+        return len(self._deleted(uri))
+
+    def _deleted(self, uri: str) -> Numbers:
+        rows = NO_NUMBERS
+        for deletes in self._delete_files.get(uri, []):
+            for of, more in self._read_deletes(deletes):
+                rows = np.union1d(rows, more) if of == uri else rows
+        return rows
+
+    def deleted_rows(self, file: DataFile) -> Numbers:
+        return self._deleted(self._folder + file.path)
+
+    def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        return read_parquet(self._store, file, schema, self._field_ids(schema))
+
+    def _field_ids(self, schema: pa.Schema) -> dict[str, int]:
+        """Return the field ID of each column; the columns may be those that the next commit sets."""
+        return {field.name: field.field_id for field in self._iceberg_schema(schema).fields}
+
+    def _iceberg_schema(self, schema: pa.Schema) -> Schema:
+        return to_iceberg(schema, self._schema, self._table.metadata.last_column_id)
+
+    def writer(self, schema: pa.Schema) -> ParquetWriter:
+        return ParquetWriter(self._store, file_schema(self._iceberg_schema(schema)))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(OSError):
+                self._store.delete_file(path)
+
+    def commit(
+        self,
+        added: Iterable[DataFile],
+        removed: Iterable[DataFile] | None,
+        changes: ChangeRange | None = None,
+        schema: pa.Schema | None = None,
+        deleted: Mapping[str, Numbers] = NO_ROWS,
+    ) -> None:
+        gone = {entry.data_file.file_path for entry in self._entries()} if removed is None else set()
+        gone |= {self._folder + file.path for file in removed or ()}
+        self._replace(added, gone, changes, None if schema is None else self._iceberg_schema(schema), deleted)
+
+    def _replace(
+        self,
+        added: Iterable[DataFile],
+        gone: set[str],
+        changes: ChangeRange | None,
+        schema: Schema | None,
+        deleted: Mapping[str, Numbers],
+    ) -> None:
+        """Commit as `commit` does, but with the URIs of the files to remove, and with an Iceberg schema."""
+        fields = {field.name: field for field in (schema or self._schema).fields}
+        new = [_manifested(self._folder, file, fields) for file in added]
+        for path, rows in deleted.items():
+            uri = self._folder + path
+            new.append(self._write_deletes(uri, np.union1d(self._deleted(uri), rows)))
+        for uri in [*gone, *(self._folder + path for path in deleted)]:
+            scoped = (one for one in self._delete_files.get(uri, []) if _only_data_file(one) is not None)
+            gone |= {one.file_path for one in scoped}
+        with _errors(self.place):
+            self._flush([one.file_path.removeprefix(self._folder) for one in new])
+        self._write_snapshot(new, gone, changes, schema)
+
+    def _write_deletes(self, uri: str, rows: Numbers) -> ManifestedFile:
+        """Write a position delete file for one data file."""
+        path = f"deletes-{uuid4()}.parquet"
+        with _errors(self.place):
+            size = write_deletes(self._store, path, uri, rows)
+        bound = {PATH_ID: uri.encode()}
+        return _new_file(
+            DataFileContent.POSITION_DELETES, self._folder + path, len(rows), size, {}, bound, bound
+        )
+
+    def _flush(self, paths: Sequence[str]) -> None:
+        """Flush new files to the disk (fsync), if the table is in a local folder."""
+        if self.place.is_local and paths:
+            folder = _path(self.place, self._folder)
+            for path in (*paths, ""):
+                sync_path(Path(folder, path))
+
+    def _write_snapshot(
+        self,
+        added: Sequence[ManifestedFile] = (),
+        removed: Iterable[str] = (),
+        changes: ChangeRange | None = None,
+        schema: Schema | None = None,
+        properties: Mapping[str, str] = {},
+    ) -> None:
+        """Commit a snapshot.
+
+        Args:
+            added: New data files and delete files.
+            removed: URIs of the files to remove.
+            changes: The changes that the commit applies.
+            schema: The new schema of the table; None to leave it as it is.
+            properties: Properties to set.
+        """
+        metadata, known = self._table.metadata, self.properties
+        position = self.position if changes is None else changes.last
+        summary = commit_metadata(position, changes)
+        if properties:
+            former = {key: known.get(key, "") for key in properties}
+            summary[_FORMER] = msgspec.json.encode(former).decode()
+        history = [*self._history]
+        gone = expired(metadata, history)
+        with _errors(self.place):
+            snapshot, manifests = write_snapshot(
+                metadata,
+                self._table.io,
+                self._snapshot,
+                self._content(),
+                added,
+                {*removed},
+                schema or self._schema,
+                summary,
+            )
+            number = [*position, snapshot.sequence_number]
+            stored = {**properties, _POSITION: msgspec.json.encode(number).decode()}
+            updates: list[TableUpdate] = [
+                *(() if schema is None else _schema_updates(schema)),
+                AddSnapshotUpdate(snapshot=snapshot),
+                SetSnapshotRefUpdate(
+                    ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=snapshot.snapshot_id
+                ),
+                SetPropertiesUpdate(updates=stored),
+            ]
+            if gone:
+                updates.append(RemoveSnapshotsUpdate(snapshot_ids=[one.snapshot_id for one in gone]))
+            self._commit(updates, snapshot)
+            self._use(snapshot, manifests)
+            if gone:
+                oldest = history[history.index(gone[0]) - 1]
+                self._remove([*unneeded_files(self._table.io, gone, oldest)])
+
+    def _commit(self, updates: Sequence[TableUpdate], snapshot: Snapshot) -> None:
+        """Commit updates, if the version is still the newest.
+
+        A commit whose answer was lost is found by its snapshot.
+        """
+        table, metadata = self._table, self._table.metadata
+        requirements = (
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+            AssertRefSnapshotId(
+                ref="main", snapshot_id=None if self._snapshot is None else self._snapshot.snapshot_id
+            ),
+        )
+        try:
+            response = table.catalog.commit_table(table, requirements, tuple(updates))
+        except CommitStateUnknownException:
+            self._table.refresh()
+            if self._table.snapshot_by_id(snapshot.snapshot_id) is None:
+                raise
+            return
+        self._table = IcebergTable(
+            table.name(), response.metadata, response.metadata_location, table.io, table.catalog
+        )
+        if response.metadata.properties.get("write.metadata.delete-after-commit.enabled") == "true":
+            kept = {log.metadata_file for log in response.metadata.metadata_log}
+            self._remove({log.metadata_file for log in metadata.metadata_log} - kept)
+
+    def _remove(self, uris: Iterable[str]) -> None:
+        for uri in uris:
+            with suppress(OSError):  # `remove_unused` removes what stays
+                self._table.io.delete(uri)
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        self._write_snapshot(properties=properties)
+
+    def change_columns(self, added: Iterable[pa.Field], metadata: Iterable[pa.Field]) -> None:
+        fields = {field.name: field for field in (*self.schema, *added)}
+        fields |= {field.name: field for field in metadata}
+        self._write_snapshot(schema=self._iceberg_schema(pa.schema(fields.values())))
+
+    def foreign_change(self) -> str:
+        return foreign_change(self._commits())
+
+    def version_before(self, lsn: int) -> Version:
+        return version_before(self._commits(), self.version, self.place, lsn)
+
+    def states(self, reached: int) -> Iterator[State]:
+        return read_states(self._commits(), reached)
+
+    def _commits(self) -> Iterator[Commit]:
+        """Yield the commits up to the version that are not expired, newest first."""
+        version = self.version
+        for snapshot in self._history:
+            summary = snapshot.summary
+            operation = "a commit" if summary is None else summary.operation.value
+            version = snapshot.sequence_number or 0
+            yield Commit(
+                version, _summary(snapshot), operation, lambda of=operation: of != Operation.REPLACE.value
+            )
+        if version <= 1:  # the creation of the table makes no snapshot
+            yield Commit(0, {}, "", lambda: False)
+
+    def copy(self, folder: Path) -> None:
+        properties = {key: text for key, text in self.properties.items() if key != _POSITION}
+        copy = IcebergFormat().create(locate(folder), self.schema, properties)
+        assert isinstance(copy, _Table)
+        files, position = self.files(), self.position
+        for file in files:
+            target = Path(_path(copy.place, copy._folder), file.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                if self.place.is_local:
+                    os.link(Path(_path(self.place, self._folder), file.path), target)
+                else:
+                    fs.copy_files(file.path, str(target), self._store, fs.LocalFileSystem())
+            except (OSError, pa.ArrowException) as error:
+                raise ReplicaError(
+                    f"{self.place}: version {self.version} cannot be read: {one_line(error)}"
+                ) from error
+        changes = None if position == NOTHING else ChangeRange(position.commit_lsn, position, 0)
+        schema = self._schema.model_copy(update={"schema_id": 1})  # with the field IDs of the files
+        deleted = {file.path: self.deleted_rows(file) for file in files if file.deleted}
+        copy._replace(files, set(), changes, schema, deleted)
+
+    def remove_unused(self) -> int:
+        with _errors(self.place):
+            root = _path(self.place, self._table.location())
+            found = self.place.filesystem.get_file_info(fs.FileSelector(root, recursive=True))
+            uris = {
+                f"{self._table.location()}{one.path.removeprefix(root)}": one.mtime.timestamp()
+                for one in found
+                if one.is_file and one.mtime is not None
+            }
+            old = old_files(uris.items(), _UNUSED_HOURS)
+            old = {
+                uri for uri in old if uri.startswith((self._folder, f"{self._table.location()}/metadata/"))
+            }
+            unused = old - {self._table.metadata_location}
+            unused -= needed_files(self._table.io, self._table.metadata) if unused else set()
+            self._remove(unused)
+            return len(unused)
+
+
+_BOUNDED: Final = {"int", "long", "date"}
+"""Types of the columns whose least and greatest values are known."""
+
+
+def _from_bound(type_: Any, value: bytes) -> Any:
+    """Return a least or greatest value, of a file that may be older than the type of its column."""
+    if str(type_) == "long" and len(value) == len(to_bytes(IntegerType(), 0)):
+        type_ = IntegerType()
+    number = from_bytes(type_, value)
+    return _EPOCH + timedelta(days=number) if str(type_) == "date" else number
+
+
+def _to_bound(type_: Any, value: Any) -> bytes:
+    return to_bytes(type_, (value - _EPOCH).days if str(type_) == "date" else value)
+
+
+def _manifested(folder: str, file: DataFile, fields: Mapping[str, Any]) -> ManifestedFile:
+    """Return a data file as manifests describe it.
+
+    Args:
+        folder: URI of the folder with the data files.
+        file: The data file.
+        fields: The fields of the table, by name.
+    """
+    nulls = {fields[name].field_id: count for name, count in file.null_counts.items()}
+    least, greatest = (
+        {fields[name].field_id: _to_bound(fields[name].field_type, value) for name, value in values.items()}
+        for values in (file.min_values, file.max_values)
+    )
+    return _new_file(DataFileContent.DATA, folder + file.path, file.rows, file.size, nulls, least, greatest)
+
+
+def _new_file(
+    content: DataFileContent,
+    uri: str,
+    rows: int,
+    size: int,
+    nulls: Mapping[int, int],
+    least: Mapping[int, bytes],
+    greatest: Mapping[int, bytes],
+) -> ManifestedFile:
+    file = ManifestedFile.from_args(
+        content=content,
+        file_path=uri,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=rows,
+        file_size_in_bytes=size,
+        value_counts=dict.fromkeys(nulls, rows) or None,
+        null_value_counts=dict(nulls) or None,
+        lower_bounds=dict(least) or None,
+        upper_bounds=dict(greatest) or None,
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+    )
+    file.spec_id = 0
+    return file
+
+
+def _only_data_file(deletes: ManifestedFile) -> str | None:
+    """Return the URI of the data file that a position delete file is for; None if there may be several."""
+    least, greatest = ((one or {}).get(PATH_ID) for one in (deletes.lower_bounds, deletes.upper_bounds))
+    return least.decode() if least is not None and least == greatest else None
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def _schema_updates(schema: Schema) -> list[TableUpdate]:
+    return [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate(schema_id=schema.schema_id)]
+
+
+def _path(place: Location, uri: str) -> str:
+    """Return the path of a file or folder of a table within the filesystem of its place."""
+    parent = place.parent
+    root = folder_uri(parent)
+    if not uri.startswith(f"{root}/"):
+        raise ReplicaError(f"{place}: the Iceberg table is at {uri}, and not in this target")
+    return (os.path.abspath(parent.path) if place.is_local else parent.path) + uri.removeprefix(root)
+
+
+@contextmanager
+def _errors(place: Location) -> Iterator[None]:
+    """Raise the errors of catalogues, pyiceberg and filesystems as `ReplicaError`."""
+    try:
+        yield
+    except (CommitFailedException, CommitStateUnknownException) as error:
+        raise ConflictError(f"{place}: {one_line(error)}") from error
+    except PgoutputError:
+        raise
+    except Exception as error:  # of any catalogue, filesystem, network or file that is damaged
+        raise ReplicaError(f"{place}: {one_line(error) or type(error).__name__}") from error
