@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -76,14 +76,16 @@ def rescued_last(table: pa.Table) -> pa.Table:
     return table.select([*names, rescued]).rename_columns([*names, "_rescued_data"])
 
 
-def different_tables(target: PathOrUri, truth: list[TrueTable]) -> list[str]:
+def different_tables(
+    target: PathOrUri, truth: list[TrueTable], read: Callable[[str, None], pa.Table] = read_table
+) -> list[str]:
     """Return the names of the tables of a target that differ from the server's tables."""
     paths = {oid: table.place for oid, table in replica_tables(target).items()}
     return [
         true.name
         for true in truth
         if not (
-            equals_typed(true, rescued_last(read_table(paths[true.oid])))
+            equals_typed(true, rescued_last(read(paths[true.oid], None)))
             if true.oid in paths
             else not true.rows
         )

@@ -17,6 +17,7 @@ from pgoutput.targets.delta import DeltaFormat
 from pgoutput.targets.delta.table import _Table
 from pgoutput.targets.iceberg import IcebergFormat
 from pgoutput.targets.iceberg.table import _Table as _IcebergTable
+from tests.replica.tables import read_table
 from tests.targets.plain import PlainFormat, PlainTable
 
 
@@ -28,8 +29,10 @@ class Format(NamedTuple):
     """The class of its tables."""
     append: Callable[[Path, pa.Table], None]
     """Append rows to the table in a folder, as another program does."""
-    operation: str = "WRITE"
+    operation: str
     """How the format names the operation."""
+    read: Callable[[str, int | None], pa.Table]
+    """Read the rows of the table at a place, in a version as its readers call it, or in the newest."""
 
 
 def _append_to_delta(folder: Path, rows: pa.Table) -> None:
@@ -51,11 +54,11 @@ class _VectorsFormat(DeltaFormat):
         return super().create(place, schema, {**properties, "delta.enableDeletionVectors": "true"})
 
 
-class _DeletesFormat(IcebergFormat, frozen=True):
-    """Iceberg tables whose commits write position deletes, from the first on."""
+class _RewriteFormat(IcebergFormat, frozen=True):
+    """Iceberg tables whose commits write data files again, from the first on."""
 
     def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
-        return super().create(place, schema, {**properties, "pgoutput.updates": "vectors"})
+        return super().create(place, schema, {**properties, "pgoutput.updates": "rewrite"})
 
 
 def _append_to_iceberg(folder: Path, rows: pa.Table) -> None:
@@ -71,10 +74,21 @@ def iceberg_table(folder: Path) -> IcebergTable:
     )
 
 
+def _read_iceberg(place: str, version: int | None) -> pa.Table:
+    """Read as pyiceberg does, in the types of the columns that pgoutput has written."""
+    columns = read_table(place).schema
+    rows = iceberg_table(Path(place)).scan(snapshot_id=version).to_arrow()
+    return rows.select([name for name in columns.names if name in rows.column_names]).cast(
+        pa.schema([field for field in columns if field.name in rows.column_names])
+    )
+
+
 FORMATS = {
-    "iceberg": Format(IcebergFormat(), _IcebergTable, _append_to_iceberg, "append"),
-    "position deletes": Format(_DeletesFormat(), _IcebergTable, _append_to_iceberg, "append"),
-    "delta": Format(DeltaFormat(), _Table, _append_to_delta),
-    "vectors": Format(_VectorsFormat(), _Table, _append_to_delta),
-    "plain": Format(PlainFormat(), PlainTable, _append_to_plain),
+    "iceberg": Format(IcebergFormat(), _IcebergTable, _append_to_iceberg, "append", _read_iceberg),
+    "iceberg, rewritten": Format(
+        _RewriteFormat(), _IcebergTable, _append_to_iceberg, "append", _read_iceberg
+    ),
+    "delta": Format(DeltaFormat(), _Table, _append_to_delta, "WRITE", read_table),
+    "vectors": Format(_VectorsFormat(), _Table, _append_to_delta, "WRITE", read_table),
+    "plain": Format(PlainFormat(), PlainTable, _append_to_plain, "WRITE", read_table),
 }

@@ -79,6 +79,10 @@ class PlainTable:
         self._folder = Path(place.path)
         self._filesystem = fs.SubTreeFileSystem(place.path, fs.LocalFileSystem())
 
+    @property
+    def reader_version(self) -> int:
+        return self.version
+
     def _stored(self, version: int) -> Stored:
         try:
             return cast(Stored, pickle.loads(_file(self._folder, version).read_bytes()))

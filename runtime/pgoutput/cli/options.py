@@ -60,6 +60,15 @@ Updates = Annotated[
         show_default=False,
     ),
 ]
+Iceberg = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CATALOG",
+        help="Write Iceberg tables to a new target: 'local' for a catalogue in its folder, or a catalogue of "
+        "pyiceberg's configuration, also with a namespace, such as prod.shop. The default is Delta tables.",
+        show_default=False,
+    ),
+]
 Metrics = Annotated[
     str | None,
     typer.Option(

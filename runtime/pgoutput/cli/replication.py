@@ -43,6 +43,7 @@ from pgoutput.replica import (
     reset_tables,
     select_tables,
     selected_tables,
+    use_iceberg,
 )
 from pgoutput.wire import format_lsn
 
@@ -166,6 +167,7 @@ class Run:
         strict: Whether to refuse a recording with incomplete tables.
         latency: Least time between two micro-batches, in seconds.
         updates: How commits remove rows from now on; None to leave it as it is.
+        iceberg: Catalogue of the Iceberg tables of a new target; None for Delta tables, or as the target is.
         dropped: What happens to the tables of relations that were dropped on the server.
         output: Prints warnings and micro-batches; None for text.
         metrics: Definitions of the metrics to serve.
@@ -189,6 +191,7 @@ class Run:
         strict: bool,
         latency: float = 0.0,
         updates: Updates | None = None,
+        iceberg: str | None = None,
         dropped: Dropped = "keep",
         output: Output | None = None,
         metrics: Iterable[Metric] = REPLICA,
@@ -211,6 +214,8 @@ class Run:
         if follow and not is_recording:
             self._await_folder(recording)
         self._recording = Recording(recording, may_be_empty=follow, may_be_missing=is_recording)
+        if iceberg is not None:
+            use_iceberg(target, iceberg)
         check_owner(target, "history" if history else "tables", self._recording.identity)
         if tables:
             self._select(tables)

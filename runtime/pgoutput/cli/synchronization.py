@@ -46,6 +46,7 @@ def synchronize(
     history: bool,
     latency: float,
     updates: Updates | None,
+    iceberg: str | None,
     output: Output,
     metrics: str | None,
 ) -> None:
@@ -63,6 +64,7 @@ def synchronize(
         history: Whether to keep all versions of rows (SCD type 2).
         latency: Least time between two micro-batches, in seconds.
         updates: How commits remove rows from now on; None to leave it as it is.
+        iceberg: Catalogue of the Iceberg tables of a new target; None for Delta tables, or as the target is.
         output: Prints events, warnings and micro-batches.
         metrics: HOST:PORT to serve the metrics of recorder and replica at; None to serve none.
 
@@ -103,6 +105,7 @@ def synchronize(
         strict=False,
         latency=latency,
         updates=updates,
+        iceberg=iceberg,
         output=output,
         metrics=definitions,
         is_recording=True,

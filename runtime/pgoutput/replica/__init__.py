@@ -45,6 +45,7 @@ from pgoutput.replica.ownership import (
     check_owner as check_owner,
     claim_target as claim_target,
     read_owner as read_owner,
+    use_iceberg,
 )
 from pgoutput.replica.positions import (
     THREADS as THREADS,
@@ -95,5 +96,6 @@ __all__ = [
     "replicate",
     "reset_tables",
     "select_tables",
+    "use_iceberg",
     "versions_at",
 ]

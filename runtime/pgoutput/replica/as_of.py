@@ -32,7 +32,7 @@ from pgoutput.recording import Location, Recording, locate
 from pgoutput.replica.ownership import Owner
 from pgoutput.replica.positions import THREADS, Positions
 from pgoutput.replica.recorded_changes import read_missing
-from pgoutput.targets import NOTHING, Position, Table, find_table, register_table
+from pgoutput.targets import NOTHING, Position, Table, copy_format, find_table, register_table
 from pgoutput.views import ChangedRelation, Column
 from pgoutput.wire import shown_text
 
@@ -148,6 +148,7 @@ class TablesAsOf:
                 return TableAsOf(table, layout)
         copies = locate(folder)
         if table is not None:
+            copy_format(self._target, copies)
             table.copy(folder / str(relation.oid))
             register_table(copies, relation.oid, str(relation.oid))
         read = partial(self._changes.sorted, relation.oid)

@@ -47,7 +47,8 @@ class TableAt(msgspec.Struct, frozen=True):
     place: str
     """Path or URI of the Delta table."""
     version: int | None
-    """Version of the Delta table; None if no change of the relation precedes the cut."""
+    """Version of the Delta table, or ID of the Iceberg snapshot; None if no change of the relation precedes
+    the cut."""
     may_differ: tuple[Difference, ...]
     """Reasons why the version may differ from the source; empty if no reason is known."""
 
@@ -161,12 +162,13 @@ class _Table:
         if dropped is not None and dropped.after_lsn < lsn:
             return None
         names = table.properties
-        properties = {} if version is None else table.at(version).properties
+        shown = None if version is None else table.at(version)
+        properties = {} if shown is None else shown.properties
         return TableAt(
             self._oid,
             names.get(NAMESPACE, ""),
             names.get(NAME, ""),
             table.place.place,
-            version,
+            None if shown is None else shown.reader_version,
             decode_differences(properties.get(MAY_DIFFER)),
         )

@@ -10,7 +10,14 @@ import msgspec
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import PathOrUri, locate, make_folder
-from pgoutput.targets import read_file, write_file
+from pgoutput.targets import (
+    IcebergCatalog,
+    open_format,
+    read_catalog,
+    read_file,
+    store_catalog,
+    write_file,
+)
 
 _OWNER_FILE: Final = "_owner.json"
 
@@ -24,6 +31,44 @@ class Owner(msgspec.Struct, frozen=True):
     """What is written to it: "tables", "history" (tables with all versions of rows) or "a feed" (Parquet)."""
     recording: str
     """UUID of the recording; empty if the changes do not come from a recording."""
+
+
+def use_iceberg(target: PathOrUri, catalog: str = "local") -> None:
+    """Make the tables of a new target Iceberg tables; call it before the first changes are applied.
+
+    Later calls with the same catalogue change nothing. The functions for replicas, `pgoutput.spark.replicate`
+    and the commands then read and write Iceberg tables in this target. The namespace of a table is that of
+    its relation.
+
+    Args:
+        target: The folder with the files of the tables, as a path or URI. It cannot be moved, because
+            Iceberg's metadata have absolute paths.
+        catalog: "local" for an SQLite catalogue in the folder; otherwise the name of a catalogue in the
+            configuration of pyiceberg (`.pyiceberg.yaml` or environment). A namespace that contains those of
+            the tables may follow, as in `prod.shop`.
+
+    Raises:
+        ReplicaError: The target has tables already that are not in this catalogue, the catalogue cannot be
+            opened, or the target is in an object store and the catalogue is "local".
+        MissingExtraError: The package pyiceberg is not installed.
+    """
+    folder = locate(target)
+    name, *namespace = catalog.split(".")
+    wanted = IcebergCatalog("" if name == "local" else name, tuple(namespace))
+    known = read_catalog(folder)
+    if known == wanted:
+        return
+    if known is not None or read_owner(target) is not None:
+        tables = "Delta tables" if known is None else "tables of another catalogue"
+        raise ReplicaError(
+            f"{folder}: the target holds {tables}. "
+            f"Give a new target to have Iceberg tables in the catalogue {catalog}"
+        )
+    check_owner(target, "tables", "")  # which refuses other files
+    if folder.is_local:
+        make_folder(Path(folder.path))
+    open_format(wanted).names(folder)  # which opens the catalogue
+    store_catalog(folder, wanted)
 
 
 def claim_target(target: PathOrUri, output: str, recording: str) -> Owner:

@@ -1,7 +1,8 @@
 """Targets: folders with one table for each relation, in a table format behind one protocol.
 
 - `protocol`: what a replica needs of a table format.
-- `delta`: the format that is used, Delta.
+- `delta`, `iceberg`: the formats, Delta and Iceberg.
+- `commits`: what the commits of a table say of its changes, in each format.
 - `registry`: the tables of a target, by relation OID.
 - `parquet`: reads and writes Parquet files, for formats that consist of them.
 - `small_files`: the small text files of a target.
@@ -37,17 +38,23 @@ from pgoutput.targets.registry import (
     NAME as NAME,
     NAMESPACE as NAMESPACE,
     RECORDING as RECORDING,
+    IcebergCatalog as IcebergCatalog,
     archive_table as archive_table,
     check_recording as check_recording,
+    copy_format as copy_format,
     create_table as create_table,
     decode_dropped as decode_dropped,
     find_table as find_table,
     folder_name as folder_name,
+    format_of as format_of,
     move_table as move_table,
+    open_format as open_format,
     open_version as open_version,
+    read_catalog as read_catalog,
     register_table as register_table,
     registered_oids as registered_oids,
     remove_table as remove_table,
+    store_catalog as store_catalog,
 )
 from pgoutput.targets.small_files import (
     create_file as create_file,

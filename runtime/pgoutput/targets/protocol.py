@@ -121,6 +121,10 @@ class Table(Protocol):
         """Number of the version, from 0."""
 
     @property
+    def reader_version(self) -> int:
+        """What readers of the format call the version."""
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the table, with the metadata of the fields."""
 

@@ -73,8 +73,15 @@ def format_of(target: Location) -> TableFormat:
 @cache
 def _format(target: str) -> TableFormat:
     catalog = read_catalog(locate(target))
-    if catalog is None:
-        return DeltaFormat()
+    return DeltaFormat() if catalog is None else open_format(catalog)
+
+
+def open_format(catalog: IcebergCatalog) -> TableFormat:
+    """Return the format of Iceberg tables in a catalogue.
+
+    Raises:
+        MissingExtraError: The package pyiceberg is not installed.
+    """
     from pgoutput.targets.iceberg import IcebergFormat  # needs an extra
 
     return IcebergFormat(catalog.name, catalog.namespace)
@@ -91,6 +98,16 @@ def read_catalog(target: Location) -> IcebergCatalog | None:
         return msgspec.json.decode(text, type=IcebergCatalog) if text else None
     except msgspec.DecodeError as error:
         raise ReplicaError(f"{target / _FORMAT_FILE}: {error}. Put the file back") from error
+
+
+def copy_format(target: Location, to: Location) -> None:
+    """Give a new local target the format of another target; Iceberg tables have a catalogue in its folder.
+
+    Raises:
+        ReplicaError: The targets cannot be read or written.
+    """
+    if read_catalog(target) is not None:
+        store_catalog(to, IcebergCatalog())
 
 
 def store_catalog(target: Location, catalog: IcebergCatalog) -> None:

@@ -144,6 +144,10 @@ class _Table:
         return self._version
 
     @property
+    def reader_version(self) -> int:
+        return self._version
+
+    @property
     def schema(self) -> pa.Schema:
         return pa.schema(self._table.schema().to_arrow())
 

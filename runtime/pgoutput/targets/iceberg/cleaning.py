@@ -89,6 +89,6 @@ def needed_files(io: FileIO, metadata: TableMetadata) -> set[str]:
 
 
 def old_files(uris: Iterable[tuple[str, float]], hours: int) -> set[str]:
-    """Return the files that were not changed for some hours, from each file and the time of its last change."""
+    """Return the files that did not change for some hours, from the time of the last change of each."""
     before = time.time() - 3600 * hours
     return {uri for uri, changed in uris if changed < before}

@@ -9,8 +9,8 @@ Fields" of the appendix.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from pyiceberg.io import FileIO
@@ -128,14 +128,15 @@ def write_snapshot(
         if one.file.added_snapshot_id == number:
             one.file.sequence_number = sequence
     summary = _summary(parent, added, gone, properties)
-    snapshot = Snapshot(
-        snapshot_id=number,
-        parent_snapshot_id=parent_id,
-        sequence_number=sequence,
-        manifest_list=path,
-        summary=summary,
-        schema_id=schema.schema_id,
-    )
+    fields: dict[str, Any] = {
+        "snapshot-id": number,
+        "parent-snapshot-id": parent_id,
+        "sequence-number": sequence,
+        "manifest-list": path,
+        "summary": summary,
+        "schema-id": schema.schema_id,
+    }
+    snapshot = Snapshot(**fields)
     return snapshot, [one for one in new if one.entries]
 
 
@@ -143,52 +144,43 @@ def _content(file: ManifestedFile) -> ManifestContent:
     return ManifestContent.DATA if file.content == DataFileContent.DATA else ManifestContent.DELETES
 
 
-_COUNTS: Final = (
-    (DataFileContent.DATA, "added-data-files", "deleted-data-files", "total-data-files"),
-    (DataFileContent.POSITION_DELETES, "added-delete-files", "removed-delete-files", "total-delete-files"),
-)
-"""For each content, the fields of a summary with numbers of files."""
-_ROWS: Final = (
-    (DataFileContent.DATA, "added-records", "deleted-records", "total-records"),
-    (
-        DataFileContent.POSITION_DELETES,
+_DELETES: Final = DataFileContent.POSITION_DELETES
+
+_FIELDS: Final[dict[str, tuple[str, str, Callable[[ManifestedFile], int]]]] = {
+    "total-data-files": ("added-data-files", "deleted-data-files", lambda file: file.content != _DELETES),
+    "total-delete-files": (
+        "added-delete-files",
+        "removed-delete-files",
+        lambda file: file.content == _DELETES,
+    ),
+    "total-records": (
+        "added-records",
+        "deleted-records",
+        lambda file: 0 if file.content == _DELETES else file.record_count,
+    ),
+    "total-position-deletes": (
         "added-position-deletes",
         "removed-position-deletes",
-        "total-position-deletes",
+        lambda file: file.record_count if file.content == _DELETES else 0,
     ),
-)
-"""For each content, the fields of a summary with numbers of rows."""
+    "total-files-size": ("added-files-size", "removed-files-size", lambda file: file.file_size_in_bytes),
+    "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes", lambda _: 0),
+}
+"""Fields of a summary: for each total, the fields of what a snapshot adds and removes, and what counts."""
 
 
 def _summary(
     parent: Snapshot | None,
-    added: Iterable[ManifestedFile],
-    gone: Iterable[ManifestedFile],
+    added: Sequence[ManifestedFile],
+    gone: Sequence[ManifestedFile],
     properties: Mapping[str, str],
 ) -> Summary:
     """Return the summary of a snapshot: its operation, what it adds and removes, and the totals."""
-    added, gone = list(added), list(gone)
     known = {} if parent is None or parent.summary is None else parent.summary.additional_properties
-    sums: dict[str, tuple[int, int]] = {"total-files-size": (_size(added), _size(gone))}
-    fields = {"added-files-size": _size(added), "removed-files-size": _size(gone)}
-    for content, plus, minus, total in _COUNTS:
-        counts = [sum(file.content == content for file in files) for files in (added, gone)]
-        fields |= {plus: counts[0], minus: counts[1]}
-        sums[total] = counts[0], counts[1]
-    for content, plus, minus, total in _ROWS:
-        counts = [
-            sum(file.record_count for file in files if file.content == content) for files in (added, gone)
-        ]
-        fields |= {plus: counts[0], minus: counts[1]}
-        sums[total] = counts[0], counts[1]
-    texts = {name: str(count) for name, count in fields.items() if count}
-    for total, (plus, minus) in sums.items():
-        texts[total] = str(max(0, int(known.get(total, 0)) + plus - minus))
-    texts["total-equality-deletes"] = known.get("total-equality-deletes", "0")
-    only_adds = not gone and all(file.content == DataFileContent.DATA for file in added)
-    operation = Operation.APPEND if only_adds else Operation.OVERWRITE
-    return Summary(operation, **texts, **properties)
-
-
-def _size(files: Iterable[ManifestedFile]) -> int:
-    return sum(file.file_size_in_bytes for file in files)
+    fields: dict[str, str] = {}
+    for total, (plus, minus, count) in _FIELDS.items():
+        counts = {plus: sum(map(count, added)), minus: sum(map(count, gone))}
+        fields |= {name: str(number) for name, number in counts.items() if number}
+        fields[total] = str(max(0, int(known.get(total, 0)) + counts[plus] - counts[minus]))
+    only_adds = not gone and all(file.content != _DELETES for file in added)
+    return Summary(Operation.APPEND if only_adds else Operation.OVERWRITE, **fields, **properties)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import date, timedelta
-from functools import cached_property
+from functools import cached_property, partial
+from operator import ne
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 from pyiceberg.catalog import Catalog
-from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -37,7 +36,6 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.table.update import (
     AddSchemaUpdate,
@@ -51,8 +49,7 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     TableUpdate,
 )
-from pyiceberg.typedef import Identifier, Record
-from pyiceberg.types import IntegerType
+from pyiceberg.typedef import Identifier
 
 from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput._text import one_line
@@ -69,6 +66,7 @@ from pgoutput.targets.iceberg.catalogs import create_namespace, folder_uri, open
 from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, old_files, unneeded_files
 from pgoutput.targets.iceberg.columns import file_schema, to_arrow, to_iceberg
 from pgoutput.targets.iceberg.deletes import PATH_ID, read_deletes, write_deletes
+from pgoutput.targets.iceberg.files import data_file, manifested_file, new_file, only_data_file
 from pgoutput.targets.iceberg.manifests import Manifest, read_manifests, write_snapshot
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
 from pgoutput.targets.protocol import (
@@ -83,9 +81,12 @@ from pgoutput.targets.protocol import (
     Version,
 )
 
-_EPOCH: Final = date(1970, 1, 1)
+_NO_NAMESPACE: Final = "_"
+"""Namespace of a table whose name has none."""
 _DELETES: Final = "pgoutput.updates"
 """Property: "vectors" if commits may write position deletes."""
+_PROPERTIES: Final = {**PROPERTIES, _DELETES: "vectors"}
+"""Properties of a new table. Every reader of Iceberg knows position deletes."""
 _POSITION: Final = "pgoutput.position"
 """Property with the position of the table and the sequence number of its snapshot, a JSON array."""
 _FORMER: Final = "pgoutput.former_properties"
@@ -108,7 +109,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
     def _identifier(self, place: Location) -> Identifier:
         """Return the name of the table at a place: its namespace is the namespace of the relation."""
         namespace, _, name = place.path.rpartition("/")[2].rpartition(".")
-        return (*self.namespace, namespace or "_", name)
+        return (*self.namespace, namespace or _NO_NAMESPACE, name)
 
     def open(self, place: Location, version: int | None = None) -> Table | None:
         """Open an Iceberg table."""
@@ -130,7 +131,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
             create_namespace(catalog, identifier)
             with suppress(TableAlreadyExistsError):
                 catalog.create_table(
-                    identifier, to_iceberg(schema), location, properties={**PROPERTIES, **properties}
+                    identifier, to_iceberg(schema), location, properties={**_PROPERTIES, **properties}
                 )
             return _Table(place, catalog.load_table(identifier))
 
@@ -138,8 +139,12 @@ class IcebergFormat(msgspec.Struct, frozen=True):
         """Return the names of the tables of a target."""
         with _errors(target):
             catalog = self._catalog(target)
-            namespaces = catalog.list_namespaces(self.namespace)
-            return [".".join(table[-2:]) for one in namespaces for table in catalog.list_tables(one)]
+            try:
+                namespaces = catalog.list_namespaces(self.namespace)
+            except NoSuchNamespaceError:
+                return []
+            tables = (table for one in namespaces for table in catalog.list_tables(one))
+            return [".".join(name for name in table[-2:] if name != _NO_NAMESPACE) for table in tables]
 
     def move(self, place: Location, to: Location) -> None:
         """Rename an Iceberg table; its files stay where they are."""
@@ -178,13 +183,17 @@ class _Table:
         """The position delete files of the version, by URI of a data file; None if not looked for."""
         if table.metadata.format_version != 2:
             raise ReplicaError(
-                f"{place}: the Iceberg table has format version {table.metadata.format_version}, but pgoutput "
-                "writes version 2. Build the table anew with `pgoutput replicate --reset-table`"
+                f"{place}: the Iceberg table has format version {table.metadata.format_version}, "
+                "and pgoutput writes version 2. Build the table anew with `pgoutput replicate --reset-table`"
             )
 
     @property
     def version(self) -> int:
         return 0 if self._snapshot is None else self._snapshot.sequence_number or 0
+
+    @property
+    def reader_version(self) -> int:
+        return -1 if self._snapshot is None else self._snapshot.snapshot_id
 
     @property
     def _history(self) -> Iterator[Snapshot]:
@@ -221,7 +230,8 @@ class _Table:
         if version > self.version:
             raise ReplicaError(
                 f"{self.place}: another program has put an older snapshot back, and has expired the "
-                "snapshots that say which changes it has. Build the table anew with `pgoutput replicate --reset-table`"
+                "snapshots that say which changes it has. Build the table anew with "
+                "`pgoutput replicate --reset-table`"
             )
         return Position(*numbers)
 
@@ -238,7 +248,7 @@ class _Table:
         for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
             if snapshot.sequence_number == version:
                 return _Table(self.place, self._table, snapshot)
-        if version or self._table.metadata.last_sequence_number:
+        if version or self._snapshot is not None:
             raise ReplicaError(f"{self.place}: the snapshot with sequence number {version} is expired")
         return self
 
@@ -293,33 +303,13 @@ class _Table:
         return self._folder + path
 
     def files(self) -> list[DataFile]:
-        self._content()
-        types = {field.field_id: field for field in self._schema.fields}
+        fields = {field.field_id: field for field in self._schema.fields}
+        files = (entry.data_file for entry in self._entries())
         return [
-            self._data_file(entry.data_file, types)
-            for entry in self._entries()
-            if entry.data_file.content == DataFileContent.DATA
+            data_file(self._folder, file, fields, self._deleted_count(file.file_path))
+            for file in files
+            if file.content == DataFileContent.DATA
         ]
-
-    def _data_file(self, file: ManifestedFile, fields: Mapping[int, Any]) -> DataFile:
-        def typed(values: Mapping[int, bytes] | None) -> dict[str, Any]:
-            known = {fields[number]: value for number, value in (values or {}).items() if number in fields}
-            return {
-                field.name: _from_bound(field.field_type, value)
-                for field, value in known.items()
-                if str(field.field_type) in _BOUNDED
-            }
-
-        nulls = {fields[n].name: count for n, count in (file.null_value_counts or {}).items() if n in fields}
-        return DataFile(
-            file.file_path.removeprefix(self._folder),
-            file.file_size_in_bytes,
-            file.record_count,
-            typed(file.lower_bounds),
-            typed(file.upper_bounds),
-            nulls,
-            self._deleted_count(file.file_path),
-        )
 
     @property
     def _delete_files(self) -> dict[str, list[ManifestedFile]]:
@@ -334,7 +324,7 @@ class _Table:
 
     def _deleted_from(self, deletes: ManifestedFile) -> Iterable[str]:
         """Return the URIs of the data files that a position delete file deletes rows of."""
-        if (uri := _only_data_file(deletes)) is not None:
+        if (uri := only_data_file(deletes)) is not None:
             return [uri]
         return [uri for uri, _ in self._read_deletes(deletes)]
 
@@ -344,7 +334,7 @@ class _Table:
 
     def _deleted_count(self, uri: str) -> int:
         found = self._delete_files.get(uri, [])
-        if len(found) == 1 and _only_data_file(found[0]) is not None:
+        if len(found) == 1 and only_data_file(found[0]) is not None:
             return int(found[0].record_count)
         return len(self._deleted(uri))
 
@@ -398,12 +388,12 @@ class _Table:
     ) -> None:
         """Commit as `commit` does, but with the URIs of the files to remove, and with an Iceberg schema."""
         fields = {field.name: field for field in (schema or self._schema).fields}
-        new = [_manifested(self._folder, file, fields) for file in added]
+        new = [manifested_file(self._folder, file, fields) for file in added]
         for path, rows in deleted.items():
             uri = self._folder + path
             new.append(self._write_deletes(uri, np.union1d(self._deleted(uri), rows)))
         for uri in [*gone, *(self._folder + path for path in deleted)]:
-            scoped = (one for one in self._delete_files.get(uri, []) if _only_data_file(one) is not None)
+            scoped = (one for one in self._delete_files.get(uri, []) if only_data_file(one) is not None)
             gone |= {one.file_path for one in scoped}
         with _errors(self.place):
             self._flush([one.file_path.removeprefix(self._folder) for one in new])
@@ -415,7 +405,7 @@ class _Table:
         with _errors(self.place):
             size = write_deletes(self._store, path, uri, rows)
         bound = {PATH_ID: uri.encode()}
-        return _new_file(
+        return new_file(
             DataFileContent.POSITION_DELETES, self._folder + path, len(rows), size, {}, bound, bound
         )
 
@@ -468,12 +458,14 @@ class _Table:
                 *(() if schema is None else _schema_updates(schema)),
                 AddSnapshotUpdate(snapshot=snapshot),
                 SetSnapshotRefUpdate(
-                    ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=snapshot.snapshot_id
+                    **_json({"ref-name": "main", "type": "branch", "snapshot-id": snapshot.snapshot_id})
                 ),
                 SetPropertiesUpdate(updates=stored),
             ]
             if gone:
-                updates.append(RemoveSnapshotsUpdate(snapshot_ids=[one.snapshot_id for one in gone]))
+                updates.append(
+                    RemoveSnapshotsUpdate(**_json({"snapshot-ids": [one.snapshot_id for one in gone]}))
+                )
             self._commit(updates, snapshot)
             self._use(snapshot, manifests)
             if gone:
@@ -486,12 +478,11 @@ class _Table:
         A commit whose answer was lost is found by its snapshot.
         """
         table, metadata = self._table, self._table.metadata
+        parent = None if self._snapshot is None else self._snapshot.snapshot_id
         requirements = (
             AssertTableUUID(uuid=metadata.table_uuid),
-            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
-            AssertRefSnapshotId(
-                ref="main", snapshot_id=None if self._snapshot is None else self._snapshot.snapshot_id
-            ),
+            AssertCurrentSchemaId(**_json({"current-schema-id": metadata.current_schema_id})),
+            AssertRefSnapshotId(**_json({"ref": "main", "snapshot-id": parent})),
         )
         try:
             response = table.catalog.commit_table(table, requirements, tuple(updates))
@@ -536,9 +527,8 @@ class _Table:
             summary = snapshot.summary
             operation = "a commit" if summary is None else summary.operation.value
             version = snapshot.sequence_number or 0
-            yield Commit(
-                version, _summary(snapshot), operation, lambda of=operation: of != Operation.REPLACE.value
-            )
+            changes_rows = partial(ne, operation, Operation.REPLACE.value)
+            yield Commit(version, _summary(snapshot), operation, changes_rows)
         if version <= 1:  # the creation of the table makes no snapshot
             yield Commit(0, {}, "", lambda: False)
 
@@ -583,78 +573,17 @@ class _Table:
             return len(unused)
 
 
-_BOUNDED: Final = {"int", "long", "date"}
-"""Types of the columns whose least and greatest values are known."""
-
-
-def _from_bound(type_: Any, value: bytes) -> Any:
-    """Return a least or greatest value, of a file that may be older than the type of its column."""
-    if str(type_) == "long" and len(value) == len(to_bytes(IntegerType(), 0)):
-        type_ = IntegerType()
-    number = from_bytes(type_, value)
-    return _EPOCH + timedelta(days=number) if str(type_) == "date" else number
-
-
-def _to_bound(type_: Any, value: Any) -> bytes:
-    return to_bytes(type_, (value - _EPOCH).days if str(type_) == "date" else value)
-
-
-def _manifested(folder: str, file: DataFile, fields: Mapping[str, Any]) -> ManifestedFile:
-    """Return a data file as manifests describe it.
-
-    Args:
-        folder: URI of the folder with the data files.
-        file: The data file.
-        fields: The fields of the table, by name.
-    """
-    nulls = {fields[name].field_id: count for name, count in file.null_counts.items()}
-    least, greatest = (
-        {fields[name].field_id: _to_bound(fields[name].field_type, value) for name, value in values.items()}
-        for values in (file.min_values, file.max_values)
-    )
-    return _new_file(DataFileContent.DATA, folder + file.path, file.rows, file.size, nulls, least, greatest)
-
-
-def _new_file(
-    content: DataFileContent,
-    uri: str,
-    rows: int,
-    size: int,
-    nulls: Mapping[int, int],
-    least: Mapping[int, bytes],
-    greatest: Mapping[int, bytes],
-) -> ManifestedFile:
-    file = ManifestedFile.from_args(
-        content=content,
-        file_path=uri,
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=rows,
-        file_size_in_bytes=size,
-        value_counts=dict.fromkeys(nulls, rows) or None,
-        null_value_counts=dict(nulls) or None,
-        lower_bounds=dict(least) or None,
-        upper_bounds=dict(greatest) or None,
-        sort_order_id=None,
-        equality_ids=None,
-        key_metadata=None,
-    )
-    file.spec_id = 0
-    return file
-
-
-def _only_data_file(deletes: ManifestedFile) -> str | None:
-    """Return the URI of the data file that a position delete file is for; None if there may be several."""
-    least, greatest = ((one or {}).get(PATH_ID) for one in (deletes.lower_bounds, deletes.upper_bounds))
-    return least.decode() if least is not None and least == greatest else None
-
-
 def _summary(snapshot: Snapshot) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def _schema_updates(schema: Schema) -> list[TableUpdate]:
-    return [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate(schema_id=schema.schema_id)]
+    return [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate(**_json({"schema-id": schema.schema_id}))]
+
+
+def _json(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields of an update or requirement, named as in Iceberg's REST protocol."""
+    return fields
 
 
 def _path(place: Location, uri: str) -> str:

@@ -1,0 +1,125 @@
+"""Data files and delete files, as manifests describe them.
+
+Sections of the Iceberg specification: "Manifests", "Single-value Serialization" of the appendix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import Any, Final
+
+from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.manifest import DataFile as ManifestedFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, NestedField
+
+from pgoutput.targets.iceberg.deletes import PATH_ID
+from pgoutput.targets.protocol import DataFile
+
+_EPOCH: Final = date(1970, 1, 1)
+_BOUNDED: Final = {"int", "long", "date"}
+"""Types of the columns whose least and greatest values are known."""
+
+
+def _from_bound(type_: Any, value: bytes) -> Any:
+    """Return a least or greatest value, of a file that may be older than the type of its column."""
+    if str(type_) == "long" and len(value) == len(to_bytes(IntegerType(), 0)):
+        type_ = IntegerType()
+    number: Any = from_bytes(type_, value)
+    return _EPOCH + timedelta(days=number) if str(type_) == "date" else number
+
+
+def _to_bound(type_: Any, value: Any) -> bytes:
+    return to_bytes(type_, (value - _EPOCH).days if str(type_) == "date" else value)
+
+
+def manifested_file(folder: str, file: DataFile, fields: Mapping[str, NestedField]) -> ManifestedFile:
+    """Return a data file as manifests describe it.
+
+    Args:
+        folder: URI of the folder with the data files.
+        file: The data file.
+        fields: The fields of the table, by name.
+    """
+    nulls = {fields[name].field_id: count for name, count in file.null_counts.items()}
+    least, greatest = (
+        {fields[name].field_id: _to_bound(fields[name].field_type, value) for name, value in values.items()}
+        for values in (file.min_values, file.max_values)
+    )
+    return new_file(DataFileContent.DATA, folder + file.path, file.rows, file.size, nulls, least, greatest)
+
+
+def new_file(
+    content: DataFileContent,
+    uri: str,
+    rows: int,
+    size: int,
+    nulls: Mapping[int, int],
+    least: Mapping[int, bytes],
+    greatest: Mapping[int, bytes],
+) -> ManifestedFile:
+    """Return a new file as manifests describe it.
+
+    Args:
+        content: What the file has.
+        uri: URI of the file.
+        rows: Number of its rows.
+        size: Size of the file, in bytes.
+        nulls: Number of NULLs of columns, by field ID.
+        least: Least values of columns, by field ID.
+        greatest: Greatest values of columns, by field ID.
+    """
+    file = ManifestedFile.from_args(
+        content=content,
+        file_path=uri,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=rows,
+        file_size_in_bytes=size,
+        value_counts=dict.fromkeys(nulls, rows) or None,
+        null_value_counts=dict(nulls) or None,
+        lower_bounds=dict(least) or None,
+        upper_bounds=dict(greatest) or None,
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+    )
+    file.spec_id = 0
+    return file
+
+
+def only_data_file(deletes: ManifestedFile) -> str | None:
+    """Return the URI of the data file that a position delete file is for; None if there may be several."""
+    least, greatest = ((one or {}).get(PATH_ID) for one in (deletes.lower_bounds, deletes.upper_bounds))
+    return least.decode() if least is not None and least == greatest else None
+
+
+def data_file(folder: str, file: ManifestedFile, fields: Mapping[int, NestedField], deleted: int) -> DataFile:
+    """Return a data file that a manifest describes.
+
+    Args:
+        folder: URI of the folder with the data files.
+        file: The file.
+        fields: The fields of the table, by field ID.
+        deleted: Number of its rows that the version does not have.
+    """
+
+    def typed(bounds: Mapping[int, bytes] | None) -> dict[str, Any]:
+        known = ((fields[number], value) for number, value in (bounds or {}).items() if number in fields)
+        return {
+            field.name: _from_bound(field.field_type, value)
+            for field, value in known
+            if str(field.field_type) in _BOUNDED
+        }
+
+    counts = (file.null_value_counts or {}).items()
+    return DataFile(
+        file.file_path.removeprefix(folder),
+        file.file_size_in_bytes,
+        file.record_count,
+        typed(file.lower_bounds),
+        typed(file.upper_bounds),
+        {fields[number].name: count for number, count in counts if number in fields},
+        deleted,
+    )
