@@ -46,7 +46,7 @@ def test_a_replica_follows_random_changes(
     made: str, data: st.DataObject, history: bool, identity: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "FORMAT", FORMATS[made].format)
+        patch.setattr(registry, "format_of", lambda target: FORMATS[made].format)
         keep_files(patch)
         follow_random_changes(FORMATS[made].table, data, history, identity)
 

@@ -10,9 +10,11 @@ Fields" of the appendix.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from threading import RLock
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
+from cachetools import LRUCache, cached
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile as ManifestedFile,
@@ -34,6 +36,8 @@ _MAX_MANIFESTS: Final = 10
 """Number of small manifests from which a commit combines them."""
 _SMALL_MANIFEST: Final = 1000
 """Number of files below which a manifest is small."""
+_MAX_ENTRIES: Final = 20_000
+"""Number of entries of manifests that are kept in memory."""
 
 
 class Manifest(NamedTuple):
@@ -60,8 +64,14 @@ _WRITERS: Final = {ManifestContent.DATA: ManifestWriterV2, ManifestContent.DELET
 def read_manifests(io: FileIO, snapshot: Snapshot | None) -> list[Manifest]:
     """Return the manifests of a snapshot that have files."""
     files = () if snapshot is None else snapshot.manifests(io)
-    manifests = (Manifest(file, file.fetch_manifest_entry(io)) for file in files)
+    manifests = (Manifest(file, _read_entries(io, file)) for file in files)
     return [one for one in manifests if one.entries]
+
+
+@cached(LRUCache(_MAX_ENTRIES, getsizeof=len), key=lambda io, file: file.manifest_path, lock=RLock())
+def _read_entries(io: FileIO, file: ManifestFile) -> list[ManifestEntry]:
+    """Return the entries of a manifest, which never changes."""
+    return file.fetch_manifest_entry(io)
 
 
 def write_snapshot(
