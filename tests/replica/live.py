@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deltalake import DeltaTable
-
 from pgoutput.replica import Dropped, ReplicaTable, TableResult, replica_tables, replicate
 from tests.recorder.lab import Lab
-from tests.replica.tables import row_texts
+from tests.replica.tables import read_table, row_texts
 
 
 class Replica:
@@ -41,13 +39,9 @@ class Replica:
         (table,) = (one for one in replica_tables(self.target).values() if one.name == name)
         return table
 
-    def delta(self, name: str) -> DeltaTable:
-        """Return the Delta table of a table."""
-        return DeltaTable(self.table(name).place)
-
     def rows(self, name: str) -> list[dict[str, str | None]]:
-        """Return the current rows of a Delta table as text."""
-        rows = map(row_texts, self.delta(name).to_pyarrow_table().to_pylist())
+        """Return the current rows of a table as text."""
+        rows = map(row_texts, read_table(self.table(name).place).to_pylist())
         return [row for row in rows if row.pop("__END_AT", None) is None]
 
     def may_differ(self) -> list[str]:

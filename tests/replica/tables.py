@@ -33,6 +33,26 @@ def read_table(place: PathOrUri, version: int | None = None) -> pa.Table:
     return pa.Table.from_batches((batch for file in files for batch in files.read(file)), files.schema)
 
 
+def table_of(target: PathOrUri, oid: int = 1) -> Table:
+    """Return the table of a relation, in its newest version."""
+    return open_table(replica_tables(target)[oid].place)
+
+
+def rows_of(target: PathOrUri, oid: int = 1) -> pa.Table:
+    """Return the rows of the table of a relation."""
+    return read_table(replica_tables(target)[oid].place)
+
+
+def files_of(target: PathOrUri, oid: int = 1) -> list[str]:
+    """Return the paths of the data files of the table of a relation, relative to their folder."""
+    return [file.path for file in table_of(target, oid).files()]
+
+
+def delta_table_of(target: PathOrUri, oid: int = 1) -> DeltaTable:
+    """Return the Delta table of a relation."""
+    return DeltaTable(replica_tables(target)[oid].place)
+
+
 def delta_rows(place: PathOrUri) -> pa.Table:
     """Return the rows of a Delta table as deltalake reads them, without those that deletion vectors mark."""
     table = DeltaTable(place)

@@ -23,6 +23,8 @@ from tests.recorder.lab import Lab, wait_until
 from tests.replica.changes import recorded_changes, sorted_changes
 from tests.replica.live import Replica
 
+pytestmark = pytest.mark.usefixtures("any_format")
+
 
 @pytest.fixture(params=[False, True], ids=["current", "history"])
 def replica(request: pytest.FixtureRequest, lab: Lab, tmp_path: Path) -> Replica:

@@ -10,13 +10,13 @@ import pyarrow as pa
 from pgoutput.apply.data_files import DataFiles
 from pgoutput.recording import locate
 from pgoutput.targets import FILE_BYTES
-from pgoutput.targets.registry import FORMAT
+from pgoutput.targets.delta import DeltaFormat
 
 
 def test_large_rows_are_written_in_bounded_memory(tmp_path: Path) -> None:
     """Rows are written to disk once they have the size of a data file, even if they are only a few rows."""
     schema = pa.schema([pa.field("v", pa.string())])
-    files = DataFiles(FORMAT.create(locate(tmp_path), schema, {}))
+    files = DataFiles(DeltaFormat().create(locate(tmp_path), schema, {}))
     before = pa.total_allocated_bytes()
     held: list[int] = []
 

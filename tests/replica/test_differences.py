@@ -15,7 +15,9 @@ from pgoutput.views import Column
 from tests.recorder.lab import Lab
 from tests.replica.changes import recorded_changes, sorted_changes
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply
+from tests.replica.tables import apply, open_table, read_table
+
+pytestmark = pytest.mark.usefixtures("any_format")
 
 ADDED = "column {} was added, and may have a default value in existing rows"
 AGAIN = "column {} was dropped and added again"
@@ -84,12 +86,12 @@ def test_alter_table_that_may_change_existing_rows_is_reported(
     assert (applied["t"].may_differ, applied["empty"].may_differ) == (expected, ())
     tables = {table.name: table for table in replica_tables(target).values()}
     assert (tables["t"].may_differ, tables["empty"].may_differ) == (expected, ())
-    version = DeltaTable(tables["t"].place).version()
+    version = open_table(tables["t"].place).version
     lab.run("INSERT INTO t (k) VALUES (3)")
     lab.record()
     (again,) = apply(with_key(lab, "3").to_batches(), target, history=history)
     assert again.may_differ == ()
-    assert DeltaTable(tables["t"].place).version() == version + 1
+    assert open_table(tables["t"].place).version == version + 1
 
 
 @pytest.mark.parametrize("history", [False, True])
@@ -116,7 +118,7 @@ def test_a_later_snapshot_of_a_table_removes_the_reasons(history: bool, lab: Lab
     apply(added.to_batches(), target, history=history)
     (table,) = replica_tables(target).values()
     assert table.may_differ == ()
-    rows = DeltaTable(table.place).to_pyarrow_table().to_pylist()
+    rows = read_table(table.place).to_pylist()
     current = {(one["k"], one["v"], one["w"]) for one in rows if one.get("__END_AT") is None}
     assert current == set(lab.rows("SELECT k, v, w FROM t"))
 
@@ -150,7 +152,7 @@ def test_changes_that_contradict_the_rows_are_counted_and_reported(history: bool
     (applied,) = apply(server.take().to_batches(), tmp_path, history=history)
     assert applied.unmatched == 0
     assert replica_tables(tmp_path)[1].may_differ == ()
-    rows = DeltaTable(table.place).to_pyarrow_table().to_pylist()
+    rows = read_table(table.place).to_pylist()
     current = {(str(one["k"]), one["v"]) for one in rows if one.get("__END_AT") is None}
     assert current == {(one["k"], one["v"]) for one in server.rows}
 
@@ -164,6 +166,7 @@ def with_key(lab: Lab, key: str) -> pa.Table:
     return changes.set_column(place, "incomplete", pa.nulls(changes.num_rows, pa.string()))
 
 
+@pytest.mark.delta
 def test_each_reason_of_an_incomplete_table_is_stored_once(tmp_path: Path) -> None:
     """A reason that is already stored causes no commit. Reasons survive when the data files are rewritten."""
     server = SimulatedServer(1, "t", {"k": "int4", "v": "text"}, keys=1)
@@ -178,9 +181,9 @@ def test_each_reason_of_an_incomplete_table_is_stored_once(tmp_path: Path) -> No
 
     first, second = Difference(110, "added to p"), Difference(140, "dropped from p")
     assert send(0, None, "added to p", "added to p") == (first,)
-    version = DeltaTable(replica_tables(tmp_path)[1].place).version()
+    version = open_table(replica_tables(tmp_path)[1].place).version
     assert send(1, "added to p") == ()
-    assert DeltaTable(replica_tables(tmp_path)[1].place).version() == version + 1
+    assert open_table(replica_tables(tmp_path)[1].place).version == version + 1
     assert send(2, "dropped from p") == (second,)
     server.columns["v"] = "int4"
     retyped = Difference(150, RETYPED.format("v"))

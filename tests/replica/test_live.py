@@ -12,15 +12,16 @@ import pytest
 from pgoutput.recorder import Connected, TableComplete, request_snapshot
 from pgoutput.recorder.snapshots.table_copy import TableCopy
 from pgoutput.recording import Recording, SegmentReader
-from pgoutput.replica import TableResult, replicate
+from pgoutput.replica import TableResult, replica_tables, replicate
 from pgoutput.views import ChangesView, plan_changes, read
 from tests.recorder.lab import Lab
 from tests.recorder.test_table_snapshots import complete
 from tests.replica.changes import sorted_changes
 from tests.replica.live import Replica
-from tests.replica.tables import apply, different_tables
-from tests.replica.test_replica import table_of
+from tests.replica.tables import apply, different_tables, read_table, table_of
 from tests.truth import TrueTable
+
+pytestmark = pytest.mark.usefixtures("any_format")
 
 
 @pytest.mark.parametrize("history", [False, True])
@@ -88,7 +89,7 @@ def test_a_table_whose_data_is_lost_is_continued_with_a_snapshot(lab: Lab, tmp_p
     lab.record(snapshot=True)
     replica = Replica(lab, tmp_path / "target")
     replica.follow()
-    for file in Path(replica.table("t").place).glob("*.parquet"):
+    for file in Path(replica.table("t").place).rglob("*.parquet"):
         file.unlink()
     lab.run("UPDATE t SET v = 'new' WHERE id = 1")
     lab.record(snapshot=True)
@@ -131,10 +132,8 @@ def test_a_snapshot_arrives_in_one_micro_batch(history: bool, lab: Lab, tmp_path
     if not history:
         assert different_tables(target, [TrueTable(oid, "late", ("id", "v"), rows)]) == []
     sizes = []
-    for version in range(table_of(target, oid).version() + 1):
-        table = table_of(target, oid)
-        table.load_as_version(version)
-        found = table.to_pyarrow_table().to_pylist()
+    for version in range(table_of(target, oid).version + 1):
+        found = read_table(replica_tables(target)[oid].place, version).to_pylist()
         sizes.append(sum(row.get("__END_AT") is None for row in found))
     assert {*sizes} <= {0, 99, 900, 899}
     assert sizes[-1] == 899

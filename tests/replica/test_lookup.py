@@ -8,10 +8,13 @@ import pytest
 
 from pgoutput.errors import ReplicaError
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply
-from tests.replica.test_replica import follows, table_of
+from tests.replica.tables import apply, delta_table_of, rows_of
+from tests.replica.test_replica import follows
+
+pytestmark = pytest.mark.usefixtures("any_format")
 
 
+@pytest.mark.delta
 @pytest.mark.parametrize(
     ("type_", "values"),
     [
@@ -30,7 +33,7 @@ def test_rows_are_found_in_files_of_another_writer(type_: str, values: list[str]
         for value in values:
             server.insert(value, "old")
             assert follows(target, server)
-        assert table_of(target).optimize.compact()["numFilesRemoved"] == len(values)
+        assert delta_table_of(target).optimize.compact()["numFilesRemoved"] == len(values)
         server.update(at, v="new")
         assert follows(target, server)
 
@@ -75,7 +78,7 @@ def test_a_key_that_was_never_sent_is_an_error(change: str, history: bool, tmp_p
     else:
         server.delete(3)
     apply(server.take().to_batches(), tmp_path, history=history)
-    before = table_of(tmp_path).to_pyarrow_table()
+    before = rows_of(tmp_path)
     if change == "update":
         server.update(0, b="new")
     else:
@@ -84,4 +87,4 @@ def test_a_key_that_was_never_sent_is_an_error(change: str, history: bool, tmp_p
         ReplicaError, match=r"public\.t: rows cannot be found by id: .* never sent.* empty target"
     ):
         apply(server.take().to_batches(), tmp_path, history=history)
-    assert table_of(tmp_path).to_pyarrow_table().equals(before)
+    assert rows_of(tmp_path).equals(before)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from pgoutput.apply.rows.keys import NEVER_SENT, NULL, number_keys, number_values
 from pgoutput.apply.rows.merge import merge_changes, read_effects
 from tests.effort import examples
+
+pytestmark = pytest.mark.usefixtures("any_format")
 
 OPERATIONS = ["Snapshot", "Insert", "Update", "Delete", "Truncate"]
 CHANGES = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 3), st.integers(0, 3)), max_size=40)

@@ -12,7 +12,6 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from pgoutput.apply.parts import (
@@ -34,9 +33,11 @@ from pgoutput.views import from_rows
 from tests.effort import examples
 from tests.kills import Killed
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply, delta_rows, rescued_last
+from tests.replica.tables import apply, delta_table_of, files_of, read_table, rescued_last, rows_of, table_of
 from tests.replica.test_random import change, compare_history, keep_files, killing
 from tests.truth import equals_typed
+
+pytestmark = pytest.mark.usefixtures("any_format")
 
 KINDS = ("insert", "update", "delete", "commit")
 
@@ -84,10 +85,6 @@ def apply_in_parts(target: Path, changes: pa.Table, count: int, rows: int = 100)
     return ""
 
 
-def table_of(target: Path) -> DeltaTable:
-    return DeltaTable(replica_tables(target)[1].place)
-
-
 @pytest.fixture
 def server() -> SimulatedServer:
     return SimulatedServer(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
@@ -114,10 +111,10 @@ def test_parts_follow_random_changes(data: st.DataObject, history: bool) -> None
             if data.draw(st.booleans(), label="killed"):
                 kill_in_order(target, changes, batch, history, rows, data.draw(st.integers(1, 4)))
             refusal = apply_in_parts(target, changes, data.draw(st.integers(1, 4)), rows)
-            done = table_of(target).version()
+            done = table_of(target).version
             apply(changes.to_batches(), target, history=history, max_rows=rows, updates=updates)
-            assert refusal or table_of(target).version() == done
-        found = delta_rows(replica_tables(target)[1].place)
+            assert refusal or table_of(target).version == done
+        found = read_table(replica_tables(target)[1].place)
     if history:
         compare_history(server, found)
     elif [*server.states.values()][-1][0] == list(server.columns):
@@ -163,27 +160,26 @@ def test_a_batch_in_parts_is_one_commit(
 ) -> None:
     """Rows that an earlier chunk of the part has begun are found by later ones; unsent values are kept."""
     changes = prepare(server, tmp_path, history)
-    before = table_of(tmp_path).version()
+    before = table_of(tmp_path).version
     assert apply_in_parts(tmp_path, changes, 3, rows) == ""
-    table = table_of(tmp_path)
-    assert table.version() == before + 1
+    assert table_of(tmp_path).version == before + 1
     if history:
-        compare_history(server, table.to_pyarrow_table())
+        compare_history(server, rows_of(tmp_path))
     else:
-        assert equals_typed(server.truth, rescued_last(table.to_pyarrow_table()))
+        assert equals_typed(server.truth, rescued_last(rows_of(tmp_path)))
     apply(changes.to_batches(), tmp_path, history=history, max_rows=7)
-    assert table_of(tmp_path).version() == before + 1
+    assert table_of(tmp_path).version == before + 1
     server.insert("1000", "a", "b")
     apply(server.take().to_batches(), tmp_path, history=history)
-    assert table_of(tmp_path).version() == before + 2
+    assert table_of(tmp_path).version == before + 2
 
 
 def test_data_files_without_removed_rows_stay(server: SimulatedServer, tmp_path: Path) -> None:
     changes = prepare(server, tmp_path)
-    before = set(table_of(tmp_path).file_uris())
+    before = set(files_of(tmp_path))
     only = changes.filter(pc.equal(changes["operation"], "Insert")).slice(40, 20)
     assert apply_in_parts(tmp_path, only, 3) == ""
-    assert before < set(table_of(tmp_path).file_uris())
+    assert before < set(files_of(tmp_path))
 
 
 def test_new_files_are_in_the_table_or_deleted(server: SimulatedServer, tmp_path: Path) -> None:
@@ -191,7 +187,7 @@ def test_new_files_are_in_the_table_or_deleted(server: SimulatedServer, tmp_path
     changes = prepare(server, tmp_path)
     known = data_files(tmp_path)
     assert apply_in_parts(tmp_path, changes, 3, 7) == ""
-    in_table = {Path(uri).name for uri in table_of(tmp_path).file_uris()}
+    in_table = {Path(uri).name for uri in files_of(tmp_path)}
     assert data_files(tmp_path) - known <= in_table
     known = data_files(tmp_path)
     for key in range(2000, 2020):
@@ -242,17 +238,18 @@ def test_other_changes_are_refused(
 ) -> None:
     """Nothing is committed then; the changes can be applied in their order."""
     apply(prepare(server, tmp_path).to_batches(), tmp_path)
-    before = table_of(tmp_path).version()
+    before = table_of(tmp_path).version
     for key in range(300, 320):
         server.insert(str(key), "a", "b")
     alter(server)
     changes = server.take()
     assert apply_in_parts(tmp_path, changes, 3)
-    assert table_of(tmp_path).version() == before
+    assert table_of(tmp_path).version == before
     apply(changes.to_batches(), tmp_path)
-    assert equals_typed(server.truth, rescued_last(table_of(tmp_path).to_pyarrow_table()))
+    assert equals_typed(server.truth, rescued_last(rows_of(tmp_path)))
 
 
+@pytest.mark.delta
 def test_another_commit_in_between_is_noticed(server: SimulatedServer, tmp_path: Path) -> None:
     """Parts name row numbers of data files, which another program may have combined."""
     changes = prepare(server, tmp_path)
@@ -260,13 +257,14 @@ def test_another_commit_in_between_is_noticed(server: SimulatedServer, tmp_path:
     assert version is not None
     parts = fold(tmp_path, changes, 2)
     rewrites = plan_rewrites(1, version, parts)
-    table_of(tmp_path).optimize.compact()
+    delta_table_of(tmp_path).optimize.compact()
     with pytest.raises(ConflictError):
         commit_parts(version, parts, rewrites, [*map(rewrite_files, rewrites)])
     apply(changes.to_batches(), tmp_path)
-    assert equals_typed(server.truth, rescued_last(table_of(tmp_path).to_pyarrow_table()))
+    assert equals_typed(server.truth, rescued_last(rows_of(tmp_path)))
 
 
+@pytest.mark.delta
 def test_a_data_file_that_is_gone_is_an_error(server: SimulatedServer, tmp_path: Path) -> None:
     changes = prepare(server, tmp_path)
     version = find_version(locate(tmp_path), 1, "")

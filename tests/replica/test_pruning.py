@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pgoutput.errors import RecordingError
@@ -40,8 +39,10 @@ from pgoutput.targets import NOTHING, Position, write_file
 from pgoutput.views import schema_versions
 from tests.kills import Killed, Kills
 from tests.recording.recordings import sent, source, write
-from tests.replica.tables import different_tables
+from tests.replica.tables import different_tables, read_table
 from tests.truth import true_tables
+
+pytestmark = pytest.mark.usefixtures("any_format")
 
 NAME = "pg18_p4_par_2pc"
 SECONDS = 2.0
@@ -118,7 +119,7 @@ def is_sound(folder: Path) -> None:
 def history(target: Path) -> dict[int, list[str]]:
     """Return the rows of the tables of a replica as texts, sorted, by OID."""
     return {
-        oid: sorted(map(repr, DeltaTable(table.place).to_pyarrow_table().to_pylist()))
+        oid: sorted(map(repr, read_table(table.place).to_pylist()))
         for oid, table in replica_tables(target).items()
     }
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from deltalake import DeltaTable
 
 from pgoutput.recorder import Connected, TableDropped, TableIncomplete
 from pgoutput.recording import GoneTable, Location, Recording, locate
@@ -21,7 +20,9 @@ from tests.kills import Killed, Kills
 from tests.recorder.lab import Lab
 from tests.replica.live import Replica
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply
+from tests.replica.tables import apply, read_table
+
+pytestmark = pytest.mark.usefixtures("any_format")
 
 
 @pytest.fixture
@@ -37,12 +38,12 @@ def fill(name: str, *values: str) -> tuple[str, ...]:
 
 
 def folders(target: Path) -> list[str]:
-    return sorted(path.name for path in target.iterdir() if not path.name.startswith("_"))
+    return sorted(registry.format_of(locate(target)).names(locate(target)))
 
 
 def texts(target: Path, name: str) -> list[str]:
-    """Return the values of a table's column `a`, by the name of its folder."""
-    return sorted(row["a"] for row in DeltaTable(str(target / name)).to_pyarrow_table().to_pylist())
+    """Return the values of a table's column `a`, by the name of the table."""
+    return sorted(row["a"] for row in read_table(str(target / name)).to_pylist())
 
 
 def archived(target: Path) -> list[str]:
@@ -233,6 +234,7 @@ def test_a_partition_that_was_published_by_itself_for_a_time_is_marked(
     assert "not published any more" in replica.table("part").may_differ[0].reason
 
 
+@pytest.mark.delta
 def test_a_table_in_an_object_store_is_archived_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill after the copy, or during the removal of the old folder, leaves the next call to complete it."""
     server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
@@ -277,5 +279,5 @@ def remove_some(count: int, place: Location) -> None:
 
 
 def rows_of(place: Location) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = DeltaTable(place.place).to_pyarrow_table().to_pylist()
+    rows: list[dict[str, Any]] = read_table(place.place).to_pylist()
     return rows

@@ -21,9 +21,19 @@ from pgoutput.targets.delta.table import _Table
 from pgoutput.views import RelationChanges, from_rows
 from tests.kills import Killed, Kills
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply, rescued_last, row_texts
-from tests.replica.test_replica import table_of
+from tests.replica.tables import (
+    apply,
+    delta_table_of,
+    files_of,
+    read_table,
+    rescued_last,
+    row_texts,
+    rows_of,
+    table_of,
+)
 from tests.truth import equals_typed
+
+pytestmark = pytest.mark.usefixtures("any_format")
 
 MODES = pytest.mark.parametrize("history", [False, True])
 
@@ -45,10 +55,7 @@ def lose_changes(server: SimulatedServer) -> None:
 
 
 def current(target: Path, version: int | None = None) -> list[tuple[int, str]]:
-    table = table_of(target)
-    if version is not None:
-        table.load_as_version(version)
-    rows = table.to_pyarrow_table().to_pylist()
+    rows = read_table(replica_tables(target)[1].place, version).to_pylist()
     return sorted((row["k"], row["v"]) for row in rows if row.get("__END_AT") is None)
 
 
@@ -62,7 +69,7 @@ def test_every_version_has_all_old_or_all_new_rows(
 ) -> None:
     """The snapshot has more rows than a chunk, and the changes in it are part of the same commit."""
     apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
-    first = table_of(tmp_path).version()
+    first = table_of(tmp_path).version
     old = current(tmp_path)
     lose_changes(server)
     with server.snapshot():
@@ -79,13 +86,13 @@ def test_every_version_has_all_old_or_all_new_rows(
         new,
         sorted([*new, (300, "later")]),
     ]
-    assert table_of(tmp_path).version() == first + 2
+    assert table_of(tmp_path).version == first + 2
 
 
 def test_rows_loaded_after_a_truncate_appear_at_once(server: SimulatedServer, tmp_path: Path) -> None:
     """The TRUNCATE and the rows after it are one transaction. The next transaction has its own commits."""
     apply(server.take().to_batches(), tmp_path)
-    first = table_of(tmp_path).version()
+    first = table_of(tmp_path).version
     old = current(tmp_path)
     server.commit()
     server.insert("50", "before")
@@ -99,7 +106,7 @@ def test_rows_loaded_after_a_truncate_appear_at_once(server: SimulatedServer, tm
     apply(server.take().to_batches(3), tmp_path, max_rows=4)
     found = [current(tmp_path, first + number) for number in range(4)]
     assert found == [old, [*old, (50, "before")], new, new[1:]]
-    assert table_of(tmp_path).version() == first + 3
+    assert table_of(tmp_path).version == first + 3
 
 
 @MODES
@@ -111,9 +118,10 @@ def test_the_first_rows_of_a_table_appear_at_once(
         pass
     apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     assert [current(tmp_path, version) for version in range(2)] == [[], true_rows(server)]
-    assert table_of(tmp_path).version() == 1
+    assert table_of(tmp_path).version == 1
 
 
+@pytest.mark.delta
 @MODES
 def test_a_killed_replacement_leaves_only_files_that_vacuum_removes(
     history: bool, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,28 +131,27 @@ def test_a_killed_replacement_leaves_only_files_that_vacuum_removes(
     with server.snapshot():
         server.update(0, v="replayed")
     changes = server.take().to_batches()
-    before = table_of(tmp_path).version(), current(tmp_path)
+    before = table_of(tmp_path).version, current(tmp_path)
 
     with monkeypatch.context() as patch:
         patch.setattr(_Table, "commit", Kills(1).watch(_Table.commit))
         with pytest.raises(Killed):
             apply(changes, tmp_path, history=history, max_rows=4)
-    assert (table_of(tmp_path).version(), current(tmp_path)) == before
+    assert (table_of(tmp_path).version, current(tmp_path)) == before
     assert unnamed_files(tmp_path)
     for _ in range(2):  # applying the changes again changes nothing
         apply(changes, tmp_path, history=history, max_rows=4)
-        assert table_of(tmp_path).version() == before[0] + 1
+        assert table_of(tmp_path).version == before[0] + 1
         assert current(tmp_path) == true_rows(server)
-    table_of(tmp_path).vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
+    delta_table_of(tmp_path).vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
     assert unnamed_files(tmp_path) == set()
     assert current(tmp_path) == true_rows(server)
 
 
 def unnamed_files(target: Path) -> set[str]:
     """Return the names of the data files in a table's folder that its current version does not have."""
-    table = table_of(target)
-    files = {file.name for file in Path(replica_tables(target)[1].place).glob("*.parquet")}
-    return files - {uri.rpartition("/")[2] for uri in table.file_uris()}
+    files = {file.name for file in Path(replica_tables(target)[1].place).rglob("*.parquet")}
+    return files - {*files_of(target)}
 
 
 @MODES
@@ -155,7 +162,7 @@ def test_a_replacement_leaves_no_other_files(history: bool, server: SimulatedSer
             server.update(0, v="replayed")
     apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     assert unnamed_files(tmp_path) == set()
-    assert len(table_of(tmp_path).file_uris()) < 3  # not one for each chunk
+    assert len(files_of(tmp_path)) < 3  # not one for each chunk
 
 
 @MODES
@@ -191,6 +198,7 @@ def failing_after(calls: int) -> Any:
     return look_up
 
 
+@pytest.mark.delta
 @MODES
 def test_a_replacement_is_committed_after_a_concurrent_compaction(
     history: bool, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -205,7 +213,7 @@ def test_a_replacement_is_committed_after_a_concurrent_compaction(
 
     def compact_first(*arguments: Any, **schema: Any) -> None:
         if not compactions:
-            compactions.append(table_of(tmp_path).optimize.compact()["numFilesRemoved"])
+            compactions.append(delta_table_of(tmp_path).optimize.compact()["numFilesRemoved"])
         commit(*arguments, **schema)
 
     monkeypatch.setattr(_Table, "commit", compact_first)
@@ -220,19 +228,19 @@ def test_history_ends_and_begins_only_versions_that_differ(
 ) -> None:
     monkeypatch.setattr("pgoutput.targets.parquet._BATCH_ROWS", batch_rows)
     apply(server.take().to_batches(), tmp_path, history=True)
-    (file,) = table_of(tmp_path).file_uris()
-    old = {row["k"]: row for row in table_of(tmp_path).to_pyarrow_table().to_pylist()}
+    (file,) = files_of(tmp_path)
+    old = {row["k"]: row for row in rows_of(tmp_path).to_pylist()}
     with server.snapshot():
         pass
     apply(server.take().to_batches(), tmp_path, history=True)
-    assert table_of(tmp_path).file_uris() == [file]
+    assert files_of(tmp_path) == [file]
     lose_changes(server)
     truncated = server.position + 1
     with server.snapshot():
         server.update(0, v="replayed")
         server.delete(1)
     apply(server.take().to_batches(), tmp_path, history=True)
-    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    rows = rows_of(tmp_path).to_pylist()
     began = {row["k"]: row["v"] for row in rows if row["__START_AT"]["position"] == truncated}
     ended = {row["k"] for row in rows if row["__END_AT"] is not None}
     assert began == {5: "replayed", 7: "new", **dict.fromkeys([8, 9, 10, *range(100, 107)], "new")}
@@ -251,7 +259,7 @@ def test_a_truncate_of_the_server_ends_all_versions(server: SimulatedServer, tmp
     for key in range(20):
         server.insert(str(key), "old")
     apply(server.take().to_batches(), tmp_path, history=True)
-    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    rows = rows_of(tmp_path).to_pylist()
     assert Counter(row["__END_AT"] is None for row in rows) == {True: 20, False: 20}
 
 
@@ -270,16 +278,17 @@ def test_a_truncate_within_a_snapshot_removes_the_rows_before_it(
     history: bool, server: SimulatedServer, tmp_path: Path
 ) -> None:
     apply(server.take().to_batches(), tmp_path, history=history)
-    version = table_of(tmp_path).version()
+    version = table_of(tmp_path).version
     with server.snapshot():
         server.truncate()
         server.insert("1", "old")
         server.insert("2", "new")
     apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
     assert current(tmp_path) == [(1, "old"), (2, "new")]
-    assert table_of(tmp_path).version() == version + 1
+    assert table_of(tmp_path).version == version + 1
 
 
+@pytest.mark.delta
 def test_two_snapshots_are_two_commits(server: SimulatedServer, tmp_path: Path) -> None:
     for value in ("first", "second"):
         server.rows[0]["v"] = value
@@ -287,9 +296,9 @@ def test_two_snapshots_are_two_commits(server: SimulatedServer, tmp_path: Path) 
             pass
     server.changes = [one for one in server.changes if one["xid"] == 0]
     apply(server.take().to_batches(), tmp_path, history=True)
-    versions = [row["v"] for row in table_of(tmp_path).to_pyarrow_table().to_pylist() if row["k"] == 0]
+    versions = [row["v"] for row in rows_of(tmp_path).to_pylist() if row["k"] == 0]
     assert sorted(versions) == ["first", "second"]
-    assert sum("pgoutput.commit_lsn" in one for one in table_of(tmp_path).history()) == 2
+    assert sum("pgoutput.commit_lsn" in one for one in delta_table_of(tmp_path).history()) == 2
 
 
 def test_equal_rows_of_a_table_without_key_are_counted(tmp_path: Path) -> None:
@@ -307,7 +316,7 @@ def test_equal_rows_of_a_table_without_key_are_counted(tmp_path: Path) -> None:
     with server.snapshot():
         pass
     apply(server.take().to_batches(), tmp_path, history=True, max_rows=3)
-    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    rows = rows_of(tmp_path).to_pylist()
     found = Counter((row_texts(row)["b"], row_texts(row)["c"], row["__END_AT"] is None) for row in rows)
     assert found == {
         ("NaN", "{{1}}", True): 2,
@@ -319,6 +328,7 @@ def test_equal_rows_of_a_table_without_key_are_counted(tmp_path: Path) -> None:
     assert sum(row["__START_AT"]["commit_lsn"] > 100 for row in rows) == 3
 
 
+@pytest.mark.delta
 @MODES
 @pytest.mark.parametrize("keys", [1, 3])
 def test_columns_change_before_and_within_a_snapshot(history: bool, keys: int, tmp_path: Path) -> None:
@@ -327,7 +337,7 @@ def test_columns_change_before_and_within_a_snapshot(history: bool, keys: int, t
     for day in range(10, 20):
         server.insert(f"2020-01-{day}", "1", "x")
     apply(server.take().to_batches(), tmp_path, history=history)
-    version = table_of(tmp_path).version()
+    version = table_of(tmp_path).version
     server.drop_column("gone")
     server.columns["v"] = "int8"
     server.add_column("at", "timestamp")
@@ -342,18 +352,19 @@ def test_columns_change_before_and_within_a_snapshot(history: bool, keys: int, t
         server.update(4, n="n of infinity")
         server.delete(5)
     apply(server.take().to_batches(), tmp_path, history=history, max_rows=4)
-    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    rows = rows_of(tmp_path).to_pylist()
     texts = Counter(
         tuple(row_texts(row)[name] for name in server.columns) for row in rows if not row.get("__END_AT")
     )
     assert texts == Counter(tuple(row.values()) for row in server.rows)
     if not history:
-        names = table_of(tmp_path).schema().to_arrow().names
+        names = table_of(tmp_path).schema.names
         assert list(names) == ["k", "v", "at", "n", "_rescued_data"]
-        changed = [one for one in table_of(tmp_path).history() if one["version"] > version]
+        changed = [one for one in delta_table_of(tmp_path).history() if one["version"] > version]
         assert [one["operation"] for one in changed].count("WRITE") == 1
 
 
+@pytest.mark.delta
 @MODES
 def test_columns_are_renamed_and_retyped_within_a_snapshot(history: bool, tmp_path: Path) -> None:
     """The rows of the snapshot get the columns of the changes after them, as rows of a Delta table do."""
@@ -367,8 +378,8 @@ def test_columns_are_renamed_and_retyped_within_a_snapshot(history: bool, tmp_pa
         server.columns["renamed"] = "text"
         server.insert("4", "text", "w")
     apply(server.take().to_batches(), tmp_path, history=history, max_rows=2)
-    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
-    table_of(tmp_path).vacuum(0, enforce_retention_duration=False, dry_run=False)
+    rows = rows_of(tmp_path).to_pylist()
+    delta_table_of(tmp_path).vacuum(0, enforce_retention_duration=False, dry_run=False)
     assert unnamed_files(tmp_path) == set()  # the files with the old columns are deleted
     found = sorted((row["k"], row["renamed"], row["_rescued_data"]) for row in rows)
     assert found == [(0, "infinity", None), (1, "2020-01-01", None), (2, None, None), (4, "text", None)]
@@ -450,7 +461,7 @@ def test_a_replacement_needs_bounded_memory(
     assert result is not None
     assert not result.error
     assert max(held) < size / 2
-    assert table_of(tmp_path / "target").to_pyarrow_table().num_rows == 200
+    assert rows_of(tmp_path / "target").num_rows == 200
 
 
 @given(st.lists(st.lists(st.sampled_from("abcd"))), st.lists(st.sampled_from("abcde")))
@@ -498,4 +509,4 @@ def test_a_replacement_keeps_the_true_values(tmp_path: Path) -> None:
         with server.snapshot():
             server.update(0, n=str(batch), b=None)
         apply(server.take().to_batches(), tmp_path)
-        assert equals_typed(server.truth, rescued_last(table_of(tmp_path).to_pyarrow_table()))
+        assert equals_typed(server.truth, rescued_last(rows_of(tmp_path)))

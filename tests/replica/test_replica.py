@@ -20,7 +20,17 @@ from pgoutput.targets import Position
 from pgoutput.views import RelationChanges, from_rows
 from tests.replica.changes import captured_changes
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply, different_tables, open_table, rescued_last, row_texts
+from tests.replica.tables import (
+    apply,
+    delta_table_of,
+    different_tables,
+    files_of,
+    open_table,
+    rescued_last,
+    row_texts,
+    rows_of,
+    table_of,
+)
 from tests.truth import equals_typed, true_tables
 
 CAPTURES = (
@@ -29,14 +39,13 @@ CAPTURES = (
 )
 
 
-def table_of(target: Path, oid: int = 1) -> DeltaTable:
-    return DeltaTable(replica_tables(target)[oid].place)
+pytestmark = pytest.mark.usefixtures("any_format")
 
 
 def follows(target: Path, server: SimulatedServer) -> bool:
     """Apply the simulated server's new changes; return whether the replica equals the server's table."""
     apply(server.take().to_batches(), target)
-    found = table_of(target, server.oid).to_pyarrow_table()
+    found = rows_of(target, server.oid)
     return equals_typed(server.truth, rescued_last(found))
 
 
@@ -62,6 +71,7 @@ def test_replicas_equal_the_servers_tables(name: str, rows: int, tmp_path: Path)
     assert sum(sum(one.changes.values()) for one in applied) == changes.num_rows
 
 
+@pytest.mark.delta
 def test_text_and_binary_format_give_equal_replicas(tmp_path: Path) -> None:
     for name in ("pg18_p2_stream", "pg18_p2_stream_bin"):
         changes = captured_changes(tmp_path / f"{name}.recording", name)
@@ -87,7 +97,7 @@ def test_unchanged_toasted_values_are_kept(server: SimulatedServer, tmp_path: Pa
     server.insert("4", "inserted", "toast of the third")
     server.update(2, ("w",), v="updated")
     assert follows(tmp_path, server)
-    assert table_of(tmp_path).to_pyarrow_table()["_rescued_data"].null_count == 3
+    assert rows_of(tmp_path)["_rescued_data"].null_count == 3
 
 
 def test_keys_are_swapped_in_one_commit(server: SimulatedServer, tmp_path: Path) -> None:
@@ -109,7 +119,7 @@ def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path:
     server.delete(1)
     server.insert("3", "three", "stays")
     apply(server.take().to_batches(), tmp_path)
-    assert table_of(tmp_path).to_pyarrow_table().sort_by("k").to_pylist() == [
+    assert rows_of(tmp_path).sort_by("k").to_pylist() == [
         {"k": 1, "v": "now", "w": None, "_rescued_data": [("w", None)]},
         {"k": 3, "v": "three", "w": "stays", "_rescued_data": None},
     ]
@@ -117,7 +127,7 @@ def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path:
     server.take()  # not sent, as if the publication did not contain the table
     server.insert("3", "again", "new")
     apply(server.take().to_batches(), tmp_path)
-    assert sorted(table_of(tmp_path).to_pyarrow_table()["v"].to_pylist()) == ["again", "now"]
+    assert sorted(rows_of(tmp_path)["v"].to_pylist()) == ["again", "now"]
 
 
 def test_one_of_several_equal_rows_is_changed(tmp_path: Path) -> None:
@@ -150,12 +160,12 @@ def test_a_truncate_is_committed_together_with_the_changes_after_it(
 ) -> None:
     server.insert("1", "one", None)
     assert follows(tmp_path, server)
-    version = table_of(tmp_path).version()
+    version = table_of(tmp_path).version
     server.update(0, v="x")
     server.truncate()
     server.insert("2", "two", None)
     assert follows(tmp_path, server)
-    assert table_of(tmp_path).version() == version + 2  # the update, and the truncate with the insert
+    assert table_of(tmp_path).version == version + 2  # the update, and the truncate with the insert
 
 
 def test_columns_are_added_dropped_and_retyped(server: SimulatedServer, tmp_path: Path) -> None:
@@ -172,7 +182,7 @@ def test_columns_are_added_dropped_and_retyped(server: SimulatedServer, tmp_path
     server.update(0, v="infinity")
     server.rows[0]["v"] = "Infinity"
     assert not follows(tmp_path, server)  # a server sends Infinity, not infinity
-    found = table_of(tmp_path).to_pyarrow_table()
+    found = rows_of(tmp_path)
     assert found.schema.names == ["k", "v", "n", "_rescued_data"]
     assert {row["k"]: row_texts(row)["v"] for row in found.to_pylist()} == {1: "infinity", 2: "2.5"}
 
@@ -243,7 +253,7 @@ def test_names_with_special_characters(tmp_path: Path) -> None:
     assert [folder.name for folder in tmp_path.iterdir() if folder.name[0] != "_"] == [
         "public.~2E~2E~2Fx y~2F~252F é"
     ]
-    assert table_of(tmp_path).to_pyarrow_table().to_pylist() == [
+    assert rows_of(tmp_path).to_pylist() == [
         {"id": 2, "ID_": "a", 'a."b`/%': "b", "_rescued_data": "c", "": "d", "_rescued_data_": None}
     ]
 
@@ -272,7 +282,7 @@ def test_many_commits_leave_few_files(server: SimulatedServer, tmp_path: Path) -
     for batch in range(40):
         server.insert(str(batch), "v", "w")
         assert follows(tmp_path, server)
-    assert len(table_of(tmp_path).file_uris()) <= 11
+    assert len(files_of(tmp_path)) <= 11
 
 
 def test_history_keeps_all_versions(tmp_path: Path) -> None:
@@ -285,7 +295,7 @@ def test_history_keeps_all_versions(tmp_path: Path) -> None:
     server.update(0, ("w",), v="c")
     server.truncate()
     apply(server.take().to_batches(), tmp_path, history=True)
-    rows = table_of(tmp_path).to_pyarrow_table().sort_by("v").to_pylist()
+    rows = rows_of(tmp_path).sort_by("v").to_pylist()
     moments = [(row["__START_AT"], row["__END_AT"]) for row in rows]
     assert [(row["k"], row["v"], row["w"]) for row in rows] == [(1, v, "toast") for v in "abc"]
     assert [(start["commit_lsn"], start["position"]) for start, _ in moments] == [
@@ -317,7 +327,7 @@ def test_concurrent_runs_apply_changes_once(server: SimulatedServer, tmp_path: P
     result = apply_changes(read, locate(tmp_path), 1, "", history=False, max_rows=1)
     assert result is None if applied == 4 else result is not None and not result.error
     assert replica_tables(tmp_path)[1].may_differ == ()
-    found = table_of(tmp_path).to_pyarrow_table()
+    found = rows_of(tmp_path)
     assert equals_typed(server.truth, rescued_last(found))
 
 
@@ -330,7 +340,7 @@ def combined(server: SimulatedServer, tmp_path: Path) -> Iterator[DeltaTable]:
     for row in (1, 5, 1, 6):
         server.update(row, ("w",), v="c")
         server.delete(2)
-    table = table_of(tmp_path)
+    table = delta_table_of(tmp_path)
     yield table
     table.update_incremental()
     assert equals_typed(server.truth, rescued_last(table.to_pyarrow_table()))
@@ -343,6 +353,7 @@ def unused_files(table: DeltaTable) -> set[str]:
     return {path.name for path in Path(table.table_uri).glob("*.parquet")} - {Path(one).name for one in used}
 
 
+@pytest.mark.delta
 def test_several_chunks_are_one_commit(combined: DeltaTable, server: SimulatedServer, tmp_path: Path) -> None:
     changes, version = server.take().to_batches(), combined.version()
     for _ in range(2):  # the second time, nothing is left to do
@@ -353,6 +364,7 @@ def test_several_chunks_are_one_commit(combined: DeltaTable, server: SimulatedSe
     assert not unused_files(combined)
 
 
+@pytest.mark.delta
 def test_chunks_are_applied_again_after_a_conflict(
     combined: DeltaTable, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,13 +373,14 @@ def test_chunks_are_applied_again_after_a_conflict(
 
     def conflicting(files: PendingFiles) -> Merged:
         if next(conflicts, None) is not None:
-            table_of(tmp_path).alter.set_table_properties({"note": "changed"}, raise_if_not_exists=False)
+            table_of(tmp_path).set_properties({"note": "changed"})
         return merge(files)
 
     monkeypatch.setattr(PendingFiles, "merge", conflicting)
     apply(server.take().to_batches(), tmp_path, max_rows=1)
 
 
+@pytest.mark.delta
 def test_rows_of_another_program_mark_the_table_until_a_snapshot(
     server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,7 +391,7 @@ def test_rows_of_another_program_mark_the_table_until_a_snapshot(
 
     def conflicting(files: PendingFiles) -> Merged:
         monkeypatch.undo()
-        table_of(tmp_path).update({"w": "'x'"})
+        delta_table_of(tmp_path).update({"w": "'x'"})
         return merge(files)
 
     monkeypatch.setattr(PendingFiles, "merge", conflicting)
@@ -393,6 +406,7 @@ def test_rows_of_another_program_mark_the_table_until_a_snapshot(
     assert replica_tables(tmp_path)[1].may_differ == ()
 
 
+@pytest.mark.delta
 def test_unread_changes_leave_no_files(combined: DeltaTable, server: SimulatedServer, tmp_path: Path) -> None:
     changes = server.take().to_batches()
 
@@ -406,6 +420,7 @@ def test_unread_changes_leave_no_files(combined: DeltaTable, server: SimulatedSe
     apply(changes, tmp_path)
 
 
+@pytest.mark.delta
 def test_chunks_before_an_error_are_committed(
     combined: DeltaTable, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,10 +451,11 @@ def test_a_result_counts_the_applied_changes(server: SimulatedServer, tmp_path: 
     assert applied == [TableResult(1, "public", "t", counts, position=Position(100, 3, 0))]
 
 
+@pytest.mark.delta
 def test_tables_need_no_special_reader_features(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "a", "b")
     assert follows(tmp_path, server)
-    protocol = table_of(tmp_path).protocol()
+    protocol = delta_table_of(tmp_path).protocol()
     assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
 
 
@@ -450,8 +466,8 @@ def test_chunks_are_limited_by_their_size(
     for key in range(5):
         server.insert(str(key), "x" * 100, None)
     apply(server.take().to_batches(), tmp_path, max_bytes=250)
-    assert table_of(tmp_path).version() == 3  # the creation, then commits of two, two and one changes
-    assert table_of(tmp_path).to_pyarrow_table().num_rows == 5
+    assert table_of(tmp_path).version == 3  # the creation, then commits of two, two and one changes
+    assert rows_of(tmp_path).num_rows == 5
 
 
 def test_a_target_belongs_to_one_recording(tmp_path: Path) -> None:
@@ -485,7 +501,7 @@ def test_replica_identity_full_ignores_columns_that_were_never_sent(history: boo
     apply(server.take().to_batches(), tmp_path, history=history)
     server.delete(3)
     apply(server.take().to_batches(), tmp_path, history=history)
-    found = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    found = rows_of(tmp_path).to_pylist()
     rows = [(row["a"], row["b"], row["c"], row["_rescued_data"]) for row in found if not row.get("__END_AT")]
     assert sorted(rows, key=str) == [
         (1, "c", 7, None),
@@ -503,5 +519,5 @@ def test_a_value_that_was_never_sent_stays_marked_when_its_column_is_retyped(tmp
     server.columns["v"] = "text"
     server.insert("2", "b")
     apply(server.take().to_batches(), tmp_path)
-    rows = table_of(tmp_path).to_pyarrow_table().sort_by("k").to_pylist()
+    rows = rows_of(tmp_path).sort_by("k").to_pylist()
     assert [row["_rescued_data"] for row in rows] == [[("v", None)], None]

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from deltalake import DeltaTable
 
 from pgoutput.apply.sorted_changes import SortedChanges
 from pgoutput.errors import RecordingError, ReplicaError
@@ -21,8 +20,10 @@ from pgoutput.views import RelationChanges, from_rows
 from tests.recording.recordings import sent, source, write
 from tests.replica.changes import recorded_changes, sorted_changes as sorted_table
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply, different_tables
+from tests.replica.tables import apply, different_tables, open_table
 from tests.truth import true_tables
+
+pytestmark = pytest.mark.usefixtures("any_format")
 
 NAME = "pg18_p4_par_2pc"
 
@@ -45,7 +46,7 @@ def copy_segments(source: Path, folder: Path, count: int | None = None) -> None:
 
 
 def versions(target: Path) -> list[int]:
-    return [DeltaTable(table.place).version() for table in replica_tables(target).values()]
+    return [open_table(table.place).version for table in replica_tables(target).values()]
 
 
 def test_tables_equal_a_real_servers_tables(recording: Path, tmp_path: Path) -> None:
@@ -197,6 +198,7 @@ def test_lost_segments_and_other_recordings_are_refused(recording: Path, tmp_pat
     assert versions(target) == before
 
 
+@pytest.mark.delta
 def test_vectors_are_recommended_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,10 @@ from deltalake.schema import MapType, PrimitiveType
 
 from pgoutput.errors import ReplicaError
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply
-from tests.replica.test_replica import follows, table_of
+from tests.replica.tables import apply, delta_table_of, rows_of
+from tests.replica.test_replica import follows
+
+pytestmark = pytest.mark.usefixtures("any_format")
 
 
 def numeric(precision: int, scale: int) -> int:
@@ -31,9 +33,7 @@ def send(target: Path, server: SimulatedServer, batch: int, *, history: bool) ->
 
 def current_rows(target: Path) -> list[tuple[Any, ...]]:
     """Return the current rows of a Delta table with history, without versions that have ended."""
-    rows = [
-        row for row in table_of(target).to_pyarrow_table().to_pylist() if row.pop("__END_AT", None) is None
-    ]
+    rows = [row for row in rows_of(target).to_pylist() if row.pop("__END_AT", None) is None]
     return sorted(
         (tuple(value for value in row.values() if not isinstance(value, dict)) for row in rows), key=str
     )
@@ -48,7 +48,7 @@ def test_a_renamed_key_finds_its_rows(name: str, server: SimulatedServer, tmp_pa
     server.update(1, ("w",), v="new")
     server.delete(2)
     assert follows(tmp_path, server)
-    assert table_of(tmp_path).to_pyarrow_table().column_names == [name, "v", "w", "_rescued_data"]
+    assert rows_of(tmp_path).column_names == [name, "v", "w", "_rescued_data"]
 
 
 def test_renamed_columns_keep_their_history(server: SimulatedServer, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_renamed_columns_keep_their_history(server: SimulatedServer, tmp_path: P
     server.update(0, Value="new")
     server.delete(1)
     send(tmp_path, server, 2, history=True)
-    table = table_of(tmp_path).to_pyarrow_table()
+    table = rows_of(tmp_path)
     assert table.column_names == ["id", "Value", "w", "x", "_rescued_data", "__START_AT", "__END_AT"]
     assert sorted(table["Value"].to_pylist()) == ["a", "b", "c", "new"]
     assert current_rows(tmp_path) == [(1, "new", None, None, None), (3, "c", None, 7, None)]
@@ -107,7 +107,7 @@ def test_a_column_name_that_changes_only_in_case_keeps_its_values(
     server.add_column("w", "text")
     server.insert("3", "v", "w")
     send(tmp_path, server, 3, history=history)
-    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    rows = rows_of(tmp_path).to_pylist()
     assert sorted(row["v"] for row in rows if not row.get("__END_AT")) == ["new", "v", "v"]
     assert [row["w"] for row in rows if row["k"] == 3] == ["w"]
 
@@ -122,16 +122,17 @@ def test_one_of_two_columns_that_differ_only_in_case_is_dropped(history: bool, t
     for batch in (1, 2):
         send(tmp_path, server, batch, history=history)
         server.insert(str(batch + 2), "C")
-    rows = table_of(tmp_path).to_pyarrow_table().sort_by("id").to_pylist()
+    rows = rows_of(tmp_path).sort_by("id").to_pylist()
     assert [row["V"] for row in rows] == ["A", "B", "C"]
     assert [row.get("v_") for row in rows] == ["a" if history else None, None, None]
 
 
+@pytest.mark.delta
 def test_a_column_that_somebody_else_added_is_an_error(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "v", "w")
     assert follows(tmp_path, server)
     text = PrimitiveType("string")
-    table_of(tmp_path).alter.add_columns([Field("mine", MapType(text, text))])
+    delta_table_of(tmp_path).alter.add_columns([Field("mine", MapType(text, text))])
     server.insert("2", "v", "w")
     with pytest.raises(
         ReplicaError, match=r"public\.t: the Delta table has columns that are not of the relation"

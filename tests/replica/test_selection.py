@@ -12,7 +12,6 @@ from threading import Event, Thread
 
 import msgspec
 import pytest
-from deltalake import DeltaTable
 
 from pgoutput import messages as m
 from pgoutput.errors import RecordingError, ReplicaError
@@ -30,9 +29,11 @@ from tests.kills import Killed
 from tests.messages import make_column, make_relation
 from tests.recorder.lab import wait_until
 from tests.recording.recordings import record, sent, source, write
-from tests.replica.tables import different_tables
+from tests.replica.tables import different_tables, read_table
 from tests.replica.test_replicate import copy_segments
 from tests.truth import TrueTable, true_tables
+
+pytestmark = pytest.mark.usefixtures("any_format")
 
 NAME = "pg18_p4_par_2pc"
 
@@ -124,7 +125,7 @@ def insert(folder: Path, name: str, *values: int, oid: int = 1, drop: int | None
 def rows(target: Path) -> dict[str, list[int]]:
     """Return the rows of the tables of a target, and the tables' errors, by the tables' names."""
     return {
-        table.name: sorted(DeltaTable(table.place).to_pyarrow_table()["id"].to_pylist())
+        table.name: sorted(read_table(table.place)["id"].to_pylist())
         for table in replica_tables(target).values()
         if table.place and not table.error
     }

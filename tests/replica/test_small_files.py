@@ -13,6 +13,8 @@ from pgoutput.recording import locate, object_store
 from pgoutput.targets import create_file, read_file, remove_file, small_files, write_file
 from tests import store
 
+pytestmark = pytest.mark.usefixtures("any_format")
+
 
 @pytest.mark.parametrize("folder", ["lake/_readers", ""])
 def test_a_file_is_written_by_one_request(proxy: store.Proxy, folder: str) -> None:

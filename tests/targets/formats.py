@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from deltalake import write_deltalake
@@ -25,7 +25,7 @@ class Format(NamedTuple):
     """A table format, as tests need it."""
 
     format: TableFormat
-    table: type
+    table: Any
     """The class of its tables."""
     append: Callable[[Path, pa.Table], None]
     """Append rows to the table in a folder, as another program does."""

@@ -143,7 +143,7 @@ def _words(column: pa.Array) -> Iterator[tuple[Hashes, npt.NDArray[np.bool_]]]:
     if width < 8:  # numbers of the width are extended to 64 bits
         yield values.view(f"i{width}").astype(np.int64).view(np.uint64), every
         return
-    for word in values.view(np.uint64).reshape(len(column), -1).T:
+    for word in values.view(np.uint64).reshape(len(column), width // 8).T:
         yield word, every
 
 

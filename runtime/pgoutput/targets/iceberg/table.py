@@ -53,7 +53,7 @@ from pyiceberg.typedef import Identifier
 
 from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput._text import one_line
-from pgoutput.errors import PgoutputError, ReplicaError
+from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, locate, sync_path
 from pgoutput.targets.commits import (
     Commit,
@@ -118,6 +118,11 @@ class IcebergFormat(msgspec.Struct, frozen=True):
                 table = self._catalog(place.parent).load_table(self._identifier(place))
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+            except FileNotFoundError as error:
+                raise ReplicaError(
+                    f"{place}: the Iceberg table is gone: {one_line(error)}. Put its metadata back, or build "
+                    "the table anew with `pgoutput replicate --reset-table`"
+                ) from error
         found = _Table(place, table)
         return found if version is None else found.at(version)
 
@@ -156,10 +161,15 @@ class IcebergFormat(msgspec.Struct, frozen=True):
     def remove(self, place: Location) -> None:
         """Remove an Iceberg table from its catalogue, and its files."""
         catalog, identifier = self._catalog(place.parent), self._identifier(place)
-        with _errors(place), suppress(NoSuchTableError, NoSuchNamespaceError):
-            table = catalog.load_table(identifier)
-            path = _path(place, table.location())
+        with _errors(place):
+            try:
+                folder = catalog.load_table(identifier).location()
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return
+            except Exception:  # the metadata are lost or damaged
+                folder = folder_uri(place)
             catalog.drop_table(identifier)
+            path = _path(place, folder)
             if place.filesystem.get_file_info(path).type == fs.FileType.Directory:
                 place.filesystem.delete_dir(path)
 
@@ -245,12 +255,16 @@ class _Table:
             self._snapshot, self._manifests, self._deletes = snapshot, manifests, None
 
     def at(self, version: int) -> Table:
-        for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
-            if snapshot.sequence_number == version:
+        current, oldest = self._table.current_snapshot(), version + 1
+        for snapshot in ancestors_of(current, self._table.metadata):
+            oldest = snapshot.sequence_number or 0
+            if oldest == version:
                 return _Table(self.place, self._table, snapshot)
-        if version or self._snapshot is not None:
+        if version or oldest > 1:
             raise ReplicaError(f"{self.place}: the snapshot with sequence number {version} is expired")
-        return self
+        created = _Table(self.place, self._table)
+        created._use(None)
+        return created
 
     @property
     def deletes_rows(self) -> bool:
@@ -507,9 +521,10 @@ class _Table:
         self._write_snapshot(properties=properties)
 
     def change_columns(self, added: Iterable[pa.Field], metadata: Iterable[pa.Field]) -> None:
-        fields = {field.name: field for field in (*self.schema, *added)}
-        fields |= {field.name: field for field in metadata}
-        self._write_snapshot(schema=self._iceberg_schema(pa.schema(fields.values())))
+        changed = {field.name: field for field in (*added, *metadata)}
+        fields = {field.name: field for field in self.schema} | changed
+        if changed:
+            self._write_snapshot(schema=self._iceberg_schema(pa.schema(fields.values())))
 
     def foreign_change(self) -> str:
         return foreign_change(self._commits())
@@ -602,7 +617,7 @@ def _errors(place: Location) -> Iterator[None]:
         yield
     except (CommitFailedException, CommitStateUnknownException) as error:
         raise ConflictError(f"{place}: {one_line(error)}") from error
-    except PgoutputError:
+    except ReplicaError:
         raise
     except Exception as error:  # of any catalogue, filesystem, network or file that is damaged
         raise ReplicaError(f"{place}: {one_line(error) or type(error).__name__}") from error
