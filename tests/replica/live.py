@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deltalake import DeltaTable
+
 from pgoutput.replica import Dropped, ReplicaTable, TableResult, replica_tables, replicate
 from tests.recorder.lab import Lab
 from tests.replica.tables import read_table, row_texts
@@ -38,6 +40,10 @@ class Replica:
         """Return the state of a table of the replica."""
         (table,) = (one for one in replica_tables(self.target).values() if one.name == name)
         return table
+
+    def delta(self, name: str) -> DeltaTable:
+        """Return the Delta table of a table."""
+        return DeltaTable(self.table(name).place)
 
     def rows(self, name: str) -> list[dict[str, str | None]]:
         """Return the current rows of a table as text."""
