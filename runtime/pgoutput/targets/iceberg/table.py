@@ -212,8 +212,10 @@ class _Table:
 
     @property
     def _schema(self) -> Schema:
-        number = None if self._snapshot is None else self._snapshot.schema_id
-        return self._table.schema() if number is None else self._table.schemas()[number]
+        snapshot, metadata = self._snapshot, self._table.metadata
+        if snapshot is None or snapshot.snapshot_id == metadata.current_snapshot_id:
+            return self._table.schema()  # another program may have changed it since
+        return self._table.schemas()[snapshot.schema_id or 0]
 
     @property
     def schema(self) -> pa.Schema:

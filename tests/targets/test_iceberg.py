@@ -1,0 +1,198 @@
+"""Iceberg tables: other programs between our commits, snapshots that expire, and answers that are lost."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.manifest import DataFileContent
+
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import locate
+from pgoutput.targets import NOTHING, ChangeRange, ConflictError, DataFile, Position, Table
+from pgoutput.targets.iceberg import IcebergFormat, cleaning
+from pgoutput.targets.iceberg.files import new_file
+from pgoutput.targets.iceberg.table import _Table
+from tests.targets.formats import iceberg_table
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("small", pa.int16()),
+        pa.field("smalls", pa.list_(pa.field("element", pa.int16()))),
+        pa.field("day", pa.date32()),
+        pa.field("at", pa.timestamp("us", "UTC"), metadata={"a key": "a text"}),
+    ]
+)
+DAY, TIME = date(1969, 12, 31), datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> _Table:
+    made = IcebergFormat().create(locate(tmp_path / "public.t"), SCHEMA, {})
+    assert isinstance(made, _Table)
+    return made
+
+
+def written(table: Table, *ids: int) -> list[DataFile]:
+    rows = [{"id": one, "small": one, "smalls": [one], "day": DAY, "at": TIME} for one in ids]
+    writer = table.writer(table.schema)
+    writer.write([pa.RecordBatch.from_pylist(rows, table.schema)])
+    return writer.close()
+
+
+def change(lsn: int) -> ChangeRange:
+    return ChangeRange(lsn - 5, Position(lsn, lsn, 0), 10 * lsn)
+
+
+def read_ids(table: Table) -> list[int]:
+    """Return the values of the column `id` as pyiceberg reads them."""
+    rows = iceberg_table(Path(table.place.path)).scan().to_arrow()
+    return sorted(rows["id"].to_pylist())
+
+
+def reopened(table: Table) -> Table:
+    found = IcebergFormat().open(table.place)
+    assert found is not None
+    return found
+
+
+def test_readers_find_types_and_deleted_rows(table: Table) -> None:
+    (file,) = written(table, *range(10))
+    table.commit([file], [], change(100), deleted={file.path: np.array([9])})
+    table.commit(written(table, 20), [], change(200), deleted={file.path: np.array([0, 3])})
+    assert read_ids(table) == [1, 2, 4, 5, 6, 7, 8, 20]
+    found = iceberg_table(Path(table.place.path))
+    assert found.scan(row_filter="day = '1969-12-31' and id >= 20").to_arrow().to_pylist() == [
+        {"id": 20, "small": 20, "smalls": [20], "day": DAY, "at": TIME}
+    ]
+    assert found.scan(row_filter="id > 20").to_arrow().num_rows == 0
+    known = reopened(table)
+    assert known.schema.equals(SCHEMA, check_metadata=True)
+    files = {one.path: one for one in known.files()}
+    first = files[file.path]
+    assert (first.deleted, first.rows) == (3, 10)
+    assert known.deleted_rows(first).tolist() == [0, 3, 9]
+    assert (first.min_values, first.max_values) == (
+        {"id": 0, "small": 0, "day": DAY},
+        {"id": 9, "small": 9, "day": DAY},
+    )
+    summary = found.current_snapshot().summary.additional_properties  # type: ignore[union-attr]
+    assert (summary["total-records"], summary["total-delete-files"]) == ("11", "1")
+    assert summary["total-position-deletes"] == "3"
+
+
+def test_a_column_that_another_program_renames_keeps_its_values(table: Table) -> None:
+    table.commit(written(table, 7), [], change(100))
+    with iceberg_table(Path(table.place.path)).update_schema() as update:
+        update.rename_column("small", "other")
+    found = reopened(table)
+    (file,) = found.files()
+    (batch,) = found.read(file, found.schema)
+    assert batch.select(["id", "other"]).to_pylist() == [{"id": 7, "other": 7}]
+
+
+def test_an_older_snapshot_has_its_own_position(table: Table) -> None:
+    table.commit(written(table, 1), [], change(100))
+    old = table.reader_version
+    table.commit(written(table, 2), [], change(200))
+    iceberg_table(Path(table.place.path)).manage_snapshots().set_current_snapshot(old).commit()
+    found = reopened(table)
+    assert (found.position, read_ids(found)) == (Position(100, 100, 0), [1])
+    with pytest.raises(ConflictError):
+        table.commit(written(table, 3), [], change(300))
+    found.commit(written(found, 2), [], change(200))
+    assert (found.version, read_ids(found)) == (3, [1, 2])
+
+
+def test_the_position_outlives_snapshots_that_others_expire(table: Table) -> None:
+    table.commit(written(table, 1), [], change(100))
+    other = iceberg_table(Path(table.place.path))
+    other.append(pa.Table.from_pylist([{"id": 5}], pa.schema([pa.field("id", pa.int64())])))
+    other.maintenance.expire_snapshots().older_than(datetime(2100, 1, 1)).commit()
+    found = reopened(table)
+    assert found.position == Position(100, 100, 0)
+    assert found.foreign_change() == "another program has changed rows: append in version 2"
+    with pytest.raises(ReplicaError, match="the snapshot with sequence number 1 is expired"):
+        found.at(1)
+
+
+def test_what_pgoutput_does_not_read_is_refused(table: _Table) -> None:
+    table.commit(written(table, 1), [], change(100))
+    deletes = new_file(DataFileContent.EQUALITY_DELETES, f"{table._folder}e.parquet", 1, 10, {}, {}, {})
+    table._write_snapshot([deletes])
+    with pytest.raises(ReplicaError, match="another program has added equality deletes"):
+        reopened(table).files()
+    catalog = iceberg_table(Path(table.place.path)).catalog
+    catalog.create_table(("public", "u"), SCHEMA, properties={"format-version": "1"})
+    with pytest.raises(ReplicaError, match="has format version 1, and pgoutput writes version 2"):
+        IcebergFormat().open(table.place.parent / "public.u")
+
+
+def test_a_commit_whose_answer_is_lost_is_recognized(table: _Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = SqlCatalog.commit_table
+
+    def lost(catalog: SqlCatalog, *arguments: Any) -> None:
+        commit(catalog, *arguments)
+        raise CommitStateUnknownException("the connection was closed")
+
+    def unsent(catalog: SqlCatalog, *arguments: Any) -> None:
+        raise CommitStateUnknownException("the connection was closed")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", lost)
+    table.commit(written(table, 1), [], change(100))
+    monkeypatch.setattr(SqlCatalog, "commit_table", unsent)
+    with pytest.raises(ConflictError, match="the connection was closed"):
+        table.commit(written(table, 2), [], change(200))
+    monkeypatch.undo()
+    table.refresh()
+    table.commit(written(table, 2), [], change(200))
+    assert (table.version, read_ids(table)) == (2, [1, 2])
+
+
+def test_old_snapshots_expire_with_their_files(table: _Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "_MAX_SNAPSHOTS", 10)
+    monkeypatch.setattr(cleaning, "_COMMITS", 5)
+    for number in range(100):
+        removed = table.files() if number % 3 else []
+        deleted = {one.path: np.array([0]) for one in table.files()} if not number % 3 else {}
+        table.commit(written(table, number, 1000 + number), removed, change(100 * number), deleted=deleted)
+    found = iceberg_table(Path(table.place.path))
+    assert 10 <= len(found.metadata.snapshots) <= 15
+    needed = cleaning.needed_files(found.io, found.metadata) | {found.metadata_location}
+    folder = Path(table.place.path)
+    on_disk = {f"file://{path}" for path in folder.rglob("*") if path.is_file()}
+    assert on_disk == needed
+    assert sum(len(one.manifests(found.io)) for one in found.metadata.snapshots) < 100
+    assert read_ids(table) == sorted(row for file in table.files() for row in ids_of(table, file))
+
+
+def ids_of(table: Table, file: DataFile) -> list[int]:
+    gone = {*table.deleted_rows(file).tolist()}
+    rows = [row for batch in table.read(file, table.schema) for row in batch["id"].to_pylist()]
+    return [row for number, row in enumerate(rows) if number not in gone]
+
+
+def test_branches_keep_their_snapshots(table: _Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "_MAX_SNAPSHOTS", 2)
+    monkeypatch.setattr(cleaning, "_COMMITS", 2)
+    table.commit(written(table, 1), [], change(100))
+    iceberg_table(Path(table.place.path)).manage_snapshots().create_tag(table.reader_version, "kept").commit()
+    table.refresh()
+    for number in range(2, 10):
+        table.commit(written(table, number), table.files(), change(100 * number))
+    found = iceberg_table(Path(table.place.path))
+    assert found.scan().use_ref("kept").to_arrow()["id"].to_pylist() == [1]
+    assert len(found.metadata.snapshots) == 9
+
+
+def test_a_new_table_has_no_snapshot(table: Table) -> None:
+    assert (table.version, table.position, table.files()) == (0, NOTHING, [])
+    table.commit(written(table, 1), [], change(100))
+    assert (table.at(0).files(), len(table.at(1).files())) == ([], 1)
