@@ -1,10 +1,11 @@
-"""Benchmark of a Delta table after many commits that mark rows in deletion vectors.
+"""Benchmark of a table after many commits that mark rows in deletion vectors, or position deletes of Iceberg.
 
-`python -m benchmarks.many_commits [ROWS [COMMITS [UPDATES]]]`
+`python -m benchmarks.many_commits [--iceberg] [ROWS [COMMITS [UPDATES]]]`
 
 A table with ROWS rows gets COMMITS commits of UPDATES updates of random rows each. The benchmark prints the
-files, the bytes of data and log, the bytes written and the CPU time for each changed row as the commits go
-on, and at the end how long deltalake takes to read all rows, as a ratio to a copy that was just written.
+files, the bytes of data and metadata, the bytes written and the CPU time for each changed row as the commits
+go on, and at the end how long deltalake or pyiceberg takes to read all rows, as a ratio to the time after all
+data files were written again.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from typing import Final
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
 from benchmarks.large_table import Writer, fill, scrambled
+from pgoutput.apply import DataFiles
 from pgoutput.columns import encode_inserts, encode_updates
-from pgoutput.replica import replica_tables, replicate
+from pgoutput.replica import replica_tables, replicate, use_iceberg
 from tests.replica.tables import open_table
 
 ROWS: Final = 5_000_000
@@ -32,17 +34,20 @@ _REPORTS: Final = 5
 
 
 def main() -> None:
-    given = [int(float(text)) for text in sys.argv[1:]]
+    is_iceberg = "--iceberg" in sys.argv
+    given = [int(float(text)) for text in sys.argv[1:] if text != "--iceberg"]
     rows, commits, updates = [*given, *(ROWS, COMMITS, UPDATES)[len(given) :]]
     with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
-        measure(Path(folder), rows, commits, updates)
+        measure(Path(folder), rows, commits, updates, is_iceberg=is_iceberg)
 
 
-def measure(folder: Path, rows: int, commits: int, updates: int) -> None:
+def measure(folder: Path, rows: int, commits: int, updates: int, *, is_iceberg: bool) -> None:
     """Make the commits, and print what they cost."""
     recording, target = folder / "recording", folder / "target"
     writer = Writer(recording)
     writer.write(encode_inserts, np.arange(1), np.arange(1))
+    if is_iceberg:
+        use_iceberg(target)
     replicate(recording, target, updates="vectors")
     (replica,) = replica_tables(target).values()
     place = Path(replica.place)
@@ -58,32 +63,40 @@ def measure(folder: Path, rows: int, commits: int, updates: int) -> None:
         with mock.patch("pgoutput.replica.replication.SEGMENTS_PER_BATCH", 1):
             replicate(recording, target)
         cpu = time.process_time() - cpu
-        for path in [*place.glob("*.parquet"), *(place / "_delta_log").iterdir()]:
-            seen[path] = path.stat().st_size
+        sizes = {path: path.stat().st_size for path in place.rglob("*") if _is_counted(path)}
+        seen |= sizes
         written = sum(size for path, size in seen.items() if path not in known)
         changes = updates * (commits // _REPORTS)
-        log = [path.stat().st_size for path in (place / "_delta_log").iterdir()]
+        log = [size for path, size in sizes.items() if path.parent.name in ("_delta_log", "metadata")]
         data = [one.size for one in open_table(place).files()]
         print(
             f"  {first + commits // _REPORTS:,} commits: {len(data)} files with {sum(data) >> 20:,} MB, "
-            f"{len(list(place.glob('*.parquet')))} on disk, {len(log)} files of the log with "
-            f"{sum(log) >> 20:,} MB; {written / changes:,.0f} bytes and {1e6 * cpu / changes:,.0f} µs of CPU "
-            "for each changed row",
+            f"{len(sizes) - len(log)} on disk, {len(log)} files of the metadata with {sum(log) >> 20:,} MB; "
+            f"{written / changes:,.0f} bytes and {1e6 * cpu / changes:,.0f} µs of CPU for each changed row, "
+            f"{1e3 * cpu * _REPORTS / commits:,.0f} ms for each commit",
             flush=True,
         )
-    copy = folder / "copy"
-    table = pa.table(DeltaTable(place).scan())
-    write_deltalake(copy, table)
-    assert table.num_rows == rows
-    del table
-    times = {path: min(scan(path) for _ in range(3)) for path in (place, copy)}
-    print(f"  all rows read in {times[place] / times[copy]:.2f} times the time of a table just written")
+    times = [min(scan(place, is_iceberg=is_iceberg) for _ in range(3))]
+    files = DataFiles(open_table(place))
+    open_table(place).commit(files.write(batch for file in files for batch in files.read(file)), None)
+    times.append(min(scan(place, is_iceberg=is_iceberg) for _ in range(3)))
+    print(f"  all rows read in {times[0] / times[1]:.2f} times the time after all files were written again")
 
 
-def scan(place: Path) -> float:
-    """Return the seconds of reading all rows of a Delta table."""
+def _is_counted(path: Path) -> bool:
+    return path.is_file() and path.parent.name != "_pgoutput_index"
+
+
+def scan(place: Path, *, is_iceberg: bool) -> float:
+    """Return the seconds of reading all rows of a table."""
     began = time.perf_counter()
-    for _ in DeltaTable(place).scan():
+    if is_iceberg:
+        catalog = SqlCatalog("pgoutput", uri=f"sqlite:///{place.parent}/_iceberg_catalog.db")
+        namespace, name = place.name.split(".")
+        batches = catalog.load_table((namespace, name)).scan().to_arrow_batch_reader()
+    else:
+        batches = DeltaTable(place).scan()
+    for _ in batches:
         pass
     return time.perf_counter() - began
 

@@ -65,6 +65,7 @@ def test_main_names_are_imported_at_the_first_access() -> None:
         (["numpy", "pyarrow"], ["vectors", "run", "true"], "cli,synth"),
         (["duckdb"], ["serve", "--recording", CAPTURE], "cli,standin"),
         (["deltalake"], ["replicate", "--recording=r", "--target=t"], "cli,replica"),
+        (["pyiceberg"], ["replicate", "--recording=r", "--target=t", "--iceberg=local"], "cli,iceberg"),
         (["pyspark"], ["replicate", "--recording=r", "--target=t", "--spark"], "cli,spark"),
         (["psycopg"], ["sync", "--publication=p", "--target=t"], "cli,recorder"),
         (["deltalake"], ["sync", "--publication=p", "--target=t"], "cli,replica"),

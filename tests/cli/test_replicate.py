@@ -27,6 +27,7 @@ from tests.recording.test_damage import rewrite
 from tests.replica.tables import different_tables
 from tests.spark.cluster import Cluster
 from tests.store import BUCKET, moto, settings
+from tests.targets.formats import iceberg_table
 from tests.truth import CAPTURES, equals_typed, true_tables
 
 PATIENCE = 300
@@ -90,6 +91,29 @@ def test_replicate_writes_the_tables_and_prints_totals(
     assert (other.returncode, other.stdout) == (2, "")
     said = f"pgoutput: {tmp_path}/lake: the target holds tables. Write history to another target\n"
     assert other.stderr == said
+
+
+def test_iceberg_tables_are_written_and_kept_apart(
+    replicate: Replicate, recording: Path, tmp_path: Path
+) -> None:
+    """The option is needed once; a target of Delta tables, or of another catalogue, is refused."""
+    lake, delta = (["--recording", recording, "--target", tmp_path / name] for name in ("lake", "delta"))
+    assert replicate(*lake, "--table", "app.tr_a", "--iceberg", "local").returncode == 0
+    done = replicate(*lake, "--table", "app.t_full", "--table", "app.bulk")
+    assert done.returncode == 0, done.stderr
+    truth = [table for table in true_tables("pg18") if table.name in ("app.tr_a", "app.t_full", "app.bulk")]
+    tables = replica_tables(tmp_path / "lake")
+    assert different_tables(tmp_path / "lake", truth) == []
+    assert all(iceberg_table(Path(one.place)).name() == ("app", one.name) for one in tables.values())
+    assert replicate(*delta, "--table", "app.tr_a").returncode == 0
+    for place, holds in ((lake, "tables of another catalogue"), (delta, "Delta tables")):
+        refused = replicate(*place, "--iceberg", "prod.shop")
+        assert refused.returncode == 2
+        assert f"the target holds {holds}. Give a new target" in refused.stderr
+    missing = replicate("--recording", recording, "--target", tmp_path / "new", "--iceberg", "prod")
+    assert missing.returncode == 2
+    assert "the Iceberg catalogue prod cannot be opened: URI missing" in missing.stderr
+    assert not (tmp_path / "new" / "_iceberg.json").exists()
 
 
 @pytest.mark.spark

@@ -26,6 +26,7 @@ from pgoutput.views import BATCHES, CHANGES, MESSAGES, SCHEMA
 from pgoutput.wire import format_lsn
 from tests.conftest import Run
 from tests.docs.check_site import public_names
+from tests.recording import recordings
 from tests.server import Server
 from tests.versions import CAPTURES, OLDEST, WRITTEN
 
@@ -39,6 +40,7 @@ RUN_BELOW = {
     "README.md": 4,
     "docs/howto/arrow.md": 2,
     "docs/howto/client.md": 3,
+    "docs/howto/iceberg.md": 2,
     "docs/howto/pyspark.md": 4,
     "docs/howto/record.md": 1,
     "docs/howto/spark.md": 6,
@@ -73,6 +75,7 @@ def command_lines(page: Path | str) -> list[list[str]]:
 DECODE, SPARK, PYSPARK_IN_README, SCENARIO_IN_README = examples(README)
 ARROW, VALUES = examples("docs/howto/arrow.md")
 CLIENT, CLIENT_USE, CLIENT_VALUES = examples("docs/howto/client.md")
+USE_ICEBERG, READ_ICEBERG = examples("docs/howto/iceberg.md")
 PYSPARK = examples("docs/howto/pyspark.md")
 (RECORD,) = examples("docs/howto/record.md")
 READ, READ_TABLE, REPLICATE, TABLES, VERSIONS, WRITE = examples("docs/howto/spark.md")
@@ -211,6 +214,17 @@ def test_the_replication_client(server: Server, capsys: pytest.CaptureFixture[st
         transactions = names["committed"](dsn, "audit", "shop")
         assert change_id(next(transactions)) == "3", "only the last one was not acknowledged"
         transactions.close()
+
+
+def test_iceberg(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("recording").mkdir()
+    name = "pg18_p4_par_2pc"
+    recordings.write(Path("recording"), recordings.source(name), recordings.sent(name))
+    exec(USE_ICEBERG, {})
+    exec(READ_ICEBERG, {})
+    shown = capsys.readouterr().out.splitlines()
+    assert "('app', 't_def') 18" in shown
 
 
 def wait_for_slot(connection: psycopg.Connection, condition: str) -> None:

@@ -90,6 +90,8 @@ def replicate(
     changes of some tables could not be applied; the next run tries again, and with --follow this one does.
     """
     require("replica", "deltalake", "pyarrow")
+    if iceberg is not None:
+        require("iceberg", "pyiceberg", "sqlalchemy")
     if master and remote:
         raise typer.BadParameter("give one of --master and --remote")
     if latency and not follow:
@@ -157,6 +159,8 @@ def sync(
     """
     require("recorder", "psycopg")
     require("replica", "deltalake", "pyarrow")
+    if iceberg is not None:
+        require("iceberg", "pyiceberg", "sqlalchemy")
     from pgoutput.cli import replication, synchronization
 
     output = replication.Output(log, log_seconds, detail=detail)
