@@ -62,7 +62,7 @@ from pgoutput.replica.remarks import (
 from pgoutput.replica.replication import (
     SEGMENTS_PER_BATCH as SEGMENTS_PER_BATCH,
     Progress,
-    Report,
+    Report as Report,
     catch_up,
     replicate,
 )
@@ -85,7 +85,6 @@ __all__ = [
     "Position",
     "Progress",
     "ReplicaTable",
-    "Report",
     "TableAt",
     "TableResult",
     "Updates",
