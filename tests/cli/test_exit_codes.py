@@ -110,6 +110,19 @@ ALWAYS: Final = "record --slot s --publication p --until now --retry-for 0 --rec
 """A command that tries once to record; the URL of a recording follows."""
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_does_not_end_the_taking_of_an_import_lock(number: signal.Signals) -> None:
+    """Python takes the lock of imports in this file; an exception there would never release it."""
+    code = f"import os, time; os.kill(os.getpid(), {number.value}); print('taken', flush=True)"
+    program = (
+        "import time; from pgoutput import cli; "
+        f"step = compile({code!r}, '<frozen importlib._bootstrap>', 'exec'); "
+        "cli._run = lambda: (exec(step), time.sleep(10)); cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "taken\n", "")
+
+
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[store.Proxy]:
     """A store that answers each request with status 403."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from pgoutput._extras import MissingExtraError, install_line, require
 from pgoutput.cli.printing import complain, version_line
+from pgoutput.cli.signals import interrupt
 from pgoutput.errors import ChangesLost, ConnectionLost, PgoutputError, RecordingInUse, ReplicationError
 
 _PASSING: Final = (
@@ -42,7 +43,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for characters that the locale cannot show
     try:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, interrupt)
         _run()
     except KeyboardInterrupt:
         sys.exit(130)

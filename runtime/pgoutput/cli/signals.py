@@ -5,6 +5,22 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from types import FrameType
+from typing import Final
+
+_IMPORTS: Final = "<frozen importlib._bootstrap>"
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt; a signal handler for the time before a command has its own.
+
+    Python's handler may raise it where an import has just taken a lock, which is then held for good: the next
+    import of another thread never ends. So this one waits until the import has left that function.
+    """
+    if frame is not None and frame.f_code.co_filename == _IMPORTS:
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        return
+    raise KeyboardInterrupt
 
 
 def stop_at_signals(stop: Callable[[], None]) -> None:
