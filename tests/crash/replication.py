@@ -30,17 +30,16 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from pgoutput.errors import RecordingError
 from pgoutput.recorder import is_requested, request_snapshot
 from pgoutput.recording import Location, Recording
-from pgoutput.replica import replica_tables
+from pgoutput.replica import replica_tables, use_iceberg
 from tests.crash.recorder import PUBLICATION
 from tests.crash.run import draw_options
 from tests.crash.shapes import QUIET, Tables
 from tests.crash.verification import change_rows, found_ids, is_replaced, read_verdicts, row_keys
-from tests.replica.tables import delta_rows
+from tests.replica.tables import open_table, read_table
 from tests.server import WHEEL_VERSION, Server
 from tests.truth import TrueTable, equals_typed
 
@@ -216,12 +215,17 @@ class Run:
         seed: Seed of all random decisions. The time of each decision depends on the speed of the machine.
         engine: Whether the replica is kept with Spark, without, or by both in turns.
         unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
+        iceberg: Whether the tables of the replica are Iceberg tables.
     """
 
-    def __init__(self, folder: Path, tables: int, seed: int, engine: Engine, *, unsent: bool) -> None:
+    def __init__(
+        self, folder: Path, tables: int, seed: int, engine: Engine, *, unsent: bool, iceberg: bool = False
+    ) -> None:
         self.random = Random(seed)
         self.actions: Counter[str] = Counter()
         self.recording, self.target = folder / "recording", folder / "replica"
+        if iceberg:
+            use_iceberg(self.target)
         self._folder = folder
         self._began = time.monotonic()
         self._requests: list[Request] = []
@@ -233,7 +237,7 @@ class Run:
         self._interrupted: Comparison | None = None
         """The last comparison, if it was interrupted."""
         self._comparisons = 0
-        self._unsent = unsent
+        self._unsent, self._iceberg = unsent, iceberg
         self._engines = cycle(ENGINES[engine])
         self._repaired: dict[str, int] = {}
         """Positions of the Delta tables of the replica before their last repair, by qualified table name."""
@@ -412,7 +416,7 @@ class Run:
 
         Its version also changes without changes of rows.
         """
-        return DeltaTable(self.target / name).transaction_version("pgoutput.commit_lsn") or 0
+        return max(0, open_table(self.target / name).position.commit_lsn)
 
     def _prove(self) -> None:
         """Have all differences repaired, then have all tables compared; all must be equal."""
@@ -435,8 +439,9 @@ class Run:
         }
         missed = self._changed.keys() - found - self._copied()
         assert not missed, f"{missed} were changed, and not found"
-        if failed := [one["table"].removeprefix("public.") for one in verdicts if one["error"]]:
-            self.request(failed)
+        failed = {one["table"].removeprefix("public.") for one in verdicts if one["error"]}
+        if published := sorted(failed & self.published):  # a request for another table is refused as a whole
+            self.request(published)
         self.log(f"repaired: {[line for line in first.log.splitlines() if ' copies ' in line]}")
         second = self._verify()
         second.wait()
@@ -451,8 +456,9 @@ class Run:
             return
         self.replica.kill()
         (copies := self._folder / "copies").mkdir(exist_ok=True)
-        tables = [f"public.{name}" for name in sorted(self.published - {*QUIET})]
-        for name in self.random.sample([*PROGRESS, *tables], len(PROGRESS) + 2):
+        names = sorted(self.published - {*QUIET})
+        tables = [] if self._iceberg else [f"public.{name}" for name in names]  # a catalogue has Iceberg's
+        for name in self.random.sample([*PROGRESS, *tables], len(PROGRESS) + min(2, len(tables))):
             place, copy = self.target / name, copies / name
             if name in PROGRESS and self.random.random() < 0.3:
                 self.log(f"remove {name}")
@@ -642,7 +648,7 @@ def different(recording: Path, target: Path, truth: list[TrueTable]) -> Iterator
 
 def current_rows(place: str, columns: Iterable[str]) -> pa.Table:
     """Return the rows of a replica table; with history, the current versions without dropped columns."""
-    rows = delta_rows(place)
+    rows = read_table(place)
     if "__END_AT" not in rows.column_names:
         return rows
     names = [name for name in (*columns, "_rescued_data") if name in rows.column_names]
@@ -657,6 +663,7 @@ def replicate(
     *,
     engine: Engine = "spark",
     unsent: bool = False,
+    iceberg: bool = False,
 ) -> Outcome:
     """Run the crash test; return its outcome.
 
@@ -667,9 +674,10 @@ def replicate(
         seed: Seed of all random decisions. The time of each decision depends on the speed of the machine.
         engine: Whether the replica is kept with Spark, without, or by both in turns.
         unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
+        iceberg: Whether the tables of the replica are Iceberg tables.
     """
     began = time.monotonic()
-    with Run(folder, tables, seed, engine, unsent=unsent) as run:
+    with Run(folder, tables, seed, engine, unsent=unsent, iceberg=iceberg) as run:
         run.run(seconds)
         expected = true_tables(run.server)
         (folder / "truth.json").write_bytes(msgspec.json.encode(expected))
@@ -727,6 +735,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--engine", choices=ENGINES, default="mixed")
     parser.add_argument("--unsent", action="store_true", help="alter columns so that values are not sent")
+    parser.add_argument("--iceberg", action="store_true", help="keep Iceberg tables")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
     folder = Path(tempfile.mkdtemp(prefix="pgoutput-replica-"))

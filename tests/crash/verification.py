@@ -9,10 +9,12 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
+from pyiceberg.exceptions import CommitFailedException
 
 from pgoutput.replica import replica_tables
 from tests.crash.shapes import QUIET
-from tests.replica.tables import delta_rows
+from tests.replica.tables import open_table, read_table
+from tests.targets.formats import iceberg_table
 
 Verdict: TypeAlias = dict[str, Any]
 """A line that `pgoutput verify --json` prints: the result of one table."""
@@ -53,6 +55,8 @@ def _change_row(place: str, condition: str, value: str | None) -> int | None:
     Returns:
         The version of the table that has the change; None after a conflict with another commit.
     """
+    if not (Path(place) / "_delta_log").exists():
+        return _delete_from_iceberg(place, condition)
     table = DeltaTable(place)
     try:
         if value is None:
@@ -64,8 +68,17 @@ def _change_row(place: str, condition: str, value: str | None) -> int | None:
     return table.version()
 
 
+def _delete_from_iceberg(place: str, condition: str) -> int | None:
+    """Delete a row; otherwise as `_change_row`."""
+    try:
+        iceberg_table(Path(place)).delete(condition)
+    except CommitFailedException:
+        return None
+    return open_table(place).version
+
+
 def _ids(place: str) -> list[int]:
-    return sorted(set(delta_rows(place)["id"].to_pylist()))
+    return sorted(set(read_table(place)["id"].to_pylist()))
 
 
 def read_verdicts(output: str) -> list[Verdict]:
