@@ -125,6 +125,23 @@ def test_prometheus_fires_the_alert(lab: Lab, tmp_path: Path) -> None:
             prometheus.wait()
 
 
+def test_status_of_a_lost_slot_has_exit_code_1(lab: Lab, run: Run) -> None:
+    lab.record()
+    lab.run("INSERT INTO t VALUES (1)")
+    lab.record()
+    words = "status", "--recording", lab.folder, "--dsn", lab.dsn
+    assert run(*words).code == 0
+    lab.server.grow_wal(lab.lsn() + (64 << 20))
+    lab.run("CHECKPOINT")
+    lost = run(*words)
+    assert (lost.code, lost.err) == (1, "")
+    assert re.search(rf"slot +{lab.slot}, (lost|wal_removed)\n +WAL is lost\n", lost.out)
+    lose_slot(lab)
+    absent = run(*words)
+    assert (absent.code, absent.err) == (1, "")
+    assert f"slot       {lab.slot} does not exist\n" in absent.out
+
+
 def test_status_names_a_long_transaction(lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pgoutput.cli.status.LONG_SECONDS", 0.5)
     lab.record()

@@ -15,6 +15,7 @@ from pgoutput.errors import RecordingError
 from pgoutput.recorder.client import parse_dsn
 from pgoutput.recorder.storage.folder import Folder
 from pgoutput.recorder.storage.store_folder import _state_folder
+from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 from tests.server import Server
 
@@ -123,6 +124,32 @@ def test_a_folder_that_all_users_can_write_to_is_refused(tmp_path: Path) -> None
     with pytest.raises(RecordingError, match=r"recording: all users can write to the folder: chmod o-w it"):
         Folder(folder)
     assert not list(folder.iterdir())
+
+
+def test_root_is_refused_where_its_files_would_stop_another_user(
+    lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lab.folder.with_name("lake")
+    record_and_replicate(lab, lake)
+    of_recording, of_lake = f"--recording={lab.folder}", f"--target={lake}"
+    writing = {
+        lake: [["replicate", of_recording, of_lake], ["verify", of_recording, of_lake, f"--dsn={lab.dsn}"]],
+        lab.folder: [["snapshot", of_recording, "--table=public.t"], ["prune", of_recording, "--keep=0s"]],
+    }
+    if os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for folder, commands in writing.items():
+        if folder.owner() == "root":
+            shutil.chown(folder, "nobody")
+        before = sorted(lab.folder.parent.rglob("*"))
+        for command in commands:
+            done = run(*command)
+            assert (done.code, done.out) == (2, "")
+            assert f"{folder}: the folder belongs to the user {folder.owner()}, whose" in done.err
+            assert f"(runuser -u {folder.owner()} -- pgoutput …)" in done.err
+        assert sorted(lab.folder.parent.rglob("*")) == before
+    assert run("prune", of_recording, "--keep=0s", "--dry-run").code == 0
+    assert run("status", of_recording).code == 0
 
 
 def test_the_working_folder_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pgoutput._text import counted
 from pgoutput.cli.listing import readers_table
+from pgoutput.cli.permissions import refuse_root
 from pgoutput.cli.printing import complain, printable
 from pgoutput.recording import Pruned, Reader, prune as prune_recording
 from pgoutput.wire import format_lsn
@@ -41,6 +42,8 @@ def prune(recording: str, keep: str, forget: Sequence[str], *, dry_run: bool, js
     Raises:
         PgoutputError: The recording cannot be pruned.
     """
+    if not dry_run:
+        refuse_root(recording)
     done = prune_recording(
         recording, keep=parse_duration("--keep", keep), forget=frozenset(forget), dry_run=dry_run
     )

@@ -22,7 +22,7 @@ from rich.table import Table
 from pgoutput._text import bounded, counted
 from pgoutput.cli.metrics import REPLICA, Metric, Metrics
 from pgoutput.cli.metrics_server import Observed, serve_metrics
-from pgoutput.cli.permissions import restrict_permissions
+from pgoutput.cli.permissions import refuse_root, restrict_permissions
 from pgoutput.cli.printing import Interval, print_event, printable
 from pgoutput.cli.replica_metrics import ReplicaMetrics
 from pgoutput.cli.signals import stop_at_signals
@@ -210,6 +210,7 @@ class Run:
         self.output = output or Output()
         self.metrics = Metrics(metrics)
         self._strict = strict
+        refuse_root(recording, target)
         restrict_permissions(target)
         if follow and not is_recording:
             self._await_folder(recording)

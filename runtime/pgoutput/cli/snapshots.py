@@ -8,6 +8,7 @@ from typing import Final
 
 from rich.console import Console
 
+from pgoutput.cli.permissions import refuse_root
 from pgoutput.cli.printing import complain
 from pgoutput.recorder import is_requested, request_snapshot
 
@@ -29,6 +30,7 @@ def snapshot(
         RecordingError: The folder is not a recording of a server, or the recorder cannot copy the tables.
         OSError: The request cannot be written.
     """
+    refuse_root(recording)
     request = request_snapshot(recording, tables, keys)
     with Console(stderr=True, highlight=False).status("the recorder copies the tables"):
         while is_requested(request):

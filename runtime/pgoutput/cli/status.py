@@ -91,7 +91,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> None:
-    """Print the state of a recording, its slot and its replicas; exit with code 1 if a table has failed.
+    """Print the state of a recording, its slot and its replicas; exit with 1 for a lost slot or failed table.
 
     Args:
         place: Path or URI of the recording.
@@ -125,7 +125,8 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
     else:
         for name, text in _lines(status):
             print(f"{name:10} {printable(text)}")
-    if any(replica.failed for replica in status.replicas):
+    is_lost = slot is None or slot.wal_status == "lost" or slot.invalidation_reason is not None
+    if (is_lost and not unknown) or any(replica.failed for replica in status.replicas):
         raise typer.Exit(1)
     if refused is not None:
         raise refused

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pgoutput._text import counted
-from pgoutput.cli.permissions import restrict_permissions
+from pgoutput.cli.permissions import refuse_root, restrict_permissions
 from pgoutput.cli.printing import complain, printable
 from pgoutput.cli.snapshots import snapshot
 from pgoutput.recorder import Event, Waiting, event_text
@@ -49,6 +49,7 @@ def verify(
         PgoutputError: The tables cannot be compared.
         ValueError: The DSN cannot be parsed.
     """
+    refuse_root(recording, target)
     restrict_permissions(target)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     unequal = []

@@ -18,8 +18,10 @@ SELECT jsonb_build_object(
     'active_pid', active_pid,
     'wal_lsn', lsn,
     'acknowledged_lsn', confirmed_flush_lsn,
-    'lag_bytes', greatest(0, pg_wal_lsn_diff(lsn, confirmed_flush_lsn)),
-    'retained_wal_bytes', greatest(0, pg_wal_lsn_diff(lsn, restart_lsn)),
+    'lag_bytes', CASE WHEN confirmed_flush_lsn IS NOT NULL
+        THEN greatest(0, pg_wal_lsn_diff(lsn, confirmed_flush_lsn)) END,
+    'retained_wal_bytes', CASE WHEN restart_lsn IS NOT NULL
+        THEN greatest(0, pg_wal_lsn_diff(lsn, restart_lsn)) END,
     'wal_status', to_jsonb(s) -> 'wal_status',
     'safe_wal_bytes', to_jsonb(s) -> 'safe_wal_size',
     'invalidation_reason', to_jsonb(s) -> 'invalidation_reason',
