@@ -52,7 +52,7 @@ def _open(store: fs.FileSystem, file: DataFile) -> pa.NativeFile:
     except FileNotFoundError:
         raise ReplicaError(
             f"{file.path}: the table has this file, but it is gone. "
-            "Put it back, or begin anew, with an empty target"
+            "Put it back, or have the rows of the table copied again (`pgoutput snapshot`)"
         ) from None
 
 

@@ -158,7 +158,7 @@ def find_table(target: Location, oid: int) -> Table | None:
     if registered:
         raise ReplicaError(
             f"{target / registered}: the Delta table of relation {oid} is gone. "
-            "Put it back, or begin anew, with an empty target"
+            "Put it back, or build it anew (`pgoutput replicate --reset-table`)"
         )
     return None
 

@@ -193,7 +193,7 @@ def read_layout(table: Table, name: str) -> TableLayout:
     if len(maps) != 1 or len(moments) not in (0, 2):
         raise ReplicaError(
             f"{name}: the Delta table has columns that are not of the relation. "
-            "Restore its version before these, or begin anew, with an empty target"
+            "Restore its version before these, or build it anew (`pgoutput replicate --reset-table`)"
         )
     text = (maps[0].metadata or {}).get(COLUMNS.encode())
     columns = () if text is None else msgspec.json.decode(text, type=tuple[Column, ...])
