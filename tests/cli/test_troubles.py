@@ -156,7 +156,10 @@ def test_the_password_has_changed(lab: Lab, tmp_path: Path) -> None:
     lab.assert_equal()
 
 
-def test_the_password_has_changed_and_the_program_that_prints_it_fails_once(lab: Lab, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["record", "sync"])
+def test_the_password_has_changed_and_the_program_that_prints_it_fails_once(
+    lab: Lab, tmp_path: Path, command: str
+) -> None:
     """The running recorder runs the program before each attempt to connect, until the new password works."""
     secret, failing, config = tmp_path / "dsn", tmp_path / "failing", tmp_path / "pgoutput.toml"
     dsn = f"{lab.dsn.replace('user=postgres', 'user=clerk')} password="
@@ -164,9 +167,10 @@ def test_the_password_has_changed_and_the_program_that_prints_it_fails_once(lab:
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntest ! -e {failing} || {{ rm {failing}; exit 7; }}; exec cat {secret}\n")
     program.chmod(0o700)
-    config.write_text(f"[record]\ndsn = {{ command = '{program}' }}\n")
-    command = [one for one in lab.command("--create-slot", f"--config={config}") if "--dsn=" not in one]
-    with Program(command, tmp_path) as recorder:
+    config.write_text(f"[{command}]\ndsn = {{ command = '{program}' }}\n")
+    words = [one for one in lab.command(f"--config={config}") if "--dsn=" not in one]
+    own = ["--create-slot"] if command == "record" else [f"--target={lake(lab)}"]
+    with Program([*words[:3], command, *words[4:], *own], tmp_path) as recorder:
         recorder.wait("recording ")
         lab.run("ALTER ROLE clerk PASSWORD 'new'", "INSERT INTO t VALUES (1)")
         try:

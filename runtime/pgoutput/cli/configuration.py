@@ -10,12 +10,14 @@ a program prints. One line end at the end is removed.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -110,10 +112,27 @@ def _without_references(value: Any) -> Any:
     return "text"
 
 
+@dataclass(frozen=True)
+class Reader:
+    """A function that returns a value with references resolved.
+
+    Attributes:
+        value: The value as the file has it.
+        place: File and command of the value, for error messages.
+    """
+
+    value: Any
+    place: str
+
+    def __call__(self) -> Any:
+        """Return the value with the present texts."""
+        return _resolve(self.value, self.place)
+
+
 def _as_default(value: Any, place: str) -> Any:
     """Return a value without references, or a function that returns the value with references resolved."""
     if any(isinstance(one, dict) for one in (value if isinstance(value, list) else [value])):
-        return lambda: _resolve(value, place)
+        return Reader(value, place)
     return value
 
 
@@ -152,10 +171,10 @@ _SOURCES: Final[Mapping[str, Callable[[str], str]]] = {
 """Functions that return the text of a reference, by its key."""
 
 
-def value_or_reader(context: typer.Context, parameter: str, value: str) -> str | Callable[[], str]:
-    """Return the value of an option of a command; a function for a reference in a file.
+def value_or_reader(context: typer.Context, parameter: str, value: str) -> str | Reader:
+    """Return the value of an option of a command; a function for a file or a program that gives the value.
 
-    The function reads the reference anew, because the text that it refers to may have changed.
+    The function reads the file or runs the program anew, because the text may have changed.
 
     Args:
         context: The command's context.
@@ -163,10 +182,27 @@ def value_or_reader(context: typer.Context, parameter: str, value: str) -> str |
         value: The value of the option when the command began.
     """
     source, default = context.get_parameter_source(parameter), (context.default_map or {}).get(parameter)
-    if callable(default) and source is not None and source.name == "DEFAULT_MAP":
-        reader: Callable[[], str] = default
-        return reader
+    is_default = source is not None and source.name == "DEFAULT_MAP"
+    if is_default and isinstance(default, Reader) and "env" not in default.value:
+        return default
     return value
+
+
+def format_options(command: str, options: Mapping[str, str | Reader]) -> bytes:
+    """Return a configuration file with texts, or references to texts, as options of a command."""
+    lines = [f"[{command}]"]
+    for name, text in options.items():
+        if isinstance(text, Reader):
+            ((source, place),) = text.value.items()
+            lines.append(f"{name} = {{ {source} = {_quoted(place)} }}")
+        else:
+            lines.append(f"{name} = {_quoted(text)}")
+    return "\n".join(lines).encode(errors="surrogateescape")
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a basic string of TOML, which only differs from one of JSON in the character DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 class ConfigurableGroup(TyperGroup):

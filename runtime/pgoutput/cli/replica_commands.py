@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from pgoutput._extras import require
+from pgoutput.cli.configuration import value_or_reader
 from pgoutput.cli.options import (
     Detail,
     Dsn,
@@ -126,6 +127,7 @@ def replicate(
 
 
 def sync(
+    context: typer.Context,
     publication: Annotated[
         list[str],
         typer.Option(help="A publication to replicate; repeat the option for several.", show_default=False),
@@ -168,7 +170,7 @@ def sync(
         target,
         recording,
         publication,
-        dsn,
+        value_or_reader(context, "dsn", dsn),
         slot,
         segment_seconds,
         history=history,

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event
 from typing import IO
 
+from pgoutput.cli.configuration import Reader, format_options
 from pgoutput.cli.metrics import RECORDER, REPLICA
 from pgoutput.cli.printing import printable
 from pgoutput.cli.recorder_metrics import RecorderMetrics
@@ -39,7 +40,7 @@ def synchronize(
     target: str,
     recording: str | None,
     publications: Sequence[str],
-    dsn: str,
+    dsn: str | Reader,
     slot: str | None,
     segment_seconds: float,
     *,
@@ -58,7 +59,7 @@ def synchronize(
         target: Folder or URI of the replica.
         recording: Folder or URL of the recording; None for a folder in the target.
         publications: Names of the publications to record.
-        dsn: Connection string of libpq.
+        dsn: Connection string of libpq, or a reference to it, which the recorder reads.
         slot: Name of the replication slot; None to derive it from the publications.
         segment_seconds: Age in seconds at which a segment ends.
         history: Whether to keep all versions of rows (SCD type 2).
@@ -85,6 +86,8 @@ def synchronize(
             "-m",
             "pgoutput.cli",
             "record",
+            "--config",
+            "/dev/stdin",  # with the DSN: every user can see the arguments of a process
             "--snapshot",
             "--log",
             "json",
@@ -135,7 +138,7 @@ def slot_name(publications: Sequence[str]) -> str:
 
 @contextmanager
 def _recorder(
-    command: Sequence[str], dsn: str, run: Run, observed: RecorderMetrics, stop: Event
+    command: Sequence[str], dsn: str | Reader, run: Run, observed: RecorderMetrics, stop: Event
 ) -> Iterator[tuple[subprocess.Popen[bytes], Event]]:
     """Run `pgoutput record`; yield its process, and an event that is set when the process has ended.
 
@@ -144,7 +147,7 @@ def _recorder(
 
     Args:
         command: The command line; the recorder writes its events to standard output, as JSON.
-        dsn: Connection string of libpq.
+        dsn: Connection string of libpq, or a reference to it.
         run: The run whose output shows the recorder's events and errors.
         observed: Keeps the metrics of the recorder.
         stop: Set at a signal.
@@ -152,13 +155,15 @@ def _recorder(
     ended = Event()
     process = subprocess.Popen(
         command,
-        env={name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)}
-        | {"PGOUTPUT_RECORD_DSN": dsn},  # every user can see the arguments of a process
-        stdin=subprocess.DEVNULL,
+        env={name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(format_options("record", {"dsn": dsn}))
     assert process.stdout is not None
     assert process.stderr is not None
 
