@@ -85,7 +85,7 @@ def replicate(
     detail: Detail = False,
     metrics: Metrics = None,
 ) -> None:
-    """Keep a Delta table for each relation equal to its source, in one process or with Spark.
+    """Keep a Delta or Iceberg table for each relation equal to its source, in one process or with Spark.
 
     Either can resume what the other has begun. Ctrl-C ends the command after the current commit. Exit code 1:
     changes of some tables could not be applied; the next run tries again, and with --follow this one does.
@@ -154,7 +154,7 @@ def sync(
     detail: Detail = False,
     metrics: Metrics = None,
 ) -> None:
-    """Record publications and keep a Delta table for each relation, in one command.
+    """Record publications and keep a Delta or Iceberg table for each relation, in one command.
 
     It begins with a copy of the published tables. Ctrl-C ends the command after everything received is stored
     and applied; the next run continues.

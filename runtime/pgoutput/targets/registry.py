@@ -1,4 +1,4 @@
-"""The registry of a target maps the OID of a relation to the folder of the relation's Delta table.
+"""The registry of a target maps the OID of a relation to the name of the relation's table.
 
 A relation's table is created in a folder with the relation's name, and stays there when the relation is
 renamed. The table's properties contain the relation's OID. A table is created at most once, so two relations
