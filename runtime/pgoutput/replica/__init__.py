@@ -3,8 +3,8 @@
 The tables are Delta tables; `use_iceberg` makes those of a new target Iceberg tables. `replicate` applies a
 recording in one process; `pgoutput.spark.replicate` does the same with Spark. Either can resume what the
 other has begun. A table has the columns of its relation, with the types of `pgoutput.values.arrow_type`, and
-`_rescued_data`, a map from column name to the text of a value that its column cannot represent. A NULL instead
-of a text means that the server never sent the value. With history (SCD type 2) the table also has
+`_rescued_data`, a map from column name to the text of a value that its column cannot represent. A NULL
+instead of a text means that the server never sent the value. With history (SCD type 2) the table also has
 `__START_AT` and `__END_AT`, named as in Spark's AUTO CDC.
 
 Each table has its position, the last change that it has applied: rows and position change in one commit. A
