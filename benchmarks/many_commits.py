@@ -30,7 +30,12 @@ from tests.replica.tables import open_table
 ROWS: Final = 5_000_000
 COMMITS: Final = 100
 UPDATES: Final = 5_000
-_REPORTS: Final = 5
+_REPORTS: Final = 20
+_RETENTION: Final = {
+    "delta.logRetentionDuration": "interval 30 seconds",
+    "delta.deletedFileRetentionDuration": "interval 60 seconds",
+}
+"""How long a Delta table keeps its log and replaced files: less than usual, as its commits follow at once."""
 
 
 def main() -> None:
@@ -52,6 +57,8 @@ def measure(folder: Path, rows: int, commits: int, updates: int, *, is_iceberg: 
     (replica,) = replica_tables(target).values()
     place = Path(replica.place)
     fill(open_table(place), rows)
+    if not is_iceberg:
+        open_table(place).set_properties(_RETENTION)
     print(f"{rows:,} rows, {commits:,} commits of {updates:,} updates", flush=True)
     random = np.random.default_rng(1)
     seen: dict[Path, int] = {}

@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -117,6 +118,22 @@ def test_a_table_without_new_changes_is_maintained(tmp_path: Path, monkeypatch: 
     assert len(list(folder.glob("part-*.parquet"))) == len(remaining.file_uris())
     assert remaining.version() == version
     assert open_table(folder).position == Position(29, 0, 0)
+
+
+def test_deleted_rows_are_removed_from_data_files(tmp_path: Path) -> None:
+    make_replica(tmp_path)
+    table = open_table(tmp_path / "t")
+    table.set_deletes_rows(True)
+    files = DataFiles(table)
+    rows = pa.record_batch([pa.array(range(1000), table.schema[0].type)], schema=table.schema)
+    first, second = files.write([rows]), files.write([rows])
+    changes = ChangeRange(40, Position(40, 0, 0), 0)
+    deleted = {first[0].path: np.arange(51), second[0].path: np.arange(50)}
+    table.commit([*first, *second], None, changes, deleted=deleted)
+    maintain_tables(tmp_path)
+    table = open_table(tmp_path / "t")
+    assert sorted((file.rows, file.deleted) for file in table.files()) == [(949, 0), (1000, 50)]
+    assert table.position == changes.last
 
 
 def test_a_query_commits_while_its_tables_are_maintained(

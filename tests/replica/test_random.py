@@ -54,7 +54,7 @@ def test_a_replica_follows_random_changes(
 def keep_files(patch: pytest.MonkeyPatch) -> None:
     """Keep data files, which are small here, until most rows are deleted, and look rows up by index."""
     patch.setattr("pgoutput.apply.data_files._DELETED_SHARE", 0.9)
-    patch.setattr("pgoutput.apply.data_files._VECTOR_SHARE", 100)
+    patch.setattr("pgoutput.apply.data_files._VECTOR_BYTES_PER_ROW", 0)
     patch.setattr("pgoutput.apply.rows.key_index.MIN_ROWS", 1)
 
 

@@ -6,23 +6,26 @@ import json
 import random
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from urllib.parse import quote
 from zlib import crc32
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
+from deltalake.exceptions import DeltaError
 from hypothesis import given, strategies as st
 
-from pgoutput.apply.data_files import DataFiles, PendingFiles
+from pgoutput.apply.data_files import DataFiles, PendingFiles, write_again
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
-from pgoutput.targets import ChangeRange, ConflictError, Position, Table
+from pgoutput.targets import ChangeRange, ConflictError, DataFile, Position, Table
 from pgoutput.targets.delta import DeltaFormat
 from pgoutput.targets.delta.vectors import Vector, _to_z85, decode_vector, encode_vector
 
@@ -151,7 +154,13 @@ def delete_and_append(table: DeltaTable) -> None:
     write_deltalake(table, rows.cast(SCHEMA), mode="append")
 
 
-@pytest.mark.parametrize("work", [compact, clean, restore, delete_and_append])
+def merge(table: DeltaTable) -> None:
+    rows = pa.table(table.scan()).filter(pa.compute.equal(pa.table(table.scan())["id"], 500)).cast(SCHEMA)
+    merger = table.merge(rows, "s.id = t.id", source_alias="s", target_alias="t")
+    assert merger.when_matched_update_all().execute()["num_target_rows_updated"] == 1
+
+
+@pytest.mark.parametrize("work", [compact, clean, restore, delete_and_append, merge])
 def test_the_work_of_deltalake_between_commits(work: Callable[[DeltaTable], None], table: Table) -> None:
     delete(table, 1, 2, 3, lsn=2)
     table.refresh()
@@ -196,8 +205,105 @@ def test_a_vector_in_a_file_is_continued_and_copied(table: Table, tmp_path: Path
         Path(copy.place.path, path.name).unlink()
         Path(copy.place.path, path.name).write_bytes(b"\1" + struct.pack(">i", len(data)) + damage)
         with pytest.raises(ReplicaError, match="deletion vector is damaged"):
-            ours(copy)
+            ours(newest(copy))
     assert vector.cardinality == 3
+
+
+def test_vacuum_spares_the_files_of_older_versions(table: Table) -> None:
+    """An action that changes the vector of a file has no time: delta-rs removes the file at once later."""
+    for number in range(12):
+        delete(table, number, lsn=number + 2)
+    before = newest(table)
+    files = DataFiles(table)
+    (marked,) = (file for file in files if file.rows == ROWS)
+    table.commit(files.write(files.read(marked)), [marked], change(20))
+    for full in (False, True):
+        table.remove_unused()
+        DeltaTable(table.place.place).vacuum(1, dry_run=False, enforce_retention_duration=False, full=full)
+        assert ours(table) == theirs(table) == expected(*range(12))
+        assert ours(before) == expected(*range(12))
+
+
+def test_checkpoints_have_no_vectors_of_older_versions(table: Table) -> None:
+    for number in range(60):
+        delete(table, *range(5 * number, 5 * number + 5), lsn=number + 2)
+    newest_one = sorted(Path(table.place.path, "_delta_log").glob("*.checkpoint.parquet"))[-1]
+    removed = pq.read_table(newest_one, columns=["remove"])["remove"].drop_null().to_pylist()
+    assert [one["path"] for one in removed if one["deletionVector"] is not None] == []
+
+
+def test_rows_that_only_move_are_no_change(table: Table) -> None:
+    """A compaction must not disturb the readers that follow the changes of a table."""
+    delete(table, *range(100), lsn=2)
+    table.refresh()
+    write_again(table)
+    assert [file.deleted for file in newest(table).files()] == [0, 0]
+    assert ours(newest(table)) == theirs(table) == expected(*range(100))
+    actions = [action for line in commit(table).splitlines() for action in json.loads(line).items()]
+    assert {one["dataChange"] for kind, one in actions if kind in ("add", "remove")} == {False}
+    assert (newest(table).position, newest(table).foreign_change()) == (Position(2, 2, 0), "")
+    version = table.version
+    write_again(newest(table))
+    delete(newest(table), 200, lsn=3)  # few of the rows
+    write_again(newest(table))
+    assert newest(table).version == version + 1
+
+
+@pytest.mark.parametrize("is_changed", [False, True], ids=["beside", "the same file"])
+def test_a_commit_while_rows_are_moved(
+    table: Table, is_changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete(table, *range(100), lsn=2)
+    (marked,) = (file for file in table.files() if file.deleted)
+    write = DataFiles.write
+
+    def write_and_commit(files: DataFiles, rows: Iterator[pa.RecordBatch]) -> list[DataFile]:
+        monkeypatch.setattr(DataFiles, "write", write)
+        added = write(files, rows)
+        delete(newest(table), 200 if is_changed else 10_001, lsn=3)
+        return added
+
+    monkeypatch.setattr(DataFiles, "write", write_and_commit)
+    write_again(newest(table))
+    rows = expected(*range(100), 200) if is_changed else [*expected(*range(100)), 20_001]
+    rows = [one for one in rows if is_changed or one != 10_001]
+    assert ours(newest(table)) == theirs(table) == sorted(rows)
+    assert (marked.path in {file.path for file in newest(table).files()}) == is_changed
+    known = {path for version in range(newest(table).version + 1) for path in paths(table.at(version))}
+    assert {path.name for path in Path(table.place.path).glob("*.parquet")} <= known
+
+
+def paths(table: Table) -> list[str]:
+    return [file.path for file in table.files()]
+
+
+def test_appends_of_deltalake_between_commits_are_kept(table: Table) -> None:
+    """An append of deltalake that began before our commit fails; its writers try again."""
+
+    def write() -> None:
+        for number in range(5):
+            while True:
+                one = newest(table)
+                try:
+                    delete(one, number, lsn=one.position.commit_lsn + 1)
+                    break
+                except ConflictError:
+                    pass
+
+    def append() -> None:
+        for number in range(5):
+            while True:
+                try:
+                    rows = pa.Table.from_batches(batches(20_000 + number))
+                    write_deltalake(table.place.place, rows, mode="append")
+                    break
+                except DeltaError:
+                    pass
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in (threads.submit(write), threads.submit(append)):
+            done.result()
+    assert ours(newest(table)) == theirs(table) == sorted([*expected(*range(5)), *range(20_000, 20_005)])
 
 
 def _bitmap(*rows: int) -> bytes:
@@ -263,3 +369,100 @@ def test_properties_enable_no_features(tmp_path: Path) -> None:
     protocol = DeltaTable(table.place.place).protocol()
     assert (protocol.reader_features, before.reader_features) == (["timestampNtz"], ["timestampNtz"])
     assert {key: newest(table).properties[key] for key in "ab"} == {"a": "2", "b": "3"}
+
+
+@pytest.fixture(params=["commits", "checkpoint", "checkpoint of two files"])
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    """A table as Delta's own tools write it, with the ids from 0 to 99 in four data files.
+
+    Two of their vectors are in one file in a folder with a random name, one in a file that is named by its
+    URI, and one in the log. The ids 10 to 17 are deleted in the first three, the id 90 in the last.
+    """
+    folder = tmp_path / "g"
+    DeltaFormat().create(locate(folder), SCHEMA, {}).set_deletes_rows(True)
+    log = folder / "_delta_log"
+    names = ["id=a%20b/part 0.parquet", "part-1.c000.snappy.parquet", "xY/part-2.parquet", "part-3.parquet"]
+    adds = []
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(exist_ok=True)
+        rows = pa.table({"id": range(25 * number, 25 * number + 25), "day": pa.nulls(25, pa.date32())})
+        pq.write_table(rows, folder / name)
+        add = {"path": quote(name, safe="=/"), "size": (folder / name).stat().st_size, "partitionValues": {}}
+        stats = {"numRecords": 25, "tightBounds": number % 2 == 0}
+        adds.append(
+            add
+            | {"modificationTime": 1_700_000_000_000, "dataChange": True, "stats": json.dumps(stats)}
+            | {"tags": {"INSERTION_TIME": "1700000000000000", "OPTIMIZE_TARGET_SIZE": "268435456"}}
+        )
+    (log / f"{2:020}.json").write_text("\n".join(json.dumps({"add": one}) for one in adds))
+    two, one = uuid.uuid4(), uuid.uuid4()
+    first, second = (_framed(*rows) for rows in ((10, 11, 12), (0, 24)))
+    (folder / "ab").mkdir()
+    (folder / "ab" / f"deletion_vector_{two}.bin").write_bytes(b"\1" + first + second)
+    absolute = folder / f"deletion_vector_{one}.bin"
+    absolute.write_bytes(b"\1" + _framed(5))
+    inline = encode_vector(np.array([15]))
+    vectors = [
+        {"storageType": "u", "pathOrInlineDv": f"ab{_to_z85(two.bytes)}", "offset": 1}
+        | {"sizeInBytes": len(first) - 8, "cardinality": 3},
+        {"storageType": "u", "pathOrInlineDv": f"ab{_to_z85(two.bytes)}", "offset": 1 + len(first)}
+        | {"sizeInBytes": len(second) - 8, "cardinality": 2},
+        {"storageType": "p", "pathOrInlineDv": absolute.as_uri(), "offset": 1}
+        | {"sizeInBytes": len(_framed(5)) - 8, "cardinality": 1},
+        msgspec.to_builtins(inline),
+    ]
+    removed = [
+        {"path": one["path"], "deletionTimestamp": 1_700_000_000_000, "dataChange": True, "size": one["size"]}
+        for one in adds
+    ]
+    actions = [{"remove": one} for one in removed]
+    actions += [{"add": a | {"deletionVector": vector}} for a, vector in zip(adds, vectors, strict=True)]
+    (log / f"{3:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    if request.param != "commits":
+        DeltaTable(str(folder)).create_checkpoint()
+        for path in log.glob("*.json"):
+            path.unlink()
+    if request.param == "checkpoint of two files":
+        (path,) = log.glob(f"{3:020}.checkpoint.parquet")
+        rows = pq.read_table(path)
+        for part, of in enumerate((rows.slice(0, 5), rows.slice(5)), 1):
+            pq.write_table(of, log / f"{3:020}.checkpoint.{part:010}.{2:010}.parquet")
+        for old in (*log.glob("*.checkpoint.parquet"), log / "_last_checkpoint"):
+            old.unlink()
+        (log / "_last_checkpoint").write_text(json.dumps({"version": 3, "size": len(rows), "parts": 2}))
+    found = DeltaFormat().open(locate(folder))
+    assert found is not None
+    return found
+
+
+DELETED = 10, 11, 12, 25, 49, 55, 90
+
+
+def _framed(*rows: int) -> bytes:
+    """Return a vector as it is in a file: between its size and its checksum."""
+    data = struct.pack("<iqi", 1681511377, 1, 0) + _bitmap(*rows)
+    return struct.pack(">i", len(data)) + data + struct.pack(">I", crc32(data))
+
+
+def test_a_table_of_other_tools_is_continued(golden: Table, tmp_path: Path) -> None:
+    kept = [one for one in range(100) if one not in DELETED]
+    assert ours(golden) == theirs(golden) == kept
+    assert sorted(file.deleted for file in golden.files()) == [1, 1, 2, 3]
+    delete(golden, 0, 26, 54, 91, lsn=2)
+    more = [10_000, 10_026, 10_054, 10_091]
+    kept = sorted({*kept, *more} - {0, 26, 54, 91})
+    assert ours(golden) == ours(newest(golden)) == theirs(golden) == kept
+    golden.copy(tmp_path / "copy")
+    copy = DeltaFormat().open(locate(tmp_path / "copy"))
+    assert copy is not None
+    assert ours(copy) == kept
+    added = [json.loads(line)["add"] for line in commit(golden).splitlines() if line.startswith('{"add"')]
+    assert [one["tags"]["OPTIMIZE_TARGET_SIZE"] for one in added if "tags" in one] == ["268435456"] * 4
+    golden.remove_unused()
+    clean(DeltaTable(golden.place.place))
+    assert ours(newest(golden)) == theirs(golden) == kept
+    write_again(newest(golden))
+    assert ours(newest(golden)) == theirs(golden) == kept
+    assert sum(file.deleted for file in newest(golden).files()) == 0
+    delete(newest(golden), 99, lsn=3)
+    assert ours(newest(golden)) == theirs(golden) == sorted({*kept, 10_099} - {99})

@@ -23,7 +23,7 @@ from pgoutput.apply.batch import (
     apply_changes as apply_changes,
 )
 from pgoutput.apply.chunks import MAX_ROWS as MAX_ROWS, Chunk as Chunk, is_after as is_after
-from pgoutput.apply.data_files import DataFiles as DataFiles
+from pgoutput.apply.data_files import DataFiles as DataFiles, write_again as write_again
 from pgoutput.apply.parts import (
     Part as Part,
     PartsError as PartsError,

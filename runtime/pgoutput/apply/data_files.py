@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput.recording import Location
-from pgoutput.targets import FILE_BYTES, DataFile, Table
+from pgoutput.targets import FILE_BYTES, ConflictError, DataFile, Table
 
 SMALL_FILE_BYTES: Final = 8 << 20
 """Size in bytes below which a data file is small and may be combined with other small files."""
@@ -26,11 +26,8 @@ The number is limited because each data file makes later commits slower.
 """
 _DELETED_SHARE: Final = 1 / 4
 """Largest share of deleted rows in a data file; a file with more is written again, without them."""
-_VECTOR_SHARE: Final = 1 / 256
-"""Largest size of a deletion vector, as a share of the size of its data file.
-
-Each commit that deletes rows of a file writes its whole vector, twice.
-"""
+_FOLDED_SHARE: Final = 1 / 20
+"""Largest share of deleted rows in a data file that maintenance leaves as it is."""
 _VECTOR_BYTES_PER_ROW: Final = 2
 """Size of a vector, in bytes for each deleted row, while few rows are deleted."""
 _REWRITTEN_BYTES: Final = 2 * FILE_BYTES
@@ -63,7 +60,9 @@ def rewritten_files(
     """Return the data files of a table whose remaining rows the next commit writes to new data files.
 
     If there are too many small files, these are all small files. A file that loses rows is one of them if
-    the table cannot delete single rows, or if too many rows of the file are deleted then.
+    the table cannot delete single rows, or if too many rows of the file are deleted then. A file is also one
+    of them when the commits have written more bytes of its vectors than it has itself: each commit that
+    deletes rows writes the whole vector twice. It is assumed that the earlier commits deleted as many rows.
 
     Args:
         table: The table.
@@ -80,7 +79,9 @@ def rewritten_files(
             rewritten.append(file)
         elif file.path in removed and left > 0:
             deleted = file.deleted + len(removed[file.path])
-            if deleted > min(_DELETED_SHARE * file.rows, _VECTOR_SHARE * file.size / _VECTOR_BYTES_PER_ROW):
+            commits = deleted / len(removed[file.path])
+            written = commits * _VECTOR_BYTES_PER_ROW * deleted  # twice the mean of the first and last vector
+            if deleted > _DELETED_SHARE * file.rows or written > file.size:
                 left -= file.size
                 rewritten.append(file)
     return rewritten
@@ -154,6 +155,34 @@ class DataFiles:
     def delete(self, paths: Iterable[str]) -> None:
         """Delete data files that no version of the table has."""
         self._table.delete(paths)
+
+
+def write_again(table: Table) -> None:
+    """Write the data files with many deleted rows again, without these rows, each in a commit of its own.
+
+    A data file that a concurrent commit changes stays as it is.
+
+    Raises:
+        ReplicaError: The table cannot be read or written.
+    """
+    for file in [one for one in table.files() if one.deleted > _FOLDED_SHARE * one.rows]:
+        files = DataFiles(table)
+        if file in files:
+            added = files.write(files.read(file))
+            while not _replace(table, file, added):
+                table.refresh()
+                if file not in table.files():
+                    table.delete(one.path for one in added)
+                    break
+
+
+def _replace(table: Table, file: DataFile, added: Iterable[DataFile]) -> bool:
+    """Replace a data file; return False if a concurrent commit has changed the table."""
+    try:
+        table.commit(added, [file])
+    except ConflictError:
+        return False
+    return True
 
 
 def _leave_out(batches: Iterator[pa.RecordBatch], rows: Numbers) -> Iterator[pa.RecordBatch]:

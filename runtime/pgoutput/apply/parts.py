@@ -270,7 +270,19 @@ def commit_parts(
     for part in parts:
         counts.update(part.changes)
     first = parts[0]
-    return TableResult(first.oid, first.namespace, first.name, dict(counts), position=changes.last)
+    return TableResult(
+        first.oid,
+        first.namespace,
+        first.name,
+        dict(counts),
+        position=changes.last,
+        written_again=sum(
+            file.rows - file.deleted - len(_row_numbers(rows))
+            for one in rewrites
+            for file in one.files
+            if file.path not in unfinished and (rows := one.removed[file.path])
+        ),
+    )
 
 
 def discard_files(version: TableVersion, unused: Iterable[DataFile]) -> None:

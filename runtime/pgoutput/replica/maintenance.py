@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import Final
 
+from pgoutput.apply import write_again
 from pgoutput.errors import PgoutputError
 from pgoutput.recording import PathOrUri, locate
 from pgoutput.targets import find_table, registered_oids
@@ -17,7 +18,11 @@ _SECONDS: Final = 3600.0
 
 
 def maintain_tables(target: PathOrUri) -> int:
-    """Remove the data files that the Delta tables of a target do not need any more.
+    """Remove the data files that the tables of a target do not need any more; write others again.
+
+    The data files of which more than a twentieth of the rows is deleted are written again, without these
+    rows, each in a commit of its own. A commit of the query that writes to the target may precede it, so that
+    one of both is made again.
 
     Every twentieth commit of a table removes replaced files too: those of a table without new changes would
     stay. Here, replaced files are removed after a day, and so are files that a killed query has written and
@@ -38,6 +43,7 @@ def maintain_tables(target: PathOrUri) -> int:
         try:
             if (table := find_table(folder, oid)) is not None:
                 removed += table.remove_unused()
+                write_again(table)
         except PgoutputError as error:
             _LOG.info("table %s of %s is maintained later: %s", oid, folder, error)
     return removed

@@ -181,6 +181,7 @@ class Table(Protocol):
             removed: The files to remove; None for all files.
             changes: The changes that the commit applies; None to leave the position where it is.
             schema: The new columns of the table, if all files are removed; None to leave them as they are.
+                Without columns and changes, the added files have the rows of the removed ones.
             deleted: Numbers of rows to delete, which ascend, by path of a data file that is added or stays;
                 only if `deletes_rows`.
 

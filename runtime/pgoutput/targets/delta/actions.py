@@ -17,7 +17,6 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
@@ -131,27 +130,6 @@ def _read_checkpoint(place: Location, version: int) -> tuple[dict[str, AddFile],
     return files, complete
 
 
-def is_worth_a_checkpoint(place: Location) -> bool:
-    """Return whether the commits after the last checkpoint have a quarter of the bytes of the checkpoint.
-
-    A checkpoint also has the vectors of files that were removed lately ("Checkpoints"), so that it may have
-    more bytes than all commits before the next one.
-
-    Raises:
-        OSError: The folder of the log cannot be read.
-    """
-    log = place / LOG_FOLDER
-    checkpoints: dict[int, int] = {}
-    commits: dict[int, int] = {}
-    for info in log.filesystem.get_file_info(fs.FileSelector(log.path)):
-        name, number = info.base_name, info.base_name[:20]
-        if number.isdecimal():
-            sizes = checkpoints if _CHECKPOINT.fullmatch(name) else commits
-            sizes[int(number)] = sizes.get(int(number), 0) + info.size
-    last = max(checkpoints, default=-1)
-    return 4 * sum(size for number, size in commits.items() if number > last) >= checkpoints.get(last, 0)
-
-
 def commit_info(operation: str, parameters: Mapping[str, str], **metadata: str) -> dict[str, Any]:
     """Return the action that describes a commit ("Commit Provenance Information").
 
@@ -164,23 +142,38 @@ def commit_info(operation: str, parameters: Mapping[str, str], **metadata: str) 
     return {"commitInfo": info | metadata}
 
 
-def add_file(file: DataFile) -> AddFile:
-    """Return the action that adds a new data file."""
+def add_file(file: DataFile, *, changes_rows: bool) -> AddFile:
+    """Return the action that adds a new data file.
+
+    Args:
+        file: The data file.
+        changes_rows: Whether the commit changes the rows of the table.
+    """
     found = _Statistics(file.rows, file.min_values, file.max_values, file.null_counts)
-    return AddFile(file.path, file.size, now(), True, {}, msgspec.json.encode(found).decode())
+    return AddFile(file.path, file.size, now(), changes_rows, {}, msgspec.json.encode(found).decode())
 
 
-def remove_file(file: DataFile, added: AddFile | None) -> dict[str, Any]:
-    """Return the action that removes a data file; it must name the vector with which the file was added."""
+def remove_file(file: DataFile, added: AddFile | None, *, changes_rows: bool, stays: bool) -> dict[str, Any]:
+    """Return the action that removes a data file; it must name the vector with which the file was added.
+
+    Args:
+        file: The data file.
+        added: The action that has added the file; None if the file has no vector.
+        changes_rows: Whether the commit changes the rows of the table.
+        stays: Whether the same commit adds the file again, with another vector. Then the action has no time
+            unless its vector has a file: VACUUM needs none, and checkpoints omit actions without a time
+            ("Checkpoints"). They would have each vector of the last two hours otherwise.
+    """
+    vector = None if added is None else added.deletion_vector
     action = {
         "path": file.path,
-        "deletionTimestamp": now(),
-        "dataChange": True,
+        "dataChange": changes_rows,
         "extendedFileMetadata": True,
         "partitionValues": {},
         "size": file.size,
     }
-    vector = None if added is None else added.deletion_vector
+    if not stays or (vector is not None and vector.path):
+        action["deletionTimestamp"] = now()
     return action if vector is None else action | {"deletionVector": vector}
 
 

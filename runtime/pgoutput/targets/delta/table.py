@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 import numpy as np
@@ -30,7 +31,6 @@ from pgoutput.targets.delta.actions import (
     add_file,
     commit_file,
     commit_info,
-    is_worth_a_checkpoint,
     mark_rows,
     read_files,
     remove_file,
@@ -38,7 +38,7 @@ from pgoutput.targets.delta.actions import (
 )
 from pgoutput.targets.delta.cleaning import CHECKPOINTS, PROPERTIES, is_due, old_files, unused_files
 from pgoutput.targets.delta.folders import move_folder, remove_folder
-from pgoutput.targets.delta.vectors import decode_vector, encode_vector
+from pgoutput.targets.delta.vectors import decode_vector, encode_vector, is_absolute
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
 from pgoutput.targets.protocol import (
     NO_ROWS,
@@ -131,6 +131,8 @@ class _Table:
         """The data files of the version, by path; None if they were not looked for."""
         self._added: dict[str, AddFile] = {}
         """The actions that added these files; only of a table with the feature deletion vectors."""
+        self._deleted: dict[str, Numbers] = {}
+        """The numbers of the deleted rows of the version, by path, as far as they were looked for."""
 
     @property
     def _table(self) -> DeltaTable:
@@ -168,6 +170,7 @@ class _Table:
             self._read.update_incremental()
             if self._read.version() != self._version:  # not the version of the last commit
                 self._files = self._position = None
+                self._deleted = {}
             self._version = self._read.version()
 
     def _end_commit(self) -> None:
@@ -209,14 +212,17 @@ class _Table:
         added = self._added.get(file.path)
         if added is None or added.deletion_vector is None:
             return NO_NUMBERS
-        try:
-            with self._errors():
-                return decode_vector(added.deletion_vector, self._read_bytes)
-        except ValueError as error:
-            raise ReplicaError(f"{self.place}/{file.path}: {one_line(error)}") from error
+        if file.path not in self._deleted:
+            try:
+                with self._errors():
+                    self._deleted[file.path] = decode_vector(added.deletion_vector, self._read_bytes)
+            except ValueError as error:
+                raise ReplicaError(f"{self.place}/{file.path}: {one_line(error)}") from error
+        return self._deleted[file.path]
 
     def _read_bytes(self, path: str, offset: int, size: int) -> bytes:
-        with self._store.open_input_file(path) as file:
+        place = locate(path) if is_absolute(path) else self.place / path
+        with place.filesystem.open_input_file(place.path) as file:
             return bytes(file.read_at(size, offset))
 
     @cached_property
@@ -225,7 +231,7 @@ class _Table:
             return fs.PyFileSystem(DeltaStorageHandler.from_table(self._table._table))
 
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        return read_parquet(self._store, file, schema)
+        return read_parquet(self._store, msgspec.structs.replace(file, path=unquote(file.path)), schema)
 
     def writer(self, schema: pa.Schema) -> ParquetWriter:
         return ParquetWriter(self._store, schema)
@@ -247,31 +253,41 @@ class _Table:
             with self._errors():
                 self._enable_timestamps_without_time_zone(schema)
         position = self.position if changes is None else changes.last
+        changes_rows = changes is not None or schema is not None
         known = self._by_path()
         gone = {file.path: file for file in (known.values() if removed is None else removed)}
         new = {file.path: file for file in added}
-        actions = {path: add_file(file) for path, file in new.items()}
+        actions = {path: add_file(file, changes_rows=changes_rows) for path, file in new.items()}
+        marked: dict[str, Numbers] = {}
         for path, numbers in deleted.items():
             if path in known:
                 gone[path] = known[path]
                 numbers = np.union1d(self.deleted_rows(known[path]), numbers)
+            marked[path] = numbers
             file = new.get(path) or known[path]
             new[path] = msgspec.structs.replace(file, deleted=len(numbers))
             actions[path] = mark_rows(actions.get(path) or self._added[path], encode_vector(numbers))
+        removals = [
+            remove_file(file, self._added.get(path), changes_rows=changes_rows, stays=path in new)
+            for path, file in gone.items()
+        ]
         properties, has_vectors = self.properties, self._has_vectors  # after the commit, they are read again
         self._check_writable(properties, removes=bool(gone))
         with self._errors():
-            log.flush_files(self.place, list(new))
+            log.flush_files(self.place, [path for path in new if path not in known])
         self._write_commit(
             *log.position_actions(position, changes),
             *([] if schema is None else [self._metadata(schema)]),
-            *({"remove": remove_file(file, self._added.get(path))} for path, file in gone.items()),
+            *({"remove": action} for action in removals),
             *({"add": action} for action in actions.values()),
         )
         self._position = position
         self._files = {path: file for path, file in known.items() if path not in gone} | new
         self._added = {path: file for path, file in self._added.items() if path not in gone} | actions
-        self._clean(int(properties.get(CHECKPOINTS) or 10), has_vectors)
+        self._deleted = {path: rows for path, rows in self._deleted.items() if path not in gone} | marked
+        # delta-rs (1.6) removes a file if any action that removes it has no time; a checkpoint omits them.
+        has_vector = any(file.deleted for path, file in gone.items() if path not in new)
+        self._clean(1 if has_vector else int(properties.get(CHECKPOINTS) or 10))
         is_disabled = has_vectors and properties.get(_ENABLED) == "false"
         if is_disabled and not any(file.deleted for file in self._by_path().values()):
             with suppress(ConflictError):  # the next commit does it
@@ -281,19 +297,14 @@ class _Table:
         write_commit(self.place, self._version + 1, actions)
         self._version += 1
 
-    def _clean(self, checkpoints: int, has_vectors: bool) -> None:
-        """Do what is due after a commit: write a checkpoint, remove old files.
-
-        Args:
-            checkpoints: Number of commits after which a checkpoint is written.
-            has_vectors: Whether data files may have deletion vectors.
-        """
+    def _clean(self, checkpoints: int) -> None:
+        """Do what is due after a commit: write a checkpoint each few commits, remove old files."""
         with suppress(PgoutputError), self._errors():  # the next commits do what fails
-            if self._version % checkpoints == 0 and (not has_vectors or is_worth_a_checkpoint(self.place)):
+            if self._version % checkpoints == 0:
                 self._table.create_checkpoint()
             if is_due(self._version):
-                unneeded, known = old_files(self._table, {*self.place.names()}), self._by_path()
-                self.delete(path for path in unneeded if path not in known)
+                unneeded = old_files(DeltaTable(self.place.place), {*self.place.names()})
+                self.delete({*unneeded} - self._by_path().keys())
 
     def _check_writable(self, properties: Mapping[str, str], *, removes: bool) -> None:
         """Refuse a table whose writers must do more than a commit of changes does."""
@@ -386,11 +397,11 @@ class _Table:
         place, names = self.place, (self.place / LOG_FOLDER).names()
         commits = [name for name in names if name[:20].isdecimal() and int(name[:20]) <= self.version]
         files, added = self.files(), self._added.values()
-        vectors = {one.deletion_vector.path for one in added if one.deletion_vector is not None} - {""}
+        vectors = {one.deletion_vector.path for one in added if one.deletion_vector is not None}
         for path in [
             *(f"{LOG_FOLDER}/{name}" for name in commits),
-            *(file.path for file in files),
-            *vectors,
+            *(unquote(file.path) for file in files),
+            *(path for path in vectors if path and not is_absolute(path)),
         ]:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             source, copy = (place / path).path, folder / path
@@ -406,7 +417,7 @@ class _Table:
 
     def remove_unused(self) -> int:
         with self._errors():
-            unused = unused_files(self._table, {*self.place.names()})
+            unused = unused_files(DeltaTable(self.place.place), {*self.place.names()})
             self.delete(unused)
             return len(unused)
 

@@ -87,6 +87,11 @@ def decode_vector(vector: Vector, read: Callable[[str, int, int], bytes]) -> Num
     return np.asarray(rows, np.int64)
 
 
+def is_absolute(path: str) -> bool:
+    """Return whether the path of a vector's file is an absolute path or URI."""
+    return path.startswith("/") or "://" in path
+
+
 def _to_z85(data: bytes) -> str:
     """Return bytes in Z85, filled with zero bytes to a multiple of four."""
     words = np.frombuffer(data + bytes(-len(data) % 4), ">u4").astype(np.int64)
