@@ -25,6 +25,7 @@ from benchmarks.large_table import Writer, fill, scrambled
 from pgoutput.apply import DataFiles
 from pgoutput.columns import encode_inserts, encode_updates
 from pgoutput.replica import replica_tables, replicate, use_iceberg
+from pgoutput.targets.delta import cleaning
 from tests.replica.tables import open_table
 
 ROWS: Final = 5_000_000
@@ -35,7 +36,7 @@ _RETENTION: Final = {
     "delta.logRetentionDuration": "interval 30 seconds",
     "delta.deletedFileRetentionDuration": "interval 60 seconds",
 }
-"""How long a Delta table keeps its log and replaced files: less than usual, as its commits follow at once."""
+"""How long a Delta table keeps its log, and the names of replaced files in it: not for hours, as usual."""
 
 
 def main() -> None:
@@ -67,7 +68,10 @@ def measure(folder: Path, rows: int, commits: int, updates: int, *, is_iceberg: 
             keys = random.choice(rows, updates, replace=False)
             writer.write(encode_updates, keys, scrambled(np.arange(len(keys)) + number * updates))
         known, cpu = set(seen), time.process_time()
-        with mock.patch("pgoutput.replica.replication.SEGMENTS_PER_BATCH", 1):
+        with (
+            mock.patch("pgoutput.replica.replication.SEGMENTS_PER_BATCH", 1),
+            mock.patch.multiple(cleaning, _HOURS=0, _has_our_retention=lambda _: True),
+        ):
             replicate(recording, target)
         cpu = time.process_time() - cpu
         sizes = {path: path.stat().st_size for path in place.rglob("*") if _is_counted(path)}

@@ -250,6 +250,22 @@ def test_other_changes_are_refused(
 
 
 @pytest.mark.delta
+def test_rows_that_are_written_again_are_counted(server: SimulatedServer, tmp_path: Path) -> None:
+    """The advice to delete rows by vectors depends on the number, as of changes in their order."""
+    for key in range(200):
+        server.insert(str(key), "a", "b")
+    apply(server.take().to_batches(), tmp_path)
+    version = find_version(locate(tmp_path), 1, "")
+    assert version is not None
+    for row in range(10):
+        server.update(row, v="c")
+    parts = fold(tmp_path, server.take(), 3)
+    rewrites = plan_rewrites(1, version, parts)
+    result = commit_parts(version, parts, rewrites, [*map(rewrite_files, rewrites)])
+    assert (result.written_again, len(rows_of(tmp_path))) == (190, 200)
+
+
+@pytest.mark.delta
 def test_another_commit_in_between_is_noticed(server: SimulatedServer, tmp_path: Path) -> None:
     """Parts name row numbers of data files, which another program may have combined."""
     changes = prepare(server, tmp_path)

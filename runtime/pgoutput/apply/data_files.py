@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from pgoutput.targets import FILE_BYTES, ConflictError, DataFile, Table
 SMALL_FILE_BYTES: Final = 8 << 20
 """Size in bytes below which a data file is small and may be combined with other small files."""
 MAX_SMALL_FILES: Final = 10
-"""Maximum number of small data files of a table. If there are more, the next commit combines them.
+"""Maximum number of small data files of a table. If there are more, the next commit combines the smallest.
 
 The number is limited because each data file makes later commits slower.
 """
@@ -38,9 +39,20 @@ Many files may reach that number in the same commit. The next commits write the 
 
 
 def small_files(files: Iterable[DataFile]) -> set[str]:
-    """Return the paths of small data files if there are too many; the next commit combines them."""
-    small = {file.path for file in files if file.size < SMALL_FILE_BYTES}
-    return small if len(small) > MAX_SMALL_FILES else set()
+    """Return the paths of the small data files that the next commit combines; none if there are few.
+
+    They are the five smallest, and each larger one until one is larger than all smaller ones together. So
+    the rows of a large file are written again only for a file of at least twice its size.
+    """
+    small = sorted((file for file in files if file.size < SMALL_FILE_BYTES), key=attrgetter("size"))
+    paths: set[str] = set()
+    size = 0
+    for file in small if len(small) > MAX_SMALL_FILES else ():
+        if len(paths) >= MAX_SMALL_FILES // 2 and file.size > size:
+            break
+        paths.add(file.path)
+        size += file.size
+    return paths
 
 
 class Merged(NamedTuple):
@@ -59,7 +71,7 @@ def rewritten_files(
 ) -> list[DataFile]:
     """Return the data files of a table whose remaining rows the next commit writes to new data files.
 
-    If there are too many small files, these are all small files. A file that loses rows is one of them if
+    If there are too many small files, these are the smallest. A file that loses rows is one of them if
     the table cannot delete single rows, or if too many rows of the file are deleted then. A file is also one
     of them when the commits have written more bytes of its vectors than it has itself: each commit that
     deletes rows writes the whole vector twice. It is assumed that the earlier commits deleted as many rows.
