@@ -500,8 +500,7 @@ from pgoutput.recording import locate
 from pgoutput.apply import apply_changes
 from pgoutput.replica import recorded_changes, replica_tables
 from pgoutput.views import from_rows
-from pgoutput.targets.registry import FORMAT
-from pgoutput.targets.delta.table import _Table
+from pgoutput.targets.delta.table import DeltaFormat, _Table
 from pgoutput.apply.pending_chunks import PendingChunks
 
 
@@ -558,7 +557,7 @@ with tempfile.TemporaryDirectory() as folder:
         else:
             raise AssertionError(killed)
         place = replica_tables(target)[1].place
-        applied = FORMAT.open(locate(place)).version_before(1 << 64).applied
+        applied = DeltaFormat().open(locate(place)).version_before(1 << 64).applied
         missing = recorded_changes.read_missing(recording, {1: applied}, 300)
         left = [
             tuple(one.values()) for part in missing.sorted(1) for one in part.rows["sequence"].to_pylist()

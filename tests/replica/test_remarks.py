@@ -12,7 +12,7 @@ from pgoutput.recorder import Connected, TableDropped, TableIncomplete
 from pgoutput.recording import GoneTable, Location, Recording, locate
 from pgoutput.replica import Dropped, remarks, replica_tables
 from pgoutput.targets import registry
-from pgoutput.targets.delta import DeltaFormat, table
+from pgoutput.targets.delta import table
 from pgoutput.targets.delta.folders import _files, remove_folder
 from pgoutput.targets.registry import archive_table, remove_table
 from tests import store
@@ -21,6 +21,7 @@ from tests.recorder.lab import Lab
 from tests.replica.live import Replica
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, read_table
+from tests.targets.formats import Format
 
 pytestmark = pytest.mark.usefixtures("any_format")
 
@@ -137,15 +138,15 @@ def test_a_new_table_takes_over_the_name(lab: Lab, replica: Replica, dropped: Dr
 
 @pytest.mark.parametrize("dropped", ["archive", "drop"])
 def test_a_kill_at_any_step_does_no_harm(
-    lab: Lab, replica: Replica, dropped: Dropped, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, replica: Replica, dropped: Dropped, any_format: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica.follow()
     lab.run("DROP TABLE t", *fill("t", "new"))
     lab.record()
     times = Kills()
     for module, name in (
-        (DeltaFormat, "move"),
-        (DeltaFormat, "remove"),
+        (type(any_format.format), "move"),
+        (type(any_format.format), "remove"),
         (registry, "register_table"),
         (registry, "remove_file"),
         (remarks, "_mark_dropped"),
