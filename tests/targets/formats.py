@@ -78,9 +78,8 @@ def _read_iceberg(place: str, version: int | None) -> pa.Table:
     """Read as pyiceberg does, in the types of the columns that pgoutput has written."""
     columns = read_table(place).schema
     rows = iceberg_table(Path(place)).scan(snapshot_id=version).to_arrow()
-    return rows.select([name for name in columns.names if name in rows.column_names]).cast(
-        pa.schema([field for field in columns if field.name in rows.column_names])
-    )
+    known = pa.schema([field for field in columns if field.name in rows.column_names])
+    return rows.select(known.names).cast(known)
 
 
 FORMATS = {

@@ -65,7 +65,7 @@ Iceberg = Annotated[
     typer.Option(
         metavar="CATALOG",
         help="Write Iceberg tables to a new target: 'local' for a catalogue in its folder, or a catalogue of "
-        "pyiceberg's configuration, also with a namespace, such as prod.shop. The default is Delta tables.",
+        "pyiceberg's configuration; with prod.shop, in namespaces such as shop_public. The default is Delta.",
         show_default=False,
     ),
 ]

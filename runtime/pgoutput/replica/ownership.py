@@ -44,8 +44,9 @@ def use_iceberg(target: PathOrUri, catalog: str = "local") -> None:
         target: The folder with the files of the tables, as a path or URI. It cannot be moved, because
             Iceberg's metadata have absolute paths.
         catalog: "local" for an SQLite catalogue in the folder; otherwise the name of a catalogue in the
-            configuration of pyiceberg (`.pyiceberg.yaml` or environment). A namespace that contains those of
-            the tables may follow, as in `prod.shop`.
+            configuration of pyiceberg (`.pyiceberg.yaml` or environment). A name may follow with which the
+            names of the namespaces begin: with `prod.shop`, the tables of the schema `public` are in the
+            namespace `shop_public`.
 
     Raises:
         ReplicaError: The target has tables already that are not in this catalogue, the catalogue cannot be
@@ -53,8 +54,8 @@ def use_iceberg(target: PathOrUri, catalog: str = "local") -> None:
         MissingExtraError: The package pyiceberg is not installed.
     """
     folder = locate(target)
-    name, *namespace = catalog.split(".")
-    wanted = IcebergCatalog("" if name == "local" else name, tuple(namespace))
+    name, _, namespace = catalog.partition(".")
+    wanted = IcebergCatalog("" if name == "local" else name, namespace)
     known = read_catalog(folder)
     if known == wanted:
         return

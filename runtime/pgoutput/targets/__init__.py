@@ -4,6 +4,7 @@
 - `delta`, `iceberg`: the formats, Delta and Iceberg.
 - `commits`: what the commits of a table say of its changes, in each format.
 - `registry`: the tables of a target, by relation OID.
+- `data_files`: flushes, copies and removes data files.
 - `parquet`: reads and writes Parquet files, for formats that consist of them.
 - `small_files`: the small text files of a target.
 """
@@ -46,7 +47,6 @@ from pgoutput.targets.registry import (
     decode_dropped as decode_dropped,
     find_table as find_table,
     folder_name as folder_name,
-    format_of as format_of,
     move_table as move_table,
     open_format as open_format,
     open_version as open_version,

@@ -56,8 +56,8 @@ class IcebergCatalog(msgspec.Struct, frozen=True):
 
     name: str = ""
     """Name of the catalogue in the configuration of pyiceberg; empty for one in the folder of the target."""
-    namespace: tuple[str, ...] = ()
-    """Namespace that contains the namespaces of the tables."""
+    namespace: str = ""
+    """What the names of the tables' namespaces begin with; a dot separates levels."""
 
 
 def format_of(target: Location) -> TableFormat:
@@ -67,13 +67,13 @@ def format_of(target: Location) -> TableFormat:
         ReplicaError: The target cannot be read.
         MissingExtraError: The tables are Iceberg tables, and the package pyiceberg is not installed.
     """
-    return _format(target.place)
+    catalog = _known_catalog(target.place)
+    return DeltaFormat() if catalog is None else open_format(catalog)
 
 
 @cache
-def _format(target: str) -> TableFormat:
-    catalog = read_catalog(locate(target))
-    return DeltaFormat() if catalog is None else open_format(catalog)
+def _known_catalog(target: str) -> IcebergCatalog | None:
+    return read_catalog(locate(target))
 
 
 def open_format(catalog: IcebergCatalog) -> TableFormat:
@@ -101,12 +101,12 @@ def read_catalog(target: Location) -> IcebergCatalog | None:
 
 
 def copy_format(target: Location, to: Location) -> None:
-    """Give a new local target the format of another target; Iceberg tables have a catalogue in its folder.
+    """Give a local target without tables the format of another; Iceberg tables get a catalogue in its folder.
 
     Raises:
         ReplicaError: The targets cannot be read or written.
     """
-    if read_catalog(target) is not None:
+    if _known_catalog(target.place) is not None and _known_catalog(to.place) is None:
         store_catalog(to, IcebergCatalog())
 
 
@@ -117,7 +117,7 @@ def store_catalog(target: Location, catalog: IcebergCatalog) -> None:
         ReplicaError: The target cannot be written.
     """
     write_file(target / _FORMAT_FILE, msgspec.json.encode(catalog).decode())
-    _format.cache_clear()
+    _known_catalog.cache_clear()
 
 
 def check_recording(table: Table, recording: str) -> None:

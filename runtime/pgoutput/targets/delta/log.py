@@ -9,7 +9,7 @@ position was made by another program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,6 @@ def flush_folders(place: Location) -> None:
         sync_path(Path(folder.path))
 
 
-def flush_files(place: Location, paths: Sequence[str]) -> None:
-    """Flush new data files of a Delta table to the disk (fsync), if the table is in a local folder."""
-    if place.is_local and paths:
-        for path in (*paths, ""):
-            sync_path(Path(place.path, path))
-
-
 def read_position(place: Location, table: DeltaTable) -> Position:
     """Return the position of a Delta table.
 
@@ -76,10 +69,7 @@ def read_position(place: Location, table: DeltaTable) -> Position:
 
 
 def read_commits(table: Location, newest: int, before: int = -1) -> Iterator[Commit]:
-    """Yield the commits of a Delta table after version `before` that its log still has, newest first.
-
-    OPTIMIZE and VACUUM leave the rows as they are: they change no rows.
-    """
+    """Yield the commits of a Delta table after version `before` that its log still has, newest first."""
     for version in range(newest, before, -1):
         content = commit_file(table, version).content()
         if content is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -24,6 +23,7 @@ from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
 from pgoutput.recording import Location, locate
 from pgoutput.targets.commits import foreign_change, read_states, version_before
+from pgoutput.targets.data_files import copy_file, delete_files, flush_files
 from pgoutput.targets.delta import log
 from pgoutput.targets.delta.actions import (
     LOG_FOLDER,
@@ -237,9 +237,7 @@ class _Table:
         return ParquetWriter(self._store, schema)
 
     def delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(OSError):  # VACUUM removes the file too
-                self._store.delete_file(path)
+        delete_files(self._store, paths)
 
     def commit(
         self,
@@ -274,7 +272,7 @@ class _Table:
         properties, has_vectors = self.properties, self._has_vectors  # after the commit, they are read again
         self._check_writable(properties, removes=bool(gone))
         with self._errors():
-            log.flush_files(self.place, [path for path in new if path not in known])
+            flush_files(self.place, [path for path in new if path not in known])
         self._write_commit(
             *log.position_actions(position, changes),
             *([] if schema is None else [self._metadata(schema)]),
@@ -403,17 +401,7 @@ class _Table:
             *(unquote(file.path) for file in files),
             *(path for path in vectors if path and not is_absolute(path)),
         ]:
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            source, copy = (place / path).path, folder / path
-            try:
-                if place.is_local:
-                    os.link(source, copy)
-                else:
-                    fs.copy_files(source, str(copy), place.filesystem, fs.LocalFileSystem())
-            except (OSError, pa.ArrowException) as error:
-                raise ReplicaError(
-                    f"{place}: version {self.version} cannot be read: {one_line(error)}"
-                ) from error
+            copy_file(place / path, folder / path)
 
     def remove_unused(self) -> int:
         with self._errors():

@@ -3,14 +3,14 @@
 A target whose tables are in no named catalogue has a catalogue of its own, an SQLite database in its folder.
 Its files are flushed to the disk before the catalogue names them.
 
-Section of the Iceberg specification: "Commit Conflict Resolution and Retry", "Metastore Tables".
+Sections of the Iceberg specification: "Commit Conflict Resolution and Retry", "Metastore Tables".
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ def open_catalog(target: Location, name: str) -> Catalog:
     if not name and not target.is_local:
         raise ReplicaError(
             f"{target}: an object store cannot have the catalogue of Iceberg tables. Name one of the "
-            "configuration of pyiceberg with `--catalog`"
+            "configuration of pyiceberg with `--iceberg`"
         )
     return _load(name) if name else _own_catalog(os.path.abspath(target.path))
 
@@ -56,7 +56,7 @@ def _load(name: str) -> Catalog:
         raise ReplicaError(f"the Iceberg catalogue {name} cannot be opened: {error}") from error
 
 
-@cache
+@lru_cache(16)  # each `verify` has one for its copies
 def _own_catalog(folder: str) -> Catalog:
     Path(folder).mkdir(parents=True, exist_ok=True)
     return SqlCatalog(
@@ -72,11 +72,6 @@ def create_namespace(catalog: Catalog, table: Identifier) -> None:
     for length in range(1, len(table)):
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(table[:length])
-
-
-def folder_uri(place: Location) -> str:
-    """Return the URI of a folder, as Iceberg's metadata name it."""
-    return f"file://{os.path.abspath(place.path)}" if place.is_local else place.place.partition("?")[0]
 
 
 class FlushedFiles(PyArrowFileIO):

@@ -47,11 +47,10 @@ def expired(metadata: TableMetadata, history: Sequence[Snapshot]) -> list[Snapsh
         return []
     oldest = time.time() * 1000 - int(metadata.properties.get(_AGE) or _DEFAULT_AGE)
     has_our_age = metadata.properties.get(_AGE) == PROPERTIES[_AGE]
-    return [
-        snapshot
-        for number, snapshot in enumerate(history[1:], 1)
-        if history[number - 1].timestamp_ms < oldest or (has_our_age and number >= _MAX_SNAPSHOTS)
-    ]
+    for number in range(1, len(history)):  # the clock may have gone back: all before the first go
+        if history[number - 1].timestamp_ms < oldest or (has_our_age and number >= _MAX_SNAPSHOTS):
+            return [*history[number:]]
+    return []
 
 
 def unneeded_files(io: FileIO, gone: Sequence[Snapshot], kept: Snapshot) -> Iterator[str]:

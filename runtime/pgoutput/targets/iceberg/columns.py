@@ -10,6 +10,7 @@ appendix.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -92,7 +93,7 @@ def to_arrow(schema: Schema) -> pa.Schema:
 
 def file_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of the data files of a table, with field IDs."""
-    return pa.schema([_file_field(field) for field in schema.fields])
+    return pa.schema([_with_id(one.name, one.field_id, one.field_type, True) for one in schema.fields])
 
 
 def _doc(field: pa.Field) -> str | None:
@@ -115,17 +116,15 @@ def _to_arrow(field: NestedField) -> pa.Field:
     return pa.field(field.name, type_, metadata=texts or None)
 
 
-def _widened(type_: pa.DataType) -> pa.DataType:
-    """Return a type with integers of 32 bits in place of 16."""
+def _retyped(type_: pa.DataType, before: pa.DataType, after: pa.DataType) -> pa.DataType:
+    """Return a type, or a list of it, with one type in place of another."""
     if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_widened(type_.value_type)))
-    return pa.int32() if type_ == pa.int16() else type_
+        return pa.list_(type_.value_field.with_type(_retyped(type_.value_type, before, after)))
+    return after if type_ == before else type_
 
 
-def _narrowed(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_narrowed(type_.value_type)))
-    return pa.int16()
+_widened = partial(_retyped, before=pa.int16(), after=pa.int32())
+_narrowed = partial(_retyped, before=pa.int32(), after=pa.int16())
 
 
 def _to_type(type_: pa.DataType, ids: Iterator[int]) -> IcebergType:
@@ -171,10 +170,6 @@ def _to_arrow_type(
     if (simple := _ARROW.get(type_)) is None:
         raise ReplicaError(f"another program has added a column of type {type_}, which no replica has")
     return simple
-
-
-def _file_field(field: NestedField) -> pa.Field:
-    return _with_id(field.name, field.field_id, field.field_type, True)
 
 
 def _with_id(name: str, number: int, type_: IcebergType, nullable: bool) -> pa.Field:

@@ -9,7 +9,7 @@ Fields" of the appendix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -23,6 +23,7 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    ManifestWriter,
     ManifestWriterV2,
     write_manifest_list,
 )
@@ -113,22 +114,10 @@ def write_snapshot(
         new += [one for one in known if one not in changed]
         if not files and not changed:
             continue
-        entries: list[ManifestEntry] = []
         output = io.new_output(f"{metadata.location}/metadata/{uuid4()}-m0.avro")
         with writer(metadata.spec(), schema, output, number, _COMPRESSION) as manifest:
-            for file in files:
-                entry = ManifestEntry.from_args(
-                    status=ManifestEntryStatus.ADDED, snapshot_id=number, data_file=file
-                )
-                manifest.add(entry)
-                entry.sequence_number = entry.file_sequence_number = sequence
-                entries.append(entry)
-            for entry in (entry for one in changed for entry in one.entries):
-                if entry.data_file.file_path in removed:
-                    manifest.delete(entry)
-                else:
-                    manifest.existing(entry)
-                    entries.append(entry)
+            entries = _add_files(manifest, files, number, sequence)
+            entries += _add_entries(manifest, changed, removed)
         new.append(Manifest(manifest.to_manifest_file(), entries))
     path = f"{metadata.location}/metadata/snap-{number}-0-{uuid4()}.avro"
     parent_id = None if parent is None else parent.snapshot_id
@@ -148,6 +137,32 @@ def write_snapshot(
     }
     snapshot = Snapshot(**fields)
     return snapshot, [one for one in new if one.entries]
+
+
+def _add_files(
+    manifest: ManifestWriter, files: Iterable[ManifestedFile], snapshot: int, sequence: int
+) -> list[ManifestEntry]:
+    """Write the entries of new files; return them as they will be read."""
+    added = ManifestEntryStatus.ADDED
+    entries = [ManifestEntry.from_args(status=added, snapshot_id=snapshot, data_file=file) for file in files]
+    for entry in entries:
+        manifest.add(entry)
+        entry.sequence_number = entry.file_sequence_number = sequence
+    return entries
+
+
+def _add_entries(
+    manifest: ManifestWriter, known: Iterable[Manifest], removed: Collection[str]
+) -> list[ManifestEntry]:
+    """Write the entries of other manifests; return those of files that are not removed."""
+    kept = []
+    for entry in (entry for one in known for entry in one.entries):
+        if entry.data_file.file_path in removed:
+            manifest.delete(entry)
+        else:
+            manifest.existing(entry)
+            kept.append(entry)
+    return kept
 
 
 def _content(file: ManifestedFile) -> ManifestContent:

@@ -7,9 +7,8 @@ position of the table. So has a property, for the case that another program has 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property, partial
 from operator import ne
 from pathlib import Path
@@ -22,7 +21,6 @@ import pyarrow as pa
 from pyarrow import fs
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
-    CommitFailedException,
     CommitStateUnknownException,
     NoSuchNamespaceError,
     NoSuchTableError,
@@ -31,8 +29,6 @@ from pyiceberg.exceptions import (
 from pyiceberg.manifest import (
     DataFile as ManifestedFile,
     DataFileContent,
-    FileFormat,
-    ManifestEntry,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
@@ -51,10 +47,10 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Identifier
 
-from pgoutput._arrays import NO_NUMBERS, Numbers
+from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location, locate, sync_path
+from pgoutput.recording import Location, locate
 from pgoutput.targets.commits import (
     Commit,
     commit_metadata,
@@ -62,18 +58,20 @@ from pgoutput.targets.commits import (
     read_states,
     version_before,
 )
-from pgoutput.targets.iceberg.catalogs import create_namespace, folder_uri, open_catalog
+from pgoutput.targets.data_files import copy_file, delete_files, flush_files
+from pgoutput.targets.iceberg.catalogs import create_namespace, open_catalog
 from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, old_files, unneeded_files
 from pgoutput.targets.iceberg.columns import file_schema, to_arrow, to_iceberg
-from pgoutput.targets.iceberg.deletes import PATH_ID, read_deletes, write_deletes
-from pgoutput.targets.iceberg.files import data_file, manifested_file, new_file, only_data_file
-from pgoutput.targets.iceberg.manifests import Manifest, read_manifests, write_snapshot
+from pgoutput.targets.iceberg.content import Content
+from pgoutput.targets.iceberg.deletes import PATH_ID, write_deletes
+from pgoutput.targets.iceberg.files import data_file, manifested_file, new_file
+from pgoutput.targets.iceberg.manifests import write_snapshot
+from pgoutput.targets.iceberg.places import errors, folder_uri, locate_part
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
 from pgoutput.targets.protocol import (
     NO_ROWS,
     NOTHING,
     ChangeRange,
-    ConflictError,
     DataFile,
     Position,
     State,
@@ -100,20 +98,24 @@ class IcebergFormat(msgspec.Struct, frozen=True):
 
     catalog: str = ""
     """Name of the catalogue in the configuration of pyiceberg; empty for one in the target's folder."""
-    namespace: tuple[str, ...] = ()
-    """Namespace that contains the namespaces of the tables."""
+    namespace: str = ""
+    """What the names of the tables' namespaces begin with; a dot separates levels."""
 
     def _catalog(self, target: Location) -> Catalog:
         return open_catalog(target, self.catalog)
 
     def _identifier(self, place: Location) -> Identifier:
-        """Return the name of the table at a place: its namespace is the namespace of the relation."""
+        """Return the name of the table at a place."""
         namespace, _, name = place.path.rpartition("/")[2].rpartition(".")
-        return (*self.namespace, namespace or _NO_NAMESPACE, name)
+        return (*self._namespace(namespace or _NO_NAMESPACE), name)
+
+    def _namespace(self, name: str) -> Identifier:
+        """Return the namespace for the tables of a namespace of relations."""
+        return tuple(f"{self.namespace}_{name}".split(".")) if self.namespace else (name,)
 
     def open(self, place: Location, version: int | None = None) -> Table | None:
         """Open an Iceberg table."""
-        with _errors(place):
+        with errors(place):
             try:
                 table = self._catalog(place.parent).load_table(self._identifier(place))
             except (NoSuchTableError, NoSuchNamespaceError):
@@ -130,7 +132,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
         """Create an Iceberg table."""
         catalog, identifier = self._catalog(place.parent), self._identifier(place)
         location = folder_uri(place)
-        with _errors(place):
+        with errors(place):
             if place.names():  # the files of a table that was renamed
                 location += f"-{uuid4().hex[:8]}"
             create_namespace(catalog, identifier)
@@ -142,26 +144,30 @@ class IcebergFormat(msgspec.Struct, frozen=True):
 
     def names(self, target: Location) -> list[str]:
         """Return the names of the tables of a target."""
-        with _errors(target):
+        with errors(target):
             catalog = self._catalog(target)
+            *outer, prefix = self._namespace("")
             try:
-                namespaces = catalog.list_namespaces(self.namespace)
+                namespaces = catalog.list_namespaces(tuple(outer))
             except NoSuchNamespaceError:
                 return []
-            tables = (table for one in namespaces for table in catalog.list_tables(one))
-            return [".".join(name for name in table[-2:] if name != _NO_NAMESPACE) for table in tables]
+            own = (one for one in namespaces if one[-1].startswith(prefix))
+            tables = (
+                (one[-1].removeprefix(prefix), table[-1]) for one in own for table in catalog.list_tables(one)
+            )
+            return [".".join(name for name in one if name != _NO_NAMESPACE) for one in tables]
 
     def move(self, place: Location, to: Location) -> None:
         """Rename an Iceberg table; its files stay where they are."""
         catalog = self._catalog(place.parent)
-        with _errors(place):
+        with errors(place):
             create_namespace(catalog, self._identifier(to))
             catalog.rename_table(self._identifier(place), self._identifier(to))
 
     def remove(self, place: Location) -> None:
         """Remove an Iceberg table from its catalogue, and its files."""
         catalog, identifier = self._catalog(place.parent), self._identifier(place)
-        with _errors(place):
+        with errors(place):
             try:
                 folder = catalog.load_table(identifier).location()
             except (NoSuchTableError, NoSuchNamespaceError):
@@ -169,9 +175,9 @@ class IcebergFormat(msgspec.Struct, frozen=True):
             except Exception:  # the metadata are lost or damaged
                 folder = folder_uri(place)
             catalog.drop_table(identifier)
-            path = _path(place, folder)
-            if place.filesystem.get_file_info(path).type == fs.FileType.Directory:
-                place.filesystem.delete_dir(path)
+            files = locate_part(place, folder)
+            if files.is_folder:
+                files.filesystem.delete_dir(files.path)
 
 
 class _Table:
@@ -186,11 +192,10 @@ class _Table:
     def __init__(self, place: Location, table: IcebergTable, snapshot: Snapshot | None = None) -> None:
         self.place: Location = place
         self._table = table
-        self._snapshot = snapshot or table.current_snapshot()
-        self._manifests: list[Manifest] | None = None
-        """The manifests of the version; None if they were not read."""
-        self._deletes: dict[str, list[ManifestedFile]] | None = None
-        """The position delete files of the version, by URI of a data file; None if not looked for."""
+        self._folder: str = f"{table.location()}/data/"
+        """URI of the folder with the data files."""
+        self._data: Location = locate_part(place, table.location()) / "data"
+        self._use(snapshot or table.current_snapshot())
         if table.metadata.format_version != 2:
             raise ReplicaError(
                 f"{place}: the Iceberg table has format version {table.metadata.format_version}, "
@@ -248,13 +253,19 @@ class _Table:
         return Position(*numbers)
 
     def refresh(self) -> None:
-        with _errors(self.place):
+        with errors(self.place):
             self._table.refresh()
-        self._use(self._table.current_snapshot())
+        if (snapshot := self._table.current_snapshot()) != self._snapshot:
+            self._use(snapshot)
 
-    def _use(self, snapshot: Snapshot | None, manifests: list[Manifest] | None = None) -> None:
-        if snapshot != self._snapshot:
-            self._snapshot, self._manifests, self._deletes = snapshot, manifests, None
+    def _use(self, snapshot: Snapshot | None) -> None:
+        """Make a snapshot the version."""
+        self._snapshot = snapshot
+        self.__dict__.pop("_content", None)
+
+    @cached_property
+    def _content(self) -> Content:
+        return Content(self.place, self._folder, self._store, self._table.io, self._snapshot)
 
     def at(self, version: int) -> Table:
         current, oldest = self._table.current_snapshot(), version + 1
@@ -275,94 +286,21 @@ class _Table:
     def set_deletes_rows(self, enabled: bool) -> None:
         self.set_properties({_DELETES: "vectors" if enabled else "rewrite"})
 
-    def _content(self) -> list[Manifest]:
-        if self._manifests is None:
-            with _errors(self.place):
-                self._manifests = read_manifests(self._table.io, self._snapshot)
-            for entry in self._entries():
-                self._check(entry.data_file)
-        return self._manifests
-
-    def _entries(self) -> Iterator[ManifestEntry]:
-        return (entry for one in self._content() for entry in one.entries)
-
-    def _check(self, file: ManifestedFile) -> None:
-        """Refuse files that other programs have written in a way that pgoutput does not read."""
-        problem = ""
-        if file.content == DataFileContent.EQUALITY_DELETES:
-            problem = "equality deletes"
-        elif file.file_format != FileFormat.PARQUET:
-            problem = f"files of the format {file.file_format.value}"
-        elif not file.file_path.startswith(self._folder):
-            problem = f"files outside of {self._folder}"
-        elif len(file.partition):
-            problem = "partitions"
-        if problem:
-            raise ReplicaError(
-                f"{self.place}: another program has added {problem}, which pgoutput does not read: "
-                f"{file.file_path}. Build the table anew with `pgoutput replicate --reset-table`"
-            )
-
-    @property
-    def _folder(self) -> str:
-        """URI of the folder with the data files."""
-        return f"{self._table.location()}/data/"
-
     @cached_property
     def _store(self) -> fs.FileSystem:
-        path = _path(self.place, self._folder.rstrip("/"))
-        if self.place.is_local:
-            Path(path).mkdir(parents=True, exist_ok=True)
-        return fs.SubTreeFileSystem(path, self.place.filesystem)
-
-    def _uri(self, path: str) -> str:
-        return self._folder + path
+        if self._data.is_local:
+            Path(self._data.path).mkdir(parents=True, exist_ok=True)
+        return fs.SubTreeFileSystem(self._data.path, self._data.filesystem)
 
     def files(self) -> list[DataFile]:
         fields = {field.field_id: field for field in self._schema.fields}
-        files = (entry.data_file for entry in self._entries())
         return [
-            data_file(self._folder, file, fields, self._deleted_count(file.file_path))
-            for file in files
-            if file.content == DataFileContent.DATA
+            data_file(self._folder, file, fields, self._content.deleted_count(file.file_path))
+            for file in self._content.files
         ]
 
-    @property
-    def _delete_files(self) -> dict[str, list[ManifestedFile]]:
-        """The position delete files of the version, by URI of a data file."""
-        if self._deletes is None:
-            self._deletes = {}
-            for entry in self._entries():
-                if entry.data_file.content == DataFileContent.POSITION_DELETES:
-                    for uri in self._deleted_from(entry.data_file):
-                        self._deletes.setdefault(uri, []).append(entry.data_file)
-        return self._deletes
-
-    def _deleted_from(self, deletes: ManifestedFile) -> Iterable[str]:
-        """Return the URIs of the data files that a position delete file deletes rows of."""
-        if (uri := only_data_file(deletes)) is not None:
-            return [uri]
-        return [uri for uri, _ in self._read_deletes(deletes)]
-
-    def _read_deletes(self, deletes: ManifestedFile) -> Iterator[tuple[str, Numbers]]:
-        with _errors(self.place):
-            yield from read_deletes(self._store, deletes.file_path.removeprefix(self._folder))
-
-    def _deleted_count(self, uri: str) -> int:
-        found = self._delete_files.get(uri, [])
-        if len(found) == 1 and only_data_file(found[0]) is not None:
-            return int(found[0].record_count)
-        return len(self._deleted(uri))
-
-    def _deleted(self, uri: str) -> Numbers:
-        rows = NO_NUMBERS
-        for deletes in self._delete_files.get(uri, []):
-            for of, more in self._read_deletes(deletes):
-                rows = np.union1d(rows, more) if of == uri else rows
-        return rows
-
     def deleted_rows(self, file: DataFile) -> Numbers:
-        return self._deleted(self._folder + file.path)
+        return self._content.deleted_rows(self._folder + file.path)
 
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         return read_parquet(self._store, file, schema, self._field_ids(schema))
@@ -378,9 +316,7 @@ class _Table:
         return ParquetWriter(self._store, file_schema(self._iceberg_schema(schema)))
 
     def delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(OSError):
-                self._store.delete_file(path)
+        delete_files(self._store, paths)
 
     def commit(
         self,
@@ -390,8 +326,7 @@ class _Table:
         schema: pa.Schema | None = None,
         deleted: Mapping[str, Numbers] = NO_ROWS,
     ) -> None:
-        gone = {entry.data_file.file_path for entry in self._entries()} if removed is None else set()
-        gone |= {self._folder + file.path for file in removed or ()}
+        gone = self._content.uris if removed is None else {self._folder + file.path for file in removed}
         self._replace(added, gone, changes, None if schema is None else self._iceberg_schema(schema), deleted)
 
     def _replace(
@@ -407,30 +342,22 @@ class _Table:
         new = [manifested_file(self._folder, file, fields) for file in added]
         for path, rows in deleted.items():
             uri = self._folder + path
-            new.append(self._write_deletes(uri, np.union1d(self._deleted(uri), rows)))
+            new.append(self._write_deletes(uri, np.union1d(self._content.deleted_rows(uri), rows)))
         for uri in [*gone, *(self._folder + path for path in deleted)]:
-            scoped = (one for one in self._delete_files.get(uri, []) if only_data_file(one) is not None)
-            gone |= {one.file_path for one in scoped}
-        with _errors(self.place):
-            self._flush([one.file_path.removeprefix(self._folder) for one in new])
+            gone.update(self._content.own_deletes(uri))
+        with errors(self.place):
+            flush_files(self._data, [one.file_path.removeprefix(self._folder) for one in new])
         self._write_snapshot(new, gone, changes, schema)
 
     def _write_deletes(self, uri: str, rows: Numbers) -> ManifestedFile:
         """Write a position delete file for one data file."""
         path = f"deletes-{uuid4()}.parquet"
-        with _errors(self.place):
+        with errors(self.place):
             size = write_deletes(self._store, path, uri, rows)
         bound = {PATH_ID: uri.encode()}
         return new_file(
             DataFileContent.POSITION_DELETES, self._folder + path, len(rows), size, {}, bound, bound
         )
-
-    def _flush(self, paths: Sequence[str]) -> None:
-        """Flush new files to the disk (fsync), if the table is in a local folder."""
-        if self.place.is_local and paths:
-            folder = _path(self.place, self._folder)
-            for path in (*paths, ""):
-                sync_path(Path(folder, path))
 
     def _write_snapshot(
         self,
@@ -449,20 +376,21 @@ class _Table:
             schema: The new schema of the table; None to leave it as it is.
             properties: Properties to set.
         """
-        metadata, known = self._table.metadata, self.properties
+        metadata = self._table.metadata
         position = self.position if changes is None else changes.last
         summary = commit_metadata(position, changes)
         if properties:
+            known = self.properties
             former = {key: known.get(key, "") for key in properties}
             summary[_FORMER] = msgspec.json.encode(former).decode()
         history = [*self._history]
         gone = expired(metadata, history)
-        with _errors(self.place):
+        with errors(self.place):
             snapshot, manifests = write_snapshot(
                 metadata,
                 self._table.io,
                 self._snapshot,
-                self._content(),
+                self._content.manifests,
                 added,
                 {*removed},
                 schema or self._schema,
@@ -483,10 +411,11 @@ class _Table:
                     RemoveSnapshotsUpdate(**_json({"snapshot-ids": [one.snapshot_id for one in gone]}))
                 )
             self._commit(updates, snapshot)
-            self._use(snapshot, manifests)
-            if gone:
-                oldest = history[history.index(gone[0]) - 1]
-                self._remove([*unneeded_files(self._table.io, gone, oldest)])
+        self._use(snapshot)
+        self._content.manifests = manifests
+        if gone:
+            with suppress(ReplicaError), errors(self.place):  # `remove_unused` removes what stays
+                self._remove([*unneeded_files(self._table.io, gone, history[-len(gone) - 1])])
 
     def _commit(self, updates: Sequence[TableUpdate], snapshot: Snapshot) -> None:
         """Commit updates, if the version is still the newest.
@@ -555,36 +484,27 @@ class _Table:
         assert isinstance(copy, _Table)
         files, position = self.files(), self.position
         for file in files:
-            target = Path(_path(copy.place, copy._folder), file.path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                if self.place.is_local:
-                    os.link(Path(_path(self.place, self._folder), file.path), target)
-                else:
-                    fs.copy_files(file.path, str(target), self._store, fs.LocalFileSystem())
-            except (OSError, pa.ArrowException) as error:
-                raise ReplicaError(
-                    f"{self.place}: version {self.version} cannot be read: {one_line(error)}"
-                ) from error
+            copy_file(self._data / file.path, Path(copy._data.path, file.path))
         changes = None if position == NOTHING else ChangeRange(position.commit_lsn, position, 0)
         schema = self._schema.model_copy(update={"schema_id": 1})  # with the field IDs of the files
         deleted = {file.path: self.deleted_rows(file) for file in files if file.deleted}
         copy._replace(files, set(), changes, schema, deleted)
 
     def remove_unused(self) -> int:
-        with _errors(self.place):
-            root = _path(self.place, self._table.location())
-            found = self.place.filesystem.get_file_info(fs.FileSelector(root, recursive=True))
-            uris = {
-                f"{self._table.location()}{one.path.removeprefix(root)}": one.mtime.timestamp()
+        with errors(self.place):
+            uri = self._table.location()
+            folder = locate_part(self.place, uri)
+            found = folder.filesystem.get_file_info(fs.FileSelector(folder.path, recursive=True))
+            changed = {
+                f"{uri}{one.path.removeprefix(folder.path)}": one.mtime.timestamp()
                 for one in found
                 if one.is_file and one.mtime is not None
             }
-            old = old_files(uris.items(), _UNUSED_HOURS)
-            old = {
-                uri for uri in old if uri.startswith((self._folder, f"{self._table.location()}/metadata/"))
+            unused = {
+                file
+                for file in old_files(changed.items(), _UNUSED_HOURS) - {self._table.metadata_location}
+                if file.startswith((self._folder, f"{uri}/metadata/"))
             }
-            unused = old - {self._table.metadata_location}
             unused -= needed_files(self._table.io, self._table.metadata) if unused else set()
             self._remove(unused)
             return len(unused)
@@ -601,25 +521,3 @@ def _schema_updates(schema: Schema) -> list[TableUpdate]:
 def _json(fields: dict[str, Any]) -> dict[str, Any]:
     """Return fields of an update or requirement, named as in Iceberg's REST protocol."""
     return fields
-
-
-def _path(place: Location, uri: str) -> str:
-    """Return the path of a file or folder of a table within the filesystem of its place."""
-    parent = place.parent
-    root = folder_uri(parent)
-    if not uri.startswith(f"{root}/"):
-        raise ReplicaError(f"{place}: the Iceberg table is at {uri}, and not in this target")
-    return (os.path.abspath(parent.path) if place.is_local else parent.path) + uri.removeprefix(root)
-
-
-@contextmanager
-def _errors(place: Location) -> Iterator[None]:
-    """Raise the errors of catalogues, pyiceberg and filesystems as `ReplicaError`."""
-    try:
-        yield
-    except (CommitFailedException, CommitStateUnknownException) as error:
-        raise ConflictError(f"{place}: {one_line(error)}") from error
-    except ReplicaError:
-        raise
-    except Exception as error:  # of any catalogue, filesystem, network or file that is damaged
-        raise ReplicaError(f"{place}: {one_line(error) or type(error).__name__}") from error

@@ -1,0 +1,51 @@
+"""Where Iceberg tables are, as URIs and as locations, and the errors of reaching them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+from pgoutput._text import one_line
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location
+from pgoutput.targets.protocol import ConflictError
+
+
+def folder_uri(place: Location) -> str:
+    """Return the URI of a folder, as Iceberg's metadata name it."""
+    return f"file://{os.path.abspath(place.path)}" if place.is_local else place.place.partition("?")[0]
+
+
+def locate_part(place: Location, uri: str) -> Location:
+    """Return the location of a file or folder of a table.
+
+    Args:
+        place: The place of the table in its target.
+        uri: URI of the file or folder, without a slash at its end.
+
+    Raises:
+        ReplicaError: It is not in the target.
+    """
+    root = folder_uri(place.parent)
+    if not uri.startswith(f"{root}/"):
+        raise ReplicaError(
+            f"{place}: the catalogue has another Iceberg table of this name, at {uri}. "
+            "Write the tables of this target to a namespace of their own (`--iceberg CATALOG.NAMESPACE`)"
+        )
+    return place.parent / uri.removeprefix(f"{root}/")
+
+
+@contextmanager
+def errors(place: Location) -> Iterator[None]:
+    """Raise the errors of catalogues, pyiceberg and filesystems as `ReplicaError`."""
+    try:
+        yield
+    except (CommitFailedException, CommitStateUnknownException) as error:
+        raise ConflictError(f"{place}: {one_line(error)}") from error
+    except ReplicaError:
+        raise
+    except Exception as error:  # of any catalogue, filesystem, network or file that is damaged
+        raise ReplicaError(f"{place}: {one_line(error) or type(error).__name__}") from error
