@@ -196,16 +196,26 @@ def test_the_replication_client(server: Server, capsys: pytest.CaptureFixture[st
     exec(CLIENT, names)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(create_slot)
+        changes = ("INSERT INTO t VALUES (7)", "UPDATE t SET id = 8", "DELETE FROM t", "TRUNCATE t")
+        with connection.transaction():
+            for change in changes:
+                connection.execute(change)
         for number in (1, 2, 3):
             connection.execute("INSERT INTO t VALUES (%s)", (number,))
         exec(CLIENT_USE, names)
         exec(CLIENT_VALUES, names)
-        assert capsys.readouterr().out.splitlines()[1:] == ["Insert t {'id': '1'}", "[1]"]
+        assert capsys.readouterr().out.splitlines()[1:] == [
+            "Insert t {'id': '7'}",
+            "Update t {'id': '8'}",
+            "Delete t {'id': '8'}",
+            "Truncate ['t']",
+            "[8]",
+        ]
 
         wait_for_slot(connection, "NOT active")
         names["STATUS_SECONDS"] = 0  # acknowledge at once
         transactions = names["committed"](dsn, "audit", "shop")
-        first, second, third = (next(transactions) for _ in range(3))
+        _, first, second, third = (next(transactions) for _ in range(4))
         assert [change_id(one) for one in (first, second, third)] == ["1", "2", "3"]
         acknowledged = format_lsn(second.end_lsn)
         wait_for_slot(connection, f"confirmed_flush_lsn >= '{acknowledged}'")
