@@ -147,7 +147,7 @@ def serve_catalog(folder: Path, **properties: str) -> Iterator[tuple[str, Reques
                         return code, {"error": {"message": str(error), "type": name, "code": code}}
             return 501, {"error": {"message": path, "type": "UnsupportedOperationException", "code": 501}}
 
-        do_GET = do_POST = do_DELETE = do_HEAD = answer
+        do_GET = do_POST = do_DELETE = answer
 
         def log_message(self, *_: Any) -> None:
             pass

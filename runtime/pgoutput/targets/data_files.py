@@ -44,7 +44,7 @@ def copy_file(file: Location, copy: Path) -> None:
 
 
 def delete_files(store: fs.FileSystem, paths: Iterable[str]) -> None:
-    """Remove files that no version of a table has, as far as possible; cleaning removes the others later."""
+    """Remove files that no version of a table has; what cannot be removed is left for later cleaning."""
     for path in paths:
         with suppress(OSError):
             store.delete_file(path)

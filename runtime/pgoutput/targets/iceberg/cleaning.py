@@ -49,7 +49,7 @@ def expired(metadata: TableMetadata, history: Sequence[Snapshot]) -> list[Snapsh
     has_our_age = metadata.properties.get(_AGE) == PROPERTIES[_AGE]
     for number in range(1, len(history)):  # the clock may have gone back: all before the first go
         if history[number - 1].timestamp_ms < oldest or (has_our_age and number >= _MAX_SNAPSHOTS):
-            return [*history[number:]]
+            return list(history[number:])
     return []
 
 

@@ -117,7 +117,7 @@ def _to_arrow(field: NestedField) -> pa.Field:
 
 
 def _retyped(type_: pa.DataType, before: pa.DataType, after: pa.DataType) -> pa.DataType:
-    """Return a type, or a list of it, with one type in place of another."""
+    """Return a type with one type in place of another, also as the type of list elements."""
     if pa.types.is_list(type_):
         return pa.list_(type_.value_field.with_type(_retyped(type_.value_type, before, after)))
     return after if type_ == before else type_

@@ -154,7 +154,7 @@ def _add_files(
 def _add_entries(
     manifest: ManifestWriter, known: Iterable[Manifest], removed: Collection[str]
 ) -> list[ManifestEntry]:
-    """Write the entries of other manifests; return those of files that are not removed."""
+    """Write the entries of manifests to a new one; return those of files that are not removed."""
     kept = []
     for entry in (entry for one in known for entry in one.entries):
         if entry.data_file.file_path in removed:

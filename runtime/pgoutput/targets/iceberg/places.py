@@ -1,4 +1,4 @@
-"""Where Iceberg tables are, as URIs and as locations, and the errors of reaching them."""
+"""The places of Iceberg tables, as URIs and as locations, and the errors of catalogues and files."""
 
 from __future__ import annotations
 

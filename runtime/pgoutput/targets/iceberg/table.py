@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from operator import ne
 from pathlib import Path
 from typing import Any, Final
@@ -105,12 +105,12 @@ class IcebergFormat(msgspec.Struct, frozen=True):
         return open_catalog(target, self.catalog)
 
     def _identifier(self, place: Location) -> Identifier:
-        """Return the name of the table at a place."""
+        """Return the name that the catalogue has for the table at a place."""
         namespace, _, name = place.path.rpartition("/")[2].rpartition(".")
         return (*self._namespace(namespace or _NO_NAMESPACE), name)
 
     def _namespace(self, name: str) -> Identifier:
-        """Return the namespace for the tables of a namespace of relations."""
+        """Return the catalogue's namespace for the tables of a schema of PostgreSQL."""
         return tuple(f"{self.namespace}_{name}".split(".")) if self.namespace else (name,)
 
     def open(self, place: Location, version: int | None = None) -> Table | None:
@@ -195,6 +195,7 @@ class _Table:
         self._folder: str = f"{table.location()}/data/"
         """URI of the folder with the data files."""
         self._data: Location = locate_part(place, table.location()) / "data"
+        self._store = fs.SubTreeFileSystem(self._data.path, self._data.filesystem)
         self._use(snapshot or table.current_snapshot())
         if table.metadata.format_version != 2:
             raise ReplicaError(
@@ -259,13 +260,9 @@ class _Table:
             self._use(snapshot)
 
     def _use(self, snapshot: Snapshot | None) -> None:
-        """Make a snapshot the version."""
+        """Read the version with this snapshot from now on; None for the version before the first."""
         self._snapshot = snapshot
-        self.__dict__.pop("_content", None)
-
-    @cached_property
-    def _content(self) -> Content:
-        return Content(self.place, self._folder, self._store, self._table.io, self._snapshot)
+        self._content = Content(self.place, self._folder, self._store, self._table.io, snapshot)
 
     def at(self, version: int) -> Table:
         current, oldest = self._table.current_snapshot(), version + 1
@@ -285,12 +282,6 @@ class _Table:
 
     def set_deletes_rows(self, enabled: bool) -> None:
         self.set_properties({_DELETES: "vectors" if enabled else "rewrite"})
-
-    @cached_property
-    def _store(self) -> fs.FileSystem:
-        if self._data.is_local:
-            Path(self._data.path).mkdir(parents=True, exist_ok=True)
-        return fs.SubTreeFileSystem(self._data.path, self._data.filesystem)
 
     def files(self) -> list[DataFile]:
         fields = {field.field_id: field for field in self._schema.fields}
@@ -313,6 +304,8 @@ class _Table:
         return to_iceberg(schema, self._schema, self._table.metadata.last_column_id)
 
     def writer(self, schema: pa.Schema) -> ParquetWriter:
+        if self._data.is_local:
+            Path(self._data.path).mkdir(parents=True, exist_ok=True)
         return ParquetWriter(self._store, file_schema(self._iceberg_schema(schema)))
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -412,7 +405,7 @@ class _Table:
                 )
             self._commit(updates, snapshot)
         self._use(snapshot)
-        self._content.manifests = manifests
+        self._content.manifests = manifests  # as they will be read
         if gone:
             with suppress(ReplicaError), errors(self.place):  # `remove_unused` removes what stays
                 self._remove([*unneeded_files(self._table.io, gone, history[-len(gone) - 1])])
