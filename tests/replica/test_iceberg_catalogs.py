@@ -19,6 +19,7 @@ from pgoutput.targets import (
     Position,
     archive_table,
     find_table,
+    register_table,
     remove_table,
 )
 from pgoutput.targets.iceberg import catalogs, cleaning
@@ -175,4 +176,7 @@ def test_targets_with_tables_of_the_same_name_need_namespaces(prod: Prod, server
     server.insert("2", "x")
     with pytest.raises(ReplicaError, match="has another Iceberg table of this name, at "):
         apply_to(other, server)
+    register_table(locate(other.target), 1, "public.t")
+    with pytest.raises(ReplicaError, match="has another Iceberg table of this name, at "):
+        remove_table(locate(other.target), 1)
     assert rows_in(prod) == truth(server)[:1]

@@ -174,8 +174,8 @@ class IcebergFormat(msgspec.Struct, frozen=True):
                 return
             except Exception:  # the metadata are lost or damaged
                 folder = folder_uri(place)
+            files = locate_part(place, folder)  # which refuses a table of another target
             catalog.drop_table(identifier)
-            files = locate_part(place, folder)
             if files.is_folder:
                 files.filesystem.delete_dir(files.path)
 
