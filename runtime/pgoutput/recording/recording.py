@@ -127,7 +127,7 @@ class Recording:
             return
         known = max(self._paths, default=0)
         last = self._last_file(known)
-        if last == known and not self.location.is_local:
+        if not self.location.is_local:
             if packs:
                 last = max(last, last_acknowledged(self.location))
         elif last == known and (modified := self.location.modified) != self._modified:
