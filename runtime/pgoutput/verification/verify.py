@@ -332,6 +332,17 @@ class _Pair(msgspec.Struct):
         with self.errors():
             self.sums = [] if self.replica is None else self.replica.sums()
 
+    def total(self, number: int) -> Total:
+        """Return the total of a key range in the replica."""
+        rows, hashes = self.sums[number].sum(axis=1).tolist()
+        return rows, hashes
+
+    def forget_changed(self) -> None:
+        """Forget the finished key ranges whose rows the replica has changed since they were compared."""
+        finished = self.progress.finished
+        for number in [number for number, one in finished.items() if one.total != self.total(number)]:
+            del finished[number]
+
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Keep the error of a replica or recording, because of which the tables cannot be compared."""
@@ -384,7 +395,7 @@ class _Comparison(msgspec.Struct):
             # The rows of a single table are read in this thread, so that it can be interrupted.
             read = map if len(pairs) == 1 else replica.map
             for one, found, _ in zip(pairs, totals, read(_Pair.read, pairs), strict=True):
-                self._compare(source, one, found)
+                self._compare(source, one, found, stop)
             return self._store(replica, pairs), altered
 
     def _pair(
@@ -403,8 +414,6 @@ class _Comparison(msgspec.Struct):
             ranges = choose_ranges(connection, table, sizes[relation.oid], self.rate)
             progress = TableProgress(columns, ranges)
         pair = _Pair(table, relation, now, progress)
-        if progress.is_finished:
-            return pair
         flags = [bool(one.flags & ColumnFlag.KEY) for one in relation.columns]
         pair.key = [] if all(flags) else [at for at, is_key in enumerate(flags) if is_key]
         binary = self.source.options.get("binary") == "on"
@@ -431,28 +440,35 @@ class _Comparison(msgspec.Struct):
         text = "the table was altered again and again while it was compared: verify it again"
         return {oid: text for oid, one in zip(oids, tables, strict=True) if same.get(oid) != one}
 
-    def _totals(self, pool: ThreadPoolExecutor, pair: _Pair, stop: Flag) -> dict[int, Future[Total]]:
-        """Return the totals in the source of the key ranges that are not finished, by number."""
+    def _totals(
+        self, pool: ThreadPoolExecutor, pair: _Pair, stop: Flag, known: Collection[int] = ()
+    ) -> dict[int, Future[Total]]:
+        """Return the totals in the source, by number, of key ranges that are neither finished nor known."""
         if (source := pair.source) is None:
             return {}
-        numbers = (one for one in range(len(pair.progress.ranges)) if one not in pair.progress.finished)
+        done = {*pair.progress.finished, *known}
+        numbers = (number for number in range(len(pair.progress.ranges)) if number not in done)
         return {number: pool.submit(self._limited_total, source, number, stop) for number in numbers}
 
-    def _compare(self, pool: ThreadPoolExecutor, pair: _Pair, totals: Mapping[int, Future[Total]]) -> None:
+    def _compare(
+        self, pool: ThreadPoolExecutor, pair: _Pair, totals: Mapping[int, Future[Total]], stop: Flag
+    ) -> None:
         """Note the equal key ranges of a table, and the differences in the others.
 
         Args:
             pool: The thread that uses the connection to the source.
             pair: The table and its replica, which was read.
             totals: The totals in the source, by number of the key range.
+            stop: Set if the totals are not needed any more.
         """
         if pair.error or pair.source is None or pair.replica is None:
             return
+        pair.forget_changed()
         different: dict[int, Sums] = {}
-        for number, future in totals.items():
+        for number, future in {**totals, **self._totals(pool, pair, stop, totals)}.items():
             total, sums = future.result(), pair.sums[number]
-            if total == tuple(sums.sum(axis=1).tolist()):
-                pair.progress.finished[number] = FinishedRange(self.snapshot.lsn, pair.time, total[0])
+            if total == pair.total(number):
+                pair.progress.finished[number] = FinishedRange(self.snapshot.lsn, pair.time, total)
                 self.workspace.store(pair.relation.oid, pair.progress)
             else:
                 different[number] = sums
@@ -492,7 +508,7 @@ class _Comparison(msgspec.Struct):
         finished = pair.progress.finished.values()
         if not pair.progress.is_finished:
             return None
-        return Verified(min(one.lsn for one in finished), pair.time, sum(one.rows for one in finished))
+        return Verified(min(one.lsn for one in finished), pair.time, sum(one.total[0] for one in finished))
 
     def _verdict(self, pair: _Pair) -> TableVerdict:
         oid, lsn = pair.relation.oid, self.snapshot.lsn
@@ -503,7 +519,7 @@ class _Comparison(msgspec.Struct):
             oid,
             pair.table.name,
             lsn if verified is None else verified.lsn,
-            sum(one.rows for one in pair.progress.finished.values()) + found.rows,
+            sum(one.total[0] for one in pair.progress.finished.values()) + found.rows,
             found.count,
             found.shown,
             pending=self.as_of.pending(oid),

@@ -17,6 +17,7 @@ from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 from pgoutput.targets import read_file, write_file
 from pgoutput.verification.key_ranges import KeyRanges
+from pgoutput.verification.source_rows import Total
 
 _FOLDER: Final = "_verification"
 _STATE: Final = "finished.json"
@@ -25,13 +26,13 @@ _SECONDS: Final = 5.0
 
 
 class FinishedRange(msgspec.Struct, frozen=True):
-    """A key range that was found equal."""
+    """A key range that was found equal; it stays so while the replica's total is the same."""
 
     lsn: int
     """The range was equal as of this LSN."""
     time: str
     """Time of the comparison in UTC."""
-    rows: int
+    total: Total
 
 
 class TableProgress(msgspec.Struct):
