@@ -46,7 +46,10 @@ def replicate_alone(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module", params=["direct", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.fixture(
+    scope="module",
+    params=["direct", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.nightly])],
+)
 def engine(request: pytest.FixtureRequest) -> list[str]:
     """The options of `pgoutput replicate` that start Spark, or no option."""
     # Spark may take longer than the 60 seconds after which a line about progress is due.
@@ -67,6 +70,9 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    "engine", ["direct", pytest.param("spark", marks=pytest.mark.spark)], indirect=True, scope="module"
+)
 def test_replicate_writes_the_tables_and_prints_totals(
     replicate: Replicate, engine: list[str], recording: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +123,7 @@ def test_iceberg_tables_are_written_and_kept_apart(
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_the_checkpoint_can_be_in_another_folder(recording: Path, tmp_path: Path) -> None:
     target, checkpoint = tmp_path / "lake", tmp_path / "checkpoint"
     options = "--recording", recording, "--target", target, "--checkpoint", checkpoint
@@ -299,6 +306,7 @@ def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_p
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_a_spark_master(recording: Path, tmp_path: Path) -> None:
     done = replicate_alone("--master", "local[1]", "--recording", recording, "--target", tmp_path / "lake")
     assert done.returncode == 0, done.stderr

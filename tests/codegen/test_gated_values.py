@@ -89,7 +89,7 @@ def test_columns_refuse_a_new_value_or_bit_in_earlier_versions(five: Path) -> No
     run_python(five, INDEX)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 def test_the_kernel_refuses_a_new_value_or_bit_in_earlier_versions(five: Path) -> None:
     hatch_build.build(five / "pgoutput/_kernel.pyx", five / "pgoutput")

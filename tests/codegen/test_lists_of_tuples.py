@@ -54,7 +54,7 @@ def pure_five(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(
-    scope="module", params=["pure", pytest.param("compiled", marks=[pytest.mark.slow, NEEDS_KERNEL])]
+    scope="module", params=["pure", pytest.param("compiled", marks=[pytest.mark.nightly, NEEDS_KERNEL])]
 )
 def five(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, pure_five: Path) -> Path:
     """The folder of the files generated for a version 5 with InsertBatch, without or with a kernel."""
@@ -573,7 +573,7 @@ with tempfile.TemporaryDirectory() as folder:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_spark_replicates_each_new_row(pure_five: Path) -> None:
     run_here(
         pure_five,

@@ -24,9 +24,9 @@ from tests.server import VERSION, WHEEL_VERSION, Server
 
 def test_kills_and_restarts_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     failovers = int(VERSION == WHEEL_VERSION)
-    outcome = crash(tmp_path, VERSION, 6, 2, failovers, seed=1, rows=20_000, longest=1.5)
+    outcome = crash(tmp_path, VERSION, 3, 1, failovers, seed=1, rows=20_000, longest=1.5)
     print(outcome)
-    assert (sum(outcome.kills.values()), outcome.restarts, outcome.failovers) == (6, 2, failovers)
+    assert (sum(outcome.kills.values()), outcome.restarts, outcome.failovers) == (3, 1, failovers)
     assert outcome.comparison.sessions > 1
     assert outcome.comparison.equal, outcome.comparison
 

@@ -15,5 +15,5 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def test_a_replica_equals_its_source_after_kills_of_recorder_and_spark(
     tmp_path: Path, engine: Engine
 ) -> None:
-    outcome = replicate(tmp_path, tables=20, seconds=25, seed=5, engine=engine)
+    outcome = replicate(tmp_path, tables=20, seconds=12, seed=5, engine=engine)
     assert outcome.different == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -13,11 +14,17 @@ from tests.targets.formats import FORMATS, Format
 __all__ = ["lab", "moto", "proxy", "server"]
 
 
+ICEBERG: Final = ("test_live", "test_lookup", "test_remarks", "test_replicate")
+"""Modules whose tests `make test` runs with Iceberg tables too; `make nightly` runs all with both formats."""
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests that use `any_format` with Delta and Iceberg tables, or with Delta tables if marked so."""
     if "any_format" in metafunc.fixturenames:
-        names = ["delta"] if metafunc.definition.get_closest_marker("delta") else ["delta", "iceberg"]
-        metafunc.parametrize("any_format", names, indirect=True)
+        is_wide = metafunc.module.__name__.rpartition(".")[2] not in ICEBERG
+        iceberg = pytest.param("iceberg", marks=[pytest.mark.nightly] if is_wide else [])
+        is_delta = metafunc.definition.get_closest_marker("delta") is not None
+        metafunc.parametrize("any_format", ["delta"] if is_delta else ["delta", iceberg], indirect=True)
 
 
 @pytest.fixture(scope="module")

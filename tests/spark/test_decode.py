@@ -455,6 +455,7 @@ spark.stop()
 """
 
 
+@pytest.mark.nightly
 def test_decode_and_the_data_source_work_with_spark_connect(
     session: SparkSession, recorded: Recorded, tmp_path: Path
 ) -> None:
