@@ -91,7 +91,7 @@ def from_row(row: Mapping[str, Any]) -> Message:
     """
     name = row.get(TYPE)
     if not isinstance(name, str) or name not in _FIELDS:
-        text = "the name of a message is expected" if name is None else "there is no such message"
+        text = "expected the name of a message" if name is None else "there is no such message"
         raise EncodeError(f"{TYPE} is {name!r}: {text}", field=TYPE)
     rescued = dict(row.get(RESCUED) or ())
     values: dict[str, Any] = {}

@@ -29,7 +29,7 @@ def explain_encode(protocol: Protocol, message: object, classes: ModuleType = me
     """
     name = type(message).__name__
     if not isinstance(message, classes.Message):
-        raise TypeError(f"a message of {classes.__name__} is expected, not {_kind(message)}") from None
+        raise TypeError(f"expected a message of {classes.__name__}, found {_kind(message)}") from None
     layout = protocol.by_name.get(name)
     if layout is None or type(message) is not getattr(classes, name):
         text = f"{protocol.label} has no message {name}{_hint(protocol, name)}"
@@ -132,16 +132,16 @@ def _value_problems(protocol: Protocol, field: Field, value: Any, path: str) -> 
         case "integer" | "flags":
             yield from _integer_problems(field, value, path)
         case "bool" if not isinstance(value, int) or value not in (0, 1):
-            yield path, f"True or False is expected, not {_shown(value)}"
+            yield path, f"expected True or False, found {_shown(value)}"
         case "enum" if not isinstance(value, str) or value not in field.values:
             hint = field.hint(ord(value)) if isinstance(value, str) and len(value) == 1 else ""
-            yield path, f"one of {', '.join(map(repr, field.values))} is expected, not {_shown(value)}{hint}"
+            yield path, f"expected one of {', '.join(map(repr, field.values))}, found {_shown(value)}{hint}"
         case "string":
             yield from _text_problems(value, path, zero=False)
         case "bytes" | "rest" if not isinstance(value, bytes):
-            yield path, f"bytes are expected, not {_kind(value)}"
+            yield path, f"expected bytes, found {_kind(value)}"
         case "fixed" if not isinstance(value, bytes) or len(value) != field.size:
-            yield path, f"{field.size} bytes are expected, not {_kind(value)}"
+            yield path, f"expected {field.size} bytes, found {_kind(value)}"
         case "counted":
             yield from _counted_problems(field, value, path)
         case "tuple":
@@ -152,19 +152,19 @@ def _value_problems(protocol: Protocol, field: Field, value: Any, path: str) -> 
 
 def _integer_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
     if not isinstance(value, int):
-        yield path, f"an int is expected, not {_kind(value)}"
+        yield path, f"expected an int, found {_kind(value)}"
         return
     bits = field.size * 8
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if field.signed else (0, (1 << bits) - 1)
     if not low <= value <= high:
         yield path, f"{_shown(value)} does not fit into {field.notation}, {low} to {high}"
     elif field.kind == "flags" and value & ~field.mask:
-        yield path, f"bits of {field.mask:#04x} are expected, not {value:#04x}{field.hint(value)}"
+        yield path, f"expected bits of {field.mask:#04x}, found {value:#04x}{field.hint(value)}"
 
 
 def _text_problems(value: Any, path: str, *, zero: bool) -> Iterator[_Problem]:
     if not isinstance(value, str):
-        yield path, f"a str is expected, not {_kind(value)}"
+        yield path, f"expected a str, found {_kind(value)}"
         return
     if not zero and "\0" in value:
         yield path, "a zero character cannot be sent in a zero-terminated string"
@@ -178,7 +178,7 @@ def _text_problems(value: Any, path: str, *, zero: bool) -> Iterator[_Problem]:
 
 def _tuple_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
     if not isinstance(value, tuple | list):
-        yield path, f"a tuple of cells is expected, not {_kind(value)}"
+        yield path, f"expected a tuple of cells, found {_kind(value)}"
         return
     if len(value) >> field.size * 8:
         yield (
@@ -189,18 +189,18 @@ def _tuple_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
         if isinstance(cell, str):
             yield from _text_problems(cell, f"{path}[{i}]", zero=True)
         elif cell is not None and cell is not UNCHANGED and not isinstance(cell, bytes):
-            yield f"{path}[{i}]", f"None, UNCHANGED, a str or bytes is expected, not {_kind(cell)}"
+            yield f"{path}[{i}]", f"expected None, UNCHANGED, a str or bytes, found {_kind(cell)}"
 
 
 def _list_problems(protocol: Protocol, field: Field, value: Any, path: str) -> Iterator[_Problem]:
     if not isinstance(value, tuple | list):
-        yield path, f"a tuple is expected, not {_kind(value)}"
+        yield path, f"expected a tuple, found {_kind(value)}"
         return
     for i, item in enumerate(value):
         if field.element != "struct":
             yield from _value_problems(protocol, field.fields[0], item, f"{path}[{i}]")
         elif type(item).__name__ != field.type:
-            yield f"{path}[{i}]", f"a {field.type} is expected, not {_kind(item)}"
+            yield f"{path}[{i}]", f"expected a {field.type}, found {_kind(item)}"
         else:
             yield from _problems(protocol, field.fields, item, f"{path}[{i}].")
         if field.end and _first_bytes(field.fields[0], item).startswith(field.end):
@@ -223,7 +223,7 @@ def _counted_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]
     if value is None and field.null is not None:
         return
     if not isinstance(value, bytes):
-        yield path, f"bytes are expected, not {_kind(value)}"
+        yield path, f"expected bytes, found {_kind(value)}"
     elif len(value) >> field.size * 8 - field.signed:
         yield path, f"{len(value)} bytes do not fit into the Int{field.size * 8} before them"
 

@@ -155,14 +155,14 @@ class _Reader:
         length = self.integer(size, "length", notation, signed=True)
         expected = len(self.data) - self.pos + size
         if length != expected:
-            raise self.error("length", f"{expected} is expected, {length} is there", back=size)
+            raise self.error("length", f"expected {expected}, found {length}", back=size)
         text = "Length of the message without its tag, in bytes."
         return Piece(self.pos - size, self.pos, "length", "", notation, length, text)
 
     def bytes(self, size: int, path: str, what: str) -> bytes:
         left = len(self.data) - self.pos
         if size > left:
-            raise self.error(path, f"{size} bytes of {what} are expected, {left} are left")
+            raise self.error(path, f"expected {size} bytes of {what}, found {left}")
         raw = self.data[self.pos : self.pos + size]
         self.pos += size
         return raw
@@ -192,14 +192,14 @@ def _read_literal(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
         value = reader.integer(field.size, path, field.notation, field.signed)
     expected = field.literal if field.contents is None else field.contents
     if value != expected:
-        raise reader.error(path, f"{expected!r} is expected, {value!r} is there", back=field.size)
+        raise reader.error(path, f"expected {expected!r}, found {value!r}", back=field.size)
     yield reader.piece(field.size, path, field, value)
 
 
 def _read_bool(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     value = reader.integer(field.size, path, field.notation)
     if value > 1:
-        raise reader.error(path, f"0 or 1 is expected, {value} is there", back=field.size)
+        raise reader.error(path, f"expected 0 or 1, found {value}", back=field.size)
     yield reader.piece(field.size, path, field, bool(value))
 
 
@@ -207,7 +207,7 @@ def _read_enum(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     value = reader.integer(field.size, path, field.notation)
     if chr(value) not in field.values:
         known = ", ".join(f"'{one}'" for one in field.values)
-        text = f"one of {known} is expected, {_character(value)} is there{field.hint(value)}"
+        text = f"expected one of {known}, found {_character(value)}{field.hint(value)}"
         raise reader.error(path, text, back=field.size)
     yield reader.piece(field.size, path, field, chr(value), field.values[chr(value)])
 
@@ -215,7 +215,7 @@ def _read_enum(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
 def _read_flags(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     value = reader.integer(field.size, path, field.notation)
     if value & ~field.mask:
-        text = f"bits of {field.mask:#04x} are expected, {value:#04x} is there{field.hint(value)}"
+        text = f"expected bits of {field.mask:#04x}, found {value:#04x}{field.hint(value)}"
         raise reader.error(path, text, back=field.size)
     names = [name for bit, name in field.values.items() if value & int(bit)]
     yield reader.piece(field.size, path, field, value, " and ".join(names) or "none")
@@ -245,7 +245,7 @@ def _read_counted(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     if length == field.null:
         return
     if length < 0:
-        raise reader.error(f"{path}.length", f"a length of 0 or more is expected, not {length}", field.size)
+        raise reader.error(f"{path}.length", f"expected a length of 0 or more, found {length}", field.size)
     yield reader.piece(length, path, field, reader.bytes(length, path, "content"))
 
 
@@ -270,7 +270,7 @@ def _read_tuple(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
         notation = f"Byte1('{field.tag}')"
         tag = reader.integer(1, f"{path}.tag", notation)
         if chr(tag) != field.tag:
-            text = f"'{field.tag}' is expected, {_character(tag)} is there"
+            text = f"expected '{field.tag}', found {_character(tag)}"
             raise reader.error(f"{path}.tag", text, back=1)
         yield Piece(reader.pos - 1, reader.pos, f"{path}.tag", "", notation, field.tag, field.doc)
     count = reader.integer(field.size, f"{path}.count", "the number of columns")
@@ -286,7 +286,7 @@ def _read_cell(reader: _Reader, cells: Mapping[str, Cell], path: str) -> Iterato
     cell = cells.get(tag)
     if cell is None:
         known = ", ".join(f"'{one}'" for one in cells)
-        raise reader.error(path, f"one of {known} is expected, {_character(ord(tag))} is there", back=1)
+        raise reader.error(path, f"expected one of {known}, found {_character(ord(tag))}", back=1)
     size = cell.length_size
     start = reader.pos - 1
     if not size:
@@ -309,8 +309,8 @@ def _read_choice(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
         yield from _read_tuple(reader, side, side.name)
     elif not field.optional:
         known = " or ".join(f"'{one.tag}'" for one in field.fields)
-        there = f"{_character(ord(tag))} is there" if tag else "the message ends"
-        raise reader.error(path, f"{known} is expected, {there}")
+        found = _character(ord(tag)) if tag else "the end of the message"
+        raise reader.error(path, f"expected {known}, found {found}")
 
 
 _READERS: Mapping[str, Callable[[_Reader, Field, str], Iterator[Piece]]] = {

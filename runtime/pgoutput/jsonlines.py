@@ -65,7 +65,7 @@ def from_json(data: Any) -> Message:
     name = data.get("type") if isinstance(data, dict) else None
     fields = _FIELDS.get(name) if isinstance(name, str) else None
     if not isinstance(name, str) or fields is None:
-        text = f"no message has the type {name!r}" if name else "an object with a type is expected"
+        text = f"no message has the type {name!r}" if name else "expected an object with a type"
         raise EncodeError(text, message=str(name), field="type")
     values = {key: value for key, value in data.items() if key != "type"}
     message: Message = _from_object(name, fields, values, name, "")
@@ -122,7 +122,7 @@ def _to_time(value: int) -> str | int:
 def _from_object(name: str, fields: tuple[Field, ...], data: Mapping[str, Any], root: str, path: str) -> Any:
     known = {field.name: field for field in fields}
     if not isinstance(data, dict):
-        raise _error(root, path.rstrip("."), f"an object is expected, not {data!r}")
+        raise _error(root, path.rstrip("."), f"expected an object, found {data!r}")
     for key in data:
         if key not in known:
             raise _error(root, path + key, f"{name} has no such field; it has {', '.join(known) or 'none'}")
@@ -180,7 +180,7 @@ def flags_from_int(field: Field, value: Any) -> Any:
 
 def _array(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError(f"an array is expected, not {value!r}")
+        raise ValueError(f"expected an array, found {value!r}")
     return value
 
 
@@ -205,12 +205,12 @@ def _from_cell(value: Any) -> Any:
         return value
     key = next(iter(value), "")
     if len(value) != 1 or key not in _CELLS:
-        raise ValueError(f"one of {', '.join(_CELLS)} is expected, not {value!r}")
+        raise ValueError(f"expected one of {', '.join(_CELLS)}, found {value!r}")
     try:
         return _CELLS[key](value[key])
     except (LookupError, TypeError, ValueError):
         expected = "true" if key == "unchanged" else "hex"
-        raise ValueError(f"{key}: {expected} is expected, not {value[key]!r}") from None
+        raise ValueError(f"{key}: expected {expected}, found {value[key]!r}") from None
 
 
 def _from_time(text: str) -> int:

@@ -109,13 +109,13 @@ def test_encode_reports_messages_of_later_versions(run: Run) -> None:
     [
         (b"nonsense", "not JSON"),
         (b"[" * 2000 + b"]" * 2000, "not JSON"),
-        (b"5", "an object with a type is expected"),
+        (b"5", "expected an object with a type"),
         (b'{"type":"Nonsense"}', "no message has the type 'Nonsense'"),
         (b'{"type":"Begin"}', "final_lsn"),
         (b'{"type":"Begin","final_lsn":"x","commit_time":0,"xid":1}', "Begin.final_lsn: 'x' is not an LSN"),
         (
             b'{"type":"Insert","relation_oid":1,"new":[{"binary":"x"}]}',
-            "Insert.new[0]: binary: hex is expected, not 'x'",
+            "Insert.new[0]: binary: expected hex, found 'x'",
         ),
         (b'{"type":"XLogData","data":{"type":"Nonsense"}}', "no message has the type 'Nonsense'"),
         (b"\xff", "not JSON"),
@@ -140,7 +140,7 @@ def test_encode_refuses_lines_that_are_not_messages(run: Run, line: bytes, words
         (
             [HEADER, BEGIN, TRUNCATED],
             3,
-            "Insert.new[0] at byte 13: 10 bytes of text are expected, 1 are left",
+            "Insert.new[0] at byte 13: expected 10 bytes of text, found 1",
         ),
         ([HEADER, BEGIN, BEGIN[:30]], 3, "not a JSON object"),
     ],
@@ -204,7 +204,7 @@ def test_inspect_shows_a_bad_message_up_to_the_error(run: Run, capture: Callable
     lines = done.out.splitlines()
     assert "new[0].length" in lines[-3]
     assert lines[-2].split() == ["00000d", "31"]
-    assert lines[-1].strip() == "Insert.new[0] at byte 13: 10 bytes of text are expected, 1 are left"
+    assert lines[-1].strip() == "Insert.new[0] at byte 13: expected 10 bytes of text, found 1"
 
 
 @pytest.mark.parametrize("version", _protocols.VERSIONS)

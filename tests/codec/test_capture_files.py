@@ -87,7 +87,7 @@ INVALID_FILES = {
     ),
     "half a message": (
         HEADER + BEGIN + b'{"data":"4200"}\n',
-        "3: Begin.final_lsn at byte 1: 8 bytes of Int64 (XLogRecPtr) are expected, 1 are left",
+        "3: Begin.final_lsn at byte 1: expected 8 bytes of Int64 (XLogRecPtr), found 1",
     ),
     "no envelope": (
         HEADER + b'{"copydata":"42"}\n',

@@ -40,12 +40,12 @@ ENCODE: list[tuple[Any, ...]] = [
     # values that Python would accept but a decoder never returns
     (
         m.Truncate(options=m.TruncateOption(0), relation_oids=cast(Any, b"ab")),
-        "Truncate.relation_oids: a tuple is expected, not the bytes b'ab'",
+        "Truncate.relation_oids: expected a tuple, found the bytes b'ab'",
     ),
-    (changed(RELATION, columns={}), "Relation.columns: a tuple is expected, not the dict {}"),
+    (changed(RELATION, columns={}), "Relation.columns: expected a tuple, found the dict {}"),
     (
         changed(RELATION, columns=(STOP,)),
-        "Relation.columns[0]: a RelationColumn is expected, not the StreamStop StreamStop()",
+        "Relation.columns[0]: expected a RelationColumn, found the StreamStop StreamStop()",
     ),
     (
         m.Origin(origin_lsn=1, name="\udcc3\udca9"),
@@ -60,20 +60,20 @@ ENCODE: list[tuple[Any, ...]] = [
         "Begin.xid: that cannot be shown does not fit into Int32 (TransactionId), 0 to 4294967295",
     ),
     # containers and bytes
-    (changed(INSERT, new="ab"), "Insert.new: a tuple of cells is expected, not the str 'ab'"),
+    (changed(INSERT, new="ab"), "Insert.new: expected a tuple of cells, found the str 'ab'"),
     (
         changed(LOGICAL, content=bytearray(b"ab")),
-        "LogicalMessage.content: bytes are expected, not the bytearray bytearray(b'ab')",
+        "LogicalMessage.content: expected bytes, found the bytearray bytearray(b'ab')",
     ),
     (
         m.XLogData(wal_start=0, wal_end=0, send_time=0, data=changed(LOGICAL, content="a").content),
-        "XLogData.data: bytes are expected, not the str 'a'",
+        "XLogData.data: expected bytes, found the str 'a'",
         envelope,
     ),
     # integers
-    (changed(BEGIN, xid="3"), "Begin.xid: an int is expected, not the str '3'"),
-    (changed(BEGIN, xid=3.0), "Begin.xid: an int is expected, not the float 3.0"),
-    (changed(BEGIN, xid=None), "Begin.xid: an int is expected, not None"),
+    (changed(BEGIN, xid="3"), "Begin.xid: expected an int, found the str '3'"),
+    (changed(BEGIN, xid=3.0), "Begin.xid: expected an int, found the float 3.0"),
+    (changed(BEGIN, xid=None), "Begin.xid: expected an int, found None"),
     (changed(BEGIN, xid=-1), "Begin.xid: -1 does not fit into Int32 (TransactionId), 0 to 4294967295"),
     (
         changed(BEGIN, xid=2**32),
@@ -97,58 +97,58 @@ ENCODE: list[tuple[Any, ...]] = [
     # bool, enum, flags
     (
         start_block(1, first=changed(BEGIN)),
-        "StreamStart.first_stream_segment: True or False is expected, not Begin(",
+        "StreamStart.first_stream_segment: expected True or False, found Begin(",
     ),
     (
         changed(start_block(1), first_stream_segment=2),
-        "StreamStart.first_stream_segment: True or False is expected, not 2",
+        "StreamStart.first_stream_segment: expected True or False, found 2",
     ),
     (
         changed(m.PrimaryKeepalive(wal_end=1, send_time=2, reply_requested=True), reply_requested=None),
-        "PrimaryKeepalive.reply_requested: True or False is expected, not None",
+        "PrimaryKeepalive.reply_requested: expected True or False, found None",
         envelope,
     ),
     (
         changed(RELATION, replica_identity="?"),
-        "Relation.replica_identity: one of 'd', 'n', 'f', 'i' is expected, not '?'",
+        "Relation.replica_identity: expected one of 'd', 'n', 'f', 'i', found '?'",
     ),
     (
         changed(RELATION, replica_identity=[]),
-        "Relation.replica_identity: one of 'd', 'n', 'f', 'i' is expected, not []",
+        "Relation.replica_identity: expected one of 'd', 'n', 'f', 'i', found []",
     ),
     (
         m.Truncate(options=m.TruncateOption(128), relation_oids=()),
-        "Truncate.options: bits of 0x03 are expected, not 0x80",
+        "Truncate.options: expected bits of 0x03, found 0x80",
     ),
-    (changed(LOGICAL, flags=3), "LogicalMessage.flags: bits of 0x01 are expected, not 0x03"),
+    (changed(LOGICAL, flags=3), "LogicalMessage.flags: expected bits of 0x01, found 0x03"),
     (
         changed(RELATION, columns=(changed(COLUMN, flags=2),)),
-        "Relation.columns[0].flags: bits of 0x01 are expected, not 0x02",
+        "Relation.columns[0].flags: expected bits of 0x01, found 0x02",
     ),
     (
         changed(m.Truncate(options=m.TruncateOption(0), relation_oids=()), options=-1),
         "Truncate.options: -1 does not fit into Int8, 0 to 255",
     ),
     # text and bytes
-    (changed(RELATION, name=None), "Relation.name: a str is expected, not None"),
-    (changed(RELATION, name=b"t"), "Relation.name: a str is expected, not the bytes b't'"),
+    (changed(RELATION, name=None), "Relation.name: expected a str, found None"),
+    (changed(RELATION, name=b"t"), "Relation.name: expected a str, found the bytes b't'"),
     (
         changed(RELATION, name="a\0b"),
         "Relation.name: a zero character cannot be sent in a zero-terminated string",
     ),
     (changed(RELATION, name="\ud800"), r"Relation.name: the character '\ud800' stands for no byte"),
     (changed(INSERT, new=(None, "\udc7f")), r"Insert.new[1]: the character '\udc7f' stands for no byte"),
-    (changed(LOGICAL, content="x"), "LogicalMessage.content: bytes are expected, not the str 'x'"),
+    (changed(LOGICAL, content="x"), "LogicalMessage.content: expected bytes, found the str 'x'"),
     (
         changed(m.XLogData(wal_start=1, wal_end=2, send_time=3, data=b""), data=None),
-        "XLogData.data: bytes are expected, not None",
+        "XLogData.data: expected bytes, found None",
         envelope,
     ),
     # tuples and lists
-    (changed(INSERT, new=None), "Insert.new: a tuple of cells is expected, not None"),
+    (changed(INSERT, new=None), "Insert.new: expected a tuple of cells, found None"),
     (
         changed(INSERT, new=("a", 1)),
-        "Insert.new[1]: None, UNCHANGED, a str or bytes is expected, not the int 1",
+        "Insert.new[1]: expected None, UNCHANGED, a str or bytes, found the int 1",
     ),
     (
         changed(INSERT, new=(None,) * 65_536),
@@ -158,15 +158,15 @@ ENCODE: list[tuple[Any, ...]] = [
         changed(RELATION, columns=(COLUMN,) * 65_536),
         "Relation.columns: 65536 do not fit into Int16, the count before it",
     ),
-    (changed(RELATION, columns=None), "Relation.columns: a tuple is expected, not None"),
-    (changed(RELATION, columns=("a",)), "Relation.columns[0]: a RelationColumn is expected, not the str 'a'"),
+    (changed(RELATION, columns=None), "Relation.columns: expected a tuple, found None"),
+    (changed(RELATION, columns=("a",)), "Relation.columns[0]: expected a RelationColumn, found the str 'a'"),
     (
         m.Truncate(options=m.TruncateOption(0), relation_oids=(1, -1)),
         "Truncate.relation_oids[1]: -1 does not fit into Int32 (Oid), 0 to 4294967295",
     ),
     (
         changed(m.Truncate(options=m.TruncateOption(0), relation_oids=()), relation_oids=1),
-        "Truncate.relation_oids: a tuple is expected, not the int 1",
+        "Truncate.relation_oids: expected a tuple, found the int 1",
     ),
     # fields that depend on each other
     (m.Update(relation_oid=1, new=(), key=(), old=()), "Update.old: cannot be sent together with key"),
@@ -269,7 +269,7 @@ DECODE: list[tuple[Any, ...]] = [
     (
         PLAIN,
         "42 0000000000000001 00000000",
-        "Begin.commit_time at byte 9: 8 bytes of Int64 (TimestampTz) are expected, 4 are left",
+        "Begin.commit_time at byte 9: expected 8 bytes of Int64 (TimestampTz), found 4",
     ),
     (
         PLAIN,
@@ -287,62 +287,62 @@ DECODE: list[tuple[Any, ...]] = [
     (
         v4,
         "41 00000001 00000002",
-        "StreamAbort.abort_lsn at byte 9: 8 bytes of Int64 (XLogRecPtr) are expected, 0 are left",
+        "StreamAbort.abort_lsn at byte 9: expected 8 bytes of Int64 (XLogRecPtr), found 0",
         False,
         "parallel",
     ),
     (
         PLAIN,
         "43 01 0000000000000001 0000000000000002 0000000000000003",
-        "Commit.flags at byte 1: 0 is expected, 1 is there",
+        "Commit.flags at byte 1: expected 0, found 1",
     ),
     (
         v2,
         "53 00000001 02",
-        "StreamStart.first_stream_segment at byte 5: 0 or 1 is expected, 2 is there",
+        "StreamStart.first_stream_segment at byte 5: expected 0 or 1, found 2",
         False,
         "on",
     ),
     (
         PLAIN,
         "52 00000001 00 7400 3f 0000",
-        "Relation.replica_identity at byte 8: one of 'd', 'n', 'f', 'i' is expected, '?' is there",
+        "Relation.replica_identity at byte 8: expected one of 'd', 'n', 'f', 'i', found '?'",
     ),
     (
         PLAIN,
         "52 00000001 00 7400 64 0002 01 6100 00000017 ffffffff 02 6200 00000017 ffffffff",
-        "Relation.columns[1].flags at byte 22: bits of 0x01 are expected, 0x02 is there",
+        "Relation.columns[1].flags at byte 22: expected bits of 0x01, found 0x02",
     ),
     (PLAIN, "52 00000001 70", "Relation.namespace at byte 5: no zero byte ends this string"),
-    (PLAIN, "54 00000000 80", "Truncate.options at byte 5: bits of 0x03 are expected, 0x80 is there"),
+    (PLAIN, "54 00000000 80", "Truncate.options at byte 5: expected bits of 0x03, found 0x80"),
     (
         PLAIN,
         "54 ffffffff 00 00000001",
-        "Truncate.relation_oids[1] at byte 10: 4 bytes of Int32 (Oid) are expected, 0 are left",
+        "Truncate.relation_oids[1] at byte 10: expected 4 bytes of Int32 (Oid), found 0",
     ),
     (
         PLAIN,
         "4d 00 0000000000000001 00 00000003 6162",
-        "LogicalMessage.content at byte 15: 3 bytes of content are expected, 2 are left",
+        "LogicalMessage.content at byte 15: expected 3 bytes of content, found 2",
     ),
-    (PLAIN, "49 00000001 4b 0000", "Insert.new.tag at byte 5: 'N' is expected, 'K' is there"),
+    (PLAIN, "49 00000001 4b 0000", "Insert.new.tag at byte 5: expected 'N', found 'K'"),
     (
         PLAIN,
         "49 00000001 4e 0002 6e 78",
-        "Insert.new[1] at byte 9: one of 'n', 'u', 't', 'b' is expected, 'x' is there",
+        "Insert.new[1] at byte 9: expected one of 'n', 'u', 't', 'b', found 'x'",
     ),
     (
         v2,
         "49 00000005 00000001 4e 0001 74 ffffffff 61",
-        "Insert.new[0] at byte 17: 4294967295 bytes of text are expected, 1 are left",
+        "Insert.new[0] at byte 17: expected 4294967295 bytes of text, found 1",
         True,
         "on",
     ),
-    (PLAIN, "44 00000001 4e 0000", "Delete.key|old at byte 5: 'K' or 'O' is expected, 'N' is there"),
+    (PLAIN, "44 00000001 4e 0000", "Delete.key|old at byte 5: expected 'K' or 'O', found 'N'"),
     (
         envelope,
         "6b 0000000000000001 0000000000000002 07",
-        "PrimaryKeepalive.reply_requested at byte 17: 0 or 1 is expected, 7 is there",
+        "PrimaryKeepalive.reply_requested at byte 17: expected 0 or 1, found 7",
     ),
 ]
 
@@ -387,7 +387,7 @@ def test_decode_refuses_other_types_than_bytes(codec: Codec, data: Any) -> None:
     ],
 )
 def test_encode_refuses_other_types_than_messages(codec: Codec, message: Any, there: str) -> None:
-    with pytest.raises(TypeError, match=f"^a message of pgoutput.messages is expected, not {there}"):
+    with pytest.raises(TypeError, match=f"^expected a message of pgoutput.messages, found {there}"):
         codec.encode(message)
 
 

@@ -32,15 +32,15 @@ ADDED = {
 }
 ENCODE = {
     "Relation.replica_identity": (
-        f"one of 'd', 'n', 'f', 'i' is expected, not <ReplicaIdentity.ANY: 'a'>: it came with version {NEW}"
+        f"expected one of 'd', 'n', 'f', 'i', found <ReplicaIdentity.ANY: 'a'>: it came with version {NEW}"
     ),
-    "Truncate.options": f"bits of 0x03 are expected, not 0x05: 0x04 came with version {NEW}",
-    "Relation.columns[0].flags": f"bits of 0x01 are expected, not 0x80: 0x80 came with version {NEW}",
+    "Truncate.options": f"expected bits of 0x03, found 0x05: 0x04 came with version {NEW}",
+    "Relation.columns[0].flags": f"expected bits of 0x01, found 0x80: 0x80 came with version {NEW}",
 }
 DECODE = {
-    "Relation.replica_identity": f"'d', 'n', 'f', 'i' is expected, 'a' is there: it came with version {NEW}",
-    "Truncate.options": f"bits of 0x03 are expected, 0x05 is there: 0x04 came with version {NEW}",
-    "Relation.columns[0].flags": f"bits of 0x01 are expected, 0x80 is there: 0x80 came with version {NEW}",
+    "Relation.replica_identity": f"expected one of 'd', 'n', 'f', 'i', found 'a': it came with version {NEW}",
+    "Truncate.options": f"expected bits of 0x03, found 0x05: 0x04 came with version {NEW}",
+    "Relation.columns[0].flags": f"expected bits of 0x01, found 0x80: 0x80 came with version {NEW}",
 }
 
 
@@ -57,9 +57,9 @@ for where, message in ADDED.items():
         assert text(encode, message) == f"{where}: {ENCODE[where]}", text(encode, message)
     for decode in (v_old.decode, v_old.pure_decode, StreamDecoder(OLD).decode):
         assert text(decode, data).startswith(where) and DECODE[where] in text(decode, data), where
-assert text(v_new.decode, data.replace(b"f\\0\\1\\x80", b"f\\0\\1\\x82")).endswith("0x82 is there")
+assert text(v_new.decode, data.replace(b"f\\0\\1\\x80", b"f\\0\\1\\x82")).endswith("found 0x82")
 odd = m.Relation(oid=1, namespace="", name="t", replica_identity="xx", columns=())
-assert text(v_old.encode, odd).endswith("is expected, not 'xx'")
+assert text(v_old.encode, odd).endswith("found 'xx'")
 """
 
 
@@ -204,7 +204,7 @@ def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
         index = m.ReplicaIdentity.INDEX
         relation = m.Relation(oid=1, namespace="", name="t", replica_identity=index, columns=())
         assert v_old.decode(v_old.encode(relation)) == relation
-        text = "one of 'd', 'n', 'f', 'a' is expected, not <ReplicaIdentity.INDEX: 'i'>"
+        text = "expected one of 'd', 'n', 'f', 'a', found <ReplicaIdentity.INDEX: 'i'>"
         assert text in error_of(v_new.encode, relation)[1]
         """,
     )

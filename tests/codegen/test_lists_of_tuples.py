@@ -91,13 +91,13 @@ for message in (
         cut = data[:end]
         assert error_of(v_new.decode, cut, in_stream) == error_of(v_new.pure_decode, cut, in_stream)
 claimed = b"m\\0\\0\\0\\1\\xff\\xff\\xff\\xff" + cells
-text = "new_rows[1].count at byte 25: 2 bytes of the number of columns are expected, 0 are left"
+text = "new_rows[1].count at byte 25: expected 2 bytes of the number of columns, found 0"
 for decode in (v_new.decode, v_new.pure_decode):
     assert error_of(decode, claimed)[1] == f"InsertBatch.{text}", error_of(decode, claimed)
 for rows, text in (
-    (None, "new_rows: a tuple is expected, not None"),
-    ((("1", 2),), "new_rows[0][1]: None, UNCHANGED, a str or bytes is expected, not the int 2"),
-    (((), 5), "new_rows[1]: a tuple of cells is expected, not the int 5"),
+    (None, "new_rows: expected a tuple, found None"),
+    ((("1", 2),), "new_rows[0][1]: expected None, UNCHANGED, a str or bytes, found the int 2"),
+    (((), 5), "new_rows[1]: expected a tuple of cells, found the int 5"),
     ((((None,) * 65536),), "new_rows[0]: 65536 columns do not fit into Int16, the count before them"),
 ):
     for encode in (v_new.encode, v_new.pure_encode):
@@ -141,7 +141,7 @@ data = to_json(MULTI)
 assert data["new_rows"][:3] == [["1", "one"], ["2", None], [{"binary": "00000003"}, {"unchanged": True}]]
 assert from_json(json.loads(json.dumps(data))) == MULTI
 data["new_rows"][1] = "2"
-assert error_of(from_json, data)[1] == "InsertBatch.new_rows[1]: an array is expected, not '2'"
+assert error_of(from_json, data)[1] == "InsertBatch.new_rows[1]: expected an array, found '2'"
 data["new_rows"][1] = [{"wrong": 1}]
 assert "InsertBatch.new_rows[1][0]: one of " in error_of(from_json, data)[1]
 raw = v_new.encode(MULTI)

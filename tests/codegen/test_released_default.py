@@ -58,7 +58,7 @@ USES = {
         try:
             from_json({"type": "Truncate", "options": 64, "relation_oids": []})
         except EncodeError as error:  # version NEW has more bits
-            assert str(error) == f"Truncate.options: bits of {mask:#04x} are expected, not 0x40", error
+            assert str(error) == f"Truncate.options: expected bits of {mask:#04x}, found 0x40", error
         else:
             raise AssertionError
         try:

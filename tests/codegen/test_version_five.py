@@ -179,7 +179,7 @@ def test_errors_of_version_4_name_the_new_version(five: Path) -> None:
         found = error(v_old.decode, v_new.encode(counters))
         assert found == expected, found
         assert "8 more bytes follow" in error(v_old.decode, v_new.encode(commit))
-        expected = "Commit.flush_lsn: an int is expected, not None"
+        expected = "Commit.flush_lsn: expected an int, found None"
         assert error(v_new.encode, m.Commit(commit_lsn=1, end_lsn=2, commit_time=3)) == expected
         """,
     )
@@ -320,7 +320,7 @@ def test_a_version_can_drop_fields_and_messages(every_kind: Path) -> None:
         assert v_new.decode(v_new.encode(gone)) == gone
         for codec, message, text in (
             (v_last, both, f"Origin.origin_lsn: protocol version {LAST} has no such field"),
-            (v_new, m.Origin(name="o"), "Origin.origin_lsn: an int is expected, not None"),
+            (v_new, m.Origin(name="o"), "Origin.origin_lsn: expected an int, found None"),
             (v_last, gone, f"protocol version {LAST} has no message RollbackPrepared"),
         ):
             assert error_of(codec.encode, message)[1].startswith(text)
@@ -354,7 +354,7 @@ def test_a_field_in_a_struct_is_refused_by_older_versions(every_kind: Path) -> N
         assert v_new.decode(v_new.encode(relation())) == relation()
         for codec, message, text in (
             (v_new, relation("C"), f"Relation.columns[0].collation: protocol version {NEW} has no"),
-            (v_last, relation(kind=new.kind), "Relation.columns[0].collation: a str is expected, not None"),
+            (v_last, relation(kind=new.kind), "Relation.columns[0].collation: expected a str, found None"),
         ):
             assert error_of(codec.encode, message)[1].startswith(text)
         """,

@@ -85,7 +85,7 @@ def test_a_null_message_is_refused_with_the_codecs_error() -> None:
         encode_xlog_data(pa.array(ones), ones, data)
     assert str(raised.value) == str(wanted.value).replace(": ", ": row 1: ", 1)
     assert (raised.value.message, raised.value.field) == (wanted.value.message, wanted.value.field)
-    with pytest.raises(EncodeError, match=r"^data: row 1: bytes are expected, not None"):
+    with pytest.raises(EncodeError, match=r"^data: row 1: expected bytes, found None"):
         encode_copy_data(data)
 
 

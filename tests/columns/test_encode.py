@@ -165,9 +165,7 @@ def test_encoded_cells_can_be_used_in_several_messages() -> None:
 
 def test_encoded_cells_with_null_are_refused() -> None:
     cells = encode_cells([pa.array(["a"])]).take(pa.array([0, None]))
-    with pytest.raises(
-        EncodeError, match=r"^Insert\.new\[1\]: row 1: bytes are expected, not None"
-    ) as raised:
+    with pytest.raises(EncodeError, match=r"^Insert\.new\[1\]: row 1: expected bytes, found None") as raised:
         encode_inserts(1, [pa.array(["1", "2"]), cells])
     assert (raised.value.message, raised.value.field) == ("Insert", "new[1]")
 

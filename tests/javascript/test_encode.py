@@ -29,12 +29,12 @@ def changed(message: str, fields: str) -> str:
 
 ENCODE = [
     # integers
-    ("v4", changed(BEGIN, 'xid: "3"'), "Begin.xid: an integer is expected, not the string '3'"),
-    ("v4", changed(BEGIN, "xid: 3n"), "Begin.xid: an integer is expected, not the bigint 3"),
-    ("v4", changed(BEGIN, "xid: 3.5"), "Begin.xid: an integer is expected, not the number 3.5"),
-    ("v4", changed(BEGIN, "xid: NaN"), "Begin.xid: an integer is expected, not the number NaN"),
-    ("v4", changed(BEGIN, "xid: null"), "Begin.xid: an integer is expected, not null"),
-    ("v4", '{ type: "Begin" }', "Begin.final_lsn: a bigint is expected, not undefined"),
+    ("v4", changed(BEGIN, 'xid: "3"'), "Begin.xid: expected an integer, found the string '3'"),
+    ("v4", changed(BEGIN, "xid: 3n"), "Begin.xid: expected an integer, found the bigint 3"),
+    ("v4", changed(BEGIN, "xid: 3.5"), "Begin.xid: expected an integer, found the number 3.5"),
+    ("v4", changed(BEGIN, "xid: NaN"), "Begin.xid: expected an integer, found the number NaN"),
+    ("v4", changed(BEGIN, "xid: null"), "Begin.xid: expected an integer, found null"),
+    ("v4", '{ type: "Begin" }', "Begin.final_lsn: expected a bigint, found undefined"),
     (
         "v4",
         changed(BEGIN, "xid: -1"),
@@ -66,35 +66,35 @@ ENCODE = [
     (
         "v4",
         '{ type: "StreamStart", xid: 1, first_stream_segment: 1 }',
-        "StreamStart.first_stream_segment: true or false is expected, not the number 1",
+        "StreamStart.first_stream_segment: expected true or false, found the number 1",
     ),
     (
         "v4",
         changed(RELATION, 'replica_identity: "?"'),
-        "Relation.replica_identity: one of 'd', 'n', 'f', 'i' is expected, not '?'",
+        "Relation.replica_identity: expected one of 'd', 'n', 'f', 'i', found '?'",
     ),
     (
         "v4",
         changed(RELATION, 'replica_identity: "df"'),
-        "Relation.replica_identity: one of 'd', 'n', 'f', 'i' is expected, not 'df'",
+        "Relation.replica_identity: expected one of 'd', 'n', 'f', 'i', found 'df'",
     ),
     (
         "v4",
         changed(RELATION, "replica_identity: []"),
-        "Relation.replica_identity: one of 'd', 'n', 'f', 'i' is expected, not the object Array",
+        "Relation.replica_identity: expected one of 'd', 'n', 'f', 'i', found the object Array",
     ),
     (
         "v4",
         '{ type: "Truncate", options: 128, relation_oids: [] }',
-        "Truncate.options: bits of 0x03 are expected, not 0x80",
+        "Truncate.options: expected bits of 0x03, found 0x80",
     ),
     (
         "v4",
         changed(RELATION, f"columns: [{changed(COLUMN, 'flags: 2')}]"),
-        "Relation.columns[0].flags: bits of 0x01 are expected, not 0x02",
+        "Relation.columns[0].flags: expected bits of 0x01, found 0x02",
     ),
     # text and bytes
-    ("v4", changed(RELATION, "name: null"), "Relation.name: a string is expected, not null"),
+    ("v4", changed(RELATION, "name: null"), "Relation.name: expected a string, found null"),
     ("v4", changed(RELATION, 'name: "a\\0b"'), f"Relation.name: {ZERO}"),
     ("v4", changed(RELATION, 'name: "\\ud800"'), r"Relation.name: the character '\ud800' stands for no byte"),
     (
@@ -110,19 +110,19 @@ ENCODE = [
     (
         "v4",
         changed(LOGICAL, 'content: "x"'),
-        "LogicalMessage.content: a Uint8Array is expected, not the string 'x'",
+        "LogicalMessage.content: expected a Uint8Array, found the string 'x'",
     ),
     (
         "envelope",
         '{ type: "XLogData", wal_start: 0n, wal_end: 0n, send_time: 0n, data: [1] }',
-        "XLogData.data: a Uint8Array is expected, not the object Array",
+        "XLogData.data: expected a Uint8Array, found the object Array",
     ),
     # tuples and lists
-    ("v4", changed(INSERT, "new: null"), "Insert.new: an array of cells is expected, not null"),
+    ("v4", changed(INSERT, "new: null"), "Insert.new: expected an array of cells, found null"),
     (
         "v4",
         changed(INSERT, 'new: ["a", undefined]'),
-        "Insert.new[1]: null, UNCHANGED, a string or a Uint8Array is expected, not undefined",
+        "Insert.new[1]: expected null, UNCHANGED, a string or a Uint8Array, found undefined",
     ),
     (
         "v4",
@@ -134,11 +134,11 @@ ENCODE = [
         changed(RELATION, f"columns: new Array(65536).fill({COLUMN})"),
         "Relation.columns: 65536 do not fit into Int16, the count before it",
     ),
-    ("v4", changed(RELATION, "columns: null"), "Relation.columns: an array is expected, not null"),
+    ("v4", changed(RELATION, "columns: null"), "Relation.columns: expected an array, found null"),
     (
         "v4",
         changed(RELATION, 'columns: ["a"]'),
-        "Relation.columns[0]: a RelationColumn is expected, not the string 'a'",
+        "Relation.columns[0]: expected a RelationColumn, found the string 'a'",
     ),
     (
         "v4",
@@ -214,11 +214,11 @@ def test_messages_without_null_fields_are_encoded(peer: Peer) -> None:
 
 
 MISUSE = [
-    ('v4.decode("B")', "TypeError: a Uint8Array is expected"),
-    ("v4.encode(null)", "TypeError: a message with a known type is expected, not null"),
+    ('v4.decode("B")', "TypeError: expected a Uint8Array"),
+    ("v4.encode(null)", "TypeError: expected a message with a known type, found null"),
     (
         'v4.encode({ type: "Nothing" })',
-        "TypeError: a message with a known type is expected, not the object Object",
+        "TypeError: expected a message with a known type, found the object Object",
     ),
     (
         "v1.decode(new Uint8Array([66]), true)",

@@ -14,7 +14,7 @@ OUTPUT = """\
 {"flags":0,"name":"note","type_oid":23,"type_modifier":-1}]}
 t [ [ 'id', '1' ], [ 'note', null ] ]
 committed up to 16/B374D848
-Insert relation_oid 1 Insert.relation_oid at byte 1: 4 bytes of Int32 (Oid) are expected, 2 are left
+Insert relation_oid 1 Insert.relation_oid at byte 1: expected 4 bytes of Int32 (Oid), found 2
 """
 
 

@@ -164,11 +164,11 @@ def test_permissive_keeps_invalid_messages_with_their_errors(session: SparkSessi
     assert [row["_corrupt_record"] for row in got] == [
         None,
         None,
-        "Insert.new[0].length at byte 9: 4 bytes of the length of the value are expected, 2 are left",
+        "Insert.new[0].length at byte 9: expected 4 bytes of the length of the value, found 2",
         None,
         "Insert: no Relation message has come for the OID 2",
         "no bytes: a message has at least its tag",
-        "Relation.columns[0].type_modifier at byte 25: 4 bytes of Int32 are expected, 3 are left",
+        "Relation.columns[0].type_modifier at byte 25: expected 4 bytes of Int32, found 3",
         "Insert: the last Relation message of the OID 1 is invalid",
         None,
         None,

@@ -77,7 +77,7 @@ INVALID = [
 
 ERRORS = [
     "no bytes: a message has at least its tag",
-    "Insert.relation_oid at byte 1: 4 bytes of Int32 (Oid) are expected, 1 are left",
+    "Insert.relation_oid at byte 1: expected 4 bytes of Int32 (Oid), found 1",
     "StreamStart: from_pgoutput decodes no stream blocks: use decode",
     "Begin",
 ]

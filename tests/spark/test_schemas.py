@@ -109,7 +109,7 @@ def test_a_list_with_one_such_value_is_rescued_as_a_whole() -> None:
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        ({}, "type is None: the name of a message is expected"),
+        ({}, "type is None: expected the name of a message"),
         ({"type": "Start"}, "type is 'Start': there is no such message"),
         ({"type": "Begin", "final_lsn": 1, "xid": 2}, "Begin.commit_time is NULL: a value is required"),
         (

@@ -165,7 +165,7 @@ def test_text_in_another_date_style_stays_text(text: str) -> None:
 
 @pytest.mark.parametrize("cell", [1, 1.5, ["a"], bytearray(b"a")])
 def test_an_object_that_is_not_a_cell_is_refused(cell: Any) -> None:
-    with pytest.raises(TypeError, match="str, bytes, None or UNCHANGED is expected"):
+    with pytest.raises(TypeError, match="expected str, bytes, None or UNCHANGED"):
         to_python(cell, 25)
 
 

@@ -49,7 +49,7 @@ def test_failed_vectors_are_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     chosen = ("--vector", wrong, "--vector", right)
     done = run("vectors", "run", *chosen, *decoder)
     assert done.code == 1
-    failure = wrong + ": {}messages[0].xid: 4294967295 is expected, -1 is there\n"
+    failure = wrong + ": {}messages[0].xid: expected 4294967295, found -1\n"
     assert failure.format("failed ") in done.out
     assert "first failure of messages: " + failure.format("") in done.out
     assert f"{right}: passed\n" in done.out

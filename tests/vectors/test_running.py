@@ -93,13 +93,13 @@ def test_a_program_that_does_not_exist(few: list[Vector]) -> None:
 def test_wrong_values_fail(few: list[Vector]) -> None:
     verdicts = list(run_decoder(command("wrong_xid"), few))
     assert outcomes(verdicts) == ["passed", "passed", "passed", "failed", "passed", "passed"]
-    assert verdicts[3].reason == "messages[0].xid: 4294967295 is expected, -1 is there"
+    assert verdicts[3].reason == "messages[0].xid: expected 4294967295, found -1"
 
 
 def test_wrong_offsets_fail(few: list[Vector]) -> None:
     verdicts = list(run_decoder(command("off_by_one"), few))
     assert outcomes(verdicts) == ["passed", "passed", "passed", "passed", "failed", "failed"]
-    assert verdicts[4].reason == "error.offset: 2 is expected, 3 is there"
+    assert verdicts[4].reason == "error.offset: expected 2, found 3"
 
 
 def test_accepted_illegal_messages_fail_unless_lenient(few: list[Vector]) -> None:

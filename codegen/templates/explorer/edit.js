@@ -33,7 +33,7 @@ function editBytes(data, piece, digits) {
 
 function readHex(digits) {
   const bytes = fromHex(digits);
-  if (!bytes) throw new EditError("hexadecimal digits are expected, two for each byte");
+  if (!bytes) throw new EditError("expected hexadecimal digits, two for each byte");
   return bytes;
 }
 
@@ -67,10 +67,10 @@ function writeValue(writer, piece, text) {
     case "side":
     case "celltag":
     case "enum":
-      if (!/^[\x00-\x7f]$/.test(text)) throw new EditError("one ASCII character is expected");
+      if (!/^[\x00-\x7f]$/.test(text)) throw new EditError("expected one ASCII character");
       return writer.integer(text.charCodeAt(0), 1);
     case "bool":
-      if (!/^(true|false|0|1)$/.test(text)) throw new EditError("true or false is expected");
+      if (!/^(true|false|0|1)$/.test(text)) throw new EditError("expected true or false");
       return writer.integer(Number(text === "true" || text === "1"), 1);
   }
   const value = readNumber(piece, text.trim());
@@ -81,9 +81,9 @@ function writeValue(writer, piece, text) {
 function readNumber(piece, text) {
   if (/^(-?\d+|0x[0-9a-f]+)$/i.test(text)) return BigInt(text);
   if (piece.type === "lsn") return parseLsn(text);
-  if (piece.type !== "timestamp") throw new EditError("a number is expected");
+  if (piece.type !== "timestamp") throw new EditError("expected a number");
   const parts = /^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(?:Z|\+00(?::?00)?)?$/.exec(text);
   const date = new Date(parts ? `${parts[1]}T${parts[2]}Z` : NaN);
   if (!Number.isNaN(date.getTime())) return fromDate(date) + BigInt((parts[3] ?? "").padEnd(6, "0"));
-  throw new EditError("a time such as 2026-01-01 00:00:00+00:00 is expected, or microseconds since 2000-01-01");
+  throw new EditError("expected a time such as 2026-01-01 00:00:00+00:00, or microseconds since 2000-01-01");
 }

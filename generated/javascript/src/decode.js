@@ -9,7 +9,7 @@ import { walk } from "./walk.js";
 
 /** Return the layout of the message that the bytes encode. */
 export function layoutOf(protocol, data) {
-  if (!(data instanceof Uint8Array)) throw new TypeError("a Uint8Array is expected");
+  if (!(data instanceof Uint8Array)) throw new TypeError("expected a Uint8Array");
   const layout = protocol.byTag[data[0]];
   if (layout === undefined) throw unknownTag(protocol, data);
   return layout;

@@ -19,7 +19,7 @@ export function encodeMessage(protocol, message) {
 
 function unknownMessage(protocol, message, name) {
   if (!ALL_VERSIONS.byName.has(name) && !ENVELOPE.byName.has(name)) {
-    return new TypeError(`a message with a known type is expected, not ${describe(message)}`);
+    return new TypeError(`expected a message with a known type, found ${describe(message)}`);
   }
   const later = protocol.later.find((one) => one.name === name);
   const why =
@@ -150,7 +150,7 @@ export class Writer {
     const high = field.signed ? 2 ** 31 - 1 : 2 ** (8 * field.size) - 1;
     if (value < low || value > high) throw this.tooLarge(field, value, low, high, path);
     if (field.kind === "flags" && value & ~field.mask) {
-      const text = `bits of ${hexByte(field.mask)} are expected, not ${hexByte(value)}${laterHint(field, value)}`;
+      const text = `expected bits of ${hexByte(field.mask)}, found ${hexByte(value)}${laterHint(field, value)}`;
       throw this.error(path, text);
     }
     this.integer(value, field.size);
@@ -179,7 +179,7 @@ export class Writer {
       const later =
         typeof value === "string" && value.length === 1 ? laterHint(field, value.charCodeAt(0)) : "";
       const given = typeof value === "string" ? `'${value}'` : describe(value);
-      throw this.error(path, `one of ${known} is expected, not ${given}${later}`);
+      throw this.error(path, `expected one of ${known}, found ${given}${later}`);
     }
     this.integer(value.charCodeAt(0), 1);
   }
@@ -263,7 +263,7 @@ export class Writer {
   }
 
   unexpected(path, expected, value) {
-    return this.error(path, `${expected} is expected, not ${describe(value)}`);
+    return this.error(path, `expected ${expected}, found ${describe(value)}`);
   }
 
   located(error, path) {
@@ -282,5 +282,5 @@ function formOf(value) {
   if (value === null) return "null";
   if (value === UNCHANGED) return "unchanged";
   if (value instanceof Uint8Array) return "binary";
-  throw new RangeError(`null, UNCHANGED, a string or a Uint8Array is expected, not ${describe(value)}`);
+  throw new RangeError(`expected null, UNCHANGED, a string or a Uint8Array, found ${describe(value)}`);
 }

@@ -7,7 +7,7 @@ import { formatLsn, formatTimestamp, UNCHANGED } from "./wire.js";
 
 export function toJson(message) {
   const layout = ALL_VERSIONS.byName.get(message.type) ?? ENVELOPE.byName.get(message.type);
-  if (layout === undefined) throw new TypeError("a message with a known type is expected");
+  if (layout === undefined) throw new TypeError("expected a message with a known type");
   return object(layout, message, [`"type":${JSON.stringify(message.type)}`]);
 }
 

@@ -73,13 +73,13 @@ class Walker {
 
   /** Return an error about the value of the last byte or integer. */
   unexpected(path, expected, there, size) {
-    return this.error(path, `${expected} is expected, ${there} is there`, size);
+    return this.error(path, `expected ${expected}, found ${there}`, size);
   }
 
   /** Move `size` bytes forward; return the position before them. */
   take(size, path, what) {
     const left = this.data.length - this.pos;
-    if (size > left) throw this.error(path, `${size} bytes of ${what} are expected, ${left} are left`);
+    if (size > left) throw this.error(path, `expected ${size} bytes of ${what}, found ${left}`);
     this.pos += size;
     return this.pos - size;
   }
@@ -130,7 +130,7 @@ class Walker {
     const byte = this.number(field.size, path, field.notation);
     const value = String.fromCharCode(byte);
     if (!(value in field.values)) {
-      const text = `one of ${quoted(Object.keys(field.values)).join(", ")} is expected, ${character(byte)} is there`;
+      const text = `expected one of ${quoted(Object.keys(field.values)).join(", ")}, found ${character(byte)}`;
       throw this.error(path, text + laterHint(field, byte), field.size);
     }
     this.piece(field, path, field.size, value, { doc: `${field.values[value]}. ${field.doc}` });
@@ -139,7 +139,7 @@ class Walker {
   flags(field, path) {
     const value = this.number(field.size, path, field.notation);
     if (value & ~field.mask) {
-      const text = `bits of ${hexByte(field.mask)} are expected, ${hexByte(value)} is there`;
+      const text = `expected bits of ${hexByte(field.mask)}, found ${hexByte(value)}`;
       throw this.error(path, text + laterHint(field, value), field.size);
     }
     const names = Object.keys(field.values).filter((bit) => value & Number(bit));
@@ -178,8 +178,8 @@ class Walker {
       this.tuple(side, side.name);
     } else if (!field.optional) {
       const known = quoted(field.fields.map(({ tag }) => tag)).join(" or ");
-      const there = byte === undefined ? "the message ends" : `${character(byte)} is there`;
-      throw this.error(path, `${known} is expected, ${there}`);
+      const there = byte === undefined ? "the end of the message" : character(byte);
+      throw this.error(path, `expected ${known}, found ${there}`);
     }
   }
 

@@ -80,7 +80,7 @@ def _check_options(
             given = _without_references(value)
             converted = known[key].process_value(context, given)
             if isinstance(converted, str | Path) and not isinstance(given, str):  # typer converts any object
-                raise typer.BadParameter(f"a text is expected, not a value of type {type(given).__name__}")
+                raise typer.BadParameter(f"expected a text, found a value of type {type(given).__name__}")
         except typer.BadParameter as error:
             raise PgoutputError(f"{place}: {key}: {error.message}") from None
         checked[known[key].name] = value

@@ -129,7 +129,7 @@ def bytes_part(array: pa.Array, path: str) -> Bytes:
         raise TypeError(f"{path}: binary is required, not {array.type}")
     if array.null_count:
         row = array.is_null().index(True).as_py()
-        raise EncodeError(f"{path}: row {row}: bytes are expected, not None", field=path)
+        raise EncodeError(f"{path}: row {row}: expected bytes, found None", field=path)
     return Bytes(array)
 
 

@@ -74,7 +74,7 @@ class Table:
                 key, old = (_roles.meaning_of(message, meaning) for meaning in ("key", "old"))
                 self._remove_row(self._by_column_name(key or old or ()))
             case _:
-                raise TypeError(f"an Insert, Update or Delete is expected, not {type(message).__name__}")
+                raise TypeError(f"expected an Insert, Update or Delete, found {type(message).__name__}")
 
     def clear(self) -> None:
         """Remove all rows of the table."""
@@ -133,7 +133,7 @@ class Tables(dict[int, Table]):
             TypeError: The argument is not a `Transaction`.
         """
         if not isinstance(transaction, Transaction):
-            raise TypeError(f"a Transaction is expected, not {type(transaction).__name__}")
+            raise TypeError(f"expected a Transaction, found {type(transaction).__name__}")
         for change in transaction.changes:
             self.apply_change(change)
 

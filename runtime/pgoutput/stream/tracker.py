@@ -116,7 +116,7 @@ class TransactionTracker(Generic[T]):
         except KeyError:
             hint = "; decode its `data` with StreamDecoder first" if isinstance(message, XLogData) else ""
             name = type(message).__name__
-            raise TypeError(f"a pgoutput message is expected, not {name}{hint}") from None
+            raise TypeError(f"expected a pgoutput message, found {name}{hint}") from None
         return handler(message)
 
     def reconnect(self) -> None:

@@ -81,7 +81,7 @@ def to_python(cell: Cell, type_oid: int) -> Any:
         except ValueError:
             return cell
     elif not isinstance(cell, str):
-        raise TypeError(f"str, bytes, None or UNCHANGED is expected, not {type(cell).__name__}")
+        raise TypeError(f"expected str, bytes, None or UNCHANGED, found {type(cell).__name__}")
     return _load(cell, _loader(type_oid))
 
 

@@ -76,7 +76,7 @@ def require_sequence(cells: Sequence[Cell]) -> None:
         TypeError: `cells` is a str, bytes-like object, mapping or set.
     """
     if isinstance(cells, str | bytes | bytearray | memoryview | Mapping | Set):
-        raise TypeError(f"a sequence of cells is expected, not {type(cells).__name__}")
+        raise TypeError(f"expected a sequence of cells, found {type(cells).__name__}")
 
 
 def read_cells(cells: Sequence[Cell], type_oid: int) -> tuple[list[str | None], Rescued]:
@@ -109,7 +109,7 @@ def read_cells(cells: Sequence[Cell], type_oid: int) -> tuple[list[str | None], 
             rescued[row] = None
         elif cell is not None:
             kind = type(cell).__name__  # type: ignore[unreachable]
-            raise TypeError(f"cells[{row}]: str, bytes, None or UNCHANGED is expected, not {kind}")
+            raise TypeError(f"cells[{row}]: expected str, bytes, None or UNCHANGED, found {kind}")
         if text is not None and not text.isascii() and not is_utf8(text):
             rescued[row] = shown_text(text)
             text = None

@@ -76,7 +76,7 @@ def _compare_answer(vector: Vector, answer: Answer, exact: bool) -> None:
 def _compare_lists(path: str, expected: list[Any], found: list[Any] | None, exact: bool) -> None:
     if found is None or len(expected) != len(found):
         have = "none" if found is None else str(len(found))
-        raise Mismatch(f"{path}: {len(expected)} are expected, {have} are there")
+        raise Mismatch(f"{path}: expected {len(expected)}, found {have}")
     for i, (one, other) in enumerate(zip(expected, found, strict=True)):
         _compare(f"{path}[{i}]", one, other, exact)
 
@@ -100,7 +100,7 @@ def _compare(path: str, expected: Any, found: Any, exact: bool) -> None:
 
 def _require(path: str, expected: Any, found: Any) -> None:
     if expected != found or isinstance(expected, bool) != isinstance(found, bool):
-        raise Mismatch(f"{path}: {_shown(expected)} is expected, {_shown(found)} is there")
+        raise Mismatch(f"{path}: expected {_shown(expected)}, found {_shown(found)}")
 
 
 def _in_order(rows: Iterable[Json]) -> list[Json]:

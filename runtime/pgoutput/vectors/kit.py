@@ -25,7 +25,7 @@ def read_kit(folder: str | Path) -> Iterator[Vector]:
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
         if manifest.format != FORMAT:
-            raise RecordingError(f"{path}: format {FORMAT} is expected, not {manifest.format}")
+            raise RecordingError(f"{path}: expected format {FORMAT}, found {manifest.format}")
         for one in manifest.files:
             path = Path(folder, one.path)
             for line in path.read_bytes().splitlines():

@@ -195,7 +195,7 @@ def multirange_in(text: str, convert: InputFunction, inner: catalog.BuiltinType)
     """Return a multirange's binary form: the number of ranges, then the ranges (multirange_send)."""
     del inner  # the element type is not sent
     if not (text.startswith("{") and text.endswith("}")):
-        raise ValueError("a text such as {[1,5),[7,9)} is expected")
+        raise ValueError("expected a text such as {[1,5),[7,9)}")
     ranges: list[bytes] = []
     pos = 1
     while pos < len(text) - 1:

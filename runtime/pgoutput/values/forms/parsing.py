@@ -69,7 +69,7 @@ class Reader:
             ValueError: Fewer bytes remain, or `size` is negative.
         """
         if not 0 <= size <= self.remaining:
-            raise ValueError(f"{size} bytes are expected, {self.remaining} remain")
+            raise ValueError(f"expected {size} bytes, found {self.remaining}")
         self._pos += size
         return self._data[self._pos - size : self._pos]
 
@@ -118,5 +118,5 @@ def match_whole(pattern: re.Pattern[str], text: str, example: str) -> re.Match[s
     """
     match = pattern.fullmatch(text)
     if match is None:
-        raise ValueError(f"a text such as {example} is expected")
+        raise ValueError(f"expected a text such as {example}")
     return match

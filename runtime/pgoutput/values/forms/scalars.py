@@ -135,7 +135,7 @@ def snapshot_out(data: bytes) -> str:
     (count,) = reader.unpack(_COUNT)
     xmin, xmax, *in_progress = struct.unpack(f">{reader.remaining // 8}Q", reader.take(reader.remaining))
     if len(in_progress) != count:
-        raise ValueError(f"{count} transactions are expected, {len(in_progress)} are there")
+        raise ValueError(f"expected {count} transactions, found {len(in_progress)}")
     return f"{xmin}:{xmax}:{','.join(map(str, in_progress))}"
 
 
