@@ -1,4 +1,4 @@
-"""The role of docs/howto/production.md suffices, and an error prints the statement for what it lacks."""
+"""The role of docs/howto/prepare.md suffices, and an error prints the statement for what it lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 from tests.server import Server
 
-PAGE: Final = Path(__file__).parents[2] / "docs/howto/production.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/howto/prepare.md"
 
 
 @pytest.fixture(scope="module")

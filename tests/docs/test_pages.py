@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import shlex
 import time
@@ -29,6 +30,7 @@ from tests.docs.check_site import public_names
 from tests.recording import recordings
 from tests.server import Server
 from tests.versions import CAPTURES, OLDEST, WRITTEN
+from tests.views import rows
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
@@ -43,7 +45,9 @@ RUN_BELOW = {
     "docs/howto/iceberg.md": 2,
     "docs/howto/pyspark.md": 4,
     "docs/howto/record.md": 1,
-    "docs/howto/spark.md": 6,
+    "docs/howto/replica-tables.md": 1,
+    "docs/howto/replicate.md": 2,
+    "docs/howto/spark.md": 3,
     "docs/howto/testing.md": 8,
     "docs/howto/vectors.md": 1,
     "docs/reference/errors.md": 1,
@@ -78,7 +82,9 @@ CLIENT, CLIENT_USE, CLIENT_VALUES = examples("docs/howto/client.md")
 USE_ICEBERG, READ_ICEBERG = examples("docs/howto/iceberg.md")
 PYSPARK = examples("docs/howto/pyspark.md")
 (RECORD,) = examples("docs/howto/record.md")
-READ, READ_TABLE, REPLICATE, TABLES, VERSIONS, WRITE = examples("docs/howto/spark.md")
+READ, READ_TABLE, WRITE = examples("docs/howto/spark.md")
+REPLICATE, TABLES = examples("docs/howto/replicate.md")
+(VERSIONS,) = examples("docs/howto/replica-tables.md")
 (
     *(ENCODE_BY_HAND, STRATEGIES, SCENARIO, TWO_TRANSACTIONS, HYPOTHESIS, WORKLOAD, CHECKER),
     PYTEST,
@@ -470,6 +476,53 @@ def test_the_type_page_shows_the_spec() -> None:
     (entry,) = examples("docs/howto/type.md", "yaml")
     spec = re.sub("^  ", "", (ROOT / "spec/types.yaml").read_text(), flags=re.MULTILINE)
     assert entry in spec
+
+
+def test_one_row_of_each_view_is_that_of_a_recording(tmp_path: Path) -> None:
+    recordings.write(tmp_path, recordings.source("pg18_p1"), recordings.sent("pg18_p1"), 10_000)
+    found = {
+        "messages": rows.messages(tmp_path),
+        "changes": rows.changes(tmp_path),
+        "table": rows.table(tmp_path, "t_def").to_pylist(),
+        "schema": rows.schema_rows(tmp_path),
+    }
+    (block,) = examples("docs/how-it-works.md", "json")
+    for text in block.split("\n\n"):
+        shown = json.loads(text)
+        view, position = shown.pop("view"), shown["position"]
+        (row,) = [row for row in found.pop(view) if row["position"] == position]
+        if view == "changes":
+            row["after"] = dict(row["after"])
+        assert {name: without_nulls(value) for name, value in row.items() if name in shown} == shown
+        left_out = {name for name, value in row.items() if name not in shown and value is not None}
+        assert left_out <= {"commit_time", "received_at", "wal_start", "lsn"}, view
+    assert found == {}
+
+
+def without_nulls(value: object) -> object:
+    """Return a value without the NULL fields of its structs."""
+    if isinstance(value, list):
+        return [*map(without_nulls, value)]
+    if isinstance(value, dict):
+        return {name: without_nulls(one) for name, one in value.items() if one is not None}
+    return value
+
+
+def test_the_errors_of_the_page_on_troubleshooting_exist() -> None:
+    """The pieces between `…` are in the code, as they are in the error."""
+    code = "".join(path.read_text() for path in sorted((ROOT / "runtime").rglob("*.py")))
+    joined = re.sub(r"['\"]\s*\n\s*f?['\"]", "", code).replace('\\"', '"')
+    joined = re.sub(r"\{[^{}]*\}", "…", joined)
+    table = re.findall(r"^\| (`.*?`) \|", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    texts = [text for cell in table for text in re.findall("`([^`]+)`", cell)]
+    assert len(texts) > 30
+    servers = {"no pg_hba.conf entry for replication connection"}
+    missing = [
+        text
+        for text in texts
+        if text not in servers and any(one.strip(" .:;") not in joined for one in text.split("…"))
+    ]
+    assert missing == []
 
 
 def test_the_site_has_every_public_module() -> None:

@@ -11,7 +11,15 @@ from pgoutput._text import counted
 from pgoutput.cli.configuration import ConfigurableGroup, read_configuration
 from pgoutput.cli.configuration_check import find_problems
 from pgoutput.cli.printing import complain, version_line
-from pgoutput.cli.recording_commands import install_ddl_events, prune, record, segments, snapshot, status
+from pgoutput.cli.recording_commands import (
+    doctor,
+    install_ddl_events,
+    prune,
+    record,
+    segments,
+    snapshot,
+    status,
+)
 from pgoutput.cli.replica_commands import replicate, sync, tables, verify
 from pgoutput.cli.stream_commands import check, decode, encode, inspect, serve, spec, synth
 from pgoutput.cli.vectors import vectors_app
@@ -48,7 +56,7 @@ _GROUPS: Final = {
     "Record": (record, snapshot, prune, install_ddl_events),
     "Replicate": (replicate, sync, verify, tables),
     "Test": (synth, serve, encode),
-    "Operate": (status,),
+    "Operate": (doctor, status),
 }
 """The commands by the title of their group, in the order of `pgoutput --help`."""
 

@@ -189,6 +189,30 @@ def status(
     command.show(recording, dsn, target or (), json=json)
 
 
+def doctor(
+    dsn: Dsn = "",
+    publication: Annotated[
+        list[str] | None,
+        typer.Option(help="A publication to record; repeatable. The default is all.", show_default=False),
+    ] = None,
+    slot: Annotated[
+        str, typer.Option(help="The replication slot; it need not exist.", show_default=False)
+    ] = "",
+    place: Annotated[
+        list[str] | None,
+        typer.Option(help="The folder or URL of a recording or replica; repeatable.", show_default=False),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check a server and this machine before recording: what is wrong, what it costs, and the SQL that helps.
+
+    Nothing is changed. Exit code 1: recording, copying or verifying would fail.
+    """
+    from pgoutput.cli import doctor as command
+
+    command.examine(dsn, slot, publication or (), place or (), json=json)
+
+
 def snapshot(
     recording: RecordingPlace,
     table: Annotated[

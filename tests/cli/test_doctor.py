@@ -1,0 +1,139 @@
+"""`pgoutput doctor` finds what is wrong with a server, and its SQL mends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pgoutput.cli import doctor
+from tests.conftest import Run
+from tests.recorder.lab import Lab
+from tests.server import Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def lab(server: Server, tmp_path: Path) -> Iterator[Lab]:
+    """A database with a published table, and a role that may read it."""
+    with Lab(server, tmp_path) as lab:
+        lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+        lab.run("CREATE ROLE replicator LOGIN REPLICATION", "GRANT SELECT ON t TO replicator")
+        yield lab
+        lab.run("DROP OWNED BY replicator", "DROP ROLE replicator")
+
+
+def examined(run: Run, lab: Lab, *options: str | Path, user: str = "replicator") -> dict[str, Any]:
+    """Return the report on the publication p and the slot s as JSON."""
+    dsn = lab.dsn.replace("user=postgres", f"user={user}")
+    done = run("doctor", "--dsn", dsn, "--publication", "p", "--slot", "s", "--json", *options)
+    report = json.loads(done.out)
+    assert done.code == any(one["level"] == "error" for one in report["findings"]), done
+    return dict(report)
+
+
+def found(report: dict[str, Any]) -> dict[str, str]:
+    """Return the remedies by check, without the settings of the test server and missing packages."""
+    known = {"WAL limit", "DDL events", "packages"}
+    return {one["check"]: one["remedy"] for one in report["findings"] if one["check"] not in known}
+
+
+def test_a_prepared_server_has_no_errors(lab: Lab, run: Run, tmp_path: Path) -> None:
+    report = examined(run, lab, "--place", tmp_path / "recording")
+    assert found(report) == {}
+    assert {one["check"] for one in report["findings"]} >= {"WAL limit", "DDL events"}
+    assert report["server"].startswith("PostgreSQL ")
+    assert not (tmp_path / "recording").exists()
+    dsn = lab.dsn.replace("user=postgres", "user=replicator")
+    lines = run("doctor", "--dsn", dsn).out.splitlines()
+    at = lines.index("warning  max_slot_wal_keep_size is -1")
+    assert lines[at + 2].startswith("         > ALTER SYSTEM SET max_slot_wal_keep_size = ")
+    assert lines[-1].endswith(" checks: 0 errors, 1 warning")
+
+
+@pytest.mark.parametrize(
+    ("statements", "check"),
+    [
+        (["ALTER PUBLICATION p RENAME TO q"], "publication"),
+        (["ALTER PUBLICATION p DROP TABLE t"], "published tables"),
+        (["ALTER PUBLICATION p SET (publish = 'insert')"], "published operations"),
+        (["ALTER TABLE t DROP CONSTRAINT t_pkey"], "replica identity"),
+        (["ALTER TABLE t REPLICA IDENTITY NOTHING"], "replica identity"),
+        (["ALTER TABLE t REPLICA IDENTITY FULL"], "replica identity FULL"),
+        (["REVOKE SELECT ON t FROM replicator"], "table privilege"),
+        (["ALTER TABLE t ENABLE ROW LEVEL SECURITY"], "row security"),
+        (["REVOKE USAGE ON SCHEMA public FROM PUBLIC"], "schema privilege"),
+        (["BEGIN", "INSERT INTO t VALUES (1)", "PREPARE TRANSACTION 'g'"], "prepared transaction"),
+    ],
+)
+def test_the_sql_of_a_finding_mends_it(
+    lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch, statements: list[str], check: str
+) -> None:
+    at_once = (
+        msgspec.structs.replace(one, query=one.query.replace("1 hour", "0 hours")) for one in doctor._CHECKS
+    )
+    monkeypatch.setattr(doctor, "_CHECKS", tuple(at_once))
+    lab.run(*statements)
+    remedy = found(examined(run, lab))[check]
+    lab.run(remedy.replace("ADD TABLE …", "ADD TABLE t").replace("(…)", "(id)").partition(" --")[0])
+    assert check not in found(examined(run, lab))
+
+
+def test_a_role_without_replication_is_found(lab: Lab, run: Run) -> None:
+    lab.run("ALTER ROLE replicator NOREPLICATION")
+    (finding,) = [one for one in examined(run, lab)["findings"] if one["level"] == "error"]
+    assert finding["check"] == "replication connection"
+    _, _, sql = finding["found"].rpartition(": ")
+    assert sql == 'ALTER ROLE "replicator" REPLICATION'
+    lab.run(sql)
+    assert found(examined(run, lab)) == {}
+
+
+def test_slots_that_cannot_be_recorded_are_found(lab: Lab, run: Run) -> None:
+    def slot() -> list[str]:
+        return [one["found"] for one in examined(run, lab)["findings"] if one["check"] == "slot"]
+
+    assert slot() == []
+    lab.run("SELECT pg_create_physical_replication_slot('s')")
+    assert slot() == ["s is a physical slot"]
+    lab.run("SELECT pg_drop_replication_slot('s')")
+    with lab.server.connect("postgres") as other:
+        other.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    assert slot() == ["the slot s belongs to the database postgres"]
+    lab.run("SELECT pg_drop_replication_slot('s')")
+    lab.run("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    assert slot() == []
+    lab.run("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    for _ in range(3):
+        lab.run("INSERT INTO t SELECT coalesce(max(id), 0) + 1 FROM t", "SELECT pg_switch_wal()")
+    lab.run("CHECKPOINT")
+    (text,) = slot()
+    assert text == "the slot s is lost (wal_removed)"
+    lab.run("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+    lab.run("SELECT pg_drop_replication_slot('s')")
+
+
+def test_places_and_servers_that_do_not_answer_are_found(
+    lab: Lab, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    places = "--place", "/proc/recording", "--place", tmp_path / "file", "--place", "nix://bucket/x"
+    report = examined(run, lab, *places)
+    texts = [one["found"] for one in report["findings"] if one["check"] == "place"]
+    assert len(texts) == 3, texts
+    monkeypatch.setattr(doctor, "FREE_BYTES", 1 << 60)
+    assert "disk" in found(examined(run, lab, "--place", tmp_path))
+    done = run("doctor", "--dsn", "host=/nowhere", "--place", tmp_path)
+    assert (done.code, done.out.splitlines()[-1].partition(": ")[2]) == (1, "2 errors, 0 warnings")
+    assert "the server cannot be checked" in done.out
+    refused = run("doctor", "--dsn", "nonsense")
+    assert (refused.code, refused.out) == (2, "")
