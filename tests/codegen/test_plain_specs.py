@@ -190,7 +190,7 @@ DECODE_ERRORS = [
     ("backend", b"R\0\0\0\x09\0\0\0\0X", "Authentication at byte 9: the message ends here, 1 more bytes follow (salt and mechanisms"),
     # Without a check, the decoder would read the same row again and again.
     ("copy", b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"\0\1\xff\xff\xff\xfa", "CopyOutput.rows[0].values[0].length at byte 21: expected a length of 0 or more, found -6"),
-    ("copy", b"PGCOPY", "CopyOutput.signature at byte 0: 11 bytes of Byte11("),
+    ("copy", b"PGCOPY", "CopyOutput.signature at byte 0: expected 11 bytes of Byte11("),
     ("copy", b"PGCOPZ\n\xff\r\n\0", "CopyOutput.signature at byte 0: expected b'PGCOPY\\n\\xff\\r\\n\\x00', found b'PGCOPZ"),
 ]  # fmt: skip
 
