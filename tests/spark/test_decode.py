@@ -195,7 +195,7 @@ def test_failfast_reports_sort_key_message_field_and_byte(session: SparkSession)
     df = kafka(session, DAMAGED[:4])
     decoded = decode(df, "value", proto_version=OLDEST, order_by=["topic", "offset"], mode="FAILFAST")
     text = failure(decoded.collect)
-    assert "DecodeError: the message at 'wal', 2: Insert.new[0].length at byte 9: 4 bytes" in text
+    assert "DecodeError: the message at 'wal', 2: Insert.new[0].length at byte 9: expected 4 bytes" in text
 
 
 def struct_of(*names: str) -> Any:
