@@ -23,7 +23,8 @@ Run = Callable[..., SimpleNamespace]
 
 def pytest_configure() -> None:
     # Ended by a signal, pytest must still leave the fixtures: they end servers, Java and other processes.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    # A shell starts a job in the background with SIGINT ignored, and so would be the Ctrl-C of the tests.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     temporary.use_memory()
     leftovers.watch()
