@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import signal
@@ -26,9 +27,16 @@ def pytest_configure() -> None:
     # A shell starts a job in the background with SIGINT ignored, and so would be the Ctrl-C of the tests.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
+    atexit.register(_silence_duckdb)
     temporary.use_memory()
     leftovers.watch()
     java.set_options()
+
+
+def _silence_duckdb() -> None:
+    """Hide what the bindings of DuckDB print when a worker of pytest ends: they take its modules for leaks."""
+    if "duckdb" in sys.modules:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 @pytest.hookimpl(trylast=True)
