@@ -54,7 +54,7 @@ Meaning = Literal[
 
 
 Sort = Literal["xid", "oid", "lsn", "timestamp", "bool", "text", "tuple", "flags"]
-"""What kind of type a field with a meaning has."""
+"""Kind of type of the fields of each meaning."""
 
 SORTS: dict[Meaning, Sort] = {
     "xid": "xid",

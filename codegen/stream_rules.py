@@ -217,7 +217,7 @@ class _Builder:
         return values
 
     def _name_of(self, of: str) -> str | None:
-        """Return the name of the field with a meaning; None unless it has one name in all messages."""
+        """Return the name of the field of the given meaning; None unless it has one name in all messages."""
         names = {
             next((field.name for field in message.members if field.means == of), None)
             for message in self._messages
@@ -225,13 +225,13 @@ class _Builder:
         return names.pop() if len(names) == 1 else None
 
     def _value(self, of: str, kind: Type) -> Code:
-        """Return the code that reads the message's field with a meaning; None if the message has none."""
+        """Return the code that reads the message's field of the given meaning; None if the message has none."""
         name = self._name_of(of)
         return Code(
             f"message.{name}" if name else f"meaning_of(message, '{of}')", f"message.means.{of}", kind
         )
 
     def _field_name(self, of: str) -> Code:
-        """Return the name of the message's field with a meaning, as it stands in a text."""
+        """Return the name of the message's field of the given meaning, as it stands in a text."""
         python = self._name_of(of) or f"{{_name(message, '{of}')}}"
         return Code(python, f'${{named(message, "{of}")}}')

@@ -62,7 +62,7 @@ def builder(role: str, proto_version: int, *, batch: bool = False) -> Callable[.
 
 
 class Blueprint(NamedTuple):
-    """How the messages with a role are built in a protocol version."""
+    """Functions that build the messages with a role in a protocol version."""
 
     kind: type[Message]
     """Class of the messages: the first with the role, in the order of the spec, without or with a list of

@@ -1,4 +1,4 @@
-"""What messages do in a stream (roles) and what their fields mean, as the spec defines both.
+"""Roles of messages in a stream and meanings of their fields, as the spec defines them.
 
 Code that asks for a role or a meaning here, instead of a message class or tag, also handles a message that a
 later protocol version adds with a known role.
@@ -68,7 +68,7 @@ def tags(*roles: str) -> frozenset[int]:
 
 
 def field_name(kind: type[Message], meaning: str) -> str | None:
-    """Return the name of the field with a meaning in a message class; None if the class has no such field."""
+    """Return the name of the field of the given meaning in a message class; None if the class has no such field."""
     return _NAMES[kind].get(meaning)
 
 
@@ -78,7 +78,7 @@ def has_role(message: Message | None, *roles: str) -> bool:
 
 
 def meaning_of(message: Message, meaning: str) -> Any:
-    """Return the value of a message's field with a meaning; None if the message has no such field."""
+    """Return the value of a message's field of the given meaning; None if the message has no such field."""
     return _GETTERS[type(message)][meaning](message)
 
 
@@ -91,7 +91,7 @@ def with_meanings(message: Message, **values: Any) -> Message:
 
 
 def getters(meaning: str) -> Mapping[type[Message], Callable[[Message], Any]]:
-    """Return a function for each message class that returns the value with a meaning, as `meaning_of`."""
+    """Return a function for each message class that returns the value of the given meaning, as `meaning_of`."""
     return {kind: of_kind[meaning] for kind, of_kind in _GETTERS.items()}
 
 
@@ -109,7 +109,7 @@ def is_transactional(message: Message) -> bool:
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
-    """What a message says about a transaction's end; a field that the message lacks is None."""
+    """The end of a transaction as a message gives it; a field that the message lacks is None."""
 
     lsn: Any = None
     """LSN at the start of the WAL record that ends the transaction."""

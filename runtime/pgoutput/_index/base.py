@@ -62,7 +62,7 @@ class MessageTuples(NamedTuple):
     counts: Numbers | None
     """For each message, the number of tuples in its list of tuples; None if no message of the batch has a
     list of tuples. The cells of a list's tuples are consecutive. A message without such a list has 0 in one
-    field, and 1 in all fields with a meaning."""
+    field, and 1 in all fields that have a meaning."""
 
 
 class TupleLocations(NamedTuple):
@@ -117,7 +117,7 @@ class MessageIndex(ABC):
         """
 
     def meaning(self, meaning: str, rows: Numbers | None = None) -> Numbers:
-        """Return each message's value of the fixed-width field with a meaning, such as `relation`.
+        """Return each message's value of the fixed-width field of the given meaning, such as `relation`.
 
         The value is undefined for a message without such a field.
 
@@ -137,7 +137,7 @@ class MessageIndex(ABC):
         return values
 
     def has_meaning(self, meaning: str, rows: Numbers) -> Mask:
-        """Return for each message in `rows` whether the message has a fixed-width field with a meaning."""
+        """Return for each message in `rows` whether the message has a fixed-width field of the given meaning."""
         tags, found = self.tags[rows], np.zeros(len(rows), np.bool_)
         for name, has_field in _fields_by_meaning(meaning):
             if (selected := has_field[tags]).any():
@@ -145,7 +145,7 @@ class MessageIndex(ABC):
         return found
 
     def tuples(self, meaning: str) -> MessageTuples | None:
-        """Return where the tuples with a meaning are; None if no message of the batch has such a tuple.
+        """Return where the tuples of the given meaning are; None if no message of the batch has such a tuple.
 
         Args:
             meaning: `new`, `old` or `key`.
@@ -225,7 +225,7 @@ def _shift(numbers: Numbers, by: int) -> Numbers:
 
 @cache
 def _fields_by_meaning(meaning: str) -> Sequence[tuple[str, Mask]]:
-    """Return (name, mask) of each field with a meaning; the mask is true for tags of messages with it."""
+    """Return (name, mask) of each field of the given meaning; the mask is true for tags of messages with it."""
     return [(name, byte_mask(tags)) for name, tags in _roles.tags_by_field(meaning).items()]
 
 

@@ -46,7 +46,7 @@ class SchemaVersions:
         return latest_versions(self._keys, self._numbers, oids, ranks)
 
     def find_tuples(self, index: MessageIndex, meaning: str) -> TupleLocations:
-        """Return where all tuples with a meaning (new, old or key) are, and each tuple's schema version."""
+        """Return where all tuples (new, old or key) are, and each tuple's schema version."""
         tuples = index.tuples(meaning)
         if tuples is None:
             return TupleLocations(*np.empty((4, 0), np.int64))

@@ -162,7 +162,7 @@ def split_changes(
 
 
 class _Kind(NamedTuple):
-    """What all changes of a chunk have in common."""
+    """Properties that all changes of a chunk share."""
 
     relation: ChangedRelation
     replaced_by: Transaction | None

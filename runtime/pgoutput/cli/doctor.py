@@ -58,7 +58,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What `pgoutput doctor` prints."""
+    """Output of `pgoutput doctor`."""
 
     pgoutput: str
     """Versions of pgoutput and Python."""

@@ -1,4 +1,4 @@
-"""How many seconds something is behind: by commit times, or by when the end of a log was seen."""
+"""Lag in seconds: by commit times, or by when the end of a log was seen."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _LAST_SCRAPE_SECONDS: Final = 90.0
 
 
 class Observed(Protocol):
-    """What a health page asks: a recorder or a replica."""
+    """The recorder or replica that a health page asks."""
 
     def stuck(self) -> str:
         """Return why the loop counts as stuck; an empty text if it does not."""

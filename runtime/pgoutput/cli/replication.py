@@ -74,7 +74,7 @@ class Replicating(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", 
 
 
 class Output:
-    """What one run of `pgoutput replicate` prints: warnings, micro-batches, and numbers of applied changes.
+    """Output of one run of `pgoutput replicate`: warnings, micro-batches, and numbers of applied changes.
 
     Text goes to standard error, JSON to standard output.
 

@@ -80,7 +80,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `pgoutput status` prints."""
+    """Output of `pgoutput status`."""
 
     recording: RecordingStatus
     slot: SlotStatus | None = None

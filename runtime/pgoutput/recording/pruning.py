@@ -41,7 +41,7 @@ _ATTEMPTS: Final = 3
 
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):
-    """What was removed from a recording, and why the rest was not."""
+    """The removed part of a recording, and why the rest was kept."""
 
     first_segment: int
     """Number of the segment with which the recording begins now."""

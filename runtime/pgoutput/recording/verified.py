@@ -1,4 +1,4 @@
-"""Which tables of a recording's replicas were found equal to the source: one file per replica.
+"""Tables of a recording's replicas that were found equal to the source: one file per replica.
 
 The files are in the folder of the recording. Readers and recorders that do not know the files ignore them.
 """

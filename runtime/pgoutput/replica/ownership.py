@@ -23,7 +23,7 @@ _OWNER_FILE: Final = "_owner.json"
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """What a target is, stored in its file `_owner.json`."""
+    """Identity of a target, stored in its file `_owner.json`."""
 
     id: str
     """UUID of the target, under which it is registered as a reader of the recording."""

@@ -1,4 +1,4 @@
-"""How far the tables of a target have the changes of a recording.
+"""Positions of the tables of a target in a recording.
 
 The position of a table is in the table. Its last change may be old: what follows from it depends on the
 recording only. The file `_reached.json` of a target is a cache of that: up to which end of a segment no

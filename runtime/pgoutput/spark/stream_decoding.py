@@ -39,7 +39,7 @@ _OPENS_BLOCK: Final = frozenset(bytes([tag]) for tag in _roles.tags("open_block"
 
 
 class _Stream(msgspec.Struct):
-    """What the messages of a stream depend on, after the rows of earlier micro-batches."""
+    """State on which the messages of a stream depend, after the rows of earlier micro-batches."""
 
     last: list[Any] | None = None
     """Sort key of the last row; None before the first row."""

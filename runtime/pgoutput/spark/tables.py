@@ -274,7 +274,7 @@ class _Recorded:
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How the executors apply the changes of a micro-batch."""
+    """Settings with which executors apply the changes of a micro-batch."""
 
     target: str
     history: bool
@@ -290,7 +290,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """What a task has done with the changes of a relation: applied all of them, or folded one part."""
+    """Result of a task for the changes of a relation: it has applied all of them, or folded one part."""
 
     result: TableResult | None = None
     part: Part | None = None

@@ -29,7 +29,7 @@ EventKind: TypeAlias = Literal[
     "emitted",
     "ignored",
 ]
-"""What a message did to the state of a stream.
+"""Effect of a message on the state of a stream.
 
 - `began`: A transaction began that is sent as a whole.
 - `block_opened`, `block_closed`: A stream block of a transaction in progress was opened or closed.
@@ -58,7 +58,7 @@ T = TypeVar("T", bound=TrackedTransaction)
 
 
 class TransactionEvent(msgspec.Struct, Generic[T], frozen=True):
-    """What a message did to the state of a stream."""
+    """Effect of a message on the state of a stream."""
 
     kind: EventKind
     message: Message

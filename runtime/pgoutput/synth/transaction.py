@@ -36,7 +36,7 @@ _MAX_GID_BYTES: Final = 199
 
 
 class Database(msgspec.Struct, frozen=True, eq=False):
-    """What the transactions of a scenario share."""
+    """State that the transactions of a scenario share."""
 
     wal: WriteAheadLog
     types: TypeRegistry

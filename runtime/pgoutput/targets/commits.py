@@ -1,4 +1,4 @@
-"""What the commits of a table say of its changes, in each table format.
+"""Metadata of a table's commits about its changes, in each table format.
 
 Each commit of changes says the position of its version, the first commit LSN and the last commit time of its
 changes. A commit that changes rows and says no position was made by another program.

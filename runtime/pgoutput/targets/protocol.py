@@ -1,4 +1,4 @@
-"""What a replica needs of a table format: tables whose rows and position change in one commit.
+"""The interface of a table format: tables whose rows and position change in one commit.
 
 A table consists of data files, which hold rows and are never changed. A row is identified by its data file
 and its number in the file. A commit adds data files, removes others, and may delete single rows of those that

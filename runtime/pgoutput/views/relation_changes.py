@@ -41,7 +41,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class AlteredNames(msgspec.Struct, frozen=True):
-    """What an ALTER TABLE has done to the columns of a relation."""
+    """The effect of ALTER TABLE on the columns of a relation."""
 
     earlier: dict[str, str]
     """Earlier name of each column, by name, without added columns."""
@@ -61,7 +61,7 @@ class ChangedRelation(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     """Names of the columns of the relation's replica identity."""
     alteration: AlteredNames | None = None
-    """What an ALTER TABLE has done, if that is the only change; `columns` are all columns after it."""
+    """The effect of ALTER TABLE, if that is the only change; `columns` are all columns after it."""
 
 
 class RelationChanges(NamedTuple):

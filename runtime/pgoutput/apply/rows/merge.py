@@ -22,7 +22,7 @@ from pgoutput._arrays import Mask, Numbers
 
 
 class Effects(msgspec.Struct, frozen=True):
-    """What each change does to rows."""
+    """Effect of each change on rows."""
 
     ends: Mask
     """Whether the change replaces or removes a row."""

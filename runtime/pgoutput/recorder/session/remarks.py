@@ -1,4 +1,4 @@
-"""What a session notices about tables and publications, in the catalogs and in the stream.
+"""Remarks of a session about tables and publications, from the catalogs and the stream.
 
 It is saved in the state of the recording, reported, and written to the metadata of segments.
 """
@@ -67,7 +67,7 @@ class SessionRemarks:
         self._watch = watch
         self.storing: CopiedTables | None = None
         self._announced: set[PublicationChange | GoneTable] = set()
-        """What is already in the metadata of a segment of this session."""
+        """Remarks that a segment of this session already has in its metadata."""
         self._gone_lsn = start.catalog.lsn
         """LSN before which the stream has all changes of the tables that are gone."""
         state = folder.state

@@ -32,7 +32,7 @@ def remembers_publications(server_version: int) -> bool:
 
 
 class RememberedPublications:
-    """What the walsender of a session may remember wrongly. It is kept in the state of the recording.
+    """State that the walsender of a session may remember wrongly. It is kept in the state of the recording.
 
     Args:
         folder: Folder of the recording.

@@ -1,4 +1,4 @@
-"""How far a recording has got, and whether a recorder writes it."""
+"""The end of a recording, and whether a recorder writes it."""
 
 from __future__ import annotations
 

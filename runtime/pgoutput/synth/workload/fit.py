@@ -42,7 +42,7 @@ _TEXT_OID: Final = catalog.BY_NAME["text"].oid
 
 
 class _Table(msgspec.Struct):
-    """What was seen of one table."""
+    """Observations of one table."""
 
     number: int
     relation: Relation

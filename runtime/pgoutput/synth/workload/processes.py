@@ -56,7 +56,7 @@ class PreparedWindow(msgspec.Struct, frozen=True):
 
 
 class WindowTask(msgspec.Struct, frozen=True):
-    """What is done with each window of a workload's transactions."""
+    """Work on each window of a workload's transactions."""
 
     workload: Workload
     prepare: PrepareWindow

@@ -64,7 +64,7 @@ class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class _Statistics(msgspec.Struct, rename="camel"):
-    """What is used of the statistics of a data file ("Per-file Statistics")."""
+    """The used part of the statistics of a data file ("Per-file Statistics")."""
 
     num_records: int = 0
     min_values: Mapping[str, Any] = {}
