@@ -225,7 +225,7 @@ class _Builder:
         return names.pop() if len(names) == 1 else None
 
     def _value(self, of: str, kind: Type) -> Code:
-        """Return the code that reads the message's field of the given meaning; None if the message has none."""
+        """Return the code that reads the field of the given meaning; None if the message has none."""
         name = self._name_of(of)
         return Code(
             f"message.{name}" if name else f"meaning_of(message, '{of}')", f"message.means.{of}", kind

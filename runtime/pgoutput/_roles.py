@@ -68,7 +68,7 @@ def tags(*roles: str) -> frozenset[int]:
 
 
 def field_name(kind: type[Message], meaning: str) -> str | None:
-    """Return the name of the field of the given meaning in a message class; None if the class has no such field."""
+    """Return the name of a message class's field of the given meaning; None if there is none."""
     return _NAMES[kind].get(meaning)
 
 
@@ -91,7 +91,7 @@ def with_meanings(message: Message, **values: Any) -> Message:
 
 
 def getters(meaning: str) -> Mapping[type[Message], Callable[[Message], Any]]:
-    """Return a function for each message class that returns the value of the given meaning, as `meaning_of`."""
+    """Return for each message class a function that returns the value of the given meaning."""
     return {kind: of_kind[meaning] for kind, of_kind in _GETTERS.items()}
 
 

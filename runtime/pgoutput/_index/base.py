@@ -137,7 +137,7 @@ class MessageIndex(ABC):
         return values
 
     def has_meaning(self, meaning: str, rows: Numbers) -> Mask:
-        """Return for each message in `rows` whether the message has a fixed-width field of the given meaning."""
+        """Return for each message in `rows` whether it has a fixed-width field of the given meaning."""
         tags, found = self.tags[rows], np.zeros(len(rows), np.bool_)
         for name, has_field in _fields_by_meaning(meaning):
             if (selected := has_field[tags]).any():
@@ -225,7 +225,7 @@ def _shift(numbers: Numbers, by: int) -> Numbers:
 
 @cache
 def _fields_by_meaning(meaning: str) -> Sequence[tuple[str, Mask]]:
-    """Return (name, mask) of each field of the given meaning; the mask is true for tags of messages with it."""
+    """Return (name, mask) of each field of the given meaning; the mask is true for tags of its messages."""
     return [(name, byte_mask(tags)) for name, tags in _roles.tags_by_field(meaning).items()]
 
 

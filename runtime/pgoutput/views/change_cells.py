@@ -101,7 +101,7 @@ def key_first(changes: Changes) -> Numbers:
 
 
 def _first(changes: Changes, meaning: str) -> Numbers:
-    """Return per change the number of the first cell of its tuple of the given meaning; -1 without such a tuple."""
+    """Return the number of the first cell of each change's tuple of the given meaning; -1 without it."""
     rows, tuples = changes.rows, changes.index.tuples(meaning)
     if tuples is None:
         return np.full(len(rows), -1, np.int64)
