@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.manifest import DataFileContent
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
@@ -154,6 +158,29 @@ def test_a_commit_whose_answer_is_lost_is_recognized(table: _Table, monkeypatch:
     table.refresh()
     table.commit(written(table, 2), [], change(200))
     assert (table.version, read_ids(table)) == (2, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("hours", "kept"),
+    [
+        pytest.param([5, 4, 3, 0, 0], 3, id="the clock goes on"),
+        pytest.param([0, 0, 3, 0, 0], 3, id="it went back, and all before expires"),
+        pytest.param([5, 4, 3, -2, 0], 3, id="it went on and back"),
+        pytest.param([0, 0, 0, 0, 0], 5, id="nothing is old"),
+    ],
+)
+def test_a_snapshot_expires_with_all_before_it(hours: list[int], kept: int) -> None:
+    """The snapshots are as many hours old; the child of a kept snapshot is kept, whatever the clock said."""
+    now = int(time.time() * 1000)
+    history = [
+        Snapshot(
+            snapshot_id=number, sequence_number=number, timestamp_ms=now - age * 3_600_000, manifest_list=""
+        )
+        for number, age in enumerate(hours, 20 - len(hours))
+    ][::-1]
+    metadata = SimpleNamespace(refs={}, properties=cleaning.PROPERTIES)
+    gone = cleaning.expired(cast(TableMetadata, metadata), history)
+    assert gone == history[kept:]
 
 
 def test_old_snapshots_expire_with_their_files(table: _Table, monkeypatch: pytest.MonkeyPatch) -> None:
