@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -148,6 +149,20 @@ def test_a_request_waits_for_the_next_recorder(table: Lab) -> None:
     assert is_requested(request)
     table.record()
     assert not is_requested(request)
+    assert_readable(table)
+
+
+def test_the_command_says_that_it_waits_for_a_recorder(table: Lab) -> None:
+    table.run("INSERT INTO t SELECT generate_series(1, 5)")
+    table.record()
+    words = "snapshot", "--recording", str(table.folder), "--table", "public.t"
+    command = [sys.executable, "-m", "pgoutput.cli", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        assert "no recorder writes" in waiting.stderr.readline()
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait() == 130
+    table.record()  # which the request has waited for
     assert_readable(table)
 
 

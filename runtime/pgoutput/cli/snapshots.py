@@ -10,7 +10,7 @@ from rich.console import Console
 
 from pgoutput.cli.permissions import refuse_root
 from pgoutput.cli.printing import complain
-from pgoutput.recorder import is_requested, request_snapshot
+from pgoutput.recorder import is_recording, is_requested, request_snapshot
 
 _TICK: Final = 0.2
 """Seconds between two looks at the request."""
@@ -32,6 +32,11 @@ def snapshot(
     """
     refuse_root(recording)
     request = request_snapshot(recording, tables, keys)
+    if not is_recording(recording):
+        complain(
+            f"no recorder writes {recording}: start one, which copies the tables, with `pgoutput record`; "
+            "Ctrl-C ends this command, and keeps the request"
+        )
     with Console(stderr=True, highlight=False).status("the recorder copies the tables"):
         while is_requested(request):
             time.sleep(_TICK)

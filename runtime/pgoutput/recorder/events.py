@@ -291,8 +291,8 @@ def _snapshotted(event: Snapshotted) -> str:
 def _stopped(event: Stopped) -> str:
     if event.acknowledged_lsn is None:
         return "stopped before the recording began: nothing is stored"
-    messages = counted(event.messages, "message")
-    return f"stopped: {messages}, all stored and acknowledged up to {event.acknowledged_lsn}"
+    messages = f"{counted(event.messages, 'message')}, " if event.messages else ""  # else maybe copied rows
+    return f"stopped: {messages}all stored and acknowledged up to {event.acknowledged_lsn}"
 
 
 def _stored(event: Stored) -> str:
