@@ -16,7 +16,7 @@ from pgoutput.synth import Scenario
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 from tests.standin.raw_client import RawClient, connect_walsender, error_fields
 from tests.standin.streams import STEP, Repeated, inserts, write_capture_file
-from tests.versions import OLDEST, RELEASED, UNKNOWN
+from tests.versions import CAPTURES, OLDEST, RELEASED, UNKNOWN
 
 PROTO = f"'{OLDEST}'"
 START = f"START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '{OLDEST}', publication_names 'p')"
@@ -275,6 +275,20 @@ def test_alter_replication_slot_changes_flags(server: StandIn) -> None:
         assert raw.ask("ALTER_REPLICATION_SLOT a (FAILOVER true, TWO_PHASE)")[0][0] == b"C"
         row = raw.ask("SELECT failover, two_phase FROM pg_replication_slots")[1]
         assert row == (b"D", b"\0\2\0\0\0\x01t\0\0\0\x01t")
+
+
+def test_a_refused_request_does_not_change_the_slot() -> None:
+    source = RecordedSource(CAPTURES / "pg18_p1.jsonl.gz")
+    start = "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '{}', publication_names 'p'{})"
+    flags = "SELECT failover, two_phase FROM pg_replication_slots"
+    with StandIn(source) as server, connect_walsender(server) as raw:
+        raw.ask(CREATE)
+        (refused, _) = raw.ask(start.format(3, ", two_phase 'on'"))
+        assert "ask for that, and not for two_phase on" in error_fields(refused[1])["M"]
+        raw.ask("ALTER_REPLICATION_SLOT a (TWO_PHASE true, NONSENSE true)")
+        assert raw.ask(flags)[1] == (b"D", b"\0\2\0\0\0\x01f\0\0\0\x01f")
+        raw.query(start.format(1, ""))
+        assert raw.read()[0] == b"W"
 
 
 def test_a_stream_is_cancelled_only_with_the_right_key(server: StandIn) -> None:

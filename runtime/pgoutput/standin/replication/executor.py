@@ -164,10 +164,13 @@ class ReplicationExecutor:
         self._end_command(scanner)
         slot = self._server.slots.acquire(name, self._backend.pid, self._backend.database)
         slot.active_pid = None
+        flags = {}
         for flag, value in options:
             if flag not in _ALTERABLE_FLAGS:
                 raise ServerError("XX000", f"unrecognized option: {flag}")
-            setattr(slot, flag, parse_boolean(flag, value))
+            flags[flag] = parse_boolean(flag, value)
+        for flag, is_on in flags.items():
+            setattr(slot, flag, is_on)
         return protocol.command_complete("ALTER_REPLICATION_SLOT")
 
     async def _start_replication(self, scanner: Scanner) -> bytes:
@@ -200,7 +203,6 @@ class ReplicationExecutor:
         major_version = version_number(server.source.server_version) // 10_000
         options = parse_plugin_options(given, major_version, slot.two_phase)
         self._check_publications(options)
-        slot.two_phase = options.two_phase
         after_lsn = max(slot.confirmed_flush_lsn, lsn)
         try:
             envelopes = server.source.start(options, after_lsn)
@@ -208,6 +210,7 @@ class ReplicationExecutor:
             raise ServerError("0A000", str(error)) from None
         except Exception as error:  # a source is user code and may raise any exception
             raise source_failed(error) from None
+        slot.two_phase = options.two_phase  # a request that the source refuses does not change the slot
         source_reader = SourceReader(
             envelopes, server.faults, slot.progress, after_lsn, options.proto_version
         )
