@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pgoutput.errors import ReplicaError
 from pgoutput.spark import replication
+from pgoutput.spark.tables import TablesWriter
 
 _EMPTY = '{"segment": 0, "recording": ""}'
 
@@ -23,7 +24,7 @@ def test_a_second_recording_that_begins_later_is_refused(tmp_path: Path) -> None
         str(tmp_path / "target"),
         "tables",
         str(checkpoint),
-        lambda rows, batch, owner: done.append(batch.number),
+        cast(TablesWriter, lambda rows, batch, owner: done.append(batch.number)),
     )
     rows: Any = SimpleNamespace(sparkSession=None)
     for batch, other in enumerate([_EMPTY, '{"segment": 1, "recording": "two"}']):

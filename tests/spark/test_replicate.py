@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pgoutput.apply.parts import commit_parts
 from pgoutput.replica import TableResult, replica_tables
-from pgoutput.spark import replicate, write_feed
+from pgoutput.spark import replicate
 from pgoutput.targets import Position
 from pgoutput.views import CHANGES
 from tests.recording.recordings import sent, source, write
@@ -234,24 +234,22 @@ def test_another_query_continues(stream: Stream, tmp_path: Path) -> None:
 
 
 def test_a_target_belongs_to_one_recording(session: SparkSession, tmp_path: Path) -> None:
-    """Targets of `replicate` and `write_feed` refuse another recording, with the old or a new checkpoint."""
+    """Another recording is refused, with the old or a new checkpoint."""
     folder = tmp_path / "recording"
     changes = recording(session, folder, "pg10_p1", "changes")
-    targets = {replicate: tmp_path / "tables", write_feed: tmp_path / "feed"}
-    for start, target in targets.items():
-        start(changes, target, trigger=NOW).awaitTermination()
-    before = [contents(target) for target in targets.values()]
+    target = tmp_path / "tables"
+    replicate(changes, target, trigger=NOW).awaitTermination()
+    before = contents(target)
     shutil.rmtree(folder)
     folder.mkdir()
     write(folder, msgspec.structs.replace(source("pg10_p1"), recording="another"), sent("pg10_p1"), 100)
-    for start, target in targets.items():
-        for checkpoint, words in (
-            (target / "_checkpoint", "this is recording another, but the checkpoint belongs to recording"),
-            (tmp_path / f"{target.name}.new", "this is recording another. Replicate that one, or begin anew"),
-        ):
-            with pytest.raises(StreamingQueryException, match=words):
-                start(changes, target, checkpoint=checkpoint, trigger=NOW).awaitTermination()
-    assert [contents(target) for target in targets.values()] == before
+    for checkpoint, words in (
+        (target / "_checkpoint", "this is recording another, but the checkpoint belongs to recording"),
+        (tmp_path / "new", "this is recording another. Replicate that one, or begin anew"),
+    ):
+        with pytest.raises(StreamingQueryException, match=words):
+            replicate(changes, target, checkpoint=checkpoint, trigger=NOW).awaitTermination()
+    assert contents(target) == before
 
 
 def contents(target: Path) -> dict[str, bytes]:
@@ -278,20 +276,7 @@ def test_other_dataframes_are_refused(session: SparkSession, stream: Stream) -> 
     with pytest.raises(ValueError, match="not a streaming DataFrame"):
         replicate(session.range(1), stream.target)
     with pytest.raises(ValueError, match="lack operation, relation"):
-        write_feed(session.readStream.format("rate").load(), stream.target)
-
-
-def test_a_feed_has_each_change_once(stream: Stream, tmp_path: Path) -> None:
-    stream.target = tmp_path / "feed"
-    for key in ("1", "2"):
-        stream.servers[0].insert(key, "v", None)
-        stream.send()
-    for _ in range(2):
-        write_feed(stream.changes, stream.target, trigger=NOW).awaitTermination()
-        feed = pq.read_table(stream.target)
-        assert sorted(feed["position"].to_pylist()) == [1, 2]
-        assert feed.column_names == [*CHANGES.names, "batch"]
-        stream.forget_last_batch()
+        replicate(session.readStream.format("rate").load(), stream.target)
 
 
 CONNECT = """

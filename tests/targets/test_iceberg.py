@@ -173,8 +173,13 @@ def test_a_snapshot_expires_with_all_before_it(hours: list[int], kept: int) -> N
     """The snapshots are as many hours old; the child of a kept snapshot is kept, whatever the clock said."""
     now = int(time.time() * 1000)
     history = [
-        Snapshot(
-            snapshot_id=number, sequence_number=number, timestamp_ms=now - age * 3_600_000, manifest_list=""
+        Snapshot.model_validate(
+            {
+                "snapshot-id": number,
+                "sequence-number": number,
+                "timestamp-ms": now - age * 3_600_000,
+                "manifest-list": "",
+            }
         )
         for number, age in enumerate(hours, 20 - len(hours))
     ][::-1]

@@ -28,7 +28,7 @@ class Owner(msgspec.Struct, frozen=True):
     id: str
     """UUID of the target, under which it is registered as a reader of the recording."""
     output: str
-    """What is written to it: "tables", "history" (tables with all versions of rows) or "a feed" (Parquet)."""
+    """What is written to it: "tables" or "history" (tables with all versions of rows)."""
     recording: str
     """UUID of the recording; empty if the changes do not come from a recording."""
 
@@ -77,7 +77,7 @@ def claim_target(target: PathOrUri, output: str, recording: str) -> Owner:
 
     Args:
         target: The folder, as a path or URI.
-        output: What is written to the target: "tables", "history" or "a feed".
+        output: What is written to the target: "tables" or "history".
         recording: UUID of the recording; empty if the changes do not come from a recording.
 
     Raises:
@@ -98,7 +98,7 @@ def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
 
     Args:
         target: The folder, as a path or URI.
-        output: What a query is going to write to the target: "tables", "history" or "a feed".
+        output: What a query is going to write to the target: "tables" or "history".
         recording: UUID of the recording that the changes come from; empty if it is not known yet.
 
     Raises:

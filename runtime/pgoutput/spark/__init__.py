@@ -8,7 +8,6 @@
 - `register_functions`: makes the column functions known to Spark SQL.
 - `decode`: decodes the messages of whole streams in a column of any DataFrame, with the changes of rows.
 - `replicate`: starts a streaming query that keeps one Delta table per relation equal to the source.
-- `write_feed`: starts a streaming query that writes the changes as Parquet.
 - `local_session`: starts Spark on this machine, with a Java from PyPI if no Java is installed.
 """
 
@@ -18,7 +17,7 @@ require("spark", "pyspark", "pandas", "pyarrow", "deltalake")
 
 from pgoutput.spark.decoding import decode
 from pgoutput.spark.functions import from_pgoutput, lsn_text, register_functions, to_pgoutput
-from pgoutput.spark.replication import replicate, write_feed
+from pgoutput.spark.replication import replicate
 from pgoutput.spark.rows import rows
 from pgoutput.spark.session import cluster_session as cluster_session, local_session
 from pgoutput.spark.source import PgoutputDataSource
@@ -33,5 +32,4 @@ __all__ = [
     "replicate",
     "rows",
     "to_pgoutput",
-    "write_feed",
 ]

@@ -1,18 +1,17 @@
-"""Streaming queries that keep Delta tables equal to their source, or write the changes as Parquet."""
+"""Streaming queries that keep Delta tables equal to their source."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pgoutput.recording import PathOrUri
-from pgoutput.replica import Dropped, Owner, Report, Updates, check_owner, claim_target
-from pgoutput.spark.checkpoint import Batch, read_batch
+from pgoutput.replica import Dropped, Report, Updates, check_owner, claim_target
+from pgoutput.spark.checkpoint import read_batch
 from pgoutput.spark.tables import TablesWriter
 from pgoutput.views import BATCHES, CHANGES
 
@@ -59,6 +58,12 @@ def replicate(
     location = _absolute(target)
     output = "history" if history else "tables"
     view = BATCHES if "data" in changes.columns else CHANGES
+    if not changes.isStreaming:
+        raise ValueError("the changes are not a streaming DataFrame: read them with spark.readStream")
+    missing = [name for name in view.names if name not in changes.columns]
+    if missing:
+        raise ValueError(f"the changes lack {', '.join(missing)}: read them from the view changes")
+    check_owner(location, output, recording="")
     write = TablesWriter(
         location,
         history=history,
@@ -67,62 +72,11 @@ def replicate(
         dropped=dropped,
         is_filtered=view is not BATCHES,
     )
-    return _start(changes, view, location, output, checkpoint, trigger, write)
-
-
-def write_feed(
-    changes: DataFrame,
-    target: PathOrUri,
-    *,
-    checkpoint: PathOrUri | None = None,
-    trigger: Mapping[str, Any] | None = None,
-) -> StreamingQuery:
-    """Start a streaming query that writes changes as Parquet, in one folder for each micro-batch.
-
-    A micro-batch that is repeated after a crash replaces its folder, so readers find each change once.
-
-    Args:
-        changes: The view `changes` of a recording, as a streaming DataFrame.
-        target: The folder, as a path that Spark can write to. Only one query may write to it.
-        checkpoint: Location of the query's checkpoint; a folder in the target if None.
-        trigger: Arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
-
-    Raises:
-        ValueError: `changes` is not a streaming DataFrame of the view `changes`.
-        ReplicaError: The target contains something other than a feed.
-    """
-    location = _absolute(target)
-
-    def write(rows: DataFrame, batch: Batch, owner: Owner) -> None:
-        rows.write.mode("overwrite").parquet(f"{location}/batch={batch.number}")
-
-    return _start(changes, CHANGES, location, "a feed", checkpoint, trigger, write)
-
-
-_WriteBatch: TypeAlias = Callable[[DataFrame, Batch, Owner], None]
-"""A function that writes the rows of a micro-batch to a target with an owner."""
-
-
-def _start(
-    changes: DataFrame,
-    view: pa.Schema,
-    target: str,
-    output: str,
-    checkpoint: PathOrUri | None,
-    trigger: Mapping[str, Any] | None,
-    write: _WriteBatch,
-) -> StreamingQuery:
-    if not changes.isStreaming:
-        raise ValueError("the changes are not a streaming DataFrame: read them with spark.readStream")
-    missing = [name for name in view.names if name not in changes.columns]
-    if missing:
-        raise ValueError(f"the changes lack {', '.join(missing)}: read them from the view changes")
-    check_owner(target, output, recording="")
-    location = f"{target}/_checkpoint" if checkpoint is None else _absolute(checkpoint)
-    writer = changes.writeStream.option("checkpointLocation", location)
+    kept = f"{location}/_checkpoint" if checkpoint is None else _absolute(checkpoint)
+    writer = changes.writeStream.option("checkpointLocation", kept)
     if trigger is not None:
         writer = writer.trigger(**trigger)
-    return writer.foreachBatch(_BatchFunction(target, output, location, write)).start()
+    return writer.foreachBatch(_BatchFunction(location, output, kept, write)).start()
 
 
 class _BatchFunction:
@@ -130,12 +84,12 @@ class _BatchFunction:
 
     Args:
         target: The folder that the query writes to.
-        output: What the query writes: "tables", "history" or "a feed".
+        output: What the query writes: "tables" or "history".
         checkpoint: Location of the query's checkpoint.
-        write: Called to write the rows of a micro-batch.
+        write: Writes the rows of a micro-batch.
     """
 
-    def __init__(self, target: str, output: str, checkpoint: str, write: _WriteBatch) -> None:
+    def __init__(self, target: str, output: str, checkpoint: str, write: TablesWriter) -> None:
         self._target = target
         self._output = output
         self._checkpoint = checkpoint

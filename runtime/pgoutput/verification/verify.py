@@ -203,7 +203,7 @@ def verify_tables(
 
 def _check_owner(target: Location, recording: Recording) -> Owner:
     owner = read_owner(target.place)
-    if owner is None or owner.recording != recording.identity or owner.output == "a feed":
+    if owner is None or owner.recording != recording.identity:
         raise ReplicaError(f"{target}: no replica of the recording in {recording.location} is here")
     return owner
 
