@@ -88,6 +88,42 @@ def test_the_sql_of_a_finding_mends_it(
     assert check not in found(examined(run, lab))
 
 
+def test_a_server_with_unfit_settings(run: Run, tmp_path: Path) -> None:
+    server = Server(
+        wal_level="replica", max_replication_slots="1", max_wal_senders="0", wal_sender_timeout="0"
+    )
+    with server, Lab(server, tmp_path) as lab:
+        lab.run("CREATE PUBLICATION p FOR ALL TABLES", "SELECT pg_create_physical_replication_slot('other')")
+        remedies = found(examined(run, lab, user="postgres"))
+        assert remedies.pop("replication connection") == ""
+        assert remedies["wal_level"].startswith("ALTER SYSTEM SET wal_level = logical; ")
+        assert remedies["free slot"].startswith("ALTER SYSTEM SET max_replication_slots = 2; ")
+        assert remedies["free sender"].startswith("ALTER SYSTEM SET max_wal_senders = 2; ")
+        assert remedies["sender timeout"].startswith("ALTER SYSTEM SET wal_sender_timeout = '1min'; ")
+        changes = "".join(one.partition("; ")[0] + ";" for one in remedies.values() if "SYSTEM" in one)
+        for statement in changes.split(";")[:-1]:
+            lab.run(statement)
+        assert len(lab.rows("SELECT FROM pg_file_settings WHERE sourcefile LIKE '%auto.conf'")) == 4
+
+
+def test_an_open_transaction_and_an_old_minor_release_are_found(
+    lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = {"1 hour": "0 hours", "current_setting('server_version_num')::int": "170004"}
+    checks: tuple[doctor._Check, ...] = doctor._CHECKS
+    for old, new in changed.items():
+        checks = tuple(msgspec.structs.replace(one, query=one.query.replace(old, new)) for one in checks)
+    monkeypatch.setattr(doctor, "_CHECKS", checks)
+    with lab.server.connect(lab.name) as other:
+        other.execute("BEGIN")
+        other.execute("INSERT INTO t VALUES (1)")
+        remedies = found(examined(run, lab, user="postgres"))
+        assert remedies["open transaction"] == f"SELECT pg_terminate_backend({other.info.backend_pid});"
+        assert remedies["minor release"] == "install the latest minor release"
+        other.execute("ROLLBACK")
+    assert "open transaction" not in found(examined(run, lab, user="postgres"))
+
+
 def test_a_role_without_replication_is_found(lab: Lab, run: Run) -> None:
     lab.run("ALTER ROLE replicator NOREPLICATION")
     (finding,) = [one for one in examined(run, lab)["findings"] if one["level"] == "error"]
