@@ -105,7 +105,7 @@ OIDS = tuple(range(16_384, 16_384 + 300_000))
 def test_run_time_is_linear_in_the_width_of_messages(changes: tuple[m.Message, ...]) -> None:
     start = time.process_time()
     list(check(s.transaction(*changes), CheckOptions()))
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 60
 
 
 def test_run_time_is_linear_in_the_number_of_prepared_transactions() -> None:
@@ -116,4 +116,4 @@ def test_run_time_is_linear_in_the_number_of_prepared_transactions() -> None:
         at = {"prepare_lsn": lsn, "end_lsn": lsn + 50, "prepare_time": 0, "xid": xid}
         assert checker.feed(m.BeginPrepare(**at, gid=gid)) is None
         assert checker.feed(m.Prepare(**at, gid=gid)) is None
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 60

@@ -364,8 +364,8 @@ def test_a_locked_table_does_not_block_reading_the_catalogs_silently(table: Lab,
 
 def test_segments_do_not_wait_for_a_server_that_refuses_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a server shuts down, it refuses connections and waits until the recorder has the whole stream."""
-    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._ANSWER_SECONDS", 600.0)
     with CatalogWatch("host=127.0.0.1 port=1", "s", ["p"], Catalog(1, 1, (), {}, {}), None) as watch:
         begin = time.monotonic()
         watch.read_now()
-        assert time.monotonic() - begin < 30
+        assert time.monotonic() - begin < 300

