@@ -224,7 +224,7 @@ def test_a_table_that_cannot_be_read_is_tried_again_on_request(table: Lab) -> No
         assert recording.wait(TableNotCopied).table == "public.late"
         assert recording.wait(TableComplete).table == "public.t"
         with pytest.raises(RecordingError, match=r"has to run: GRANT SELECT ON public\.late TO late_reader$"):
-            is_requested(request)
+            wait_until(lambda: not is_requested(request))
         table.run("GRANT SELECT ON late TO late_reader")
         request_snapshot(table.folder, ["public.late"])
         assert recording.wait(TableComplete, 2).table == "public.late"
