@@ -16,8 +16,9 @@ def test_memory_does_not_depend_on_the_size_of_a_transaction() -> None:
         for row, names in ROWS.items():
             small, large = (_peaks(server, size * MEGABYTE, row, names) for size in (10, 100))
             for before, after in zip(small, large, strict=True):
-                assert after < before + 30 * MEGABYTE
-                assert after < LIMIT + 30 * MEGABYTE  # beside other tests, more segments wait for the disk
+                # Beside other tests, more segments wait for the disk.
+                assert after < before + 60 * MEGABYTE
+                assert after < LIMIT + 60 * MEGABYTE
 
 
 def _peaks(server: Server, size: int, row: int, names: list[str]) -> list[int]:
