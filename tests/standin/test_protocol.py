@@ -287,7 +287,7 @@ def test_a_refused_request_does_not_change_the_slot() -> None:
         assert "ask for that, and not for two_phase on" in error_fields(refused[1])["M"]
         raw.ask("ALTER_REPLICATION_SLOT a (TWO_PHASE true, NONSENSE true)")
         assert raw.ask(flags)[1] == (b"D", b"\0\2\0\0\0\x01f\0\0\0\x01f")
-        raw.query(start.format(1, ""))
+        raw.query(start.format(OLDEST, ""))
         assert raw.read()[0] == b"W"
 
 
