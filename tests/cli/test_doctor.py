@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgoutput.cli import doctor
+from pgoutput.cli import doctor, server_checks
 from tests.conftest import Run
 from tests.recorder.lab import Lab
 from tests.server import Server
@@ -70,6 +70,7 @@ def test_a_prepared_server_has_no_errors(lab: Lab, run: Run, tmp_path: Path) -> 
         (["ALTER TABLE t REPLICA IDENTITY NOTHING"], "replica identity"),
         (["ALTER TABLE t REPLICA IDENTITY FULL"], "replica identity FULL"),
         (["REVOKE SELECT ON t FROM replicator"], "table privilege"),
+        (["REVOKE SELECT ON t FROM replicator", "GRANT SELECT (id) ON t TO replicator"], "table privilege"),
         (["ALTER TABLE t ENABLE ROW LEVEL SECURITY"], "row security"),
         (["REVOKE USAGE ON SCHEMA public FROM PUBLIC"], "schema privilege"),
         (["BEGIN", "INSERT INTO t VALUES (1)", "PREPARE TRANSACTION 'g'"], "prepared transaction"),
@@ -79,9 +80,10 @@ def test_the_sql_of_a_finding_mends_it(
     lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch, statements: list[str], check: str
 ) -> None:
     at_once = (
-        msgspec.structs.replace(one, query=one.query.replace("1 hour", "0 hours")) for one in doctor._CHECKS
+        msgspec.structs.replace(one, query=one.query.replace("1 hour", "0 hours"))
+        for one in server_checks.CHECKS
     )
-    monkeypatch.setattr(doctor, "_CHECKS", tuple(at_once))
+    monkeypatch.setattr(server_checks, "CHECKS", tuple(at_once))
     lab.run(*statements)
     remedy = found(examined(run, lab))[check]
     lab.run(remedy.replace("ADD TABLE …", "ADD TABLE t").replace("(…)", "(id)").partition(" --")[0])
@@ -110,10 +112,10 @@ def test_an_open_transaction_and_an_old_minor_release_are_found(
     lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = {"1 hour": "0 hours", "current_setting('server_version_num')::int": "170004"}
-    checks: tuple[doctor._Check, ...] = doctor._CHECKS
+    checks = server_checks.CHECKS
     for old, new in changed.items():
         checks = tuple(msgspec.structs.replace(one, query=one.query.replace(old, new)) for one in checks)
-    monkeypatch.setattr(doctor, "_CHECKS", checks)
+    monkeypatch.setattr(server_checks, "CHECKS", checks)
     with lab.server.connect(lab.name) as other:
         other.execute("BEGIN")
         other.execute("INSERT INTO t VALUES (1)")

@@ -27,7 +27,7 @@ _LAST_SCRAPE_SECONDS: Final = 90.0
 
 
 class Observed(Protocol):
-    """The recorder or replica that a health page asks."""
+    """The process whose health a page tells: a recorder or a replica."""
 
     def stuck(self) -> str:
         """Return why the loop counts as stuck; an empty text if it does not."""

@@ -19,6 +19,9 @@ from pgoutput._extras import require
 require("recorder", "numpy", "psycopg", "pyarrow")
 
 from pgoutput.recorder.catalogs import (
+    DDL_EVENTS as DDL_EVENTS,
+    DDL_EVENTS_SINCE as DDL_EVENTS_SINCE,
+    MISSING_PRIVILEGES as MISSING_PRIVILEGES,
     PublishedTable as PublishedTable,
     check_privileges as check_privileges,
     ddl_events_sql as ddl_events_sql,
@@ -54,6 +57,7 @@ from pgoutput.recorder.events import (
 )
 from pgoutput.recorder.options import RecorderOptions
 from pgoutput.recorder.recorder import Recorder
+from pgoutput.recorder.session import FIXED_MINORS as FIXED_MINORS
 from pgoutput.recorder.snapshots import (
     ExportedSnapshot as ExportedSnapshot,
     Keys as Keys,

@@ -27,6 +27,7 @@ from pgoutput.recorder.catalogs.column_changes import (
     without_undescribed as without_undescribed,
 )
 from pgoutput.recorder.catalogs.ddl_events import (
+    DDL_EVENTS_SINCE as DDL_EVENTS_SINCE,
     Statement as Statement,
     ddl_events_sql as ddl_events_sql,
     install_ddl_events as install_ddl_events,
@@ -44,11 +45,16 @@ from pgoutput.recorder.catalogs.pending_tables import (
     description_of as description_of,
 )
 from pgoutput.recorder.catalogs.publications import (
+    MISSING_PRIVILEGES as MISSING_PRIVILEGES,
     Leaf as Leaf,
     PublishedTable as PublishedTable,
     check_privileges as check_privileges,
     may_read_any as may_read_any,
     published_tables as published_tables,
 )
-from pgoutput.recorder.catalogs.queries import query_catalog as query_catalog, read_catalog as read_catalog
+from pgoutput.recorder.catalogs.queries import (
+    DDL_EVENTS as DDL_EVENTS,
+    query_catalog as query_catalog,
+    read_catalog as read_catalog,
+)
 from pgoutput.recorder.catalogs.watch import CatalogWatch as CatalogWatch

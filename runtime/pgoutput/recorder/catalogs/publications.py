@@ -124,19 +124,26 @@ SELECT root, c.oid, format('ONLY %I.%I', nspname, relname), relfilenode,
 FROM parts JOIN pg_class c ON c.oid = part JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind <> 'p'
 ORDER BY 1, 2"""
 
-_MISSING: Final = """\
+MISSING_PRIVILEGES: Final = """\
 WITH tables AS (
     SELECT c.oid, nspname, relname, n.oid AS schema
     FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
     WHERE c.oid IN ({oids})
 )
-SELECT format('GRANT USAGE ON SCHEMA %I TO %I', nspname, current_user) AS statement
+SELECT 'schema privilege' AS lacks,
+    format('the role %I may not use the schema %I', current_user, nspname) AS found,
+    format('GRANT USAGE ON SCHEMA %I TO %I', nspname, current_user) AS statement
 FROM tables WHERE NOT has_schema_privilege(schema, 'USAGE')
-UNION SELECT format('GRANT SELECT ON %I.%I TO %I', nspname, relname, current_user)
+UNION SELECT 'table privilege',
+    format('the role %I may not read %I.%I', current_user, nspname, relname),
+    format('GRANT SELECT ON %I.%I TO %I', nspname, relname, current_user)
 FROM tables WHERE NOT has_table_privilege(oid, 'SELECT')
-UNION SELECT format('ALTER ROLE %I BYPASSRLS', current_user) FROM tables WHERE row_security_active(oid)
+UNION SELECT 'row security',
+    format('row-level security hides rows of %I.%I from the role %I', nspname, relname, current_user),
+    format('ALTER ROLE %I BYPASSRLS', current_user)
+FROM tables WHERE row_security_active(oid)
 ORDER BY statement DESC"""
-"""Query for the statements that let the role read all rows of tables."""
+"""Query for what keeps the role from reading all rows of tables, and the statements that help."""
 
 _COLUMNS: Final = """\
 SELECT c.oid, a.attnum, {is_generated}, a.attname, quote_ident(a.attname), a.atttypid, a.atttypmod,
@@ -215,8 +222,8 @@ def check_privileges(connection: Connection, oids: Iterable[int]) -> None:
     Raises:
         PermissionDenied: The role lacks privileges; the text has the statements that grant them.
     """
-    query = sql.SQL(_MISSING).format(oids=sql.SQL(", ").join(map(sql.Literal, [0, *oids])))
-    if missing := [str(statement) for (statement,) in connection.query(query)]:
+    query = sql.SQL(MISSING_PRIVILEGES).format(oids=sql.SQL(", ").join(map(sql.Literal, [0, *oids])))
+    if missing := list(dict.fromkeys(str(row[-1]) for row in connection.query(query))):
         raise PermissionDenied(f"a superuser has to run: {listed(missing, '; ')}")
 
 

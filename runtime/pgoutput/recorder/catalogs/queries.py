@@ -167,9 +167,10 @@ UNION ALL SELECT 1 WHERE pg_is_in_recovery()"""
 On a standby, the query always returns a row: a standby does not know the locks of its primary.
 """
 
-_DDL_EVENTS: Final = f"""\
+DDL_EVENTS: Final = f"""\
 SELECT string_agg(oid || ' ' || xmin, ' ' ORDER BY oid) FROM pg_event_trigger
 WHERE evtname IN {TRIGGERS} AND evtenabled = 'A' HAVING count(*) = {len(TRIGGERS)}"""
+"""Query that returns a row if the event triggers are installed; it changes with them."""
 
 _QUOTED_NAME: Final = """\
 SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -282,7 +283,7 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
     }
     greatest_oid, xid, next_xid = connection.query(_LIMITS)[0]
     ddl_events = (
-        connection.query(_DDL_EVENTS) if connection.server_version // 10_000 >= DDL_EVENTS_SINCE else []
+        connection.query(DDL_EVENTS) if connection.server_version // 10_000 >= DDL_EVENTS_SINCE else []
     )
     return Catalog(
         lsn,

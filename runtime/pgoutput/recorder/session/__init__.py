@@ -10,5 +10,6 @@ Imports all other folders of the recorder. The names below are what `recorder` u
 """
 
 from pgoutput.recorder.session.loop import SessionLoop as SessionLoop
+from pgoutput.recorder.session.remembered import FIXED_MINORS as FIXED_MINORS
 from pgoutput.recorder.session.reports import Reporter as Reporter
 from pgoutput.recorder.session.start import SessionStarter as SessionStarter

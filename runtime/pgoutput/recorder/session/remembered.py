@@ -18,7 +18,7 @@ from pgoutput.recorder.catalogs import Catalog, CatalogWatch
 from pgoutput.recorder.session.start import PreparedSession
 from pgoutput.recorder.storage import Folder
 
-_FIXED: Final = {13: 21, 14: 18, 15: 13, 16: 9, 17: 5}
+FIXED_MINORS: Final = {13: 21, 14: 18, 15: 13, 16: 9, 17: 5}
 """First minor release that does not remember, by major version; newer major versions do not either."""
 
 _NEVER: Final = 1 << 64
@@ -28,7 +28,7 @@ _NEVER: Final = 1 << 64
 def remembers_publications(server_version: int) -> bool:
     """Return whether a server of a `server_version_num` may remember publications as they were."""
     major, minor = divmod(server_version, 10_000)
-    return major < min(_FIXED) or (major in _FIXED and minor < _FIXED[major])
+    return major < min(FIXED_MINORS) or (major in FIXED_MINORS and minor < FIXED_MINORS[major])
 
 
 class RememberedPublications:
