@@ -337,11 +337,13 @@ class _Pair(msgspec.Struct):
         rows, hashes = self.sums[number].sum(axis=1).tolist()
         return rows, hashes
 
-    def forget_changed(self) -> None:
-        """Forget the finished key ranges whose rows the replica has changed since they were compared."""
+    def reopen_changed(self) -> list[int]:
+        """Reopen the finished key ranges whose rows the replica has changed since; return their numbers."""
         finished = self.progress.finished
-        for number in [number for number, one in finished.items() if one.total != self.total(number)]:
+        changed = [number for number, one in finished.items() if one.total != self.total(number)]
+        for number in changed:
             del finished[number]
+        return changed
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -391,7 +393,7 @@ class _Comparison(msgspec.Struct):
             tables = [one for one in tables if one.relation.oid not in altered]
             now = datetime.now(UTC).isoformat(" ", "seconds")
             pairs = [self._pair(connection, table, sizes, folder, now) for table in tables]
-            totals = [self._totals(source, one, stop) for one in pairs]
+            totals = [self._totals(source, one, one.progress.unfinished, stop) for one in pairs]
             # The rows of a single table are read in this thread, so that it can be interrupted.
             read = map if len(pairs) == 1 else replica.map
             for one, found, _ in zip(pairs, totals, read(_Pair.read, pairs), strict=True):
@@ -441,13 +443,11 @@ class _Comparison(msgspec.Struct):
         return {oid: text for oid, one in zip(oids, tables, strict=True) if same.get(oid) != one}
 
     def _totals(
-        self, pool: ThreadPoolExecutor, pair: _Pair, stop: Flag, known: Collection[int] = ()
+        self, pool: ThreadPoolExecutor, pair: _Pair, numbers: Iterable[int], stop: Flag
     ) -> dict[int, Future[Total]]:
-        """Return the totals in the source, by number, of key ranges that are neither finished nor known."""
+        """Return the totals in the source of key ranges, by number."""
         if (source := pair.source) is None:
             return {}
-        done = {*pair.progress.finished, *known}
-        numbers = (number for number in range(len(pair.progress.ranges)) if number not in done)
         return {number: pool.submit(self._limited_total, source, number, stop) for number in numbers}
 
     def _compare(
@@ -463,9 +463,9 @@ class _Comparison(msgspec.Struct):
         """
         if pair.error or pair.source is None or pair.replica is None:
             return
-        pair.forget_changed()
+        changed = self._totals(pool, pair, pair.reopen_changed(), stop)
         different: dict[int, Sums] = {}
-        for number, future in {**totals, **self._totals(pool, pair, stop, totals)}.items():
+        for number, future in (*totals.items(), *changed.items()):
             total, sums = future.result(), pair.sums[number]
             if total == pair.total(number):
                 pair.progress.finished[number] = FinishedRange(self.snapshot.lsn, pair.time, total)
@@ -508,7 +508,7 @@ class _Comparison(msgspec.Struct):
         finished = pair.progress.finished.values()
         if not pair.progress.is_finished:
             return None
-        return Verified(min(one.lsn for one in finished), pair.time, sum(one.total[0] for one in finished))
+        return Verified(min(one.lsn for one in finished), pair.time, pair.progress.rows)
 
     def _verdict(self, pair: _Pair) -> TableVerdict:
         oid, lsn = pair.relation.oid, self.snapshot.lsn
@@ -519,7 +519,7 @@ class _Comparison(msgspec.Struct):
             oid,
             pair.table.name,
             lsn if verified is None else verified.lsn,
-            sum(one.total[0] for one in pair.progress.finished.values()) + found.rows,
+            pair.progress.rows + found.rows,
             found.count,
             found.shown,
             pending=self.as_of.pending(oid),

@@ -49,6 +49,16 @@ class TableProgress(msgspec.Struct):
         """Whether all key ranges were found equal."""
         return len(self.finished) == len(self.ranges)
 
+    @property
+    def unfinished(self) -> list[int]:
+        """Numbers of the other key ranges."""
+        return [number for number in range(len(self.ranges)) if number not in self.finished]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in the finished key ranges."""
+        return sum(one.total[0] for one in self.finished.values())
+
 
 class Workspace:
     """The folder `_verification` of a target; a context manager.
