@@ -85,8 +85,7 @@ quick: $(READY) ## Check lint, types and generated code, and run the tests that 
 	wait $$types && exit $$tests
 
 test: $(READY) $(SPARK_CLASSES) ## Run the tests; WORKERS=1 takes longest and is easiest to debug
-	@rm -f .pytest_cache/v/cache/lastfailed
-	@$(PYTEST) || { [ $$? = 1 ] && .venv/bin/python -m tests.again; }
+	@$(PYTEST) --cache-clear || { [ $$? = 1 ] && .venv/bin/python -m tests.again; }
 
 specs: $(READY) ## Run tests with a spec of versions 1 to 5, one of 1 to 6, and one without version 1
 	@.venv/bin/python -m tests.specs $(SPEC_TESTS)
