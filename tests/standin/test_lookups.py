@@ -67,10 +67,14 @@ def tables() -> tuple[Relation, ...]:
     )
 
 
+class Published(Repeated):
+    published = tables()
+
+
 @pytest.fixture(scope="module")
 def connection() -> Iterator[psycopg.Connection]:
-    source = GeneratedSource(Repeated(1))
-    source.tables, source.database, source.publications = tables(), "shop", ("p",)
+    source = GeneratedSource(Published(1))
+    source.database, source.publications = "shop", ("p",)
     with StandIn(source) as server:
         create_slot(server.dsn)
         with psycopg.connect(server.dsn, autocommit=True) as connection:

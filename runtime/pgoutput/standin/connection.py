@@ -223,6 +223,8 @@ def _execute(executor: StatementExecutor, statement: str) -> bytes:
     """Execute a statement and return the encoded response, with all values in text format."""
     result = executor.execute(statement)
     parts = [protocol.row_description(result.fields)] if result.fields else []
+    if result.copied is not None:
+        parts.append(protocol.copy_out(result.copied))
     for row in result.rows:
         typed = zip(row, result.fields, strict=True)
         parts.append(protocol.data_row([encode_value(value, field.type_oid, 0) for value, field in typed]))

@@ -132,3 +132,9 @@ def error_response(error: ServerError) -> bytes:
 def copy_both_response() -> bytes:
     """Encode CopyBothResponse without columns, as a walsender sends it before a stream."""
     return encode_message(b"W", b"\0\0\0")
+
+
+def copy_out(data: bytes) -> bytes:
+    """Encode the output of COPY … TO STDOUT: CopyOutResponse without columns, CopyData, and CopyDone."""
+    contents = encode_message(b"d", data) if data else b""
+    return encode_message(b"H", b"\0\0\0") + contents + encode_message(b"c")

@@ -85,6 +85,9 @@ class StreamFactory(Protocol):
 
     The generated stream may grow while it is served: a later call of `stream` returns the same messages and
     then new messages, and `end_lsn` is larger.
+
+    A stream factory may have an attribute `published`, a sequence with a `Relation` for each published table,
+    which subscribers of PostgreSQL ask for.
     """
 
     @property
@@ -118,7 +121,6 @@ class GeneratedSource:
         system_identifier: System identifier that IDENTIFY_SYSTEM reports; 7000000000000000001 by default.
         database: Name of the only database; by default the empty string, which accepts any name.
         publications: Names of the publications; by default None, which accepts any name.
-        tables: Published tables shown in the catalogs; always empty.
         start_lsn: Confirmed flush LSN of a new slot; 1 by default.
 
     Args:
@@ -133,8 +135,12 @@ class GeneratedSource:
         self.system_identifier: str = getattr(factory, "system_identifier", "7000000000000000001")
         self.database: str = getattr(factory, "database", "")
         self.publications: tuple[str, ...] | None = getattr(factory, "publications", None)
-        self.tables: Sequence[Relation] = ()
         self.start_lsn: int = getattr(factory, "start_lsn", 1)
+
+    @property
+    def tables(self) -> Sequence[Relation]:
+        """Published tables as they are now; a stream factory that does not tell them has none."""
+        return getattr(self._factory, "published", ())
 
     @property
     def end_lsn(self) -> int:

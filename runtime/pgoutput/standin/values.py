@@ -25,6 +25,8 @@ class Result(msgspec.Struct, frozen=True):
     """Columns of the result; empty if the statement returns no rows."""
     rows: Sequence[Sequence[SqlValue]] = ()
     """Rows of the result."""
+    copied: bytes | None = None
+    """Output of COPY … TO STDOUT; None for other statements."""
 
 
 BOOL: Final = 16

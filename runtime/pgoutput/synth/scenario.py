@@ -9,7 +9,7 @@ import msgspec
 
 from pgoutput._servers import default_server, newest_version, server_version
 from pgoutput.errors import ScenarioError
-from pgoutput.messages import AnyMessage, PrimaryKeepalive, Streaming, XLogData
+from pgoutput.messages import AnyMessage, PrimaryKeepalive, Relation, Streaming, XLogData
 from pgoutput.synth.column_types import TypeRegistry, split_qualified_name
 from pgoutput.synth.ddl import add_generated_columns, build_columns, with_publication, with_replica_identity
 from pgoutput.synth.expected_rows import CommittedState, TableRow, committed_rows, history
@@ -130,6 +130,16 @@ class Scenario:
     def server_version(self) -> str:
         """Version of PostgreSQL that a stand-in server of the scenario reports, such as 18.4."""
         return server_version(self.server)
+
+    @property
+    def published(self) -> Sequence[Relation]:
+        """Relation messages of the tables that the publication publishes as they are now."""
+        via_root = self.publish_via_partition_root
+        return tuple(
+            table.definition.relation_message()
+            for table in self.tables.values()
+            if table.definition.published and (table.root is None if via_root else not table.partitions)
+        )
 
     def _need(self, what: str, first: int, error: type[Exception] = ScenarioError) -> None:
         if self.server < first:

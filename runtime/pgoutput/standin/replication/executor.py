@@ -133,10 +133,10 @@ class ReplicationExecutor:
         if snapshot not in ("export", "use", "nothing"):
             text = f'unrecognized value for CREATE_REPLICATION_SLOT option "snapshot": "{snapshot}"'
             raise ServerError("22023", text)
-        if snapshot != "nothing":
+        if snapshot == "export":
             raise ServerError(
                 "0A000",
-                f"a stand-in server has no tables, and so no snapshot to {snapshot}",
+                "a stand-in server has no tables, and so no snapshot to export",
                 "Create the slot with SNAPSHOT 'nothing', and begin with the stream.",
             )
         slot = self._server.create_slot(self._backend, name, plugin, temporary=temporary, **flags)

@@ -10,7 +10,7 @@ import msgspec
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
 from pgoutput.standin.backend import Backend
 from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.sql.system_catalogs import ELEMENT_OIDS, RELATIONS, SYSTEM_ROWS
+from pgoutput.standin.sql.system_catalogs import ELEMENT_OIDS, FIRST_OID, RELATIONS, SYSTEM_ROWS
 from pgoutput.wire import format_lsn
 
 _DATABASE_OID: Final = 5
@@ -20,7 +20,6 @@ _BTREE_OID: Final = 403
 _DEFAULT_COLLATION: Final = 100
 _CATALOG_OID: Final = 11
 _PUBLIC_OID: Final = 2200
-_FIRST_OID: Final = 16_384
 _FIRST_INDEX_OID: Final = 1 << 31
 """OID of the first index. A recording does not contain the OIDs of indexes, so they are invented."""
 
@@ -83,7 +82,7 @@ restart LSN is higher than the LSN of its last change, which can be lower than t
 
 def _publications(context: CatalogContext) -> Iterator[Row]:
     flags = ("puballtables", "pubinsert", "pubupdate", "pubdelete", "pubtruncate")
-    for oid, name in enumerate(context.publications, _FIRST_OID):
+    for oid, name in enumerate(context.publications, FIRST_OID):
         yield {
             "oid": oid,
             "pubname": name,
@@ -158,7 +157,7 @@ def _roles(context: CatalogContext) -> Iterator[Row]:
 
 def _namespaces(context: CatalogContext) -> Iterator[Row]:
     for name, oid in _namespace_oids(context).items():
-        if oid >= _FIRST_OID:
+        if oid >= FIRST_OID:
             yield {"oid": oid, "nspname": name, "nspowner": _SUPERUSER_OID}
 
 
@@ -310,7 +309,7 @@ def _namespace_oids(context: CatalogContext) -> dict[str, int]:
     known = {"pg_catalog": _CATALOG_OID, "public": _PUBLIC_OID}
     names = dict.fromkeys(_namespace(table) for table in context.tables)
     others = [name for name in names if name not in known]
-    return known | {name: oid for oid, name in enumerate(others, _FIRST_OID)}
+    return known | {name: oid for oid, name in enumerate(others, FIRST_OID)}
 
 
 _ROWS: Final[Mapping[str, Callable[[CatalogContext], Iterable[Row]]]] = {

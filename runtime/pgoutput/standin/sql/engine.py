@@ -45,8 +45,8 @@ _DYNAMIC: Final = (
 """Catalogs whose rows may differ from one query to the next."""
 
 _READ_BY_MACROS: Final = (
-    *("pg_attribute", "pg_class", "pg_constraint", "pg_index", "pg_namespace", "pg_proc", "pg_roles"),
-    *("pg_settings", "pg_type"),
+    *("pg_attribute", "pg_class", "pg_constraint", "pg_index", "pg_namespace", "pg_proc", "pg_publication"),
+    *("pg_roles", "pg_settings", "pg_type"),
 )
 """Catalogs that functions read."""
 
@@ -74,6 +74,11 @@ _PARSE: Final = (
     "SELECT json_serialize_sql($1::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)"
 )
 _UNPARSE: Final = "SELECT json_deserialize_sql($1::JSON)"
+
+
+_VARIADIC: Final = re.compile(r"\bVARIADIC\s", re.IGNORECASE)
+_EXPANDED: Final = re.compile(r"\((pg_get_publication_tables\(.*?\))\)\.\*", re.IGNORECASE | re.DOTALL)
+"""A call whose records are expanded, as the subscriber of PostgreSQL 16 writes it (fetch_table_list)."""
 
 
 class Engine:
@@ -117,7 +122,9 @@ class Engine:
         if sql in self._analyzed:
             return self._analyzed[sql]
         try:
-            (tree,) = self._run(_PARSE, [sql.replace("VARIADIC", "")])[0]
+            (tree,) = self._run(
+                _PARSE, [_EXPANDED.sub(r"unnest(\1, recursive := true)", _VARIADIC.sub("", sql))]
+            )[0]
             parsed = msgspec.json.decode(tree)
             if parsed["error"]:
                 raise not_supported(parsed["error_message"])
@@ -193,7 +200,7 @@ class Engine:
         }
         self._store("session", _SESSION, [session], session)
         for name in {*catalogs, *_READ_BY_MACROS}:
-            if name not in _DYNAMIC and self._stored.get(name) is context.tables:
+            if name not in _DYNAMIC and self._stored.get(name) == context.tables:
                 continue
             columns = RELATIONS[name].columns
             defaults = {column: _default(oid) for column, oid in columns.items()}

@@ -8,6 +8,7 @@ from typing import Final
 from pgoutput.standin.backend import Backend
 from pgoutput.standin.protocol import ServerError
 from pgoutput.standin.server_state import ServerState
+from pgoutput.standin.sql.system_catalogs import FIRST_OID
 from pgoutput.wire import format_lsn, parse_lsn
 
 BUILTINS: Final[Mapping[str, str]] = {
@@ -196,7 +197,12 @@ MACROS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "pg_get_constraintdef": ("text", f"(a) AS ({_KEY}), (a, b) AS ({_KEY})"),
     "pg_get_statisticsobjdef_columns": ("text", _NO_TEXT),
-    "pg_partition_ancestors": ("regclass", "(a) AS a"),
+    "pg_partition_ancestors": ("record", "(a) AS list_transform(a, lambda x: {relid: x})"),
+    "pg_partition_tree": (
+        "record",
+        "(a) AS list_transform(a, lambda x:"
+        " {relid: x, parentrelid: NULL::UINTEGER, isleaf: true, level: 0::INTEGER})",
+    ),
     "age": ("int4", "(a) AS 0"),
     "pg_collation_is_visible": ("bool", "(a) AS true"),
     "to_regclass": (
@@ -216,6 +222,42 @@ MACROS: Final[Mapping[str, tuple[str, str]]] = {
     "to_jsonb": ("jsonb", "(a) AS to_json(a)"),
     "jsonb_without": ("jsonb", "(a, b) AS json_merge_patch(a, json_object(b::VARCHAR, NULL))"),
     "pg_advisory_unlock_all": ("void", "() AS ''"),
+    "pg_get_publication_tables": (
+        "record",
+        "(a) AS (SELECT coalesce(list({pubid: _p.oid, relid: _c.oid, attrs: (SELECT list(_a.attnum"
+        " ORDER BY _a.attnum) FROM pg_attribute _a WHERE _a.attrelid = _c.oid), qual: NULL::VARCHAR}), [])"
+        " FROM pg_publication _p, pg_class _c"
+        f" WHERE list_contains(a, _p.pubname) AND _c.relkind = 'r' AND _c.oid >= {FIRST_OID})",
+    ),
+    "quote_ident": (
+        "text",
+        "(a) AS CASE WHEN regexp_full_match(a, '[a-z_][a-z0-9_]*') THEN a"
+        " ELSE '\"' || replace(a, '\"', '\"\"') || '\"' END",
+    ),
+    "format_rest": ("text", "(f) AS substr(f, length(split_part(f, '%', 1)) + 3)"),
+    "format_first": (
+        "text",
+        "(f, a) AS split_part(f, '%', 1)"
+        " || CASE split_part(f, '%', 2)[1] WHEN 'I' THEN quote_ident(a) ELSE a END",
+    ),
+    "format": (
+        "text",
+        "(f, a) AS format_first(f, a) || format_rest(f),"
+        " (f, a, b) AS format_first(f, a) || format_first(format_rest(f), b) || format_rest(format_rest(f))",
+    ),
+    "has_rows": (
+        "bool",
+        "(a, b) AS CASE WHEN EXISTS (SELECT 1 FROM pg_class _c JOIN pg_namespace _n"
+        " ON _n.oid = _c.relnamespace WHERE _n.nspname = a AND _c.relname = b"
+        f" AND _c.oid >= {FIRST_OID}) THEN false"
+        " ELSE error('42P01|relation \"' || CASE a WHEN 'public' THEN '' ELSE a || '.' END || b"
+        " || '\" does not exist') END",
+    ),
+    "row_security_active": ("bool", "(a) AS false"),
+    "pg_get_replica_identity_index": (
+        "regclass",
+        "(a) AS (SELECT min(_i.indexrelid) FROM pg_index _i WHERE _i.indrelid = a)",
+    ),
     "set_config": ("text", _calls("set_config", ("name", "value", "is_local"))),
     _CREATE: ("record", _calls(_CREATE, *_CREATE_SIGNATURES)),
     "pg_drop_replication_slot": ("void", _calls("pg_drop_replication_slot", ("slot_name",))),
@@ -247,12 +289,21 @@ RENAMED: Final[Mapping[str, str]] = {
 
 _NO_CHANGES: Final = "0A000|a stand-in server sends changes through START_REPLICATION only"
 
+RECORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "pg_get_publication_tables": {
+        "pubid": "oid",
+        "relid": "oid",
+        "attrs": "int2vector",
+        "qual": "pg_node_tree",
+    },
+    "pg_partition_ancestors": {"relid": "regclass"},
+    "pg_partition_tree": {"relid": "regclass", "parentrelid": "regclass", "isleaf": "bool", "level": "int4"},
+}
+"""Types of the columns of functions that return a set of records, by name of the function.
+
+Their macros take a list as argument, and return a list of structs."""
+
 TABLE_MACROS: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
-    "pg_get_publication_tables": (
-        {"pubid": "oid", "relid": "oid", "attrs": "int2vector", "qual": "pg_node_tree"},
-        "(a) AS TABLE SELECT 0::UINTEGER AS pubid, 0::UINTEGER AS relid, []::SMALLINT[] AS attrs,"
-        " '' AS qual WHERE false",
-    ),
     _CREATE: (
         {"slot_name": "name", "lsn": "pg_lsn"},
         ", ".join(

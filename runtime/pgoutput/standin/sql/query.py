@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from pgoutput.standin.protocol import Field, ServerError
-from pgoutput.standin.sql.functions import BUILTINS, MACROS, RENAMED, TABLE_MACROS
+from pgoutput.standin.sql.functions import BUILTINS, MACROS, RECORDS, RENAMED, TABLE_MACROS
 from pgoutput.standin.sql.system_catalogs import (
     ARRAY_OIDS,
     ELEMENT_OIDS,
@@ -127,6 +127,9 @@ class Query:
                 qualifier = expression.get("relation_name")
                 columns += [one for key, of in tables.items() if qualifier in (None, key) for one in of]
                 continue
+            if (records := _unnested_records(expression)) is not None:
+                columns += records
+                continue
             columns.append(Field(name, self._types.get(id(expression), UNKNOWN)))
             if expression["class"] != "COLUMN_REF" and name != _UNNAMED:
                 expression.setdefault("alias", name)
@@ -165,14 +168,17 @@ class Query:
             case kind:
                 raise not_supported(f"its FROM clause contains {kind}")
         names = node.get("column_name_alias", ())
-        if not names and is_function and len(columns) == 1:
+        if not names and is_function and len(columns) == 1 and name not in RECORDS:
             names = [node["alias"]]  # a function's only column has the name of the function's alias
             node["column_name_alias"] = names
         tables[node.get("alias") or name or f"#{len(tables)}"] = _renamed(columns, names)
 
     def _catalog(self, node: Node) -> Columns:
         name = node["table_name"].lower()
-        if name not in RELATIONS or node.get("schema_name", "pg_catalog") != "pg_catalog":
+        schema = node.get("schema_name", "pg_catalog" if name in RELATIONS else "public")
+        if schema != "pg_catalog":
+            return _make_empty(node, schema)
+        if name not in RELATIONS:
             raise not_supported(f'relation "{name}" does not exist')
         _unqualify(node)
         self.catalogs.add(name)
@@ -186,6 +192,11 @@ class Query:
             return [Field(column, _oid(kind)) for column, kind in TABLE_MACROS[name][0].items()]
         type_oid = self._expression(function, scope, ctes)
         columns = [Field(name, type_oid)]
+        if name in RECORDS:
+            unnested = _function("unnest", function)
+            unnested["arguments"].append(_RECURSIVE)
+            columns = list(_unnested_records(unnested) or ())
+            function = unnested
         if node.pop("with_ordinality", None) == "WITH_ORDINALITY":
             node["with_ordinality"] = "WITH_ORDINALITY"
             columns.append(Field("ordinality", INT8))
@@ -311,6 +322,8 @@ class Query:
         _unqualify(node)
         if node.get("is_operator"):
             return self._named_operator(node, name, arguments, types)
+        if name in RECORDS and types[0] not in ELEMENT_OIDS:  # not called with VARIADIC
+            node["arguments"] = [{"expression": _function("list_value", arguments[0])}]
         if name in MACROS:
             self._default_text(arguments)
             return _oid(MACROS[name][0])
@@ -512,6 +525,29 @@ def _function(name: str, *arguments: Node) -> Node:
 
 def _constant(kind: str, text: str) -> Node:
     return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": kind, "text": text}}
+
+
+def _make_empty(node: Node, schema: str) -> Columns:
+    """Replace a user's table by a query without rows, which fails if no published table has the name."""
+    name = node["table_name"]
+    check = _function("has_rows", _constant("STRING", schema), _constant("STRING", name))
+    select = {**_EMPTY_SELECT, "select_list": [_constant("INTEGER", "1")], "where_clause": check}
+    alias = node.get("alias") or name
+    node.clear()
+    node |= {"type": "SUBQUERY", "alias": alias, "subquery": {"node": select}}
+    return ()
+
+
+def _unnested_records(node: Node) -> Columns | None:
+    """Return the columns of the records that an expression unnests; None for other expressions."""
+    if node.get("function_name") != "unnest":
+        return None
+    records = RECORDS.get(node["arguments"][0]["expression"].get("function_name", ""))
+    return None if records is None else [Field(column, _oid(kind)) for column, kind in records.items()]
+
+
+_RECURSIVE: Final = {"name": "recursive", "expression": _constant("BOOLEAN", "true")}
+"""Argument of unnest by which each field of a struct becomes a column."""
 
 
 def _replace(node: Node, other: Node) -> None:

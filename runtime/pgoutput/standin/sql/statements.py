@@ -150,6 +150,13 @@ def _create_publication(executor: StatementExecutor, match: re.Match[str], _: Se
     return Result("CREATE PUBLICATION")
 
 
+def _copy(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
+    """Copy a published table as it was before the stream: without rows."""
+    executor.select(f"SELECT 1 FROM {match['table']}", (), execute=True)  # fails if there is no such table
+    is_binary = "binary" in match["options"].lower()
+    return Result("COPY 0", copied=_EMPTY_BINARY_COPY if is_binary else b"")
+
+
 def _no_effect(tag: str) -> Statement:
     """Return a function that executes a statement as a no-op with this command tag."""
     return lambda executor, match, parameters: Result(tag)
@@ -158,6 +165,9 @@ def _no_effect(tag: str) -> Statement:
 def _identifier(text: str) -> str:
     return text[1:-1].replace('""', '"') if text[0] == '"' else text.lower()
 
+
+_EMPTY_BINARY_COPY: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"\xff\xff"
+"""Header and trailer of COPY's binary format."""
 
 _SELECT: Final = r"(?:SELECT|WITH|VALUES)\b"
 _NAME: Final = r'("(?:[^"]|"")+"|\w+)'
@@ -182,6 +192,7 @@ _STATEMENTS: Final[Mapping[str, Statement]] = {
     _ROLLBACK: _rollback,
     r"SAVEPOINT\s": _no_effect("SAVEPOINT"),
     r"RELEASE\s": _no_effect("RELEASE"),
+    rf"COPY\s+(?P<table>{_NAME}(?:\.{_NAME})?)\s*(?:\(.*\)\s*)?TO\s+STDOUT\b(?P<options>.*)$": _copy,
     rf"CREATE\s+PUBLICATION\s+{_NAME}": _create_publication,
 }
 """Functions that execute statements, by a regular expression that matches the start of the statement."""

@@ -13,6 +13,9 @@ import msgspec
 
 from pgoutput.standin.values import BOOL, INT2, INT4, INT8, JSONB, OID, XID
 
+FIRST_OID: Final = 16_384
+"""Lowest OID of an object that is not a system object (FirstNormalObjectId in transam.h)."""
+
 
 class SystemRelation(msgspec.Struct, frozen=True):
     """A table or view of the schema pg_catalog."""
