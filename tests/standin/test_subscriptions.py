@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
 
-from pgoutput.standin import StandIn
+from pgoutput.recorder import Recorder
+from pgoutput.standin import RecordedSource, StandIn
 from pgoutput.synth import Scenario
 from tests.server import VERSION, Server
 
@@ -38,10 +41,6 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def shop() -> Scenario:
-    return shop_with_rows()
-
-
-def shop_with_rows() -> Scenario:
     db = Scenario(logical_decoding_work_mem=2_000)
     db.table(
         "public.orders",
@@ -102,23 +101,10 @@ def expected(
         return sorted(connection.execute("SELECT t::text FROM expected t").fetchall())
 
 
-def wait_for(is_done: Callable[[], bool], server: Server) -> None:
-    deadline = time.monotonic() + 60
-    while not is_done():
-        assert time.monotonic() < deadline, server.log[-3_000:]
-        time.sleep(0.05)
-
-
-@pytest.mark.parametrize("options", [one for one, since in OPTIONS.items() if since <= VERSION])
-def test_a_subscriber_has_the_rows_of_the_scenario(server: Server, shop: Scenario, options: str) -> None:
-    leave_out = "not for origin = none" if "origin" in options else ""
-    with StandIn(shop) as standin, server.connect() as connection:
-
-        def is_equal() -> bool:
-            return all(
-                applied(connection, name) == expected(connection, shop, name, leave_out) for name in TABLES
-            )
-
+@contextmanager
+def subscribed(server: Server, standin: StandIn, options: str) -> Iterator[psycopg.Connection]:
+    """Create the tables and a subscription; remove both in the end."""
+    with server.connect() as connection:
         connection.execute("CREATE SCHEMA IF NOT EXISTS shop")
         for name, columns in TABLES.items():
             connection.execute(f"CREATE TABLE {name} ({columns})")
@@ -126,13 +112,38 @@ def test_a_subscriber_has_the_rows_of_the_scenario(server: Server, shop: Scenari
         connection.execute(f"CREATE SUBSCRIPTION s {where} WITH ({options})")
         try:
             assert connection.execute("SELECT count(*) FROM pg_subscription_rel").fetchone() == (2,)
-            wait_for(is_equal, server)
-            change(shop, 1_000)
-            wait_for(is_equal, server)
+            yield connection
         finally:
             connection.execute("DROP SUBSCRIPTION s")
             for name in TABLES:
                 connection.execute(f"DROP TABLE {name}")
+
+
+def wait_until_equal(
+    server: Server, connection: psycopg.Connection, db: Scenario, leave_out: str = ""
+) -> None:
+    deadline = time.monotonic() + 60
+    while any(applied(connection, name) != expected(connection, db, name, leave_out) for name in TABLES):
+        assert time.monotonic() < deadline, server.log[-3_000:]
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("options", [one for one, since in OPTIONS.items() if since <= VERSION])
+def test_a_subscriber_has_the_rows_of_a_scenario(server: Server, shop: Scenario, options: str) -> None:
+    leave_out = "not for origin = none" if "origin" in options else ""
+    with StandIn(shop) as standin, subscribed(server, standin, options) as connection:
+        wait_until_equal(server, connection, shop, leave_out)
+        change(shop, 1_000)
+        wait_until_equal(server, connection, shop, leave_out)
+
+
+def test_a_subscriber_has_the_rows_of_a_recording(server: Server, shop: Scenario, tmp_path: Path) -> None:
+    with StandIn(shop) as standin:
+        recorder = Recorder(standin.dsn, "s", ["p"], tmp_path / "recording", create_slot=True)
+        recorder.run(until=shop.end_lsn)
+    source = RecordedSource(tmp_path / "recording")
+    with StandIn(source) as standin, subscribed(server, standin, "connect = true") as connection:
+        wait_until_equal(server, connection, shop)
 
 
 def test_a_table_that_is_not_published_is_not_copied(shop: Scenario) -> None:
