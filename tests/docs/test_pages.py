@@ -48,7 +48,7 @@ RUN_BELOW = {
     "docs/howto/replica-tables.md": 1,
     "docs/howto/replicate.md": 2,
     "docs/howto/spark.md": 3,
-    "docs/howto/testing.md": 8,
+    "docs/howto/testing.md": 9,
     "docs/howto/vectors.md": 1,
     "docs/reference/errors.md": 1,
     "docs/tutorial.md": 3,
@@ -86,8 +86,8 @@ READ, READ_TABLE, WRITE = examples("docs/howto/spark.md")
 REPLICATE, TABLES = examples("docs/howto/replicate.md")
 (VERSIONS,) = examples("docs/howto/replica-tables.md")
 (
-    *(ENCODE_BY_HAND, STRATEGIES, SCENARIO, TWO_TRANSACTIONS, HYPOTHESIS, WORKLOAD, CHECKER),
-    PYTEST,
+    *(ENCODE_BY_HAND, STRATEGIES, SCENARIO, TWO_TRANSACTIONS, HYPOTHESIS, WORKLOAD, CHECKER, PYTEST),
+    ACKNOWLEDGED,
 ) = examples("docs/howto/testing.md")
 (ERROR,) = examples("docs/reference/errors.md")
 
@@ -375,6 +375,9 @@ def test_the_pytest_fixture_of_the_testing_page(pgoutput_server: Any) -> None:
     exec(PYTEST, names)
     names["test_my_client_loses_no_commit"](pgoutput_server)
     assert connections > 10
+
+    exec(ACKNOWLEDGED, names)
+    names["test_my_client_acknowledges_what_it_has_stored"]()
 
 
 def test_the_checker_of_the_testing_page(capsys: pytest.CaptureFixture[str]) -> None:

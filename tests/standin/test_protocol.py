@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,25 @@ def test_a_stream_starts_at_the_later_of_the_requested_and_the_confirmed_lsn(ser
         raw.query(START)
         raw.read()
         assert isinstance(envelope.decode(raw.read()[1]), PrimaryKeepalive)  # no messages remain
+
+
+def test_a_server_tells_what_its_clients_have_acknowledged(server: StandIn) -> None:
+    began = datetime.now(UTC)
+    with connect_walsender(server) as raw:
+        raw.ask(CREATE)
+        raw.query(START)
+        raw.read()
+        for lsn in (2 * STEP, 2 * STEP, STEP, 4 * STEP):
+            flushed = StandbyStatusUpdate(
+                written_lsn=4 * STEP, flushed_lsn=lsn, applied_lsn=0, send_time=0, reply_requested=False
+            )
+            raw.send(b"d", envelope.encode(flushed))
+        raw.send(b"c")
+        raw.read_to(b"Z")
+        raw.ask("DROP_REPLICATION_SLOT a")
+    assert list(server.acknowledged) == ["a"]
+    assert list(server.acknowledged["a"]) == [2 * STEP, 4 * STEP]
+    assert began <= server.acknowledged["a"][2 * STEP] <= server.acknowledged["a"][4 * STEP]
 
 
 def test_a_slot_streams_to_one_client_at_a_time(server: StandIn) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from datetime import datetime
 from typing import Final
 
 from pgoutput.standin.authentication import ScramVerifier
@@ -40,6 +41,7 @@ async def serve(
     faults: Faults | None = None,
     sender_timeout: float = 60.0,
     settings: Mapping[str, str] | None = None,
+    acknowledged: dict[str, dict[int, datetime]] | None = None,
     listening: Callable[[int], None] = lambda port: None,
 ) -> None:
     """Run a stand-in server until the calling asyncio task is cancelled.
@@ -58,6 +60,7 @@ async def serve(
         sender_timeout: Time after which a silent client is disconnected, in seconds (wal_sender_timeout); 0
             to never disconnect.
         settings: Values that replace default settings or add settings, by setting name.
+        acknowledged: Dictionary that receives when clients acknowledge each LSN first, by slot and LSN.
         listening: Function that is called with the port once the server listens.
 
     Raises:
@@ -68,6 +71,7 @@ async def serve(
         raise ValueError("a user and a password go together")
     verifier = None if user is None or password is None else ScramVerifier.from_password(user, password)
     state = ServerState(as_source(source), faults or Faults(), verifier, sender_timeout, settings or {})
+    state.acknowledged = state.acknowledged if acknowledged is None else acknowledged
     engine = Engine()
     connections: set[asyncio.Task[None]] = set()
 
@@ -147,6 +151,7 @@ class StandIn:
         self._password = password
         self._database = as_source(source).database or "postgres"
         self._started: Future[int] = Future()
+        self._acknowledged: dict[str, dict[int, datetime]] = {}
         self._serving = serve(
             source,
             user=user,
@@ -156,6 +161,7 @@ class StandIn:
             faults=faults,
             sender_timeout=sender_timeout,
             settings=settings,
+            acknowledged=self._acknowledged,
             listening=self._started.set_result,
         )
         self._thread = threading.Thread(target=self._run, name="pgoutput-standin", daemon=True)
@@ -176,6 +182,14 @@ class StandIn:
         secret = f" password='{quoted}'" if quoted else ""
         user = self._user or "postgres"
         return f"host=127.0.0.1 port={self.port} user={user} dbname={self._database}{secret}"
+
+    @property
+    def acknowledged(self) -> dict[str, dict[int, datetime]]:
+        """When clients have acknowledged each LSN first, in UTC: by slot, and then by LSN in rising order.
+
+        A Standby Status Update acknowledges the LSN that it has as flushed. Dropped slots stay.
+        """
+        return {slot: dict(lsns) for slot, lsns in self._acknowledged.copy().items()}
 
     def _run(self) -> None:
         try:

@@ -33,6 +33,8 @@ class ServerState(msgspec.Struct, eq=False):
     """Values that replace default settings or add settings, by setting name."""
     started: str = msgspec.field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}+00")
     """Time when the server was started, as the text of a timestamptz."""
+    acknowledged: dict[str, dict[int, datetime]] = {}
+    """When clients have acknowledged each LSN first, by slot; also for dropped slots."""
     slots: Slots = msgspec.field(default_factory=Slots)
     """Replication slots."""
     backends: dict[int, Backend] = {}
@@ -88,6 +90,7 @@ class ServerState(msgspec.Struct, eq=False):
         lsn = self.source.start_lsn
         slot = Slot(name, backend.database, lsn, temporary, two_phase, failover, backend.pid)
         self.slots.create(slot)
+        slot.acknowledged = self.acknowledged.setdefault(name, slot.acknowledged)
         return slot
 
     def check_plugin(self, plugin: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -37,6 +38,8 @@ class Slot(msgspec.Struct):
     """Process ID of the connection that created the slot. A temporary slot ends with the connection."""
     active_pid: int | None = None
     """Process ID of the connection that streams from the slot, or None."""
+    acknowledged: dict[int, datetime] = {}
+    """When the client has acknowledged each LSN first."""
     progress: SlotProgress = msgspec.field(default_factory=SlotProgress)
     """How far the slot's stream has been sent. Faults affect only messages not sent before."""
 

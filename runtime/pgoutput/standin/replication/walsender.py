@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Final
 
 from pgoutput import envelope
@@ -125,7 +126,9 @@ class WalSender:
         if isinstance(reply, StandbyStatusUpdate):
             progress, slot = self._progress, self._progress.slot
             progress.written_lsn = max(progress.written_lsn, reply.written_lsn)
-            slot.confirmed_flush_lsn = max(slot.confirmed_flush_lsn, reply.flushed_lsn)
+            if reply.flushed_lsn > slot.confirmed_flush_lsn:
+                slot.confirmed_flush_lsn = reply.flushed_lsn
+                slot.acknowledged[reply.flushed_lsn] = datetime.now(UTC)
             if reply.reply_requested:
                 self._send_keepalive()
         elif not isinstance(reply, HotStandbyFeedback):
