@@ -7,11 +7,13 @@ import io
 import json
 import re
 import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import psycopg
 import pytest
@@ -22,6 +24,7 @@ from pgoutput import PgoutputError, _protocols, errors, messages, v4
 from pgoutput.capturefile import CaptureFile
 from pgoutput.cli.metrics import RECORDER, REPLICA
 from pgoutput.standin import Faults
+from pgoutput.standin.faults import Incident
 from pgoutput.versions import CODECS
 from pgoutput.views import BATCHES, CHANGES, MESSAGES, SCHEMA
 from pgoutput.wire import format_lsn
@@ -42,13 +45,14 @@ RUN_BELOW = {
     "README.md": 4,
     "docs/howto/arrow.md": 2,
     "docs/howto/client.md": 3,
+    "docs/howto/consumer.md": 5,
     "docs/howto/iceberg.md": 2,
     "docs/howto/pyspark.md": 4,
     "docs/howto/record.md": 1,
     "docs/howto/replica-tables.md": 1,
     "docs/howto/replicate.md": 2,
     "docs/howto/spark.md": 3,
-    "docs/howto/testing.md": 9,
+    "docs/howto/testing.md": 7,
     "docs/howto/vectors.md": 1,
     "docs/reference/errors.md": 1,
     "docs/tutorial.md": 3,
@@ -86,9 +90,10 @@ READ, READ_TABLE, WRITE = examples("docs/howto/spark.md")
 REPLICATE, TABLES = examples("docs/howto/replicate.md")
 (VERSIONS,) = examples("docs/howto/replica-tables.md")
 (
-    *(ENCODE_BY_HAND, STRATEGIES, SCENARIO, TWO_TRANSACTIONS, HYPOTHESIS, WORKLOAD, CHECKER, PYTEST),
-    ACKNOWLEDGED,
+    *(ENCODE_BY_HAND, STRATEGIES, SCENARIO, TWO_TRANSACTIONS, HYPOTHESIS, WORKLOAD),
+    CHECKER,
 ) = examples("docs/howto/testing.md")
+CONSUMER, *CONSUMER_TESTS, PYTEST = examples("docs/howto/consumer.md")
 (ERROR,) = examples("docs/reference/errors.md")
 
 
@@ -376,8 +381,14 @@ def test_the_pytest_fixture_of_the_testing_page(pgoutput_server: Any) -> None:
     names["test_my_client_loses_no_commit"](pgoutput_server)
     assert connections > 10
 
-    exec(ACKNOWLEDGED, names)
-    names["test_my_client_acknowledges_what_it_has_stored"]()
+
+def test_the_consumer_page(tmp_path: Path) -> None:
+    (tmp_path / "client.py").write_text(CLIENT)
+    (tmp_path / "consumer.py").write_text(CONSUMER)
+    (tmp_path / "test_consumer.py").write_text("\n\n".join(CONSUMER_TESTS))
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path]
+    ended = subprocess.run(pytest_command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert "23 passed" in ended.stdout, ended.stdout
 
 
 def test_the_checker_of_the_testing_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -386,8 +397,10 @@ def test_the_checker_of_the_testing_page(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_faults_of_the_stand_in_server() -> None:
-    shown = re.findall(r"^\| `([a-z-]+)(?:=\w+)?` \|", (DOCS / "howto/testing.md").read_text(), re.MULTILINE)
-    assert [name.replace("-", "_") for name in shown] == list(Faults.__struct_fields__)
+    page = (DOCS / "howto/consumer.md").read_text()
+    shown = re.findall(r"^\| `([a-z-]+)(?:=\w+)?` \|", page, re.MULTILINE)
+    repeated = [name for name in Faults.__struct_encode_fields__ if not name.startswith("at-")]
+    assert shown == [*repeated, *get_args(Incident)]
 
 
 @pytest.mark.parametrize(

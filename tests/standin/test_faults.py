@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
 from pgoutput import envelope
 from pgoutput.messages import StandbyStatusUpdate, XLogData
 from pgoutput.standin import Faults, StandIn, parse_faults
+from pgoutput.standin.faults import Incident
+from pgoutput.synth import Scenario
 from tests.standin.clients import create_slot, read_with_psycopg3
-from tests.standin.raw_client import RawClient, connect_walsender
-from tests.standin.streams import Repeated
+from tests.standin.raw_client import RawClient, connect_walsender, error_fields
+from tests.standin.streams import COMMIT, STEP, Repeated
 from tests.versions import OLDEST
 
 STREAM = Repeated(10)
 PAYLOADS = STREAM.payloads()
+CREATE = "CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT"
+TERMINATED = "terminating connection due to administrator command"
 START = f"START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '{OLDEST}', publication_names 'p')"
 
 
@@ -36,7 +42,7 @@ def read_messages(raw: RawClient, count: int) -> list[bytes]:
 
 def read_stream(server: StandIn) -> list[bytes]:
     with connect_walsender(server) as raw:
-        raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT")
+        raw.ask(CREATE)
         raw.query(START)
         raw.read()
         return read_messages(raw, 1 << 20)
@@ -86,7 +92,7 @@ def test_flip_bit() -> None:
 
 def test_delay_spaces_the_messages() -> None:
     with StandIn(Repeated(1), faults=Faults(delay=5)) as server, connect_walsender(server) as raw:
-        raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT")
+        raw.ask(CREATE)
         raw.query(START)
         raw.read()
         began = time.monotonic()
@@ -96,8 +102,11 @@ def test_delay_spaces_the_messages() -> None:
 
 def test_stall_keepalive_suppresses_replies() -> None:
     faults = Faults(stall_keepalive=True)
-    with StandIn(Repeated(0), faults=faults, sender_timeout=0.2) as server, connect_walsender(server) as raw:
-        raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT")
+    with (
+        StandIn(Repeated(0), faults=faults, wal_sender_timeout=0.2) as server,
+        connect_walsender(server) as raw,
+    ):
+        raw.ask(CREATE)
         raw.query(START)
         raw.read()
         raw.send(
@@ -125,11 +134,130 @@ def test_faults_can_be_combined() -> None:
 
 
 def test_a_client_that_acknowledges_is_not_sent_the_whole_stream_again(tmp_path: Path) -> None:
-    with StandIn(STREAM, faults=Faults(drop_after=150), sender_timeout=2.0) as server:
+    with StandIn(STREAM, faults=Faults(drop_after=150), wal_sender_timeout=2.0) as server:
         create_slot(server.dsn)
         found = [len(read_with_psycopg3(server.dsn, STREAM.end_lsn, tmp_path)) for _ in range(9)]
         assert max(found) < 300  # no connection started from the beginning
         assert found[-1] == 0
+
+
+def read_to_end(server: StandIn) -> tuple[list[bytes], dict[str, str] | None]:
+    """Return the messages of a new connection, up to a keepalive or the end, and the error's fields."""
+    with connect_walsender(server) as raw:
+        raw.query(START)
+        read: list[bytes] = []
+        try:
+            while (message := raw.read())[0] != b"E":
+                if message[0] == b"d":
+                    one = envelope.decode(message[1])
+                    if not isinstance(one, XLogData):
+                        return read, None
+                    read.append(one.data)
+        except AssertionError:
+            return read, None
+        return read, error_fields(message[1])
+
+
+def ask(server: StandIn, sql: str) -> tuple[Any, ...]:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        row = connection.execute(sql).fetchone()
+    assert row is not None
+    return row
+
+
+def create(server: StandIn) -> None:
+    with connect_walsender(server) as raw:
+        raw.ask(CREATE)
+
+
+def test_incidents_happen_once_at_their_message() -> None:
+    incidents: dict[int, Incident] = {101: "drop", 201: "error", 301: "duplicate", 401: "switch-timeline"}
+    with StandIn(STREAM, faults=Faults(at_message=incidents)) as server, connect_walsender(server) as raw:
+        raw.ask(CREATE)
+        assert read_to_end(server) == (PAYLOADS[:100], None)
+        sent, error = read_to_end(server)
+        assert (sent, error) == (PAYLOADS[:200], {"S": "FATAL", "V": "FATAL", "C": "57P01", "M": TERMINATED})
+        assert b"\0\0\0\x011" in raw.ask("IDENTIFY_SYSTEM")[1][1]
+        assert read_to_end(server) == ([*PAYLOADS[:301], *PAYLOADS[300:400]], None)
+        assert b"\0\0\0\x012" in raw.ask("IDENTIFY_SYSTEM")[1][1]
+        assert read_to_end(server) == (PAYLOADS, None)
+
+
+def test_an_incident_at_an_lsn_happens_at_the_next_new_message() -> None:
+    at_lsn: dict[int, Incident] = {3 * STEP - COMMIT: "drop", 3 * STEP: "duplicate", 90 * STEP: "error"}
+    with StandIn(STREAM, faults=Faults(at_lsn=at_lsn)) as server:
+        create(server)
+        assert read_to_end(server) == (PAYLOADS[:200], None)  # the Commit message has the LSN of its end
+        assert read_to_end(server) == ([*PAYLOADS[:202], *PAYLOADS[201:]], None)
+        assert read_to_end(server) == (PAYLOADS, None)
+
+
+def test_an_lsn_goes_back_by_one_wal_segment() -> None:
+    segment = 16 << 20
+    scenario = Scenario()
+    table = scenario.table("public.t", id="int4 key")
+    with scenario.transaction() as tx:
+        for number in range(3):
+            tx.insert(table, id=number)
+    with StandIn(scenario, faults=Faults(at_message={4: "lsn-back"})) as server:
+        create(server)
+        with connect_walsender(server) as raw:
+            raw.query(START)
+            raw.read()
+            sent = [envelope.decode(raw.read()[1]) for _ in range(6)]
+    starts = [one.wal_start for one in sent if isinstance(one, XLogData)]
+    assert starts[2] - segment < starts[3] < starts[4] - segment
+    assert starts[2] < starts[4]
+
+
+def test_a_frozen_connection_stays_open_and_silent() -> None:
+    faults = Faults(at_message={51: "freeze"})
+    with StandIn(STREAM, faults=faults, wal_sender_timeout=0.3) as server:
+        create(server)
+        with connect_walsender(server) as raw:
+            raw.query(START)
+            raw.read()
+            assert read_messages(raw, 50) == PAYLOADS[:50]
+            status = StandbyStatusUpdate(
+                written_lsn=STEP, flushed_lsn=STEP, applied_lsn=STEP, send_time=0, reply_requested=True
+            )
+            raw.send(b"d", envelope.encode(status))
+            raw.send(b"c")
+            raw.socket.settimeout(1.0)
+            with pytest.raises(TimeoutError):
+                raw.read()
+            assert ask(server, "SELECT active, confirmed_flush_lsn FROM pg_replication_slots") == (
+                True,
+                "0/1",
+            )
+        assert read_to_end(server) == (PAYLOADS, None)
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        ("13.20", 'cannot read from logical replication slot "a"'),
+        ("16.9", 'can no longer get changes from replication slot "a"'),
+        ("18.4", 'can no longer access replication slot "a"'),
+    ],
+)
+def test_an_invalidated_slot_is_lost(version: str, text: str) -> None:
+    source = Repeated(10)
+    source.server_version = version  # type: ignore[attr-defined]
+    with StandIn(source, faults=Faults(at_message={101: "invalidate-slot"})) as server:
+        create(server)
+        sent, error = read_to_end(server)
+        assert (sent, error and error["M"]) == (PAYLOADS[:100], TERMINATED)
+        sent, error = read_to_end(server)
+        assert (sent, error and (error["C"], error["M"])) == ([], ("55000", text))
+        assert error is not None
+        assert error["D"].startswith("This ")
+        columns = "active, wal_status, invalidation_reason, restart_lsn"
+        row = ask(server, f"SELECT {columns} FROM pg_replication_slots")
+        assert row == (False, "lost", "wal_removed", None)
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match=text):
+            ask(server, "SELECT pg_replication_slot_advance('a', '0/9999')")
+        ask(server, "SELECT pg_drop_replication_slot('a')")
 
 
 @pytest.mark.parametrize(
@@ -141,6 +269,12 @@ def test_a_client_that_acknowledges_is_not_sent_the_whole_stream_again(tmp_path:
         ("drop-after=-1", "not '-1'"),
         ("drop-after=0", "drop-after must be at least 1, not 0"),
         ("stall-keepalive=1", "stall-keepalive takes no value"),
+        ("at-lsn=1", "there is no fault 'at-lsn'"),
+        ("crash@7", "there is no incident 'crash'; there are drop, duplicate, error, freeze"),
+        ("drop@", "drop needs a message's number or an LSN, as in drop@17, not ''"),
+        ("drop@-1", "not '-1'"),
+        ("drop@0", "at-message must be at least 1, not 0"),
+        ("drop@0/x", "'0/x' is not an LSN"),
     ],
 )
 def test_invalid_faults_are_rejected(text: str, error: str) -> None:
@@ -154,3 +288,6 @@ def test_faults_are_parsed_from_their_names() -> None:
         drop_after=1, delay=2, duplicate=3, truncate_message=4, flip_bit=5, stall_keepalive=True
     )
     assert parse_faults([]) == Faults()
+    assert parse_faults(["error@17", "freeze@1/A0", "drop@3"]) == Faults(
+        at_message={17: "error", 3: "drop"}, at_lsn={(1 << 32) + 160: "freeze"}
+    )

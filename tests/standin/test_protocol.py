@@ -330,7 +330,7 @@ def test_a_stream_is_cancelled_only_with_the_right_key(server: StandIn) -> None:
 
 
 def test_a_silent_client_is_asked_for_a_reply_and_then_disconnected() -> None:
-    with StandIn(Repeated(0), sender_timeout=2.0) as server, connect_walsender(server) as raw:
+    with StandIn(Repeated(0), wal_sender_timeout=2.0) as server, connect_walsender(server) as raw:
         raw.ask(CREATE)
         raw.query(START)
         raw.read()

@@ -145,7 +145,7 @@ def test_connected_clients_are_sent_later_transactions(tmp_path: Path) -> None:
     db = shop()
     orders = db.tables["public.orders"]
     with (
-        StandIn(db, sender_timeout=10.0) as server,
+        StandIn(db, wal_sender_timeout=10.0) as server,
         recording(server, tmp_path, *OPTION_SETS) as wait_until_acknowledged,
     ):
         for round_ in range(3, 6):
@@ -165,7 +165,7 @@ def test_no_transaction_is_lost_when_connections_drop_while_the_scenario_grows(t
     orders = db.tables["public.orders"]
     options = {"proto_version": OLDEST}
     with (
-        StandIn(db, faults=Faults(drop_after=200), sender_timeout=10.0) as server,
+        StandIn(db, faults=Faults(drop_after=200), wal_sender_timeout=10.0) as server,
         recording(server, tmp_path, options) as wait_until_acknowledged,
     ):
         for round_ in range(3, 12):

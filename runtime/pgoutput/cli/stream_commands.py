@@ -136,9 +136,14 @@ def serve(
         list[str] | None,
         typer.Option(
             help="A fault to inject repeatedly: drop-after=N, delay=MS, duplicate=N, truncate-message=N, "
-            "flip-bit=N, stall-keepalive. Every Nth message is affected, but never one that is sent again."
+            "flip-bit=N, stall-keepalive. Every Nth message is affected, but never one that is sent again. "
+            "Or an incident at the Nth message or at an LSN: drop@N, duplicate@N, error@N, freeze@N, "
+            "invalidate-slot@N, lsn-back@N, switch-timeline@N."
         ),
     ] = None,
+    wal_sender_timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds after which a silent client is disconnected; 0: never.")
+    ] = 60.0,
 ) -> None:
     """Serve a recording or a scenario as a PostgreSQL server would.
 
@@ -154,6 +159,7 @@ def serve(
         password=serving.find_password(user, password_file),
         tls=serving.find_tls(tls_cert, tls_key),
         faults=serving.find_faults(fault or []),
+        wal_sender_timeout=wal_sender_timeout,
     )
 
 

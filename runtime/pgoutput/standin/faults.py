@@ -7,12 +7,34 @@ reconnect are intact, so that a client that reconnects always makes progress.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from pgoutput.messages import XLogData
+from pgoutput.wire import parse_lsn
+
+Incident: TypeAlias = Literal[
+    "drop", "duplicate", "error", "freeze", "invalidate-slot", "lsn-back", "switch-timeline"
+]
+"""A fault at one message.
+
+- `drop`: The connection is dropped before the message, without an error message.
+- `duplicate`: The message is sent twice.
+- `error`: The connection ends before the message, with the error of a server that is shut down.
+- `freeze`: The server sends nothing more on the connection, and ignores what the client sends.
+- `invalidate-slot`: The connection ends before the message with an error, and the slot is lost, as when it
+  has exceeded max_slot_wal_keep_size.
+- `lsn-back`: The LSNs of the message's XLogData are one WAL segment lower than they should be.
+- `switch-timeline`: The connection is dropped before the message, and the server has the next timeline ID
+  from then on, as after a failover.
+"""
+
+_ENDINGS: Final = frozenset(get_args(Incident)) - {"duplicate", "lsn-back"}
+"""Incidents that end the stream."""
+
+_SEGMENT_BYTES: Final = 16 << 20
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -31,39 +53,70 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Interval N: a deterministic bit is flipped in every N-th message that was not sent before."""
     stall_keepalive: bool = False
     """Whether the server sends no keepalives, not even requested ones, and keeps silent clients connected."""
+    at_message: Mapping[int, Incident] = {}
+    """Incidents, by the number of the message, from 1. Messages sent again are not counted."""
+    at_lsn: Mapping[int, Incident] = {}
+    """Incidents, by LSN. Each happens once for a slot: at the first message, of those that were not sent
+    before, whose LSN is not lower."""
 
     def __post_init__(self) -> None:
-        for name, value in zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True):
-            if value is not None and not isinstance(value, bool) and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+        for name, value in msgspec.structs.asdict(self).items():
+            numbers = value if isinstance(value, Mapping) else () if isinstance(value, bool) else (value,)
+            for number in numbers:
+                if number is not None and number < 1:
+                    raise ValueError(f"{name.replace('_', '-')} must be at least 1, not {number}")
+        for incident in (*self.at_message.values(), *self.at_lsn.values()):
+            if incident not in get_args(Incident):
+                known = ", ".join(get_args(Incident))
+                raise ValueError(f"there is no incident {incident!r}; there are {known}")
 
     @property
     def alter_messages(self) -> bool:
         """Whether any fault drops, repeats or changes messages."""
-        return any((self.drop_after, self.duplicate, self.truncate_message, self.flip_bit))
+        altering = (self.drop_after, self.duplicate, self.truncate_message, self.flip_bit)
+        return any((*altering, self.at_message, self.at_lsn))
 
 
 def parse_faults(texts: Sequence[str]) -> Faults:
-    """Parse faults of the form `NAME` or `NAME=NUMBER`, such as `drop-after=100`.
+    """Parse faults of the form `NAME`, `NAME=NUMBER`, `INCIDENT@MESSAGE` or `INCIDENT@LSN`.
+
+    Examples are `drop-after=100`, `error@17` and `freeze@0/15D2E70`.
 
     Raises:
-        ValueError: A fault is unknown, or its number is missing, invalid or not allowed.
+        ValueError: A fault is unknown, or its number or LSN is missing, invalid or not allowed.
     """
-    faults: dict[str, Any] = {}
+    faults: dict[str, Any] = {"at_message": {}, "at_lsn": {}}
     for text in texts:
+        incident, at, place = text.partition("@")
         name, separator, value = text.partition("=")
-        if name not in Faults.__struct_encode_fields__:
-            known = ", ".join(Faults.__struct_encode_fields__)
+        if at and "/" in place:
+            faults["at_lsn"][parse_lsn(place)] = incident
+        elif at and _is_number(place):
+            faults["at_message"][int(place)] = incident
+        elif at:
+            raise ValueError(
+                f"{incident} needs a message's number or an LSN, as in {incident}@17, not {place!r}"
+            )
+        elif name not in _REPEATED:
+            known = ", ".join((*_REPEATED, *(f"{one}@MESSAGE" for one in get_args(Incident))))
             raise ValueError(f"there is no fault {name!r}; there are {known}")
-        if name == "stall-keepalive":
+        elif name == "stall-keepalive":
             if separator:
                 raise ValueError(f"{name} takes no value")
             faults["stall_keepalive"] = True
-        elif not (value.isascii() and value.isdigit()):
+        elif not _is_number(value):
             raise ValueError(f"{name} needs a number, as in {name}=100, not {value!r}")
         else:
             faults[name.replace("-", "_")] = int(value)
     return Faults(**faults)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+_REPEATED: Final = tuple(name for name in Faults.__struct_encode_fields__ if not name.startswith("at-"))
+"""Names of the faults that are not incidents."""
 
 
 class SlotProgress(msgspec.Struct):
@@ -74,13 +127,15 @@ class SlotProgress(msgspec.Struct):
     message, and the message's number after that transaction, from 1. Later messages have larger pairs."""
     new_messages: int = 0
     """Number of messages sent so far. Messages sent again after a reconnect are not counted."""
+    happened: set[int] = set()
+    """LSNs of the incidents that have happened."""
 
 
 class FaultInjector:
     """Applies faults to the messages that are sent on one connection.
 
     Attributes:
-        drops_connection: Whether the connection must be dropped once the last applied message is sent.
+        ending: Incident with which the stream ends once the last applied message is sent, or None.
 
     Args:
         faults: Faults to inject.
@@ -88,7 +143,7 @@ class FaultInjector:
     """
 
     def __init__(self, faults: Faults, progress: SlotProgress) -> None:
-        self.drops_connection: bool = False
+        self.ending: Incident | None = None
         self._faults = faults
         self._progress = progress
         self._ended_lsn = self._messages_since = 0
@@ -110,12 +165,31 @@ class FaultInjector:
         self._progress.new_messages += 1
         self._new_messages += 1
         faults = self._faults
-        self.drops_connection = self._new_messages == faults.drop_after
+        incident = self._incident(message.wal_start)
+        if incident in _ENDINGS:
+            self.ending = incident
+            return []
+        if self._new_messages == faults.drop_after:
+            self.ending = "drop"
+        if incident == "lsn-back":
+            lsn = max(message.wal_start - _SEGMENT_BYTES, 1)
+            message = msgspec.structs.replace(message, wal_start=lsn, wal_end=lsn)
         if self._is_due(faults.truncate_message):
             message = _replace_data(message, message.data[:-1])
         if self._is_due(faults.flip_bit) and message.data:
             message = _replace_data(message, self._flip_bit(message.data))
-        return [message] * (2 if self._is_due(faults.duplicate) else 1)
+        return [message] * (2 if incident == "duplicate" or self._is_due(faults.duplicate) else 1)
+
+    def _incident(self, lsn: int) -> Incident | None:
+        """Return the incident that happens at the next message, which has this LSN."""
+        progress = self._progress
+        if progress.new_messages in self._faults.at_message:
+            return self._faults.at_message[progress.new_messages]
+        for place, incident in sorted(self._faults.at_lsn.items()):
+            if place <= lsn and place not in progress.happened:
+                progress.happened.add(place)
+                return incident
+        return None
 
     def _is_due(self, interval: int | None) -> bool:
         return interval is not None and self._progress.new_messages % interval == 0

@@ -35,14 +35,18 @@ class ServerError(Exception):
         sqlstate: SQLSTATE code of five characters.
         text: Primary error message.
         hint: Advice for the user; empty for none.
+        detail: More about the error; empty for none.
         fatal: Whether the server closes the connection after the error.
     """
 
-    def __init__(self, sqlstate: str, text: str, hint: str = "", *, fatal: bool = False) -> None:
+    def __init__(
+        self, sqlstate: str, text: str, hint: str = "", *, detail: str = "", fatal: bool = False
+    ) -> None:
         super().__init__(text)
         self.sqlstate = sqlstate
         self.text = text
         self.hint = hint
+        self.detail = detail
         self.fatal = fatal
 
 
@@ -122,10 +126,12 @@ def command_complete(tag: str) -> bytes:
 
 
 def error_response(error: ServerError) -> bytes:
-    """Encode ErrorResponse for an error. An empty hint is left out."""
+    """Encode ErrorResponse for an error. An empty detail or hint is left out."""
     severity = "FATAL" if error.fatal else "ERROR"
-    fields = {"S": severity, "V": severity, "C": error.sqlstate, "M": error.text, "H": error.hint}
-    parts = (name.encode() + encode_string(value) for name, value in fields.items() if value)
+    texts = (severity, severity, error.sqlstate, error.text, error.detail, error.hint)
+    parts = (
+        name.encode() + encode_string(value) for name, value in zip("SVCMDH", texts, strict=True) if value
+    )
     return encode_message(b"E", b"".join(parts) + b"\0")
 
 

@@ -39,7 +39,7 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     certificate_hash: bytes | None = None,
     faults: Faults | None = None,
-    sender_timeout: float = 60.0,
+    wal_sender_timeout: float = 60.0,
     settings: Mapping[str, str] | None = None,
     acknowledged: dict[str, dict[int, datetime]] | None = None,
     listening: Callable[[int], None] = lambda port: None,
@@ -57,8 +57,7 @@ async def serve(
             tls-server-end-point of a certificate signed with SHA-256 (RFC 5929); None to offer no channel
             binding.
         faults: Faults to inject; None for no faults.
-        sender_timeout: Time after which a silent client is disconnected, in seconds (wal_sender_timeout); 0
-            to never disconnect.
+        wal_sender_timeout: Seconds after which a silent client is disconnected; 0 to never disconnect.
         settings: Values that replace default settings or add settings, by setting name.
         acknowledged: Dictionary that receives when clients acknowledge each LSN first, by slot and LSN.
         listening: Function that is called with the port once the server listens.
@@ -70,7 +69,7 @@ async def serve(
     if (user is None) != (password is None):
         raise ValueError("a user and a password go together")
     verifier = None if user is None or password is None else ScramVerifier.from_password(user, password)
-    state = ServerState(as_source(source), faults or Faults(), verifier, sender_timeout, settings or {})
+    state = ServerState(as_source(source), faults or Faults(), verifier, wal_sender_timeout, settings or {})
     state.acknowledged = state.acknowledged if acknowledged is None else acknowledged
     engine = Engine()
     connections: set[asyncio.Task[None]] = set()
@@ -127,7 +126,7 @@ class StandIn:
         certificate_hash: SHA-256 of the DER-encoded certificate, for channel binding; None to offer no
             channel binding.
         faults: Faults to inject; None for no faults.
-        sender_timeout: Time after which a silent client is disconnected, in seconds; 0 to never disconnect.
+        wal_sender_timeout: Seconds after which a silent client is disconnected; 0 to never disconnect.
         settings: Values that replace default settings or add settings, by setting name.
 
     Raises:
@@ -143,7 +142,7 @@ class StandIn:
         tls: ssl.SSLContext | None = None,
         certificate_hash: bytes | None = None,
         faults: Faults | None = None,
-        sender_timeout: float = 60.0,
+        wal_sender_timeout: float = 60.0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.port: int = 0
@@ -159,7 +158,7 @@ class StandIn:
             tls=tls,
             certificate_hash=certificate_hash,
             faults=faults,
-            sender_timeout=sender_timeout,
+            wal_sender_timeout=wal_sender_timeout,
             settings=settings,
             acknowledged=self._acknowledged,
             listening=self._started.set_result,

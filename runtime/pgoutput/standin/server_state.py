@@ -6,6 +6,7 @@ import itertools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
@@ -13,7 +14,7 @@ from pgoutput.standin.authentication import ScramVerifier
 from pgoutput.standin.backend import Backend
 from pgoutput.standin.faults import Faults
 from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.settings import Settings
+from pgoutput.standin.settings import Settings, version_number
 from pgoutput.standin.slots import Slot, Slots
 from pgoutput.standin.source import Source
 
@@ -27,12 +28,14 @@ class ServerState(msgspec.Struct, eq=False):
     """Faults that the server injects."""
     verifier: ScramVerifier | None
     """SCRAM verifier of the only user that may connect, or None to accept every client."""
-    sender_timeout: float
+    wal_sender_timeout: float
     """wal_sender_timeout, in seconds; 0 disables the timeout."""
     settings: Mapping[str, str]
     """Values that replace default settings or add settings, by setting name."""
     started: str = msgspec.field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}+00")
     """Time when the server was started, as the text of a timestamptz."""
+    timeline: int = 1
+    """Timeline ID of the WAL."""
     acknowledged: dict[str, dict[int, datetime]] = {}
     """When clients have acknowledged each LSN first, by slot; also for dropped slots."""
     slots: Slots = msgspec.field(default_factory=Slots)
@@ -93,6 +96,21 @@ class ServerState(msgspec.Struct, eq=False):
         slot.acknowledged = self.acknowledged.setdefault(name, slot.acknowledged)
         return slot
 
+    def acquire_slot(self, name: str, backend: Backend) -> Slot:
+        """Return the slot of this name and mark it as active for a connection (ReplicationSlotAcquire).
+
+        Raises:
+            ServerError: There is no such slot, it is active or lost, or it belongs to another database.
+        """
+        slot = self.slots.acquire(name, backend.pid, backend.database)
+        if slot.is_lost:
+            slot.active_pid = None
+            text, detail = next(
+                texts for since, *texts in _LOST if version_number(self.source.server_version) >= since
+            )
+            raise ServerError("55000", text.format(name), detail=detail)
+        return slot
+
     def check_plugin(self, plugin: str) -> None:
         """Check that the setting output_plugin_libraries allows an output plugin (StartupDecodingContext).
 
@@ -110,7 +128,7 @@ class ServerState(msgspec.Struct, eq=False):
 
     def open_backend(self, database: str, user: str) -> Backend:
         """Register a new connection and return its state."""
-        settings = Settings(self.source.server_version, user, self.sender_timeout, self.settings)
+        settings = Settings(self.source.server_version, user, self.wal_sender_timeout, self.settings)
         backend = Backend(next(self.pids), secrets.randbits(32), database, user, settings)
         self.backends[backend.pid] = backend
         return backend
@@ -125,3 +143,23 @@ class ServerState(msgspec.Struct, eq=False):
         backend = self.backends.get(pid)
         if backend is not None and backend.secret == secret and backend.replication is not None:
             backend.replication.cancelled.set()
+
+
+_LOST: Final = (
+    (
+        180_000,
+        'can no longer access replication slot "{}"',
+        'This replication slot has been invalidated due to "wal_removed".',
+    ),
+    (
+        160_000,
+        'can no longer get changes from replication slot "{}"',
+        "This slot has been invalidated because it exceeded the maximum reserved size.",
+    ),
+    (
+        0,
+        'cannot read from logical replication slot "{}"',
+        "This slot has been invalidated because it exceeded the maximum reserved size.",
+    ),
+)
+"""Message and detail of the error at a lost slot, by the first version of PostgreSQL that reports them so."""

@@ -59,18 +59,18 @@ class Settings:
     Args:
         server_version: Reported version, such as 18.4.
         user: Name of the connected user.
-        sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
+        wal_sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
         overrides: Values that replace default settings or add settings, by setting name.
     """
 
     def __init__(
-        self, server_version: str, user: str, sender_timeout: float, overrides: Mapping[str, str]
+        self, server_version: str, user: str, wal_sender_timeout: float, overrides: Mapping[str, str]
     ) -> None:
         self._values = _DEFAULTS | {
             "server_version": server_version,
             "server_version_num": str(version_number(server_version)),
             "session_authorization": user,
-            "wal_sender_timeout": f"{sender_timeout * 1000:.0f}ms" if sender_timeout else "0",
+            "wal_sender_timeout": f"{wal_sender_timeout * 1000:.0f}ms" if wal_sender_timeout else "0",
         }
         self._values |= overrides
         self._names = {name.lower(): name for name in self._values}

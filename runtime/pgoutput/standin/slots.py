@@ -38,6 +38,8 @@ class Slot(msgspec.Struct):
     """Process ID of the connection that created the slot. A temporary slot ends with the connection."""
     active_pid: int | None = None
     """Process ID of the connection that streams from the slot, or None."""
+    is_lost: bool = False
+    """Whether the server has invalidated the slot."""
     acknowledged: dict[int, datetime] = {}
     """When the client has acknowledged each LSN first."""
     progress: SlotProgress = msgspec.field(default_factory=SlotProgress)

@@ -38,8 +38,7 @@ class Server:
         faults: Faults to inject; None for no faults.
         user: Name of the only user that may connect; None to accept everybody.
         password: Password of the user; None if `user` is None.
-        sender_timeout: Time after which a silent client is disconnected, in seconds (wal_sender_timeout); 0
-            to never disconnect.
+        wal_sender_timeout: Seconds after which a silent client is disconnected; 0 to never disconnect.
 
     Raises:
         TypeError: `faults` is not a `Faults`.
@@ -54,7 +53,7 @@ class Server:
         faults: Faults | None = None,
         user: str | None = None,
         password: str | None = None,
-        sender_timeout: float = 60.0,
+        wal_sender_timeout: float = 60.0,
     ) -> None:
         if not isinstance(faults, Faults | None):
             raise TypeError(f"faults must be a pgoutput.standin.Faults, not {type(faults).__name__}")
@@ -65,7 +64,7 @@ class Server:
             "faults": faults,
             "user": user,
             "password": password,
-            "sender_timeout": sender_timeout,
+            "wal_sender_timeout": wal_sender_timeout,
         }
 
     def __enter__(self) -> Server:

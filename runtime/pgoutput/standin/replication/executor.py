@@ -105,7 +105,7 @@ class ReplicationExecutor:
         self._end_command(scanner)
         source = self._server.source
         database = self._backend.database if self._is_logical else None
-        row = (source.system_identifier, "1", format_lsn(source.end_lsn), database)
+        row = (source.system_identifier, str(self._server.timeline), format_lsn(source.end_lsn), database)
         return _encode_result("IDENTIFY_SYSTEM", _IDENTIFY_FIELDS, row)
 
     async def _create_slot(self, scanner: Scanner) -> bytes:
@@ -162,7 +162,7 @@ class ReplicationExecutor:
     async def _alter_slot(self, scanner: Scanner) -> bytes:
         name, options = scanner.expect(*_NAME_KINDS), scanner.option_list(*_VALUE_KINDS)
         self._end_command(scanner)
-        slot = self._server.slots.acquire(name, self._backend.pid, self._backend.database)
+        slot = self._server.acquire_slot(name, self._backend)
         slot.active_pid = None
         flags = {}
         for flag, value in options:
@@ -186,7 +186,7 @@ class ReplicationExecutor:
         if not logical or name is None:
             raise ServerError("0A000", "a stand-in server streams from logical slots only")
         self._check_database()
-        slot = self._server.slots.acquire(name, self._backend.pid, self._backend.database)
+        slot = self._server.acquire_slot(name, self._backend)
         try:
             await self._stream(slot, given, lsn)
         finally:
@@ -218,8 +218,7 @@ class ReplicationExecutor:
         walsender = WalSender(
             backend.replication,
             source_reader,
-            server.sender_timeout,
-            not server.faults.stall_keepalive,
+            server,
             self._reader,
             self._writer,
         )

@@ -16,7 +16,7 @@ from pgoutput._offsets import offset_of
 from pgoutput._roles import ENDS, classes, meaning_of
 from pgoutput.envelope import encode as encode_envelope
 from pgoutput.messages import PrimaryKeepalive, XLogData
-from pgoutput.standin.faults import FaultInjector, Faults, SlotProgress
+from pgoutput.standin.faults import FaultInjector, Faults, Incident, SlotProgress
 from pgoutput.standin.protocol import encode_message
 from pgoutput.standin.source import Envelope
 from pgoutput.stream import StreamDecoder
@@ -81,9 +81,9 @@ class SourceReader:
         self._thread.start()
 
     @property
-    def drops_connection(self) -> bool:
-        """Whether a fault drops the connection once all buffered data has been sent."""
-        return self._injector is not None and self._injector.drops_connection
+    def ending(self) -> Incident | None:
+        """Incident with which the stream ends once all buffered data has been sent, or None."""
+        return None if self._injector is None else self._injector.ending
 
     async def take(self) -> tuple[bytes, int] | None:
         """Wait for data. Return buffered CopyData messages and an LSN, or None at the end of the source.
@@ -152,7 +152,7 @@ class SourceReader:
             elif type(envelope) is PrimaryKeepalive and not self._faults.stall_keepalive:
                 self._ended_lsn = max(self._ended_lsn, envelope.wal_end)
                 self._append(encode_keepalive(envelope.wal_end, reply_requested=envelope.reply_requested))
-            if self._closed or self.drops_connection:
+            if self._closed or self.ending:
                 return
 
     def _add(self, message: XLogData) -> None:

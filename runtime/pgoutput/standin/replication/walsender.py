@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,9 +13,11 @@ from pgoutput import envelope
 from pgoutput.errors import DecodeError
 from pgoutput.messages import HotStandbyFeedback, StandbyStatusUpdate
 from pgoutput.standin.backend import ReplicationProgress
+from pgoutput.standin.faults import Incident
 from pgoutput.standin.frontend import read_message
 from pgoutput.standin.protocol import ServerError
 from pgoutput.standin.replication.source_reader import SourceReader, encode_keepalive
+from pgoutput.standin.server_state import ServerState
 
 _MAX_UNSENT_BYTES: Final = 1 << 20
 """Number of unsent bytes above which no keepalives are sent: the client still has other data to read."""
@@ -33,8 +36,7 @@ class WalSender:
     Args:
         progress: Progress of the stream; updated by the walsender.
         source_reader: Supplies the encoded stream.
-        timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
-        sends_keepalives: Whether keepalives are sent; a fault disables keepalives.
+        server: State of the server.
         reader: Stream that receives from the client.
         writer: Stream that sends to the client.
     """
@@ -43,16 +45,16 @@ class WalSender:
         self,
         progress: ReplicationProgress,
         source_reader: SourceReader,
-        timeout: float,
-        sends_keepalives: bool,
+        server: ServerState,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         self._progress = progress
         self._source_reader = source_reader
-        self._timeout = timeout if sends_keepalives else 0.0
-        self._sends_keepalives = sends_keepalives
-        self._is_dropped = False
+        self._server = server
+        self._sends_keepalives = not server.faults.stall_keepalive
+        self._timeout = server.wal_sender_timeout if self._sends_keepalives else 0.0
+        self._is_dropped = self._is_frozen = False
         self._reader = reader
         self._writer = writer
         self._last_reply = time.monotonic()
@@ -85,9 +87,19 @@ class WalSender:
             self._writer.write(data)
             self._progress.sent_lsn = max(self._progress.sent_lsn, lsn)
             await self._writer.drain()
-        if self._source_reader.drops_connection:
-            await self._drop_connection()
+        if self._source_reader.ending is not None:
+            await self._end(self._source_reader.ending)
         await asyncio.Event().wait()
+
+    async def _end(self, ending: Incident) -> None:
+        if ending == "freeze":
+            self._is_frozen, self._sends_keepalives, self._timeout = True, False, math.inf
+            return
+        if ending in ("error", "invalidate-slot"):
+            self._progress.slot.is_lost = ending == "invalidate-slot"
+            raise ServerError("57P01", "terminating connection due to administrator command", fatal=True)
+        self._server.timeline += ending == "switch-timeline"
+        await self._drop_connection()
 
     async def _take(self) -> tuple[bytes, int] | None:
         try:
@@ -109,6 +121,8 @@ class WalSender:
             tag, body = await read_message(self._reader)
             self._last_reply = time.monotonic()
             match tag:
+                case _ if self._is_frozen and tag != b"X":
+                    pass
                 case b"d":
                     self._handle_reply(body)
                 case b"c" if not self._is_dropped:

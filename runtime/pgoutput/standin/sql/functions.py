@@ -369,7 +369,7 @@ class SideEffects:
         return ""
 
     def _advance(self, name: str, lsn: str) -> str:
-        slot = self._server.slots.acquire(name, self._backend.pid, self._backend.database)
+        slot = self._server.acquire_slot(name, self._backend)
         slot.active_pid = None
         position = min(_parse_lsn(lsn), self._server.source.end_lsn)
         slot.confirmed_flush_lsn = max(slot.confirmed_flush_lsn, position)
