@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -121,6 +122,6 @@ def _clean(encoding: str) -> str:
 
 
 def version_number(server_version: str) -> int:
-    """Return a version as the setting server_version_num shows it, such as 180004 for 18.4."""
-    major, _, minor = server_version.partition(".")
-    return int(major) * 10_000 + (int(minor) if minor.isdigit() else 0)
+    """Return a version as server_version_num shows it: 180004 for 18.4, 190000 for 19rc1 (Debian …)."""
+    major, minor = re.match(r"(\d+)(?:\.(\d+))?", server_version).groups(default="0")  # type: ignore[union-attr]
+    return int(major) * 10_000 + int(minor)

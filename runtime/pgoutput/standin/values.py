@@ -30,6 +30,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 BOOL: Final = 16
+BYTEA: Final = 17
 INT2: Final = 21
 INT8: Final = 20
 INT4: Final = 23

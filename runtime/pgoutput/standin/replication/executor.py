@@ -7,18 +7,16 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from pgoutput.errors import PgoutputError
 from pgoutput.standin import protocol
 from pgoutput.standin.backend import Backend, ReplicationProgress
 from pgoutput.standin.protocol import EncodedValue, Field, ServerError
-from pgoutput.standin.replication.plugin_options import parse_boolean, parse_plugin_options
+from pgoutput.standin.replication.decoding import start_decoding
+from pgoutput.standin.replication.plugin_options import parse_boolean
 from pgoutput.standin.replication.scanner import OptionList, Scanner
 from pgoutput.standin.replication.source_reader import SourceReader
-from pgoutput.standin.replication.walsender import WalSender, source_failed
+from pgoutput.standin.replication.walsender import WalSender
 from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.settings import version_number
 from pgoutput.standin.slots import Slot
-from pgoutput.standin.source import PluginOptions
 from pgoutput.standin.values import INT8
 from pgoutput.wire import format_lsn, parse_lsn
 
@@ -199,17 +197,8 @@ class ReplicationExecutor:
     async def _stream(self, slot: Slot, given: OptionList, lsn: int) -> None:
         """Stream from a slot until the client ends the stream."""
         server, backend = self._server, self._backend
-        server.check_plugin("pgoutput")
-        major_version = version_number(server.source.server_version) // 10_000
-        options = parse_plugin_options(given, major_version, slot.two_phase)
-        self._check_publications(options)
         after_lsn = max(slot.confirmed_flush_lsn, lsn)
-        try:
-            envelopes = server.source.start(options, after_lsn)
-        except PgoutputError as error:
-            raise ServerError("0A000", str(error)) from None
-        except Exception as error:  # a source is user code and may raise any exception
-            raise source_failed(error) from None
+        options, envelopes = start_decoding(server, slot, given, after_lsn)
         slot.two_phase = options.two_phase  # a request that the source refuses does not change the slot
         source_reader = SourceReader(
             envelopes, server.faults, slot.progress, after_lsn, options.proto_version
@@ -224,13 +213,6 @@ class ReplicationExecutor:
         )
         self._writer.write(protocol.copy_both_response())
         await walsender.run()
-
-    def _check_publications(self, options: PluginOptions) -> None:
-        publications = self._server.source.publications
-        for name in options.publication_names:
-            if publications is not None and name not in publications:
-                hint = f"The stream was recorded with the publications {', '.join(publications)}."
-                raise ServerError("42704", f'publication "{name}" does not exist', hint)
 
     def _check_database(self) -> None:
         if not self._is_logical:

@@ -16,6 +16,7 @@ from pgoutput.standin.backend import ReplicationProgress
 from pgoutput.standin.faults import Incident
 from pgoutput.standin.frontend import read_message
 from pgoutput.standin.protocol import ServerError
+from pgoutput.standin.replication.decoding import source_failed
 from pgoutput.standin.replication.source_reader import SourceReader, encode_keepalive
 from pgoutput.standin.server_state import ServerState
 
@@ -171,8 +172,3 @@ class WalSender:
             return
         with suppress(OSError):
             self._writer.write(encode_keepalive(self._progress.sent_lsn, reply_requested=reply_requested))
-
-
-def source_failed(error: Exception) -> ServerError:
-    """Return the ServerError that reports a source's exception to the client."""
-    return ServerError("XX000", f"the stand-in server's source has failed: {type(error).__name__}: {error}")

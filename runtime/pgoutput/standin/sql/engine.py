@@ -18,6 +18,7 @@ import msgspec
 
 from pgoutput.standin.protocol import Field, ServerError
 from pgoutput.standin.sql.catalogs import CatalogContext, catalog_rows
+from pgoutput.standin.sql.changes import read_changes
 from pgoutput.standin.sql.functions import MACROS, OBJECT_NAMES, TABLE_MACROS, SideEffects
 from pgoutput.standin.sql.query import Query, not_supported
 from pgoutput.standin.sql.system_catalogs import (
@@ -61,6 +62,9 @@ _SESSION: Final = {
 }
 """Columns of the table `session`, which has one row with values that functions return."""
 
+_CHANGES: Final = {"lsn": "VARCHAR", "xid": "UINTEGER", "data": "VARCHAR"}
+"""Columns of the table `changes`, which has the changes of a slot that a query reads."""
+
 _SETTINGS: Final = (
     "SET threads = 1",
     "SET integer_division = true",
@@ -95,6 +99,7 @@ class Engine:
             columns = {column: duckdb_type(abs(oid)) for column, oid in relation.columns.items()}
             self._create_table(name, columns)
         self._create_table("session", _SESSION)
+        self._create_table("changes", _CHANGES)
         for name, (_, macro) in MACROS.items():
             self._run(f"CREATE MACRO {name}{macro}")
         for name, (_, macro) in TABLE_MACROS.items():
@@ -155,13 +160,24 @@ class Engine:
         if missing > 0:
             raise ServerError("42P02", f"there is no parameter ${len(parameters) + 1}")
         self._fill(query.catalogs, context)
-        values = {str(n): _bound(parameters[n - 1], kind) for n, kind in sorted(query.parameters.items())}
+        max_rows, max_bytes = _MAX_ROWS, _MAX_RESULT_BYTES
+        if query.changes is not None:
+            max_rows = max_bytes = 1 << 30  # the changes have a limit of their own
+            state = context.server, context.backend
+            changes = read_changes(*query.changes, parameters, *state) if execute else []
+            self._store("changes", _CHANGES, msgspec.to_builtins(changes), changes)
+        used = re.findall(r"\$(\d+)", query.sql)
+        values = {
+            str(n): _bound(parameters[n - 1], kind)
+            for n, kind in sorted(query.parameters.items())
+            if str(n) in used
+        }
         timer = threading.Timer(_MAX_SECONDS, self._database.interrupt)
         timer.start()
         try:
             cursor = self._database.execute(query.sql, values or None)
             description = cursor.description or []
-            rows = cursor.fetchmany(_MAX_ROWS + 1)
+            rows = cursor.fetchmany(max_rows + 1)
             cursor.abort()
         except (duckdb.Error, RuntimeError, OverflowError, ValueError) as error:
             raise _server_error(str(error)) from None
@@ -174,7 +190,7 @@ class Engine:
             for row in rows
         ]
         size = sum(len(text) for row in texts for text in row if isinstance(text, str))
-        if len(rows) > _MAX_ROWS or size > _MAX_RESULT_BYTES:
+        if len(rows) > max_rows or size > max_bytes:
             raise not_supported(f"its result is larger than {_MAX_ROWS} rows or {_MAX_RESULT_BYTES >> 20} MB")
         return Result(f"SELECT {len(rows)}", fields, texts)
 

@@ -287,8 +287,6 @@ RENAMED: Final[Mapping[str, str]] = {
 }
 """Names of DuckDB's functions that do the same as functions of PostgreSQL, by PostgreSQL's name."""
 
-_NO_CHANGES: Final = "0A000|a stand-in server sends changes through START_REPLICATION only"
-
 RECORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "pg_get_publication_tables": {
         "pubid": "oid",
@@ -312,14 +310,6 @@ TABLE_MACROS: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
             for one in _CREATE_SIGNATURES
         ),
     ),
-    **{
-        f"pg_logical_slot_{verb}{kind}_changes": (
-            {"lsn": "pg_lsn", "xid": "xid", "data": "text"},
-            f"(a, b, c) AS TABLE SELECT error('{_NO_CHANGES}') AS lsn, 0 AS xid, '' AS data",
-        )
-        for verb in ("get", "peek")
-        for kind in ("", "_binary")
-    },
 }
 """Macros of DuckDB for functions in FROM: types of the columns, and the macro, by name of the function."""
 
@@ -371,7 +361,7 @@ class SideEffects:
     def _advance(self, name: str, lsn: str) -> str:
         slot = self._server.acquire_slot(name, self._backend)
         slot.active_pid = None
-        position = min(_parse_lsn(lsn), self._server.source.end_lsn)
+        position = min(parse_lsn_argument(lsn), self._server.source.end_lsn)
         slot.confirmed_flush_lsn = max(slot.confirmed_flush_lsn, position)
         return f"({name},{format_lsn(slot.confirmed_flush_lsn)})"
 
@@ -384,7 +374,12 @@ def _is_true(text: str) -> bool:
     return text.lower() in ("t", "true", "1", "on")
 
 
-def _parse_lsn(text: str) -> int:
+def parse_lsn_argument(text: str) -> int:
+    """Return the LSN that a text argument of a function has.
+
+    Raises:
+        ServerError: The text is not an LSN.
+    """
     try:
         return parse_lsn(text)
     except ValueError:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from pgoutput.standin.protocol import Field, ServerError
+from pgoutput.standin.sql.changes import FUNCTIONS
 from pgoutput.standin.sql.functions import BUILTINS, MACROS, RECORDS, RENAMED, TABLE_MACROS
 from pgoutput.standin.sql.system_catalogs import (
     ARRAY_OIDS,
@@ -16,7 +17,7 @@ from pgoutput.standin.sql.system_catalogs import (
     VECTORS,
     duckdb_type,
 )
-from pgoutput.standin.values import BOOL, INT4, INT8, JSONB, NAME, TEXT, UNKNOWN, XID
+from pgoutput.standin.values import BOOL, BYTEA, INT4, INT8, JSONB, NAME, PG_LSN, TEXT, UNKNOWN, XID
 from pgoutput.values import parse_array
 
 Node: TypeAlias = dict[str, Any]
@@ -66,6 +67,8 @@ class Query:
         sql: Text of the adapted syntax tree; set by `Engine.analyze`.
         catalogs: Names of the catalogs that the query reads.
         parameters: Type OIDs of the parameters, by number; text for a parameter of unknown type.
+        changes: Name of the function whose changes the query reads from the table `changes`, and its
+            arguments; None if it reads none.
         columns: Columns of the result.
 
     Args:
@@ -81,6 +84,7 @@ class Query:
         self.sql = ""
         self.catalogs: set[str] = set()
         self.parameters: dict[int, int] = {}
+        self.changes: tuple[str, Sequence[Node]] | None = None
         self._written = sql.encode()
         self._types: dict[int, int] = {}
         """Type OIDs of the adapted expressions, by the identity of their nodes."""
@@ -186,6 +190,8 @@ class Query:
 
     def _table_function(self, node: Node, name: str, scope: Tables, ctes: Tables) -> Columns:
         function = node["function"]
+        if name in FUNCTIONS:
+            return self._changes(node, name)
         if name in TABLE_MACROS:
             self._expressions(function.get("arguments"), scope, ctes)
             _unqualify(function)
@@ -205,6 +211,14 @@ class Query:
             del node["function"]
             node |= {"type": "SUBQUERY", "subquery": {"node": select}}
         return columns
+
+    def _changes(self, node: Node, name: str) -> Columns:
+        if self.changes is not None:
+            raise not_supported("it reads the changes of a slot twice")
+        arguments = node.pop("function").get("arguments", ())
+        self.changes = name, [one["expression"] for one in arguments]
+        node |= {"type": "BASE_TABLE", "table_name": "changes"}
+        return [Field("lsn", PG_LSN), Field("xid", XID), Field("data", BYTEA)]
 
     # Expressions
 

@@ -1,0 +1,43 @@
+"""Start to decode the changes of a slot, as START_REPLICATION and the SQL functions do (logical.c)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgoutput.errors import PgoutputError
+from pgoutput.standin.protocol import ServerError
+from pgoutput.standin.replication.plugin_options import parse_plugin_options
+from pgoutput.standin.replication.scanner import OptionList
+from pgoutput.standin.server_state import ServerState
+from pgoutput.standin.settings import version_number
+from pgoutput.standin.slots import Slot
+from pgoutput.standin.source import Envelope, PluginOptions
+
+
+def start_decoding(
+    server: ServerState, slot: Slot, given: OptionList, after_lsn: int
+) -> tuple[PluginOptions, Iterator[Envelope | None]]:
+    """Return the parsed options of the plugin, and the envelopes of the source after an LSN.
+
+    Raises:
+        ServerError: The plugin refuses the options, a publication does not exist, or the source fails.
+    """
+    server.check_plugin("pgoutput")
+    major_version = version_number(server.source.server_version) // 10_000
+    options = parse_plugin_options(given, major_version, slot.two_phase)
+    publications = server.source.publications
+    for name in options.publication_names:
+        if publications is not None and name not in publications:
+            hint = f"The stream was recorded with the publications {', '.join(publications)}."
+            raise ServerError("42704", f'publication "{name}" does not exist', hint)
+    try:
+        return options, server.source.start(options, after_lsn)
+    except PgoutputError as error:
+        raise ServerError("0A000", str(error)) from None
+    except Exception as error:  # a source is user code and may raise any exception
+        raise source_failed(error) from None
+
+
+def source_failed(error: Exception) -> ServerError:
+    """Return the ServerError that reports a source's exception to the client."""
+    return ServerError("XX000", f"the stand-in server's source has failed: {type(error).__name__}: {error}")
