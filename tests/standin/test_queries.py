@@ -194,3 +194,10 @@ def test_functions_that_format_names(server: StandIn) -> None:
     formats = "format('%I.%I', 'a', 'B c'), format('ONLY %I', 'x\"y'), format('%s', 'B c'), quote_ident('a1')"
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         assert connection.execute(f"SELECT {formats}").fetchone() == ('a."B c"', 'ONLY "x""y"', "B c", "a1")
+
+
+def test_replication_commands_need_a_replication_connection(server: StandIn) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        for command in ("IDENTIFY_SYSTEM", "START_REPLICATION SLOT a LOGICAL 0/0"):
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="needs a replication connection"):
+                connection.execute(command.encode())

@@ -44,6 +44,13 @@ class StatementExecutor(msgspec.Struct, frozen=True, eq=False):
                     self.backend.check_transaction()
                 return run(self, match, parameters)
         keyword = sql.split(None, 1)[0][:30] if sql.strip() else ""
+        if keyword.upper() in ("START_REPLICATION", "CREATE_REPLICATION_SLOT", "IDENTIFY_SYSTEM"):
+            raise ServerError(
+                "0A000",
+                f"{keyword} needs a replication connection and the simple query protocol",
+                "Connect with replication=database, as psycopg and pg_recvlogical can; asyncpg has no "
+                "replication protocol.",
+            )
         raise ServerError(
             "0A000",
             f"a stand-in server executes only SELECT, SHOW, SET and transaction control, not {keyword}",
