@@ -33,7 +33,7 @@ def test_a_kit_is_written_and_run(run: Run, tmp_path: Path) -> None:
     assert done.code == 0
     assert re.fullmatch(r".*kit: \d{4} vectors, \d{4} legal and \d{4} illegal\n", done.out)
     decoder = (sys.executable, "-m", "pgoutput.cli", "vectors", "decode")
-    done = run("vectors", "run", "--kit", tmp_path / "kit", "--exact", "--", *decoder)
+    done = run("vectors", "run", "--kit", tmp_path / "kit", "--level", "exact", "--", *decoder)
     assert done.code == 0, done.out
     assert "captures of servers  1       0       0" in done.out
     total = re.search(r"^total +(\d+) +0 +0 *$", done.out, re.MULTILINE)

@@ -44,9 +44,9 @@ def test_answers_with_less_detail_pass(few: list[Vector], name: str) -> None:
 
 
 def test_answers_with_less_detail_fail_in_exact_mode(few: list[Vector]) -> None:
-    assert outcomes(list(run_decoder(command("right"), few, exact=True))) == ["passed"] * 6
+    assert outcomes(list(run_decoder(command("right"), few, level="exact"))) == ["passed"] * 6
     for name in ("silent", "tags"):
-        verdicts = list(run_decoder(command(name), few, exact=True))
+        verdicts = list(run_decoder(command(name), few, level="exact"))
         assert outcomes(verdicts) == ["failed"] * 6
 
 

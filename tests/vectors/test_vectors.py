@@ -7,8 +7,9 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -19,9 +20,9 @@ from pgoutput.errors import RecordingError
 from pgoutput.jsonlines import from_json
 from pgoutput.stream import encode_for
 from pgoutput.vectors import Request, Vector, answer, read_kit, write_kit
-from pgoutput.vectors.judging import judge
+from pgoutput.vectors.judging import Level, judge
 from pgoutput.vectors.kit_schema import schema
-from pgoutput.vectors.model import Manifest
+from pgoutput.vectors.model import Answer, Json, Manifest
 from tests.codec.cases import CASES, CONTEXTS, TWO_PHASE
 from tests.truth import CAPTURES
 from tests.versions import RELEASED
@@ -33,7 +34,7 @@ def request(vector: Vector) -> Request:
 
 @pytest.mark.usefixtures("both")
 def test_pgoutput_passes_all_vectors(vectors: list[Vector]) -> None:
-    verdicts = [judge(one, answer(request(one)), lenient=False, exact=True) for one in vectors]
+    verdicts = [judge(one, answer(request(one)), lenient=False, level="exact") for one in vectors]
     assert [one for one in verdicts if one.outcome != "passed"] == []
 
 
@@ -198,3 +199,46 @@ def test_a_kit_of_another_format(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(msgspec.json.encode(manifest))
     with pytest.raises(RecordingError, match="expected format 1, found 2"):
         list(read_kit(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def answers(vectors: list[Vector]) -> list[bytes]:
+    return [msgspec.json.encode(answer(request(one))) for one in vectors]
+
+
+DROPPED: dict[str, str] = {
+    "the LSN of Stream Abort": "StreamAbort.abort_lsn",
+    "the time of Stream Abort": "StreamAbort.abort_time",
+    "the time of Commit": "Commit.commit_time",
+    "the global identifier": "Prepare.gid",
+    "the flags of columns": "Relation.columns.flags",
+    "the type modifier": "Relation.columns.type_modifier",
+    "the replica identity": "Relation.replica_identity",
+    "the options of Truncate": "Truncate.options",
+    "the old row": "Update.old",
+    "the xid inside a stream block": "Insert.xid",
+    "the flags of logical messages": "LogicalMessage.flags",
+}
+"""Fields that decoders drop: message, field, and for a list the field of its items."""
+
+
+def drop(message: Json, path: str) -> None:
+    kind, *fields, last = path.split(".")
+    if message["type"] == kind:
+        for one in message[fields[0]] if fields else (message,):
+            one.pop(last, None)
+
+
+@pytest.mark.parametrize("path", DROPPED.values(), ids=DROPPED)
+def test_a_decoder_that_drops_a_field_fails_at_the_level_of_fields(
+    vectors: list[Vector], answers: list[bytes], path: str
+) -> None:
+    failed = Counter[str]()
+    for vector, encoded in zip(vectors, answers, strict=True):
+        changed = msgspec.json.decode(encoded, type=Answer)
+        for message in changed.messages or ():
+            drop(message, path)
+        for level in get_args(Level):
+            failed[level] += judge(vector, changed, lenient=False, level=level).outcome == "failed"
+    assert failed["given"] == 0
+    assert 0 < failed["fields"] <= failed["exact"]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 import typer
@@ -80,9 +80,13 @@ def run(
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Skip illegal vectors that the decoder accepts.")
     ] = False,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Fail answers that lack a key, which otherwise is not compared.")
-    ] = False,
+    level: Annotated[
+        Literal["given", "fields", "exact"],
+        typer.Option(
+            help="What is compared: what an answer says (given), also all fields of each message (fields), "
+            "or all keys (exact)."
+        ),
+    ] = "given",
 ) -> None:
     """Run a decoder on the vectors, and print a scoreboard; exit code 1 if a vector failed."""
     from pgoutput.vectors import run_decoder
@@ -94,7 +98,7 @@ def run(
         seconds=timeout,
         memory=None if memory is None else memory * _MEBIBYTE,
         lenient=lenient,
-        exact=exact,
+        level=level,
         quiet=not vector,
     )
     with closing(verdicts):  # ends the decoder, also after Ctrl-C

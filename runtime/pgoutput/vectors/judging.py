@@ -11,6 +11,10 @@ from pgoutput.vectors.model import Answer, Json, Vector
 
 Outcome = Literal["passed", "failed", "skipped"]
 
+Level = Literal["given", "fields", "exact"]
+"""What is compared. `given`: what the answer says. `fields`: all fields of legal messages, and what else the
+answer says. `exact`: all keys."""
+
 _COMPARED: Final = ("message", "field", "offset")
 """Keys of an error that are compared."""
 
@@ -29,27 +33,28 @@ class Mismatch(Exception):
     """An answer is not what the vector expects; the text says where."""
 
 
-def judge(vector: Vector, answer: Answer, *, lenient: bool, exact: bool) -> Verdict:
+def judge(vector: Vector, answer: Answer, *, lenient: bool, level: Level) -> Verdict:
     """Return whether an answer is what a vector expects.
 
     Args:
         vector: The vector.
         answer: The answer of the decoder.
         lenient: Whether illegal messages may be accepted; their vectors are then skipped.
-        exact: Whether the answer must have all keys; otherwise keys that it lacks are not compared.
+        level: What is compared.
     """
     if answer.skip is not None:
         return Verdict(vector.id, vector.group, "skipped", answer.skip)
     if lenient and not vector.legal and answer.error is None:
         return Verdict(vector.id, vector.group, "skipped", "accepted")
     try:
-        _compare_answer(vector, answer, exact)
+        _compare_answer(vector, answer, level)
     except Mismatch as mismatch:
         return Verdict(vector.id, vector.group, "failed", str(mismatch))
     return Verdict(vector.id, vector.group, "passed")
 
 
-def _compare_answer(vector: Vector, answer: Answer, exact: bool) -> None:
+def _compare_answer(vector: Vector, answer: Answer, level: Level) -> None:
+    exact = level == "exact"
     if vector.fault is None:
         if answer.error is not None:
             raise Mismatch(f"refused: {answer.error.get('text', 'without text')}")
@@ -58,7 +63,7 @@ def _compare_answer(vector: Vector, answer: Answer, exact: bool) -> None:
     elif answer.error is None:
         raise Mismatch(f"accepted, but {vector.fault.text}")
     if answer.messages is not None or exact:
-        _compare_lists("messages", vector.expected, answer.messages, exact)
+        _compare_lists("messages", vector.expected, answer.messages, level != "given")
     if vector.fault is not None and answer.error is not None:
         keys = _COMPARED if exact else [key for key in _COMPARED if key in answer.error]
         for key in keys:

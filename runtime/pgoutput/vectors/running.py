@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
-from pgoutput.vectors.judging import Verdict, judge
+from pgoutput.vectors.judging import Level, Verdict, judge
 from pgoutput.vectors.model import Request, Vector
 from pgoutput.vectors.process import DecoderFailed, DecoderProcess
 
@@ -16,7 +16,7 @@ def run_decoder(
     seconds: float = 5.0,
     memory: int | None = None,
     lenient: bool = False,
-    exact: bool = False,
+    level: Level = "given",
     quiet: bool = True,
 ) -> Generator[Verdict, None, None]:
     """Yield the result of each vector. A decoder that hangs or ends fails the vector, and is started again.
@@ -27,7 +27,8 @@ def run_decoder(
         seconds: Time that an answer may take, in seconds.
         memory: Limit of the memory that the program allocates, in bytes (on Linux); None for no limit.
         lenient: Whether the program may accept illegal messages; their vectors are then skipped.
-        exact: Whether an answer must have all keys; otherwise keys that it lacks are not compared.
+        level: What is compared: what an answer says (`given`), also all fields of each message (`fields`), or
+            all keys (`exact`).
         quiet: Whether to discard what the program writes to standard error.
 
     Raises:
@@ -44,4 +45,4 @@ def run_decoder(
             except DecoderFailed as error:
                 yield Verdict(vector.id, vector.group, "failed", str(error))
             else:
-                yield judge(vector, answer, lenient=lenient, exact=exact)
+                yield judge(vector, answer, lenient=lenient, level=level)
