@@ -24,6 +24,12 @@ SOURCES = Path(__file__).parent / "templates/javascript/src"
 MODULES = ("text", "wire", "errors", "reader", "readers", "layouts", "walk", "decode", "encode", "stream")
 """Modules of the codec that also the explorer's page has, each after those that it imports."""
 
+VALUES = {
+    "bool": "boolean", "bytea": "bytes", "int2": "number", "int4": "number", "int8": "bigint",
+    "float4": "number", "float8": "number", "oid": "number", "xid": "number", "xid8": "bigint",
+}  # fmt: skip
+"""Kinds of JavaScript values, by name of the built-in type; values of other types are strings."""
+
 _PAGE_ONLY = frozenset({"doc", "source", "line", "count_line", "means", "server", "sender", "file"})
 """Keys of the tables that only the explorer's page has."""
 

@@ -1,8 +1,9 @@
 """Build the npm package into `dist/`, and try it as a user does: `make typescript`.
 
 npm fetches the TypeScript compiler and prettier, which check the sources. The package is then installed into
-an empty folder, where the example of `docs/howto/typescript.md` is checked, compiled and run, and damaged
-messages are decoded as in Python.
+an empty folder, where the example of `docs/howto/typescript.md` is checked by the oldest compiler, compiled
+and run, damaged messages are decoded as in Python, and the example of the package's README follows a
+stand-in server.
 """
 
 from __future__ import annotations
@@ -17,15 +18,21 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+import psycopg
+
+from pgoutput.standin import StandIn
+from pgoutput.testing import shop
 from tests.javascript.compare import compare
 from tests.javascript.inputs import damaged
 from tests.javascript.peer import NODE, SOURCES, Peer
 
 ROOT: Final = Path(__file__).parents[2]
 DIST: Final = ROOT / "dist"
+README: Final = ROOT / "generated/javascript/README.md"
 PAGE: Final = ROOT / "docs/howto/typescript.md"
 NPM: Final = NODE.parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
 TOOLS: Final = ("prettier@3.10.1", "typescript@5.9.3")
+OLDEST_COMPILER: Final = "typescript@4.7.4"
 COMPILER_OPTIONS: Final = ("--strict", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom")
 CHECK_OPTIONS: Final = (
     *("--noEmit", "--allowJs", "--checkJs", "--noImplicitAny", "false"),
@@ -54,8 +61,33 @@ def main() -> None:
         shutil.copytree(sources / "node_modules/typescript", home / "node_modules/typescript")
         tool(home, "../typescript/bin/tsc", *COMPILER_OPTIONS, "example.ts")
         run([NODE, "example.js"], home)
+        npm(home, "install", "--no-save", OLDEST_COMPILER, "pg@8")
+        oldest = ("--noEmit", *COMPILER_OPTIONS, "--module", "es2022", "--moduleResolution", "node")
+        tool(home, "../typescript/bin/tsc", *oldest, "example.ts")
+        (readme,) = re.findall(r"^```javascript\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+        (home / "readme.js").write_text(readme)
+        print(follow(home))
         with Peer(home / "node_modules/pgoutput/src/index.js") as peer:
             print(f"{archive.name}: {dict(compare(peer, damaged(Random(0), 20_000)))} as in Python")
+
+
+def follow(home: Path) -> str:
+    """Run the example of the README on a stand-in server, up to the second commit; say how much it prints."""
+    with StandIn(shop(proto_version=4, streaming="parallel")) as server:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute("SELECT pg_create_logical_replication_slot('audit', 'pgoutput')")
+        url = f"postgres://postgres@127.0.0.1:{server.port}/postgres"
+        with subprocess.Popen(
+            [NODE, "readme.js"], cwd=home, env={"DATABASE_URL": url}, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if sum(one.startswith("committed ") for one in lines) == 2:
+                    process.terminate()
+                    return f"the example of the README has printed {len(lines)} lines"
+    sys.exit(f"the example of the README has ended: {lines}")
 
 
 def npm(folder: Path, *arguments: str | Path) -> None:

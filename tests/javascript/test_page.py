@@ -12,7 +12,7 @@ OUTPUT = """\
 {"type":"Relation","oid":7,"namespace":"public","name":"t","replica_identity":"d","columns":[\
 {"flags":1,"name":"id","type_oid":23,"type_modifier":-1},\
 {"flags":0,"name":"note","type_oid":23,"type_modifier":-1}]}
-t [ [ 'id', '1' ], [ 'note', null ] ]
+t { id: 1, note: null }
 committed up to 16/B374D848
 Insert relation_oid 1 Insert.relation_oid at byte 1: expected 4 bytes of Int32 (Oid), found 2
 """

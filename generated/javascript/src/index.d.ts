@@ -1066,6 +1066,37 @@ export class EncodeError extends PgoutputError {
 export function toJson(message: Message): string;
 
 /**
+ * Return the message that `toJson`, or `pgoutput decode`, has written as JSON.
+ *
+ * Whether the values fit into a protocol version is found when the message is encoded.
+ *
+ * @throws SyntaxError The text is not JSON.
+ * @throws EncodeError The object is not a message, or a value does not fit its property.
+ */
+export function fromJson(text: string): Message;
+
+/** A value of a row: see `toValue`. */
+export type Value = boolean | number | bigint | string | Uint8Array | null;
+
+/**
+ * Return the value of a cell in text format, by the OID of its type.
+ *
+ * A boolean is a boolean; int2, int4, oid, xid, float4 and float8 are numbers; int8 and xid8 are a bigint; bytea is a
+ * Uint8Array. Values of other types, numeric and timestamps too, are the text that the server has sent.
+ * NULL, UNCHANGED, and cells in binary format are returned as they are.
+ */
+export function toValue(cell: Cell, typeOid: number): Value | typeof UNCHANGED;
+
+/**
+ * Return a row as an object: values of `toValue` by column name. Unchanged TOASTed values are left out.
+ *
+ * @param relation The last Relation message of the table, as in `StreamDecoder.relations`.
+ * @param tuple The property `new`, `old` or `key` of a change.
+ * @throws RangeError The row has another number of columns.
+ */
+export function toRow(relation: Relation, tuple: TupleData): { [column: string]: Value };
+
+/**
  * Return an LSN as PostgreSQL writes it: `16/B374D848` (pg_lsn_out).
  *
  * @throws RangeError The LSN is negative or has more than 64 bits.
@@ -1082,7 +1113,7 @@ export function parseLsn(text: string): bigint;
 /**
  * Return a message's timestamp (microseconds since 2000-01-01 00:00 UTC) as a Date, without its microseconds.
  *
- * The Date is invalid if the timestamp is beyond the range of Date, about 270,000 years from 1970.
+ * @throws RangeError The timestamp is beyond the range of Date, about 270,000 years from 1970.
  */
 export function toDate(timestamp: bigint): Date;
 

@@ -5,7 +5,8 @@ import { CODECS } from "./codecs.js";
 
 export { CODECS, envelope } from "./codecs.js";
 export * from "./errors.js";
-export { toJson } from "./json.js";
+export { fromJson, toJson } from "./json.js";
+export { toRow, toValue } from "./rows.js";
 export { StreamDecoder } from "./stream.js";
 export { formatLsn, fromDate, parseLsn, toDate, UNCHANGED } from "./wire.js";
 

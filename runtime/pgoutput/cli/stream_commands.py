@@ -135,10 +135,8 @@ def serve(
     fault: Annotated[
         list[str] | None,
         typer.Option(
-            help="A fault to inject repeatedly: drop-after=N, delay=MS, duplicate=N, truncate-message=N, "
-            "flip-bit=N, stall-keepalive. Every Nth message is affected, but never one that is sent again. "
-            "Or an incident at the Nth message or at an LSN: drop@N, duplicate@N, error@N, freeze@N, "
-            "invalidate-slot@N, lsn-back@N, switch-timeline@N."
+            help="A fault: drop-after=N, delay=MS, duplicate=N, truncate-message=N, flip-bit=N or "
+            "stall-keepalive; or one at a message or LSN, such as drop@17 or error@0/15D2E70."
         ),
     ] = None,
     wal_sender_timeout: Annotated[

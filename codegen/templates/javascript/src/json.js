@@ -1,8 +1,9 @@
 // Messages as JSON.
 
+import { EncodeError } from "./errors.js";
 import { ALL_VERSIONS, ENVELOPE } from "./layouts.js";
-import { encodeText, toHex } from "./text.js";
-import { formatLsn, formatTimestamp, UNCHANGED } from "./wire.js";
+import { decodeText, encodeText, toHex } from "./text.js";
+import { formatLsn, formatTimestamp, parseLsn, parseTimestamp, UNCHANGED } from "./wire.js";
 
 export function toJson(message) {
   const layout = ALL_VERSIONS.byName.get(message.type) ?? ENVELOPE.byName.get(message.type);
@@ -39,4 +40,64 @@ function scalar(value) {
     return `{"text_hex":"${toHex(encodeText(value))}"}`;
   }
   return JSON.stringify(value);
+}
+
+/** Integers that JSON.parse would round, and strings, which stay as they are. */
+const LARGE_INTEGERS = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;
+
+export function fromJson(text) {
+  const whole = text.replace(LARGE_INTEGERS, (one) => (one.startsWith('"') ? one : `"${one}"`));
+  const values = JSON.parse(whole);
+  const layout = ALL_VERSIONS.byName.get(values?.type) ?? ENVELOPE.byName.get(values?.type);
+  if (layout === undefined) throw new EncodeError("expected a message with a known type", "");
+  try {
+    return { type: layout.name, ...members(layout, values, "type") };
+  } catch (error) {
+    const [field, reason] = error instanceof Misfit ? [error.field, error.message] : [null, String(error)];
+    throw new EncodeError(`${layout.name}.${field}: ${reason}`, layout.name, field);
+  }
+}
+
+/** A value is none of its field. */
+class Misfit extends Error {
+  constructor(field, expected) {
+    super(`expected ${expected}`);
+    this.field = field;
+  }
+}
+
+function members(layout, values, ...more) {
+  const names = layout.members.map(({ name }) => name);
+  for (const name of Object.keys(values)) {
+    if (!names.includes(name) && !more.includes(name)) throw new Misfit(name, "no such property");
+  }
+  const entries = layout.members.map((field) => [field.name, parsed(field, values[field.name] ?? null)]);
+  return Object.fromEntries(entries);
+}
+
+function parsed(field, value) {
+  if (value === null) return null;
+  try {
+    if (field.type === "lsn") return parseLsn(value);
+    if (field.type === "timestamp") return parseTimestamp(value);
+    if (field.kind === "integer" && field.size === 8) return BigInt(value);
+  } catch {
+    const expected = field.type === "lsn" ? "an LSN such as 16/B374D848" : "a time or an integer";
+    throw new Misfit(field.name, expected);
+  }
+  if (field.kind !== "tuple" && field.kind !== "list") return parsedScalar(field, value);
+  if (!Array.isArray(value)) throw new Misfit(field.name, "an array");
+  if (field.kind === "tuple") return value.map((one) => (one === null ? null : parsedScalar(field, one)));
+  const [element] = field.fields;
+  if (element.name !== "") return value.map((one) => members(field, one));
+  return value.map((one) => (element.kind === "tuple" ? parsed(element, one) : one));
+}
+
+function parsedScalar(field, value) {
+  if (typeof value !== "object") return value;
+  if (value.unchanged === true) return UNCHANGED;
+  const hex = value.binary ?? value.text_hex;
+  if (!/^(?:[0-9a-f]{2})*$/i.test(hex ?? "x")) throw new Misfit(field.name, "binary or text_hex, in hex");
+  const bytes = Uint8Array.from(hex.match(/../g) ?? [], (digits) => parseInt(digits, 16));
+  return value.binary === undefined ? decodeText(bytes) : bytes;
 }

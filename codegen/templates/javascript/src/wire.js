@@ -32,9 +32,19 @@ export function formatTimestamp(timestamp) {
   return `${seconds}${fraction === 0n ? "" : `.${String(fraction).padStart(6, "0")}`}+00:00`;
 }
 
+/** Return the timestamp of a time that `formatTimestamp` has written, or of an integer. */
+export function parseTimestamp(time) {
+  const parts = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\+00:00$/.exec(time);
+  if (parts === null) return BigInt(time);
+  const milliseconds = BigInt(Date.parse(`${parts[1]}Z`));
+  return milliseconds * 1000n + BigInt((parts[2] ?? "").padEnd(6, "0")) - EPOCH_UNIX_MICROSECONDS;
+}
+
 export function toDate(timestamp) {
   const unix = timestamp + EPOCH_UNIX_MICROSECONDS;
-  return new Date(Number((unix - modulo(unix, 1000n)) / 1000n));
+  const date = new Date(Number((unix - modulo(unix, 1000n)) / 1000n));
+  if (Number.isNaN(date.getTime())) throw new RangeError(`no Date has the timestamp ${timestamp}`);
+  return date;
 }
 
 export function fromDate(date) {
