@@ -148,6 +148,50 @@ const checks = {
     const broken = "Commit.commit_lsn: Begin has final_lsn 0/16B3849, not 0/16B3848 (commit-as-begun)";
     assert.equal(await page.textContent("#message-problem"), broken);
   },
+  async "edits are taken back and done again"() {
+    const page = await open();
+    await paste(page, `${BEGIN}\n${COMMIT}`);
+    await status(page, "2 messages");
+    assert.ok((await page.isDisabled("#undo")) && (await page.isDisabled("#redo")));
+    for (const xid of ["747", "748"]) {
+      await page.click("#tree [role=treeitem]:has-text('xid')");
+      await page.fill("#edit-value", xid);
+      await page.click("#apply-value");
+      await page.waitForFunction((xid) => document.querySelector("#rows").textContent.includes(`xid ${xid}`), xid);
+    }
+    await page.click("#undo");
+    await page.waitForFunction(() => document.querySelector("#rows").textContent.includes("xid 747"));
+    await page.focus("#list");
+    await page.keyboard.press("Control+z");
+    await page.waitForFunction(() => document.querySelector("#rows").textContent.includes("xid 746"));
+    assert.ok(await page.isDisabled("#undo"));
+    await page.keyboard.press("Control+Shift+z");
+    await page.waitForFunction(() => document.querySelector("#rows").textContent.includes("xid 747"));
+    await page.click("#redo");
+    await page.waitForFunction(() => document.querySelector("#rows").textContent.includes("xid 748"));
+    assert.ok(await page.isDisabled("#redo"));
+  },
+  async "all bytes of a message are edited, also those of an illegal one"() {
+    const page = await open();
+    await paste(page, `${BEGIN}\n${COMMIT}`);
+    await status(page, "no problem");
+    assert.equal(await page.textContent("#edit-name"), "all bytes");
+    await page.fill("#edit-bytes", BEGIN.slice(0, -2));
+    await page.click("#apply-bytes");
+    await status(page, "2 problems");
+    await page.fill("#edit-bytes", `${BEGIN}00`);
+    await page.press("#edit-bytes", "Enter");
+    await page.waitForFunction(() => document.querySelector("#message-problem").textContent.includes("the message ends here"));
+    await page.fill("#edit-bytes", BEGIN);
+    await page.click("#apply-bytes");
+    await status(page, "no problem");
+  },
+  async "a damaged file is opened up to its damage"() {
+    const page = await open();
+    await drop(page, "stream.bin", Buffer.from(`${BEGIN}0a${COMMIT}0a4900`, "hex"));
+    await status(page, "file of pg_recvlogical: 2 messages");
+    assert.match(await page.textContent("#problem"), /^The file is damaged after message 2: byte 49: /);
+  },
   async "a permalink holds stream and selection"() {
     const page = await open();
     await paste(page, `${BEGIN}\n${COMMIT}`);
@@ -209,6 +253,7 @@ const checks = {
     for (const options of [{}, { colorScheme: "dark" }, { viewport: { width: 390, height: 800 } }]) {
       const page = await open("", options);
       await page.click("#rows [role=option] >> nth=1");
+      await page.click("#tree [role=treeitem] >> nth=1");
       await page.click("summary");
       await page.evaluate(AXE);
       const { violations } = await page.evaluate(() => axe.run());

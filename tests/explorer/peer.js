@@ -6,7 +6,7 @@ const vm = require("node:vm");
 
 const page = fs.readFileSync(process.argv[2], "utf8");
 const [, core] = /<script id="core">([^]*?)<\/script>/.exec(page);
-const names = "readFile buildIndex explainRecord explain VERSIONS ENVELOPE SPEC toHex fromHex editValue editableText editCell " +
+const names = "readFile buildIndex filterRows explainRecord explain VERSIONS ENVELOPE SPEC toHex fromHex editValue editableText editCell " +
   "Store encodeText MARKS RULES DECODER_RULES COMMAND_LINE_RULES";
 const explorer = vm.runInThisContext(`(() => {${core}\nreturn { ${names.split(" ").join(", ")} };})()`);
 
@@ -32,7 +32,7 @@ const COMMANDS = {
   },
   async open({ content, version = 4, streaming = "off", twoPhase = false }) {
     const bytes = new Uint8Array(Buffer.from(content, "base64"));
-    const { store, format, settings } = await explorer.readFile(bytes, { version, streaming, twoPhase });
+    const { store, format, settings, damage } = await explorer.readFile(bytes, { version, streaming, twoPhase });
     const index = explorer.buildIndex(store, settings);
     const messages = [];
     for (let row = 0; row < store.count; row++) {
@@ -46,7 +46,14 @@ const COMMANDS = {
         transaction: index.transactions[row], mark: explorer.MARKS[index.marks[row]],
       });
     }
-    return { format, settings, messages, transactions: index.list };
+    return { format, settings, damage, messages, transactions: index.list };
+  },
+  async search({ content, texts }) {
+    const bytes = new Uint8Array(Buffer.from(content, "base64"));
+    const { store, settings } = await explorer.readFile(bytes, { version: 4, streaming: "off", twoPhase: false });
+    const index = explorer.buildIndex(store, settings);
+    const query = { tags: [], transaction: -1, problems: false };
+    return texts.map((text) => [...explorer.filterRows(store, index, { ...query, text })]);
   },
   explain({ data, version, inStream, streaming }) {
     const { error } = explorer.explain(protocolOf(version), explorer.fromHex(data), { inStream, streaming });

@@ -6,12 +6,16 @@ import base64
 import gzip
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from pgoutput._stored_stream import Channel
-from pgoutput.capturefile import encode_record
+from pgoutput.capturefile import CaptureFile, encode_record
+from pgoutput.messages import Insert, Relation
+from pgoutput.synth import write_capture_file
+from pgoutput.testing import shop
 from tests.codec import corpus
 from tests.explorer.packets import Network, disorder, frame, session, write
 from tests.explorer.peer import ask, open_file
@@ -98,9 +102,21 @@ def _wrapped(text: str, width: int) -> str:
     return re.sub(f"(.{{{width}}})", r"\1\n", text) + "\n"
 
 
+def wireshark(data: bytes) -> str:
+    """Return what Wireshark copies "as a Hex Dump"."""
+    parts = [data[at : at + 16] for at in range(0, len(data), 16)]
+    return "".join(
+        f"{i * 16:04x}   {part.hex(' '):47}   {_characters(part)}\n" for i, part in enumerate(parts)
+    )
+
+
 TEXTS: Final[dict[str, Callable[[list[Record]], str]]] = {
     "hex lines": _each(bytes.hex),
     "hex lines, spaced": _each(lambda data: data.hex(" ").upper()),
+    "bytes of Python": _each(repr),
+    "hex lines, as in C": _each(lambda data: ", ".join(f"0x{byte:02X}" for byte in data)),
+    "hex lines, with dashes": _each(lambda data: data.hex("-")),
+    "Wireshark's dump of a COPY stream": lambda records: wireshark(copy_stream(records)),
     "bytea lines": _each(lambda data: f"\\x{data.hex()}"),
     "base64 lines": _each(lambda data: base64.b64encode(data).decode()),
     "psql": psql,
@@ -195,6 +211,63 @@ def test_settings_of_the_page_are_kept_where_they_fit() -> None:
     for version in CAPTURED[:2]:
         (answer,) = ask([open_file(content, version=version)])
         assert answer["settings"]["version"] == version
+
+
+def test_a_damaged_file_is_read_up_to_its_damage() -> None:
+    header, records = read("pg13_p1")
+    lines = capture(header, records).splitlines(keepends=True)
+    whole, middle = capture(header, records), len(records) // 2
+    compressed = gzip.compress(whole)
+    files: dict[str, tuple[bytes, str]] = {
+        "cut": (b"".join(lines[: middle + 1]) + lines[middle + 1][:-9], f"line {middle + 2}: not JSON"),
+        "garbled": (b"".join(lines[: middle + 1]) + b"nonsense\n" + b"".join(lines[middle + 1 :]), "line"),
+        "gzip": (compressed[: len(compressed) * 9 // 10], "line"),
+        "gzip at a line": (gzip.compress(b"".join(lines[: middle + 1]))[:-4], "the file is not valid gzip"),
+        "COPY": (copy_stream(records[:middle]) + b"d\0\0\0\x30I", "no whole frame of the COPY stream begins"),
+        "recvlogical": (
+            pg_recvlogical(records[:middle]) + b"I\0\0",
+            "expected 4 bytes of Int32 (Oid), found 2",
+        ),
+    }
+    (expected,) = ask([open_file(whole)])
+    answers = ask(open_file(content) for content, _ in files.values())
+    for (name, (_, damage)), found in zip(files.items(), answers, strict=True):
+        assert damage in found["damage"], name
+        count = len(found["messages"])
+        assert count == middle if name != "gzip" else count > middle // 2, name
+        assert found["messages"] == expected["messages"][:count], name
+    assert expected["damage"] == ""
+
+
+def test_a_search_finds_texts_tables_and_kinds_whatever_their_case(tmp_path: Path) -> None:
+    write_capture_file(shop(), tmp_path / "shop.jsonl")
+    content = (tmp_path / "shop.jsonl").read_bytes()
+    names = ("ADA", "public.Orders", "orders", "truncate", "Łucja", "no such text")
+    request = {"command": "search", "content": base64.b64encode(content).decode(), "texts": names}
+    (found,) = ask([request])
+    with CaptureFile(tmp_path / "shop.jsonl") as file:
+        messages = [one.message for one in file.messages()]
+    relations: dict[int, str] = {}
+    of_orders = []
+    for row, message in enumerate(messages):
+        if isinstance(message, Relation):
+            relations[message.oid] = message.name
+        oids = [
+            getattr(message, "oid", getattr(message, "relation_oid", None)),
+            *getattr(message, "relation_oids", ())[:1],
+        ]
+        if any(relations.get(oid or 0) == "orders" for oid in oids):
+            of_orders.append(row)
+    assert len(of_orders) > 5
+    by_name = dict(zip(names, found, strict=True))
+    assert by_name["public.Orders"] == of_orders
+    assert set(of_orders) <= set(by_name["orders"])
+    assert [type(messages[row]).__name__ for row in by_name["truncate"]] == ["Truncate"]
+    first = messages[by_name["ADA"][0]]
+    assert isinstance(first, Insert)
+    assert first.new[1] == "Ada"
+    assert len(by_name["Łucja"]) >= 1
+    assert by_name["no such text"] == []
 
 
 @pytest.mark.parametrize(

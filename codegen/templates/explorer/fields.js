@@ -60,16 +60,16 @@ function drawNode(node, pieces, names, level) {
   );
 }
 
-/** Show the editor of a piece; null hides it. */
-function drawEditor(shown, piece) {
-  const form = byId("editor");
-  form.hidden = !piece;
-  if (!piece) return;
-  byId("edit-name").textContent = piece.path;
-  byId("edit-doc").textContent = piece.doc;
-  byId("edit-value").value = editableText(piece);
-  byId("edit-bytes").value = toHex(state.store.bytes(state.row).subarray(piece.start, piece.end), " ");
-  byId("edit-null").hidden = piece.kind !== "cell" || piece.type === "null";
+/** Show the editor of a piece, or that of all bytes of the message. */
+function drawEditor(piece) {
+  const data = state.store.bytes(state.row);
+  byId("editor").hidden = !piece && data.length > SHOWN_BYTES;
+  byId("edit-name").textContent = piece?.path ?? "all bytes";
+  byId("edit-doc").textContent = piece?.doc ?? "";
+  byId("edit-field").hidden = !piece;
+  byId("edit-value").value = piece ? editableText(piece) : "";
+  byId("edit-bytes").value = toHex(piece ? data.subarray(piece.start, piece.end) : data.subarray(0, SHOWN_BYTES), " ");
+  byId("edit-null").hidden = piece?.kind !== "cell" || piece.type === "null";
   byId("edit-error").textContent = "";
 }
 

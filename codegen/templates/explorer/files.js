@@ -11,13 +11,40 @@ const NEWLINE = 10;
  * `settings` has the protocol version, the option `streaming` and `twoPhase`; what a file says replaces them.
  */
 async function readFile(bytes, settings) {
-  if (bytes[0] === 0x1f && bytes[1] === 0x8b) bytes = await decompress(bytes, "gzip");
+  const isCompressed = bytes[0] === 0x1f && bytes[1] === 0x8b;
+  let damage = "";
+  if (isCompressed) [bytes, damage] = await decompressed(bytes);
   const found = FORMATS.find(({ is }) => is(bytes));
   if (!found) throw new FileError(`the first bytes, ${toHex(bytes.subarray(0, 4), " ") || "none"}, begin no known format`);
   const store = new Store(Math.min(bytes.length, 1 << 30));
   const given = found.read(bytes, store, settings);
+  if (damage && !store.damage) store.damage = damage;
   if (!store.count) throw new FileError(`${found.name}: no message of logical replication is in it`);
-  return { store, format: found.name + store.note, settings: { ...settings, ...(given ?? chooseSettings(store, settings)) } };
+  return { store, format: found.name + store.note, damage: store.damage, settings: { ...settings, ...(given ?? chooseSettings(store, settings)) } };
+}
+
+/** Return what a gzip file contains up to its damage or end, and the damage. */
+async function decompressed(bytes) {
+  const text = "the file is not valid gzip, or ends too early";
+  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")).getReader();
+  const parts = [];
+  try {
+    for (let part = await reader.read(); !part.done; part = await reader.read()) parts.push(part.value);
+    return [concatenate(parts), ""];
+  } catch {
+    if (!parts.length) throw new FileError(text);
+    return [concatenate(parts), text];
+  }
+}
+
+/** Read messages up to the damage of a file, which `store.damage` then names; refuse a file without any before it. */
+function upToDamage(store, read) {
+  try {
+    read();
+  } catch (error) {
+    if (!(error instanceof FileError) || !store.count) throw error;
+    store.damage = error.message;
+  }
 }
 
 async function decompress(bytes, format) {
@@ -60,10 +87,12 @@ function eachLine(bytes, use) {
 
 function readCapture(bytes, store) {
   let settings = null;
-  eachLine(bytes, (start, end, number) => {
-    if (settings === null) settings = readHeader(bytes.subarray(start, end));
-    else if (!readRecord(bytes, start, end, store)) readRecordSlowly(bytes.subarray(start, end), number, store);
-  });
+  upToDamage(store, () =>
+    eachLine(bytes, (start, end, number) => {
+      if (settings === null) settings = readHeader(bytes.subarray(start, end));
+      else if (!readRecord(bytes, start, end, store)) readRecordSlowly(bytes.subarray(start, end), number, store);
+    }),
+  );
   return settings;
 }
 
@@ -148,14 +177,16 @@ function isCopyStream(bytes) {
 }
 
 function readCopyStream(bytes, store) {
-  for (let at = 0; at < bytes.length; ) {
-    const end = frameEnd(bytes, at);
-    if (!COPY_TAGS.has(bytes[at]) || end < at + 5 || end > bytes.length) {
-      throw new FileError(`byte ${at}: no whole frame of the COPY stream begins here`);
+  upToDamage(store, () => {
+    for (let at = 0; at < bytes.length; ) {
+      const end = frameEnd(bytes, at);
+      if (!COPY_TAGS.has(bytes[at]) || end < at + 5 || end > bytes.length) {
+        throw new FileError(`byte ${at}: no whole frame of the COPY stream begins here`);
+      }
+      if (bytes[at] === 0x64) addCopyData(bytes.subarray(at + 5, end), store);
+      at = end;
     }
-    if (bytes[at] === 0x64) addCopyData(bytes.subarray(at + 5, end), store);
-    at = end;
-  }
+  });
 }
 
 /** Return whether bytes have the tag and the size of a message in CopyData. */
@@ -174,7 +205,8 @@ function addCopyData(data, store) {
 
 // Text: hexadecimal digits or base64, in lines of any length; also psql's tables and hex dumps.
 
-const HEX_LINE = /^(?:\\x|0x)?((?:[0-9a-f]{2}[ \t:,]*)+)$/i;
+const HEX_LINE = /^(?:\\x)?((?:(?:0x)?[0-9a-f]{2}[ \t:,-]*)+)$/i;
+const PYTHON_LINE = /^b(['"])(.*)\1$/;
 const ODD_LINE = /^(?:\\x|0x)?[0-9a-f \t]+$/i;
 const DUMP_LINE = /^([0-9a-f]{4,16})(:?)(?:\s+(\S.*))?$/i;
 const PSQL_LINE = /\\x([0-9a-f]+)\s*(?:\||$)/i;
@@ -211,7 +243,7 @@ function readDump(lines) {
     const offset = parseInt(digits, 16);
     base ??= offset;
     for (const last = rows.at(-1); repeated && last?.length && offset - base - size >= last.length; size += last.length) rows.push(last);
-    const row = fromHex(rest.split(colon ? / {2,}/ : /\s*\|/)[0]);
+    const row = fromHex(rest.split(colon ? / {2,}/ : /\s*\|| {3,}/)[0]); // characters follow
     if (!row || offset - base !== size) return null;
     rows.push(row);
     size += row.length;
@@ -223,15 +255,25 @@ function readDump(lines) {
 /** Return the bytes of each line that is not empty. */
 function readLines(lines) {
   const numbered = lines.map((line, i) => ({ line, number: i + 1 })).filter(({ line }) => line);
+  if (numbered.every(({ line }) => PYTHON_LINE.test(line))) return numbered.map(({ line }) => readPython(line));
   const cells = numbered.map(({ line }) => PSQL_LINE.exec(line)?.[1]).filter(Boolean);
   if (cells.length) return cells.map(fromHex).filter(Boolean); // psql's table has a head and a foot, too
   const isHex = numbered.every(({ line }) => ODD_LINE.test(line) || HEX_LINE.test(line));
   return numbered.map(({ line, number }) => {
-    const data = isHex ? fromHex(HEX_LINE.exec(line)?.[1].replace(/[:,]/g, "") ?? "-") : fromBase64(line);
+    const data = isHex ? fromHex(HEX_LINE.exec(line)?.[1].replace(/0x|[:,-]/gi, "") ?? "-") : fromBase64(line);
     if (data?.length) return data;
     const problem = isHex ? "an odd number of hexadecimal digits" : "neither hexadecimal digits nor base64";
     throw new FileError(`line ${number}: ${problem}: ${line.slice(0, 40)}`);
   });
+}
+
+const PYTHON_ESCAPES = { n: "\n", r: "\r", t: "\t" };
+
+/** Return the bytes that Python writes as `b'…'`. */
+function readPython(line) {
+  const text = PYTHON_LINE.exec(line)[2].replace(/\\(?:x([0-9a-f]{2})|(.))/gi, (_, digits, one) =>
+    digits ? String.fromCharCode(parseInt(digits, 16)) : (PYTHON_ESCAPES[one] ?? one));
+  return Uint8Array.from(text, (character) => character.charCodeAt(0));
 }
 
 /** Add bytes of any kind: a pcap or COPY stream, a file of pg_recvlogical, or one message. */
@@ -258,12 +300,14 @@ function isRecvlogical(bytes, settings) {
 
 function readRecvlogical(bytes, store, settings) {
   const { ends, end, error } = bestSplit(bytes, settings);
-  if (end < bytes.length) throw new FileError(`byte ${end}: ${error}`);
   let start = 0;
   for (const one of ends) {
     store.add("data", bytes.subarray(start, one));
     start = one + 1;
   }
+  upToDamage(store, () => {
+    if (end < bytes.length) throw new FileError(`byte ${end}: ${error}`);
+  });
 }
 
 /** Return the split by those settings that read the most messages. */

@@ -91,21 +91,46 @@ function assignLanes(transactions, count) {
 function filterRows(store, index, { tags, transaction, problems, text }) {
   const wanted = new Set(tags);
   const needles = text ? searchedBytes(text) : [];
+  const named = text ? namedMessages(store, index, text) : () => false;
   const rows = new Uint32Array(index.count);
   let found = 0;
   for (let row = 0; row < index.count; row++) {
     if (wanted.size && !wanted.has(index.tags[row])) continue;
     if (transaction >= 0 && index.transactions[row] !== transaction) continue;
     if (problems && !(index.flags[row] & (FAILED | OUT_OF_PLACE))) continue;
-    if (needles.length && !needles.some((needle) => includes(store.bytes(row), needle))) continue;
+    if (needles.length && !named(row) && !needles.some((needle) => includes(store.bytes(row), needle))) continue;
     rows[found++] = row;
   }
   return rows.slice(0, found);
 }
 
-/** Return the bytes that a search looks for: the text itself, and the LSN, number or hexadecimal digits it may be. */
+/** Return a function that tells whether a text is the kind of a message, or its table's name, with or without schema. */
+function namedMessages(store, index, text) {
+  const wanted = text.toLowerCase();
+  const kinds = VERSIONS.get(LATEST).messages.filter(({ name, title }) => [name, title].some((one) => one.toLowerCase() === wanted));
+  const tags = new Set(kinds.map(({ tag }) => tag.charCodeAt(0)));
+  const tables = new Map();
+  const isTable = (row) => {
+    if (!tables.has(row)) {
+      const [schema, name] = relationName(store, index, row);
+      tables.set(row, [name, `${schema}.${name}`].some((one) => one.toLowerCase() === wanted));
+    }
+    return tables.get(row);
+  };
+  return (row) => tags.has(index.tags[row]) || (index.descriptions[row] >= 0 && isTable(index.descriptions[row]));
+}
+
+/** Return schema and name of the table that a Relation message describes. */
+function relationName(store, index, row) {
+  const data = payloadOf(store.channel(row), store.bytes(row));
+  const context = { inStream: Boolean(index.flags[row] & IN_STREAM), streaming: "off" };
+  const { pieces } = explain(VERSIONS.get(index.versions[row]), data, context);
+  return ["namespace", "name"].map((path) => pieces.find((piece) => piece.path === path)?.value ?? "");
+}
+
+/** Return the bytes that a search looks for: the text itself in lower case, and the LSN, number or hexadecimal digits it may be. */
 function searchedBytes(text) {
-  const needles = [new TextEncoder().encode(text)];
+  const needles = [new TextEncoder().encode(text.replace(/[A-Z]/g, (letter) => letter.toLowerCase()))];
   const lsn = /^([0-9a-f]{1,8})\/([0-9a-f]{1,8})$/i.exec(text);
   if (lsn) needles.push(fromHex(lsn[1].padStart(8, "0") + lsn[2].padStart(8, "0")));
   if (/^\d+$/.test(text) && Number(text) < 2 ** 32) needles.push(fromHex(Number(text).toString(16).padStart(8, "0")));
@@ -114,12 +139,16 @@ function searchedBytes(text) {
   return needles.filter((needle) => needle.length);
 }
 
+/** Return whether bytes contain others; a letter in the others, which are in lower case, is equal to its upper case. */
 function includes(bytes, needle) {
   const last = bytes.length - needle.length;
-  for (let at = bytes.indexOf(needle[0]); at >= 0 && at <= last; at = bytes.indexOf(needle[0], at + 1)) {
-    let i = 1;
-    while (i < needle.length && bytes[at + i] === needle[i]) i += 1;
+  for (let at = 0; at <= last; at++) {
+    let i = 0;
+    while (i < needle.length && (bytes[at + i] === needle[i] || LOWER[bytes[at + i]] === needle[i])) i += 1;
     if (i === needle.length) return true;
   }
   return false;
 }
+
+/** The lower case of each ASCII letter, and each other byte as it is. */
+const LOWER = Uint8Array.from({ length: 256 }, (_, byte) => (byte >= 0x41 && byte <= 0x5a ? byte + 0x20 : byte));

@@ -20,7 +20,7 @@ function drawMessage() {
     counted(data.length, "byte"),
     describeTransaction(row),
     shown.context.inStream ? "in a stream block" : "",
-    at && `comes ${at[0].toLowerCase()}${at.slice(1)}`,
+    at && `comes ${at}`,
   ].filter(Boolean).join(" · ");
   byId("message-problem").textContent = problemOf(row);
   byId("only").hidden = state.index.transactions[row] < 0;
@@ -68,7 +68,7 @@ function drawPiece() {
   }
   const line = byId("yaml").querySelector(".chosen");
   if (line) scrollInside(byId("yaml"), line);
-  drawEditor(shown, shown.pieces[piece]);
+  if (state.row >= 0) drawEditor(shown.pieces[piece]);
 }
 
 /** Scroll a box, not the page, so that an element in it is visible. */
@@ -82,6 +82,8 @@ function drawControls() {
   byId("version").value = state.settings.version;
   byId("streaming").value = state.settings.streaming;
   byId("two-phase").checked = state.settings.twoPhase;
+  byId("undo").disabled = !state.past;
+  byId("redo").disabled = !state.future;
   byId("search").value = state.query.text;
   byId("problems").checked = state.query.problems;
   byId("kind").value = state.query.tags.length ? String(state.query.tags[0]) : "";
@@ -173,6 +175,8 @@ function listen() {
     await navigator.clipboard?.writeText(location.href).catch(() => {});
     say(whole ? "The address is a link to this stream and message." : "The stream is too long for a link: the address holds this message alone.");
   });
+  on("undo", "click", undo);
+  on("redo", "click", redo);
   on("search", "input", ({ target }) => filter({ text: target.value.trim() }));
   on("kind", "change", ({ target }) => filter({ tags: target.value ? [Number(target.value)] : [] }));
   on("problems", "change", ({ target }) => filter({ problems: target.checked }));
@@ -184,7 +188,9 @@ function listen() {
     event.preventDefault();
     const piece = shown.pieces[state.piece];
     if (event.submitter?.id === "edit-null") applyEdit((data) => editCell(data, shown.pieces, state.piece, "null"));
-    else if (event.submitter?.id === "apply-bytes") applyEdit((data) => editBytes(data, piece, byId("edit-bytes").value));
+    else if (event.submitter?.id === "apply-bytes" || !piece) {
+      applyEdit((data) => editBytes(data, piece ?? { start: 0, end: data.length }, byId("edit-bytes").value));
+    }
     else applyEdit((data) => editValue(data, shown.pieces, state.piece, byId("edit-value").value));
   });
   on("message", "pointerover", ({ target }) => light(piecesOf(target), "lit"));
@@ -217,11 +223,25 @@ function stepPiece(event) {
   selectPiece(Math.max(0, Math.min(last, to[event.key])));
 }
 
+function undo() {
+  if (state.past) load("undo");
+}
+
+function redo() {
+  if (state.future) load("redo");
+}
+
 const SHORTCUTS = { "/": () => byId("search").focus(), e: () => byId("edit-value").focus(), n: nextProblem,
   j: () => select(rowAt(Math.min(rowCount() - 1, positionOf(state.row) + 1))), k: () => select(rowAt(Math.max(0, positionOf(state.row) - 1))) };
 
 function shortcut(event) {
   const typing = event.target.matches("input, textarea, select") || byId("pasting").open;
+  if (!typing && (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z") {
+    event.preventDefault();
+    if (event.shiftKey) redo();
+    else undo();
+    return;
+  }
   const action = SHORTCUTS[event.key];
   if (typing || !action || event.ctrlKey || event.metaKey || event.altKey || !rowCount()) return;
   event.preventDefault();

@@ -36,5 +36,6 @@ function* blockLines(lines, number) {
 /** Return in words where a message may come in a stream, from the states of the protocol version. */
 function placesOf(layout) {
   const steps = SPEC.versions[layout.version ?? LATEST].states.filter(([, message]) => message === layout.name);
-  return [...new Set(steps.map(([from, , , , condition]) => SPEC.states[from] + (condition ? ` (${condition})` : "")))].join("; ");
+  const places = steps.map(([from, , , , condition]) => SPEC.states[from] + (condition ? ` (${condition})` : ""));
+  return [...new Set(places)].map((text) => text[0].toLowerCase() + text.slice(1)).join("; ");
 }

@@ -5,6 +5,11 @@ const state = {
   index: buildIndex(new Store(1), { version: LATEST, streaming: "off" }),
   settings: { version: LATEST, streaming: "off", twoPhase: false },
   format: "",
+  /** What the file is damaged by, after its last message; "" for nothing. */
+  damage: "",
+  /** Numbers of edits that can be taken back, and done again. */
+  past: 0,
+  future: 0,
   /** Rows of the messages that the filter accepts; null for all. */
   rows: null,
   query: { tags: [], transaction: -1, problems: false, text: "" },
@@ -52,18 +57,19 @@ function ask(command, values = {}, transfer = []) {
 }
 
 /** Show another stream, the result of a command of the worker; an error is told, and changes nothing. */
-async function load(command, values, { row = 0, piece = -1 } = {}) {
+async function load(command, values = {}, { row = 0, piece = -1 } = {}) {
   byId("problem").textContent = "";
   try {
     const { store, ...result } = await ask(command, values, values.bytes && command === "open" ? [values.bytes.buffer] : []);
     Object.assign(state, result, { store: Object.assign(new Store(1), store), rows: null });
-    state.row = Math.min(row, state.store.count - 1);
+    state.row = Math.min(result.row ?? row, state.store.count - 1);
     state.piece = piece;
     if (command === "open") state.query = { tags: [], transaction: -1, problems: false, text: "" };
     if (command !== "open" && isFiltered()) state.rows = await ask("filter", { query: state.query });
     const problems = state.index.errorCount + state.index.outOfPlaceCount;
     const parts = [counted(state.store.count, "message"), counted(state.index.list.length, "transaction")];
     say(`${state.format}: ${parts.join(", ")}, ${problems ? counted(problems, "problem") : "no problem"}`);
+    if (state.damage) byId("problem").textContent = `The file is damaged after message ${state.store.count}: ${state.damage}`;
     change("stream", "rows", "row", "piece");
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
