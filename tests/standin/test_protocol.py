@@ -86,7 +86,7 @@ def test_identify_system_reports_the_source(server: StandIn) -> None:
         (
             "CREATE_REPLICATION_SLOT b LOGICAL wal2json",
             "58P01",
-            'could not access file "wal2json": a stand-in server has the plugin pgoutput only',
+            'could not access file "wal2json": No such file or directory',
         ),
         (
             "CREATE_REPLICATION_SLOT b LOGICAL pgoutput (SNAPSHOT 'export')",

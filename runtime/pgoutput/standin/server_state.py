@@ -47,6 +47,11 @@ class ServerState(msgspec.Struct, eq=False):
     pids: Iterator[int] = msgspec.field(default_factory=lambda: itertools.count(1001))
     """Process IDs for new connections."""
 
+    @property
+    def major_version(self) -> int:
+        """Major version of PostgreSQL that the server reports."""
+        return version_number(self.source.server_version) // 10_000
+
     def publications(self, mentioned: Iterable[str] = ()) -> Sequence[str]:
         """Return the names of the publications.
 
@@ -87,8 +92,11 @@ class ServerState(msgspec.Struct, eq=False):
             ServerError: The plugin is not pgoutput, the name is taken or not valid, or all slots are in use.
         """
         if plugin != "pgoutput":
-            text = f'could not access file "{plugin}": a stand-in server has the plugin pgoutput only'
-            raise ServerError("58P01", text)
+            raise ServerError(
+                "58P01",
+                f'could not access file "{plugin}": No such file or directory',
+                detail="A stand-in server has the plugin pgoutput only.",
+            )
         self.check_plugin(plugin)
         lsn = self.source.start_lsn
         slot = Slot(name, backend.database, lsn, temporary, two_phase, failover, backend.pid)
@@ -105,9 +113,7 @@ class ServerState(msgspec.Struct, eq=False):
         slot = self.slots.acquire(name, backend.pid, backend.database)
         if slot.is_lost:
             slot.active_pid = None
-            text, detail = next(
-                texts for since, *texts in _LOST if version_number(self.source.server_version) >= since
-            )
+            text, detail = next(texts for since, *texts in _LOST if self.major_version >= since)
             raise ServerError("55000", text.format(name), detail=detail)
         return slot
 
@@ -147,12 +153,12 @@ class ServerState(msgspec.Struct, eq=False):
 
 _LOST: Final = (
     (
-        180_000,
+        18,
         'can no longer access replication slot "{}"',
         'This replication slot has been invalidated due to "wal_removed".',
     ),
     (
-        160_000,
+        16,
         'can no longer get changes from replication slot "{}"',
         "This slot has been invalidated because it exceeded the maximum reserved size.",
     ),
@@ -162,4 +168,4 @@ _LOST: Final = (
         "This slot has been invalidated because it exceeded the maximum reserved size.",
     ),
 )
-"""Message and detail of the error at a lost slot, by the first version of PostgreSQL that reports them so."""
+"""Message and detail of the error at a lost slot, by the first major version that reports them so."""

@@ -9,7 +9,6 @@ from pgoutput.standin.protocol import ServerError
 from pgoutput.standin.replication.plugin_options import parse_plugin_options
 from pgoutput.standin.replication.scanner import OptionList
 from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.settings import version_number
 from pgoutput.standin.slots import Slot
 from pgoutput.standin.source import Envelope, PluginOptions
 
@@ -23,8 +22,7 @@ def start_decoding(
         ServerError: The plugin refuses the options, a publication does not exist, or the source fails.
     """
     server.check_plugin("pgoutput")
-    major_version = version_number(server.source.server_version) // 10_000
-    options = parse_plugin_options(given, major_version, slot.two_phase)
+    options = parse_plugin_options(given, server.major_version, slot.two_phase)
     publications = server.source.publications
     for name in options.publication_names:
         if publications is not None and name not in publications:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from pgoutput.standin import protocol
-from pgoutput.standin.backend import Backend, ReplicationProgress
+from pgoutput.standin.backend import Backend, ReplicationProgress, TransactionStatus
 from pgoutput.standin.protocol import EncodedValue, Field, ServerError
 from pgoutput.standin.replication.decoding import start_decoding
 from pgoutput.standin.replication.plugin_options import parse_boolean
@@ -113,8 +113,11 @@ class ReplicationExecutor:
         if kind is None:
             raise scanner.syntax_error()
         plugin = scanner.expect(*_NAME_KINDS) if kind == "LOGICAL" else None
-        given = scanner.option_list(*_VALUE_KINDS)
+        major_version = self._server.major_version
+        given = scanner.option_list(*_VALUE_KINDS) if major_version >= 15 else []
         while word := scanner.accept_keyword(*_LEGACY_OPTIONS):
+            if word == "TWO_PHASE" and major_version < 15:
+                raise scanner.syntax_error()
             given.append(_LEGACY_OPTIONS[word])
         self._end_command(scanner)
         if plugin is None:
@@ -122,21 +125,28 @@ class ReplicationExecutor:
             raise ServerError("0A000", text, "Create the slot LOGICAL pgoutput.")
         self._check_database()
         options = dict(given)
-        if len(options) < len(given):
+        if len(options) < len(given) or "reserve_wal" in options:  # which is for physical slots
             raise ServerError("42601", "conflicting or redundant options")
-        flags = {flag: parse_boolean(flag, options.pop(flag)) for flag in _ALTERABLE_FLAGS if flag in options}
+        known = _ALTERABLE_FLAGS if major_version >= 17 else ("two_phase",)
+        flags = {flag: _parse_flag(flag, options.pop(flag)) for flag in known if flag in options}
         snapshot = options.pop("snapshot", "nothing")
         if options:
             raise ServerError("XX000", f"unrecognized option: {next(iter(options))}")
         if snapshot not in ("export", "use", "nothing"):
             text = f'unrecognized value for CREATE_REPLICATION_SLOT option "snapshot": "{snapshot}"'
             raise ServerError("22023", text)
+        if snapshot == "use" and self._backend.transaction_status is not TransactionStatus.IN_TRANSACTION:
+            option = "(SNAPSHOT 'use')" if major_version >= 15 else "USE_SNAPSHOT"
+            text = f"CREATE_REPLICATION_SLOT ... {option} must be called inside a transaction"
+            raise ServerError("XX000", text)
         if snapshot == "export":
             raise ServerError(
                 "0A000",
                 "a stand-in server has no tables, and so no snapshot to export",
                 "Create the slot with SNAPSHOT 'nothing', and begin with the stream.",
             )
+        if temporary and flags.get("failover"):
+            raise ServerError("0A000", "cannot enable failover for a temporary replication slot")
         slot = self._server.create_slot(self._backend, name, plugin, temporary=temporary, **flags)
         row = (slot.name, format_lsn(slot.confirmed_flush_lsn), None, plugin)
         return _encode_result("CREATE_REPLICATION_SLOT", _CREATE_FIELDS, row)
@@ -166,7 +176,7 @@ class ReplicationExecutor:
         for flag, value in options:
             if flag not in _ALTERABLE_FLAGS:
                 raise ServerError("XX000", f"unrecognized option: {flag}")
-            flags[flag] = parse_boolean(flag, value)
+            flags[flag] = _parse_flag(flag, value)
         for flag, is_on in flags.items():
             setattr(slot, flag, is_on)
         return protocol.command_complete("ALTER_REPLICATION_SLOT")
@@ -198,6 +208,9 @@ class ReplicationExecutor:
         """Stream from a slot until the client ends the stream."""
         server, backend = self._server, self._backend
         after_lsn = max(slot.confirmed_flush_lsn, lsn)
+        begins_early = server.major_version < 11
+        if begins_early:  # PostgreSQL 10 reads the options of the plugin then
+            self._writer.write(protocol.copy_both_response())
         options, envelopes = start_decoding(server, slot, given, after_lsn)
         slot.two_phase = options.two_phase  # a request that the source refuses does not change the slot
         source_reader = SourceReader(
@@ -211,12 +224,18 @@ class ReplicationExecutor:
             self._reader,
             self._writer,
         )
-        self._writer.write(protocol.copy_both_response())
+        if not begins_early:
+            self._writer.write(protocol.copy_both_response())
         await walsender.run()
 
     def _check_database(self) -> None:
         if not self._is_logical:
             raise ServerError("55000", "logical decoding requires a database connection")
+
+
+def _parse_flag(flag: str, value: str | None) -> bool:
+    """Parse the value of an option of a slot, which, other than one of the plugin, may be a number."""
+    return value == "1" if value in ("0", "1") else parse_boolean(flag, value)
 
 
 def _encode_result(tag: str, fields: tuple[Field, ...], row: tuple[str | None, ...]) -> bytes:

@@ -36,16 +36,19 @@ def parse_plugin_options(options: OptionList, server_version: int, two_phase: bo
             raise ServerError("XX000", f"unrecognized pgoutput option: {name}")
         if name in parsed:
             raise ServerError("42601", "conflicting or redundant options")
+        if name == "streaming" and server_version < OPTIONS[name]["parallel"].server:
+            parse_boolean(name, value)
         parsed[name] = parser(value)
-    for name in ("proto_version", "publication_names"):
-        if name not in parsed:
-            raise ServerError("22023", f'option "{name}" missing')
-    _check_proto_version(parsed["proto_version"], server_version)
+    if server_version >= 17:
+        for name in ("proto_version", "publication_names"):
+            if name not in parsed:
+                raise ServerError("22023", f'option "{name}" missing')
+    _check_proto_version(parsed.get("proto_version", 0), server_version)
+    if server_version < 17 and not parsed.get("publication_names"):
+        raise ServerError("22023", "publication_names parameter missing")
     for name, descriptions in _VERSIONED_OPTIONS.items():
         value = {True: "on", False: "off"}.get(parsed.get(name, False), parsed.get(name))
-        required, since = OPTIONS[name][str(value)]
-        if since > server_version:  # streaming = parallel is newer than the option streaming
-            raise ServerError("42601", f"{name} requires a Boolean value")
+        required, _ = OPTIONS[name][str(value)]
         if parsed["proto_version"] < required:
             description = descriptions.get(str(value), descriptions["on"])
             raise ServerError(
@@ -75,7 +78,8 @@ def parse_boolean(name: str, value: str | None) -> bool:
         raise ServerError("42601", f"{name} requires a Boolean value") from None
 
 
-_BOOLEANS: Final = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+_BOOLEANS: Final = {"true": True, "on": True, "false": False, "off": False}
+"""Values of a Boolean option. The numbers 0 and 1 are none, since options of the plugin are strings."""
 
 
 def _first_server_version(name: str) -> int:
@@ -91,7 +95,8 @@ def _check_proto_version(version: int, server_version: int) -> None:
         (version < oldest, oldest, "higher"),
     ):
         if is_wrong:
-            supported = f"server only supports protocol {limit} or {direction}"
+            subject = "server only supports" if server_version >= 16 else "we only support"
+            supported = f"{subject} protocol {limit} or {direction}"
             raise ServerError("0A000", f"client sent proto_version={version} but {supported}")
 
 
