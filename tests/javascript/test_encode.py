@@ -259,10 +259,9 @@ def test_wrong_arguments_are_refused(peer: Peer, expression: str, text: str) -> 
         ("toDate(2n ** 55n + 999n)", "3141-09-15T23:10:18.964Z"),
         ("toDate(-1n)", "1999-12-31T23:59:59.999Z"),
         ("fromDate(new Date(0))", "-946684800000000"),
-        ("toDate(2n ** 63n - 1n).getTime()", None),
     ],
 )
-def test_lsns_and_times(peer: Peer, expression: str, value: str | None) -> None:
+def test_lsns_and_times(peer: Peer, expression: str, value: str) -> None:
     assert peer.ask("evaluate", expression) == value
 
 
