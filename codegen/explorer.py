@@ -17,7 +17,19 @@ NAME = "explorer/index.html"
 
 SOURCES = Path(__file__).parent / "templates/explorer"
 
-CORE = ("bytes", "stream", "tracker", "rules", "checker", "store", "files", "packets", "edit", "index")
+CORE = (
+    "bytes",
+    "stream",
+    "tracker",
+    "rules",
+    "checker",
+    "store",
+    "files",
+    "packets",
+    "edit",
+    "cells",
+    "index",
+)
 """Modules that run in the page and in its worker, without a document."""
 
 PAGE = ("elements", "state", "list", "lanes", "hex", "fields", "spec", "versions", "permalink", "page")
@@ -51,6 +63,12 @@ def tables(spec: Spec, versions: Mapping[int, View], envelope: View, layouts: La
             ],
         },
         "states": states.STATES,
+        "types": {
+            oid: label
+            for name, one in spec.types.items()
+            for oid, label in ((one.oid, name), (one.array_oid, f"{name}[]"))
+            if oid
+        },
         "files": {file.path.name: _file(file) for file in spec.files if "messages" in file.data},
     }
     return to_json(data).replace("</", "<\\/")

@@ -192,6 +192,19 @@ const checks = {
     await status(page, "file of pg_recvlogical: 2 messages");
     assert.match(await page.textContent("#problem"), /^The file is damaged after message 2: byte 49: /);
   },
+  async "a row is followed, and its columns have names and types"() {
+    const page = await open();
+    await page.selectOption("#example", "4 Update");
+    await page.waitForFunction(() => document.querySelector("#message-title").textContent.includes("Update"));
+    assert.match(await page.textContent("#tree"), /new\[0\] \w+ \w+/);
+    const all = await page.getAttribute("#rows [role=option]", "aria-setsize");
+    await page.click("#follow");
+    await page.waitForSelector("#followed:not([hidden])");
+    const shown = await page.$$eval("#rows [role=option]", (all) => all.map((one) => one.textContent));
+    assert.ok(shown.length && shown.length < Number(all) && shown.every((text) => /Insert|Update|Delete/.test(text)), shown);
+    await page.click("#followed");
+    await page.waitForFunction((all) => document.querySelector("#rows [role=option]").getAttribute("aria-setsize") === all, all);
+  },
   async "a permalink holds stream and selection"() {
     const page = await open();
     await paste(page, `${BEGIN}\n${COMMIT}`);

@@ -6,7 +6,7 @@ const vm = require("node:vm");
 
 const page = fs.readFileSync(process.argv[2], "utf8");
 const [, core] = /<script id="core">([^]*?)<\/script>/.exec(page);
-const names = "readFile buildIndex filterRows explainRecord explain VERSIONS ENVELOPE SPEC toHex fromHex editValue editableText editCell " +
+const names = "readFile buildIndex filterRows binaryText explainRecord explain VERSIONS ENVELOPE SPEC toHex fromHex editValue editableText editCell " +
   "Store encodeText MARKS RULES DECODER_RULES COMMAND_LINE_RULES";
 const explorer = vm.runInThisContext(`(() => {${core}\nreturn { ${names.split(" ").join(", ")} };})()`);
 
@@ -55,6 +55,14 @@ const COMMANDS = {
     const query = { tags: [], transaction: -1, problems: false };
     return texts.map((text) => [...explorer.filterRows(store, index, { ...query, text })]);
   },
+  async follow({ content, rows }) {
+    const bytes = new Uint8Array(Buffer.from(content, "base64"));
+    const { store, settings } = await explorer.readFile(bytes, { version: 4, streaming: "off", twoPhase: false });
+    const index = explorer.buildIndex(store, settings);
+    const query = { tags: [], transaction: -1, problems: false, text: "" };
+    return rows.map((followed) => [...explorer.filterRows(store, index, { ...query, followed })]);
+  },
+  binary: ({ cells }) => cells.map(([data, oid]) => explorer.binaryText(explorer.fromHex(data), oid)),
   explain({ data, version, inStream, streaming }) {
     const { error } = explorer.explain(protocolOf(version), explorer.fromHex(data), { inStream, streaming });
     return error && [error.message, error.messageType, error.field, error.offset];

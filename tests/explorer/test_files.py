@@ -14,8 +14,9 @@ import pytest
 from pgoutput._stored_stream import Channel
 from pgoutput.capturefile import CaptureFile, encode_record
 from pgoutput.messages import Insert, Relation
-from pgoutput.synth import write_capture_file
+from pgoutput.synth import Scenario, write_capture_file
 from pgoutput.testing import shop
+from pgoutput.values import encode_binary
 from tests.codec import corpus
 from tests.explorer.packets import Network, disorder, frame, session, write
 from tests.explorer.peer import ask, open_file
@@ -268,6 +269,42 @@ def test_a_search_finds_texts_tables_and_kinds_whatever_their_case(tmp_path: Pat
     assert first.new[1] == "Ada"
     assert len(by_name["Łucja"]) >= 1
     assert by_name["no such text"] == []
+
+
+def test_a_row_is_followed_through_changes_of_its_key(tmp_path: Path) -> None:
+    db = Scenario()
+    table = db.table("public.t", id="int4 key", note="text")
+    with db.transaction() as tx:
+        tx.insert(table, id=1, note="a")
+        tx.insert(table, id=2, note="1")
+        tx.update(table, id=1, note="b")
+        tx.update(table, {"id": 1}, id=9)
+        tx.update(table, id=2, note="9")
+        tx.delete(table, id=9)
+    write_capture_file(db, tmp_path / "t.jsonl")
+    content = base64.b64encode((tmp_path / "t.jsonl").read_bytes()).decode()
+    (found,) = ask([{"command": "follow", "content": content, "rows": [2, 3, 0]}])
+    assert found == [[2, 4, 5, 7], [3, 6], []]  # Begin, Relation, and six changes
+
+
+def test_cells_in_binary_format_have_the_text_of_postgresql() -> None:
+    texts = {
+        16: ("t", "f"),
+        21: ("-2", "32767"),
+        23: ("-2147483648", "7"),
+        20: ("9007199254740993", "-1"),
+        26: ("4294967295",),
+        701: ("1.5", "-Infinity"),
+        25: ("é", ""),
+        3802: ('{"a": 1}',),
+        2950: ("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",),
+        1082: ("1999-12-31", "2026-11-27"),
+        1114: ("2026-11-27 12:00:00.5",),
+    }
+    pairs = [(text, oid) for oid, found in texts.items() for text in found]
+    cells = [[encode_binary(text, oid).hex(), oid] for text, oid in pairs]
+    (found,) = ask([{"command": "binary", "cells": [*cells, ["00", 23], ["00", 99999]]}])
+    assert found == [text if oid != 1114 else f"{text}00000" for text, oid in pairs] + ["", ""]
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,9 @@ def test_incidents_happen_once_at_their_message() -> None:
         assert read_to_end(server) == ([*PAYLOADS[:301], *PAYLOADS[300:400]], None)
         assert b"\0\0\0\x012" in raw.ask("IDENTIFY_SYSTEM")[1][1]
         assert read_to_end(server) == (PAYLOADS, None)
+        assert b"1\t0/" in raw.ask("TIMELINE_HISTORY 2")[1][1]
+        for timeline in (1, 3):
+            assert error_fields(raw.ask(f"TIMELINE_HISTORY {timeline}")[0][1])["C"] == "58P01"
 
 
 def test_an_incident_at_an_lsn_happens_at_the_next_new_message() -> None:

@@ -14,10 +14,13 @@ import pytest
 
 from pgoutput import envelope
 from pgoutput._servers import MAJOR_VERSIONS, newest_version
+from pgoutput.errors import ReplicationError
 from pgoutput.messages import Begin, XLogData
 from pgoutput.recorder import Recorder, RecorderOptions
+from pgoutput.recorder.session import session
 from pgoutput.recording import RecordingReader
 from pgoutput.standin import Faults, StandIn
+from pgoutput.standin.faults import Incident
 from pgoutput.synth import Scenario, ScenarioTable
 from pgoutput.wire import format_lsn
 from tests.standin.raw_client import connect_walsender, error_fields
@@ -175,6 +178,31 @@ def test_no_transaction_is_lost_when_connections_drop_while_the_scenario_grows(t
         found = [transaction.xid for transaction in segments.transactions()]
     begun = (PLAIN.decode(one) for one in payloads(db, options))
     assert found == [one.xid for one in begun if isinstance(one, Begin)]
+
+
+@pytest.mark.parametrize("incident", ["drop", "error", "freeze", "switch-timeline"])
+def test_a_recorder_survives_incidents(
+    incident: Incident, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_SILENCE_SECONDS", 1.0)
+    db = shop()
+    options = {"proto_version": OLDEST}
+    faults = Faults(at_message={1: incident, 30: incident, 31: incident, 100: incident})
+    with StandIn(db, faults=faults, wal_sender_timeout=1.0) as server:
+        recorder(server, tmp_path / "r", options).run(until=db.end_lsn, seconds=120)
+    with RecordingReader(tmp_path / "r") as segments:
+        found = [transaction.xid for transaction in segments.transactions()]
+    begun = (PLAIN.decode(one) for one in payloads(db, options))
+    assert found == [one.xid for one in begun if isinstance(one, Begin)]
+
+
+def test_a_recorder_ends_at_a_lost_slot(tmp_path: Path) -> None:
+    db = shop()
+    with (
+        StandIn(db, faults=Faults(at_message={30: "invalidate-slot"})) as server,
+        pytest.raises(ReplicationError, match="the server has given up the slot lake"),
+    ):
+        recorder(server, tmp_path / "r", {}).run(until=db.end_lsn, seconds=120)
 
 
 def test_a_two_phase_slot_sends_prepared_transactions_in_every_protocol_version() -> None:

@@ -23,25 +23,29 @@ function nest(pieces) {
   return root.children;
 }
 
-/** Return the names of the columns of a message's tuples, from its Relation. */
-function columnNames(row) {
-  const described = state.index.descriptions[row];
-  if (described < 0 || described === row) return [];
-  const names = [];
-  for (const [path, value] of valuesOf(described)) if (/^columns\[\d+\]\.name$/.test(path)) names.push(value);
-  return names;
-}
-
 function drawTree({ pieces }, row) {
-  const names = columnNames(row);
-  tree.replaceChildren(...nest(pieces).map((node) => drawNode(node, pieces, names, 1)));
+  const described = state.index.descriptions[row];
+  const columns = described < 0 || described === row ? [] : columnsOf(state.store, state.index, described);
+  tree.replaceChildren(...nest(pieces).map((node) => drawNode(node, pieces, columns, 1)));
 }
 
-function drawNode(node, pieces, names, level) {
+/** Return the value of a piece, with what it means: the type of an OID, or a cell in binary format as text. */
+function meaningOf(piece, column) {
+  const value = cut(formatValue(piece));
+  if (piece.type === "binary" && column) {
+    const text = binaryText(piece.value, column.type_oid);
+    return text ? cut(JSON.stringify(text)) : value;
+  }
+  const name = piece.path.endsWith("type_oid") && typeName(piece.value);
+  return name ? `${value} ${name}` : value;
+}
+
+function drawNode(node, pieces, columns, level) {
   const piece = pieces[node.piece];
-  const column = /^(new|old|key)\[(\d+)\]$/.exec(node.path);
-  const label = column && names[column[2]] ? `${node.name} ${names[column[2]]}` : node.name;
-  const value = piece ? cut(formatValue(piece)) : "";
+  const [, , number] = /^(new|old|key)\[(\d+)\]$/.exec(node.path) ?? [];
+  const column = columns[number];
+  const label = column ? [node.name, column.name, typeName(column.type_oid)].filter(Boolean).join(" ") : node.name;
+  const value = piece ? meaningOf(piece, column) : "";
   return h(
     "li",
     {
@@ -56,7 +60,7 @@ function drawNode(node, pieces, names, level) {
       piece && h("span", { class: `value ${piece.type}` }, `${value} `),
       piece && h("span", { class: "notation" }, piece.notation),
     ),
-    node.children.length ? h("ul", { role: "group" }, node.children.map((child) => drawNode(child, pieces, names, level + 1))) : "",
+    node.children.length ? h("ul", { role: "group" }, node.children.map((child) => drawNode(child, pieces, columns, level + 1))) : "",
   );
 }
 

@@ -88,9 +88,10 @@ function assignLanes(transactions, count) {
 }
 
 /** Return the rows of the messages that a filter accepts. */
-function filterRows(store, index, { tags, transaction, problems, text }) {
+function filterRows(store, index, { tags, transaction, problems, text, followed = -1 }) {
   const wanted = new Set(tags);
   const needles = text ? searchedBytes(text) : [];
+  const isFollowed = followed >= 0 ? rowFollower(store, index, followed) : () => true;
   const named = text ? namedMessages(store, index, text) : () => false;
   const rows = new Uint32Array(index.count);
   let found = 0;
@@ -99,9 +100,44 @@ function filterRows(store, index, { tags, transaction, problems, text }) {
     if (transaction >= 0 && index.transactions[row] !== transaction) continue;
     if (problems && !(index.flags[row] & (FAILED | OUT_OF_PLACE))) continue;
     if (needles.length && !named(row) && !needles.some((needle) => includes(store.bytes(row), needle))) continue;
+    if (!isFollowed(row)) continue;
     rows[found++] = row;
   }
   return rows.slice(0, found);
+}
+
+/** Return the values of the key columns in each tuple of a change, as JSON; of all columns if none is a key. */
+function keysOf(store, index, row) {
+  const described = index.descriptions[row];
+  const data = payloadOf(store.channel(row), store.bytes(row));
+  if (described < 0 || described === row || !data) return [];
+  const columns = columnsOf(store, index, described);
+  const hasKey = columns.some(({ isKey }) => isKey);
+  const context = { inStream: Boolean(index.flags[row] & IN_STREAM), streaming: "off" };
+  const tuples = {};
+  for (const { path, value } of explain(VERSIONS.get(index.versions[row]), data, context).pieces) {
+    const [, tuple, number] = /^(new|old|key)\[(\d+)\]$/.exec(path) ?? [];
+    if (tuple && (columns[number]?.isKey || !hasKey)) (tuples[tuple] ??= {})[number] = value instanceof Uint8Array ? toHex(value) : value;
+  }
+  return Object.values(tuples).map((values) => JSON.stringify(values, (_, value) => (typeof value === "symbol" ? null : value)));
+}
+
+/** Return a function that, called for each message in order, tells whether it changes the row that a message changes. */
+function rowFollower(store, index, row) {
+  const table = (one) => relationName(store, index, index.descriptions[one]).join(".");
+  const keys = new Set(keysOf(store, index, row));
+  const wanted = keys.size ? table(row) : "";
+  const tables = new Map();
+  return (one) => {
+    const described = index.descriptions[one];
+    if (described < 0 || described === one) return false;
+    if (!tables.has(described)) tables.set(described, table(one) === wanted);
+    if (!tables.get(described)) return false;
+    const own = keysOf(store, index, one);
+    if (!own.some((key) => keys.has(key))) return false;
+    for (const key of own) keys.add(key); // the key may change
+    return true;
+  };
 }
 
 /** Return a function that tells whether a text is the kind of a message, or its table's name, with or without schema. */

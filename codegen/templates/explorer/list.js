@@ -86,6 +86,8 @@ function summaryOf(row) {
   for (const name of ["final_lsn", "commit_lsn", "prepare_lsn", "flushed_lsn"]) {
     if (values.has(name)) parts.push(formatLsn(values.get(name)));
   }
+  const time = ["commit_time", "prepare_time", "rollback_time", "abort_time", "send_time"].find((name) => values.has(name));
+  if (time) parts.push(formatValue({ type: "timestamp", value: values.get(time) }));
   const key = values.get("new[0]") ?? values.get("old[0]") ?? values.get("key[0]");
   if (typeof key === "string") parts.push(cut(JSON.stringify(key), 40));
   return parts.join(" · ");

@@ -24,6 +24,7 @@ function drawMessage() {
   ].filter(Boolean).join(" · ");
   byId("message-problem").textContent = problemOf(row);
   byId("only").hidden = state.index.transactions[row] < 0;
+  byId("follow").hidden = !keysOf(store, state.index, row).length;
   byId("in-block").checked = shown.context.inStream;
   drawHex(shown, data);
   drawTree(shown, row);
@@ -88,6 +89,7 @@ function drawControls() {
   byId("problems").checked = state.query.problems;
   byId("kind").value = state.query.tags.length ? String(state.query.tags[0]) : "";
   byId("transaction").hidden = state.query.transaction < 0;
+  byId("followed").hidden = state.query.followed < 0;
   const one = state.index.list[state.query.transaction];
   if (one) byId("transaction").textContent = `transaction ${one.xid} ×`;
 }
@@ -181,6 +183,8 @@ function listen() {
   on("kind", "change", ({ target }) => filter({ tags: target.value ? [Number(target.value)] : [] }));
   on("problems", "change", ({ target }) => filter({ problems: target.checked }));
   on("only", "click", () => filter({ transaction: state.index.transactions[state.row] }));
+  on("follow", "click", () => filter({ followed: state.row }));
+  on("followed", "click", () => filter({ followed: -1 }));
   on("transaction", "click", () => filter({ transaction: -1 }));
   on("next", "click", nextProblem);
   on("in-block", "change", () => drawVersions(payloadOf(state.store.channel(state.row), state.store.bytes(state.row))));

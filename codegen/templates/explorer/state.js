@@ -1,5 +1,8 @@
 // What the page shows, and the worker that makes it.
 
+/** A filter that accepts all messages. `followed` is a message of the row whose changes are shown, -1 for all rows. */
+const NO_FILTER = { tags: [], transaction: -1, problems: false, text: "", followed: -1 };
+
 const state = {
   store: new Store(1),
   index: buildIndex(new Store(1), { version: LATEST, streaming: "off" }),
@@ -12,7 +15,7 @@ const state = {
   future: 0,
   /** Rows of the messages that the filter accepts; null for all. */
   rows: null,
-  query: { tags: [], transaction: -1, problems: false, text: "" },
+  query: { ...NO_FILTER },
   /** Row of the message that is shown, and the number of its piece; -1 for none. */
   row: -1,
   piece: -1,
@@ -64,7 +67,7 @@ async function load(command, values = {}, { row = 0, piece = -1 } = {}) {
     Object.assign(state, result, { store: Object.assign(new Store(1), store), rows: null });
     state.row = Math.min(result.row ?? row, state.store.count - 1);
     state.piece = piece;
-    if (command === "open") state.query = { tags: [], transaction: -1, problems: false, text: "" };
+    if (command === "open") state.query = { ...NO_FILTER };
     if (command !== "open" && isFiltered()) state.rows = await ask("filter", { query: state.query });
     const problems = state.index.errorCount + state.index.outOfPlaceCount;
     const parts = [counted(state.store.count, "message"), counted(state.index.list.length, "transaction")];
@@ -79,8 +82,8 @@ async function load(command, values = {}, { row = 0, piece = -1 } = {}) {
 }
 
 function isFiltered() {
-  const { tags, transaction, problems, text } = state.query;
-  return tags.length > 0 || transaction >= 0 || problems || text !== "";
+  const { tags, transaction, problems, text, followed } = state.query;
+  return tags.length > 0 || transaction >= 0 || problems || text !== "" || followed >= 0;
 }
 
 /** Show only the messages that a filter accepts; `query` has what changes in it. */

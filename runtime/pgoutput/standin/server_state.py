@@ -32,10 +32,10 @@ class ServerState(msgspec.Struct, eq=False):
     """wal_sender_timeout, in seconds; 0 disables the timeout."""
     settings: Mapping[str, str]
     """Values that replace default settings or add settings, by setting name."""
-    started: str = msgspec.field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}+00")
+    started: str = msgspec.field(default_factory=lambda: _now())
     """Time when the server was started, as the text of a timestamptz."""
-    timeline: int = 1
-    """Timeline ID of the WAL."""
+    switch_lsns: list[int] = []
+    """LSN of the end of each timeline but the current one."""
     acknowledged: dict[str, dict[int, datetime]] = {}
     """When clients have acknowledged each LSN first, by slot; also for dropped slots."""
     slots: Slots = msgspec.field(default_factory=Slots)
@@ -46,6 +46,17 @@ class ServerState(msgspec.Struct, eq=False):
     """Names of the publications that clients have created."""
     pids: Iterator[int] = msgspec.field(default_factory=lambda: itertools.count(1001))
     """Process IDs for new connections."""
+
+    @property
+    def timeline(self) -> int:
+        """ID of the current timeline of the WAL."""
+        return len(self.switch_lsns) + 1
+
+    def switch_timeline(self) -> None:
+        """Begin a new timeline after what any client has been sent, as a promoted standby does."""
+        sent = (one.replication.sent_lsn for one in self.backends.values() if one.replication is not None)
+        self.switch_lsns.append(max(sent, default=self.source.start_lsn))
+        self.started = _now()
 
     @property
     def major_version(self) -> int:
@@ -149,6 +160,10 @@ class ServerState(msgspec.Struct, eq=False):
         backend = self.backends.get(pid)
         if backend is not None and backend.secret == secret and backend.replication is not None:
             backend.replication.cancelled.set()
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}+00"
 
 
 _LOST: Final = (

@@ -24,7 +24,8 @@ _IDENTIFY_FIELDS: Final = (Field("systemid"), Field("timeline", INT8), Field("xl
 _CREATE_FIELDS: Final = tuple(map(Field, ("slot_name", "consistent_point", "snapshot_name", "output_plugin")))
 _READ_FIELDS: Final = (Field("slot_type"), Field("restart_lsn"), Field("restart_tli", INT8))
 _ALTERABLE_FLAGS: Final = ("failover", "two_phase")
-_UNSUPPORTED: Final = ("BASE_BACKUP", "TIMELINE_HISTORY", "UPLOAD_MANIFEST")
+_HISTORY_FIELDS: Final = (Field("filename"), Field("content"))
+_UNSUPPORTED: Final = ("BASE_BACKUP", "UPLOAD_MANIFEST")
 _NAME_KINDS: Final = ("word", "quoted")
 _VALUE_KINDS: Final = ("string", "word", "number")
 _LEGACY_OPTIONS: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -66,6 +67,7 @@ class ReplicationExecutor:
         # SHOW is missing because it is executed as SQL.
         self._commands: Mapping[str, Callable[[Scanner], Awaitable[bytes]]] = {
             "IDENTIFY_SYSTEM": self._identify_system,
+            "TIMELINE_HISTORY": self._timeline_history,
             "READ_REPLICATION_SLOT": self._read_slot,
             "CREATE_REPLICATION_SLOT": self._create_slot,
             "DROP_REPLICATION_SLOT": self._drop_slot,
@@ -105,6 +107,16 @@ class ReplicationExecutor:
         database = self._backend.database if self._is_logical else None
         row = (source.system_identifier, str(self._server.timeline), format_lsn(source.end_lsn), database)
         return _encode_result("IDENTIFY_SYSTEM", _IDENTIFY_FIELDS, row)
+
+    async def _timeline_history(self, scanner: Scanner) -> bytes:
+        timeline = int(scanner.expect("number"))
+        self._end_command(scanner)
+        name = f"{timeline:08X}.history"
+        if not 1 < timeline <= self._server.timeline:
+            raise ServerError("58P01", f'could not open file "pg_wal/{name}": No such file or directory')
+        switches = enumerate(self._server.switch_lsns[: timeline - 1], 1)
+        lines = (f"{number}\t{format_lsn(lsn)}\tno recovery target specified\n" for number, lsn in switches)
+        return _encode_result("TIMELINE_HISTORY", _HISTORY_FIELDS, (name, "".join(lines)))
 
     async def _create_slot(self, scanner: Scanner) -> bytes:
         name = scanner.expect(*_NAME_KINDS)

@@ -99,7 +99,8 @@ class WalSender:
         if ending in ("error", "invalidate-slot"):
             self._progress.slot.is_lost = ending == "invalidate-slot"
             raise ServerError("57P01", "terminating connection due to administrator command", fatal=True)
-        self._server.timeline += ending == "switch-timeline"
+        if ending == "switch-timeline":
+            self._server.switch_timeline()
         await self._drop_connection()
 
     async def _take(self) -> tuple[bytes, int] | None:
