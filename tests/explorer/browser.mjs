@@ -198,6 +198,11 @@ const checks = {
     await page.waitForFunction(() => document.querySelector("#message-title").textContent.includes("Update"));
     assert.match(await page.textContent("#tree"), /\[0\] id int4/);
     const all = await page.getAttribute("#rows [role=option]", "aria-setsize");
+    await page.selectOption("#example", "4 Truncate");
+    await page.waitForFunction(() => document.querySelector("#message-title").textContent.includes("Truncate"));
+    assert.ok(await page.isHidden("#follow"));
+    await page.selectOption("#example", "4 Update");
+    await page.waitForSelector("#follow:not([hidden])");
     await page.click("#follow");
     await page.waitForSelector("#followed:not([hidden])");
     const shown = await page.$$eval("#rows [role=option]", (all) => all.map((one) => one.textContent));

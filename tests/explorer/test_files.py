@@ -243,7 +243,7 @@ def test_a_damaged_file_is_read_up_to_its_damage() -> None:
 def test_a_search_finds_texts_tables_and_kinds_whatever_their_case(tmp_path: Path) -> None:
     write_capture_file(shop(), tmp_path / "shop.jsonl")
     content = (tmp_path / "shop.jsonl").read_bytes()
-    names = ("ADA", "public.Orders", "orders", "truncate", "Łucja", "no such text")
+    names = ("ADA", "public.Orders", "orders", "truncate", "Łucja", "no such text", r"\x416461", r"\x616461")
     request = {"command": "search", "content": base64.b64encode(content).decode(), "texts": names}
     (found,) = ask([request])
     with CaptureFile(tmp_path / "shop.jsonl") as file:
@@ -269,6 +269,8 @@ def test_a_search_finds_texts_tables_and_kinds_whatever_their_case(tmp_path: Pat
     assert first.new[1] == "Ada"
     assert len(by_name["Łucja"]) >= 1
     assert by_name["no such text"] == []
+    assert by_name[r"\x416461"] == by_name["ADA"]
+    assert by_name[r"\x616461"] == []  # digits are bytes, not letters
 
 
 def test_a_row_is_followed_through_changes_of_its_key(tmp_path: Path) -> None:

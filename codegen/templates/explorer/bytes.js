@@ -21,7 +21,7 @@ function writeHex(source, start, end, target, at) {
 function fromHex(text) {
   const digits = text.replace(/\s+/g, "");
   if (digits.length % 2 || !/^[0-9a-f]*$/i.test(digits)) return null;
-  return Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+  return parseHex(digits);
 }
 
 /** Return the bytes of base64, with the alphabet of URLs or the other one; null if the text is not base64. */

@@ -1,11 +1,22 @@
 // The columns of a table, and the values of cells in binary format.
 
+/** Return the pieces of a Relation message or a change, without its envelope. */
+function payloadPieces(store, index, row) {
+  const data = payloadOf(store.channel(row), store.bytes(row));
+  const context = { inStream: Boolean(index.flags[row] & IN_STREAM), streaming: "off" };
+  return explain(VERSIONS.get(index.versions[row]), data, context).pieces;
+}
+
+/** Return schema and name of the table that a Relation message describes. */
+function relationName(store, index, row) {
+  const pieces = payloadPieces(store, index, row);
+  return ["namespace", "name"].map((path) => pieces.find((piece) => piece.path === path)?.value ?? "");
+}
+
 /** Return the columns that a Relation message describes: name, type_oid and isKey. */
 function columnsOf(store, index, row) {
   const columns = [];
-  const data = payloadOf(store.channel(row), store.bytes(row));
-  const context = { inStream: Boolean(index.flags[row] & IN_STREAM), streaming: "off" };
-  for (const { path, value } of explain(VERSIONS.get(index.versions[row]), data, context).pieces) {
+  for (const { path, value } of payloadPieces(store, index, row)) {
     const [, number, name] = /^columns\[(\d+)\]\.(\w+)$/.exec(path) ?? [];
     if (number !== undefined) (columns[number] ??= {})[name] = value;
   }

@@ -24,8 +24,7 @@ function nest(pieces) {
 }
 
 function drawTree({ pieces }, row) {
-  const described = state.index.descriptions[row];
-  const columns = described < 0 || described === row ? [] : columnsOf(state.store, state.index, described);
+  const columns = isChange(state.index, row) ? columnsOf(state.store, state.index, state.index.descriptions[row]) : [];
   tree.replaceChildren(...nest(pieces).map((node) => drawNode(node, pieces, columns, 1)));
 }
 

@@ -11,48 +11,32 @@ const NEWLINE = 10;
  * `settings` has the protocol version, the option `streaming` and `twoPhase`; what a file says replaces them.
  */
 async function readFile(bytes, settings) {
-  const isCompressed = bytes[0] === 0x1f && bytes[1] === 0x8b;
   let damage = "";
-  if (isCompressed) [bytes, damage] = await decompressed(bytes);
+  if (bytes[0] === 0x1f && bytes[1] === 0x8b) [bytes, damage] = await decompress(bytes, "gzip");
+  if (!bytes.length && damage) throw new FileError(damage);
   const found = FORMATS.find(({ is }) => is(bytes));
   if (!found) throw new FileError(`the first bytes, ${toHex(bytes.subarray(0, 4), " ") || "none"}, begin no known format`);
   const store = new Store(Math.min(bytes.length, 1 << 30));
-  const given = found.read(bytes, store, settings);
-  if (damage && !store.damage) store.damage = damage;
+  try {
+    found.read(bytes, store, settings);
+  } catch (error) {
+    if (!(error instanceof FileError) || !store.count) throw error;
+    damage = error.message; // the messages before it are shown
+  }
   if (!store.count) throw new FileError(`${found.name}: no message of logical replication is in it`);
-  return { store, format: found.name + store.note, damage: store.damage, settings: { ...settings, ...(given ?? chooseSettings(store, settings)) } };
+  const given = store.settings ?? chooseSettings(store, settings);
+  return { store, format: found.name + store.note, damage, settings: { ...settings, ...given } };
 }
 
-/** Return what a gzip file contains up to its damage or end, and the damage. */
-async function decompressed(bytes) {
-  const text = "the file is not valid gzip, or ends too early";
-  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")).getReader();
+/** Return what compressed bytes contain up to their damage or end, and the damage; "" for none. */
+async function decompress(bytes, format) {
+  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream(format)).getReader();
   const parts = [];
   try {
     for (let part = await reader.read(); !part.done; part = await reader.read()) parts.push(part.value);
     return [concatenate(parts), ""];
   } catch {
-    if (!parts.length) throw new FileError(text);
-    return [concatenate(parts), text];
-  }
-}
-
-/** Read messages up to the damage of a file, which `store.damage` then names; refuse a file without any before it. */
-function upToDamage(store, read) {
-  try {
-    read();
-  } catch (error) {
-    if (!(error instanceof FileError) || !store.count) throw error;
-    store.damage = error.message;
-  }
-}
-
-async function decompress(bytes, format) {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream(format));
-  try {
-    return new Uint8Array(await new Response(stream).arrayBuffer());
-  } catch {
-    throw new FileError(`the file is not valid ${format}, or ends too early`);
+    return [concatenate(parts), `the file is not valid ${format}, or ends too early`];
   }
 }
 
@@ -86,14 +70,10 @@ function eachLine(bytes, use) {
 // Capture files: a header and hexadecimal digits, as JSON lines.
 
 function readCapture(bytes, store) {
-  let settings = null;
-  upToDamage(store, () =>
-    eachLine(bytes, (start, end, number) => {
-      if (settings === null) settings = readHeader(bytes.subarray(start, end));
-      else if (!readRecord(bytes, start, end, store)) readRecordSlowly(bytes.subarray(start, end), number, store);
-    }),
-  );
-  return settings;
+  eachLine(bytes, (start, end, number) => {
+    if (store.settings === null) store.settings = readHeader(bytes.subarray(start, end));
+    else if (!readRecord(bytes, start, end, store)) readRecordSlowly(bytes.subarray(start, end), number, store);
+  });
 }
 
 function parseLine(bytes, number) {
@@ -177,16 +157,14 @@ function isCopyStream(bytes) {
 }
 
 function readCopyStream(bytes, store) {
-  upToDamage(store, () => {
-    for (let at = 0; at < bytes.length; ) {
-      const end = frameEnd(bytes, at);
-      if (!COPY_TAGS.has(bytes[at]) || end < at + 5 || end > bytes.length) {
-        throw new FileError(`byte ${at}: no whole frame of the COPY stream begins here`);
-      }
-      if (bytes[at] === 0x64) addCopyData(bytes.subarray(at + 5, end), store);
-      at = end;
+  for (let at = 0; at < bytes.length; ) {
+    const end = frameEnd(bytes, at);
+    if (!COPY_TAGS.has(bytes[at]) || end < at + 5 || end > bytes.length) {
+      throw new FileError(`byte ${at}: no whole frame of the COPY stream begins here`);
     }
-  });
+    if (bytes[at] === 0x64) addCopyData(bytes.subarray(at + 5, end), store);
+    at = end;
+  }
 }
 
 /** Return whether bytes have the tag and the size of a message in CopyData. */
@@ -218,13 +196,14 @@ function isByteText(bytes) {
 function readByteText(bytes, store, settings) {
   const lines = decodeText(bytes).split("\n").map((line) => line.trim());
   const dump = readDump(lines.filter(Boolean));
-  if (dump) return readBytes(dump, store, settings);
+  if (dump) {
+    readBytes(dump, store, settings);
+    return;
+  }
   const parts = readLines(lines);
   const sizes = new Set(parts.slice(0, -1).map(({ length }) => length));
   const whole = sizes.size === 1 ? concatenate(parts) : null; // lines of one length may be one text in parts
-  if (whole && isWhole(whole, settings)) return readBytes(whole, store, settings);
-  for (const part of parts) readBytes(part, store, settings);
-  return null;
+  for (const part of whole && isWhole(whole, settings) ? [whole] : parts) readBytes(part, store, settings);
 }
 
 /** Return the bytes of a dump of xxd, hexdump or od, whose lines begin with their offsets; null for other text. */
@@ -278,11 +257,10 @@ function readPython(line) {
 
 /** Add bytes of any kind: a pcap or COPY stream, a file of pg_recvlogical, or one message. */
 function readBytes(data, store, settings) {
-  if (isPackets(data)) return readPackets(data, store);
-  if (isCopyStream(data)) readCopyStream(data, store);
+  if (isPackets(data)) readPackets(data, store);
+  else if (isCopyStream(data)) readCopyStream(data, store);
   else if (isRecvlogical(data, settings)) readRecvlogical(data, store, settings);
   else addCopyData(data, store);
-  return null;
 }
 
 /** Return whether bytes are valid as they are, and not only a part of something. */
@@ -305,9 +283,7 @@ function readRecvlogical(bytes, store, settings) {
     store.add("data", bytes.subarray(start, one));
     start = one + 1;
   }
-  upToDamage(store, () => {
-    if (end < bytes.length) throw new FileError(`byte ${end}: ${error}`);
-  });
+  if (end < bytes.length) throw new FileError(`byte ${end}: ${error}`);
 }
 
 /** Return the split by those settings that read the most messages. */

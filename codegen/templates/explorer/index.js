@@ -90,8 +90,10 @@ function assignLanes(transactions, count) {
 /** Return the rows of the messages that a filter accepts. */
 function filterRows(store, index, { tags, transaction, problems, text, followed = -1 }) {
   const wanted = new Set(tags);
-  const needles = text ? searchedBytes(text) : [];
+  const letters = new TextEncoder().encode(text).map((byte) => LOWER[byte]);
+  const needles = searchedBytes(text);
   const isFollowed = followed >= 0 ? rowFollower(store, index, followed) : () => true;
+  const isFound = (bytes) => includesText(bytes, letters) || needles.some((needle) => includes(bytes, needle));
   const named = text ? namedMessages(store, index, text) : () => false;
   const rows = new Uint32Array(index.count);
   let found = 0;
@@ -99,7 +101,7 @@ function filterRows(store, index, { tags, transaction, problems, text, followed 
     if (wanted.size && !wanted.has(index.tags[row])) continue;
     if (transaction >= 0 && index.transactions[row] !== transaction) continue;
     if (problems && !(index.flags[row] & (FAILED | OUT_OF_PLACE))) continue;
-    if (needles.length && !named(row) && !needles.some((needle) => includes(store.bytes(row), needle))) continue;
+    if (text && !named(row) && !isFound(store.bytes(row))) continue;
     if (!isFollowed(row)) continue;
     rows[found++] = row;
   }
@@ -107,33 +109,34 @@ function filterRows(store, index, { tags, transaction, problems, text, followed 
 }
 
 /** Return the values of the key columns in each tuple of a change, as JSON; of all columns if none is a key. */
-function keysOf(store, index, row) {
-  const described = index.descriptions[row];
-  const data = payloadOf(store.channel(row), store.bytes(row));
-  if (described < 0 || described === row || !data) return [];
-  const columns = columnsOf(store, index, described);
+function keysOf(store, index, row, columns) {
   const hasKey = columns.some(({ isKey }) => isKey);
-  const context = { inStream: Boolean(index.flags[row] & IN_STREAM), streaming: "off" };
   const tuples = {};
-  for (const { path, value } of explain(VERSIONS.get(index.versions[row]), data, context).pieces) {
+  for (const { path, value } of payloadPieces(store, index, row)) {
     const [, tuple, number] = /^(new|old|key)\[(\d+)\]$/.exec(path) ?? [];
     if (tuple && (columns[number]?.isKey || !hasKey)) (tuples[tuple] ??= {})[number] = value instanceof Uint8Array ? toHex(value) : value;
   }
   return Object.values(tuples).map((values) => JSON.stringify(values, (_, value) => (typeof value === "symbol" ? null : value)));
 }
 
+/** Return whether a message changes rows of a table whose Relation message is in the stream. */
+function isChange(index, row) {
+  return index.descriptions[row] >= 0 && index.descriptions[row] !== row;
+}
+
 /** Return a function that, called for each message in order, tells whether it changes the row that a message changes. */
 function rowFollower(store, index, row) {
-  const table = (one) => relationName(store, index, index.descriptions[one]).join(".");
-  const keys = new Set(keysOf(store, index, row));
-  const wanted = keys.size ? table(row) : "";
-  const tables = new Map();
+  const table = (described) => relationName(store, index, described).join(".");
+  const first = index.descriptions[row];
+  const isFollowed = isChange(index, row);
+  const keys = new Set(isFollowed ? keysOf(store, index, row, columnsOf(store, index, first)) : []);
+  const wanted = isFollowed ? table(first) : "";
+  const columns = new Map(); // by Relation message; null for those of other tables
   return (one) => {
+    if (!isChange(index, one)) return false;
     const described = index.descriptions[one];
-    if (described < 0 || described === one) return false;
-    if (!tables.has(described)) tables.set(described, table(one) === wanted);
-    if (!tables.get(described)) return false;
-    const own = keysOf(store, index, one);
+    if (!columns.has(described)) columns.set(described, table(described) === wanted ? columnsOf(store, index, described) : null);
+    const own = columns.get(described) ? keysOf(store, index, one, columns.get(described)) : [];
     if (!own.some((key) => keys.has(key))) return false;
     for (const key of own) keys.add(key); // the key may change
     return true;
@@ -156,17 +159,9 @@ function namedMessages(store, index, text) {
   return (row) => tags.has(index.tags[row]) || (index.descriptions[row] >= 0 && isTable(index.descriptions[row]));
 }
 
-/** Return schema and name of the table that a Relation message describes. */
-function relationName(store, index, row) {
-  const data = payloadOf(store.channel(row), store.bytes(row));
-  const context = { inStream: Boolean(index.flags[row] & IN_STREAM), streaming: "off" };
-  const { pieces } = explain(VERSIONS.get(index.versions[row]), data, context);
-  return ["namespace", "name"].map((path) => pieces.find((piece) => piece.path === path)?.value ?? "");
-}
-
-/** Return the bytes that a search looks for: the text itself in lower case, and the LSN, number or hexadecimal digits it may be. */
+/** Return the bytes that a search looks for besides its text: the LSN, number or hexadecimal digits that it may be. */
 function searchedBytes(text) {
-  const needles = [new TextEncoder().encode(text.replace(/[A-Z]/g, (letter) => letter.toLowerCase()))];
+  const needles = [];
   const lsn = /^([0-9a-f]{1,8})\/([0-9a-f]{1,8})$/i.exec(text);
   if (lsn) needles.push(fromHex(lsn[1].padStart(8, "0") + lsn[2].padStart(8, "0")));
   if (/^\d+$/.test(text) && Number(text) < 2 ** 32) needles.push(fromHex(Number(text).toString(16).padStart(8, "0")));
@@ -175,12 +170,11 @@ function searchedBytes(text) {
   return needles.filter((needle) => needle.length);
 }
 
-/** Return whether bytes contain others; a letter in the others, which are in lower case, is equal to its upper case. */
 function includes(bytes, needle) {
   const last = bytes.length - needle.length;
-  for (let at = 0; at <= last; at++) {
-    let i = 0;
-    while (i < needle.length && (bytes[at + i] === needle[i] || LOWER[bytes[at + i]] === needle[i])) i += 1;
+  for (let at = bytes.indexOf(needle[0]); at >= 0 && at <= last; at = bytes.indexOf(needle[0], at + 1)) {
+    let i = 1;
+    while (i < needle.length && bytes[at + i] === needle[i]) i += 1;
     if (i === needle.length) return true;
   }
   return false;
@@ -188,3 +182,14 @@ function includes(bytes, needle) {
 
 /** The lower case of each ASCII letter, and each other byte as it is. */
 const LOWER = Uint8Array.from({ length: 256 }, (_, byte) => (byte >= 0x41 && byte <= 0x5a ? byte + 0x20 : byte));
+
+/** Return whether bytes contain a text, given as bytes in lower case; upper and lower case of ASCII letters are equal. */
+function includesText(bytes, text) {
+  const last = bytes.length - text.length;
+  for (let at = 0; at <= last; at++) {
+    let i = 0;
+    while (i < text.length && LOWER[bytes[at + i]] === text[i]) i += 1;
+    if (i === text.length) return true;
+  }
+  return false;
+}

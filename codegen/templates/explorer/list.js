@@ -76,8 +76,7 @@ function summaryOf(row) {
   const described = index.descriptions[row];
   const parts = [];
   if (described >= 0) {
-    const relation = described === row ? values : valuesOf(described);
-    parts.push([relation.get("namespace"), relation.get("name")].filter(Boolean).join("."));
+    parts.push(relationName(state.store, index, described).filter(Boolean).join("."));
   }
   for (const name of ["gid", "prefix", "xid", "subxid"]) {
     if (values.has(name)) parts.push(name === "prefix" ? values.get(name) : `${name} ${values.get(name)}`);

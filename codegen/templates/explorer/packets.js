@@ -17,7 +17,6 @@ function readPackets(bytes, store) {
     const segment = findSegment(packet, link);
     if (segment) addSegment(connections, segment, order++);
   });
-  let settings = null;
   let gaps = 0;
   const messages = [];
   for (const { segments } of connections.values()) {
@@ -26,7 +25,7 @@ function readPackets(bytes, store) {
     let copies = "unknown"; // what CopyData has: "replication", "tables", or "unknown" if its beginning is missing
     for (const { tag, body, order: at } of runs.flatMap((run) => [...frames(run)])) {
       const query = tag === "Q" ? decodeText(body, 0, body.length - 1) : "";
-      if (/^\s*START_REPLICATION\s+SLOT/i.test(query)) settings = readCommand(query);
+      if (/^\s*START_REPLICATION\s+SLOT/i.test(query)) store.settings = readCommand(query);
       if (query) copies = /^\s*START_REPLICATION/i.test(query) ? "replication" : "tables";
       copies = { W: "replication", H: "tables", G: "tables" }[tag] ?? copies;
       const isMessage = copies === "replication" || (copies === "unknown" && isEnvelope(body));
@@ -36,7 +35,6 @@ function readPackets(bytes, store) {
   messages.sort((a, b) => a.at - b.at);
   for (const { body } of messages) addCopyData(body, store);
   if (gaps) store.note = `, in which packets are missing in ${gaps} place${gaps === 1 ? "" : "s"}`;
-  return settings;
 }
 
 /** Return the settings in the command START_REPLICATION. */

@@ -24,7 +24,7 @@ function drawMessage() {
   ].filter(Boolean).join(" · ");
   byId("message-problem").textContent = problemOf(row);
   byId("only").hidden = state.index.transactions[row] < 0;
-  byId("follow").hidden = !keysOf(store, state.index, row).length;
+  byId("follow").hidden = !isChange(state.index, row) || !shown.pieces.some(({ kind }) => kind === "cell");
   byId("in-block").checked = shown.context.inStream;
   drawHex(shown, data);
   drawTree(shown, row);

@@ -41,8 +41,9 @@ async function openHash(hash) {
   if (!packed?.length) return false;
   const settings = { version: Number(values.get("v")), streaming: values.get("s") ?? "off", twoPhase: values.get("t") === "1" };
   try {
-    const bytes = unpackStore(await decompress(packed, "deflate-raw"), settings);
-    await load("open", { bytes, settings }, { row: Number(values.get("m")) - 1 || 0, piece: Number(values.get("f") ?? -1) });
+    const [unpacked, damage] = await decompress(packed, "deflate-raw");
+    if (damage) throw new FileError(damage);
+    await load("open", { bytes: unpackStore(unpacked, settings), settings }, { row: Number(values.get("m")) - 1 || 0, piece: Number(values.get("f") ?? -1) });
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
     byId("problem").textContent = `The link is damaged: ${error.message}`;

@@ -9,8 +9,8 @@ class Store {
     this.count = 0;
     /** What the name of the file's format ends with. */
     this.note = "";
-    /** What the file is damaged by, after the last message; "" for nothing. */
-    this.damage = "";
+    /** The settings that the file says it has; null for none. */
+    this.settings = null;
   }
 
   /** Make room for `size` more bytes; return the position of the first. */

@@ -3,7 +3,7 @@
 
 import { EncodeError } from "./errors.js";
 import { ALL_VERSIONS, ENVELOPE } from "./layouts.js";
-import { decodeText, encodeText, toHex } from "./text.js";
+import { decodeText, encodeText, parseHex, toHex } from "./text.js";
 import { formatLsn, formatTimestamp, parseLsn, parseTimestamp, UNCHANGED } from "./wire.js";
 
 export function toJson(message) {
@@ -99,6 +99,6 @@ function parsedScalar(field, value) {
   if (value.unchanged === true) return UNCHANGED;
   const hex = value.binary ?? value.text_hex;
   if (!/^(?:[0-9a-f]{2})*$/i.test(hex ?? "x")) throw new Misfit(field.name, "binary or text_hex, in hex");
-  const bytes = Uint8Array.from(hex.match(/../g) ?? [], (digits) => parseInt(digits, 16));
+  const bytes = parseHex(hex);
   return value.binary === undefined ? decodeText(bytes) : bytes;
 }

@@ -19,6 +19,10 @@ from pgoutput.standin.slots import Slot, Slots
 from pgoutput.standin.source import Source
 
 
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}+00"
+
+
 class ServerState(msgspec.Struct, eq=False):
     """State that all connections of a stand-in server share."""
 
@@ -32,7 +36,7 @@ class ServerState(msgspec.Struct, eq=False):
     """wal_sender_timeout, in seconds; 0 disables the timeout."""
     settings: Mapping[str, str]
     """Values that replace default settings or add settings, by setting name."""
-    started: str = msgspec.field(default_factory=lambda: _now())
+    started: str = msgspec.field(default_factory=_now)
     """Time when the server was started, as the text of a timestamptz."""
     switch_lsns: list[int] = []
     """LSN of the end of each timeline but the current one."""
@@ -112,7 +116,7 @@ class ServerState(msgspec.Struct, eq=False):
         lsn = self.source.start_lsn
         slot = Slot(name, backend.database, lsn, temporary, two_phase, failover, backend.pid)
         self.slots.create(slot)
-        slot.acknowledged = self.acknowledged.setdefault(name, slot.acknowledged)
+        self.acknowledged.setdefault(name, {})
         return slot
 
     def acquire_slot(self, name: str, backend: Backend) -> Slot:
@@ -160,10 +164,6 @@ class ServerState(msgspec.Struct, eq=False):
         backend = self.backends.get(pid)
         if backend is not None and backend.secret == secret and backend.replication is not None:
             backend.replication.cancelled.set()
-
-
-def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}+00"
 
 
 _LOST: Final = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -40,8 +39,6 @@ class Slot(msgspec.Struct):
     """Process ID of the connection that streams from the slot, or None."""
     is_lost: bool = False
     """Whether the server has invalidated the slot."""
-    acknowledged: dict[int, datetime] = {}
-    """When the client has acknowledged each LSN first."""
     progress: SlotProgress = msgspec.field(default_factory=SlotProgress)
     """How far the slot's stream has been sent. Faults affect only messages not sent before."""
 

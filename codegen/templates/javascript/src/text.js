@@ -88,6 +88,11 @@ export function toHex(bytes, separator = "") {
   return Array.from(bytes, (byte) => HEX[byte]).join(separator);
 }
 
+/** Return the bytes of hexadecimal digits, two for each byte, without anything else between them. */
+export function parseHex(digits) {
+  return Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+}
+
 /** Return a byte as hexadecimal digits: `0x0a`. */
 export function hexByte(byte) {
   return `0x${HEX[byte] ?? byte.toString(16)}`;

@@ -144,7 +144,7 @@ class WalSender:
             progress.written_lsn = max(progress.written_lsn, reply.written_lsn)
             if reply.flushed_lsn > slot.confirmed_flush_lsn:
                 slot.confirmed_flush_lsn = reply.flushed_lsn
-                slot.acknowledged[reply.flushed_lsn] = datetime.now(UTC)
+                self._server.acknowledged[slot.name][reply.flushed_lsn] = datetime.now(UTC)
             if reply.reply_requested:
                 self._send_keepalive()
         elif not isinstance(reply, HotStandbyFeedback):

@@ -135,6 +135,7 @@ class Engine:
                 raise not_supported(parsed["error_message"])
             query = Query(sql, parsed)
             (query.sql,) = self._run(_UNPARSE, [msgspec.json.encode(query.tree).decode()])[0]
+            query.bound = sorted(query.parameters.keys() & set(map(int, re.findall(r"\$(\d+)", query.sql))))
         except (duckdb.Error, LookupError, TypeError, ValueError, RecursionError) as error:
             raise not_supported(f"its syntax is not understood: {error}") from None
         if len(self._analyzed) >= _MAX_ANALYZED:
@@ -160,24 +161,17 @@ class Engine:
         if missing > 0:
             raise ServerError("42P02", f"there is no parameter ${len(parameters) + 1}")
         self._fill(query.catalogs, context)
-        max_rows, max_bytes = _MAX_ROWS, _MAX_RESULT_BYTES
         if query.changes is not None:
-            max_rows = max_bytes = 1 << 30  # the changes have a limit of their own
             state = context.server, context.backend
             changes = read_changes(*query.changes, parameters, *state) if execute else []
             self._store("changes", _CHANGES, msgspec.to_builtins(changes), changes)
-        used = re.findall(r"\$(\d+)", query.sql)
-        values = {
-            str(n): _bound(parameters[n - 1], kind)
-            for n, kind in sorted(query.parameters.items())
-            if str(n) in used
-        }
+        values = {str(n): _bound(parameters[n - 1], query.parameters[n]) for n in query.bound}
         timer = threading.Timer(_MAX_SECONDS, self._database.interrupt)
         timer.start()
         try:
             cursor = self._database.execute(query.sql, values or None)
             description = cursor.description or []
-            rows = cursor.fetchmany(max_rows + 1)
+            rows = cursor.fetchall() if query.changes is not None else cursor.fetchmany(_MAX_ROWS + 1)
             cursor.abort()
         except (duckdb.Error, RuntimeError, OverflowError, ValueError) as error:
             raise _server_error(str(error)) from None
@@ -190,7 +184,8 @@ class Engine:
             for row in rows
         ]
         size = sum(len(text) for row in texts for text in row if isinstance(text, str))
-        if len(rows) > max_rows or size > max_bytes:
+        is_large = len(rows) > _MAX_ROWS or size > _MAX_RESULT_BYTES
+        if is_large and query.changes is None:  # changes have a limit of their own
             raise not_supported(f"its result is larger than {_MAX_ROWS} rows or {_MAX_RESULT_BYTES >> 20} MB")
         return Result(f"SELECT {len(rows)}", fields, texts)
 

@@ -67,6 +67,8 @@ class Query:
         sql: Text of the adapted syntax tree; set by `Engine.analyze`.
         catalogs: Names of the catalogs that the query reads.
         parameters: Type OIDs of the parameters, by number; text for a parameter of unknown type.
+        bound: Numbers of the parameters in `sql`, which lacks those of a function that returns changes; set
+            by `Engine.analyze`.
         changes: Name of the function whose changes the query reads from the table `changes`, and its
             arguments; None if it reads none.
         columns: Columns of the result.
@@ -84,6 +86,7 @@ class Query:
         self.sql = ""
         self.catalogs: set[str] = set()
         self.parameters: dict[int, int] = {}
+        self.bound: Sequence[int] = ()
         self.changes: tuple[str, Sequence[Node]] | None = None
         self._written = sql.encode()
         self._types: dict[int, int] = {}
