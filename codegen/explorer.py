@@ -25,10 +25,13 @@ CORE = (
     "checker",
     "store",
     "files",
+    "texts",
     "packets",
     "edit",
+    "values",
     "cells",
     "index",
+    "search",
 )
 """Modules that run in the page and in its worker, without a document."""
 

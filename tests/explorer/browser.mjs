@@ -221,6 +221,59 @@ const checks = {
     await status(other, "2 messages");
     assert.match(await title(other), /2\. Commit/);
   },
+  async "a damaged link is told"() {
+    const page = await open("#v=4&s=off&t=0&m=1&d=AAAA");
+    await page.waitForSelector("#problem:not(:empty)");
+    assert.match(await page.textContent("#problem"), /^The link is damaged: /);
+    assert.ok((await page.$$("#rows [role=option]")).length > 1);
+  },
+  async "messages have times, and a change the row of its table"() {
+    const page = await open();
+    await page.selectOption("#example", "4 Update");
+    await page.waitForFunction(() => document.querySelector("#message-title").textContent.includes("Update"));
+    assert.match(await page.textContent("#rows [aria-selected=true] .time"), /^\d\d:\d\d:\d\d/);
+    const heads = await page.$$eval("#tuples tr:first-child th", (all) => all.map((one) => one.textContent));
+    const cells = await page.$$("#tuples tr:last-child td");
+    assert.ok(heads.includes("id") && heads.length === cells.length);
+    await cells[0].click();
+    assert.ok(await page.$eval("#tuples tr:last-child td", (one) => one.classList.contains("chosen")));
+    assert.ok((await page.$$("#hex .chosen")).length);
+  },
+  async "a value of several lines, and a NULL that gets a value, are edited"() {
+    const page = await open();
+    await page.selectOption("#example", "4 Insert");
+    await page.waitForFunction(() => document.querySelector("#message-title").textContent.includes("Insert"));
+    await page.click("#tuples tr:last-child td >> nth=1");
+    await page.fill("#edit-value", "two\nlines");
+    await page.press("#edit-value", "Enter");
+    await page.waitForFunction(() => document.querySelector("#tuples").textContent.includes("two\\nlines"));
+    assert.equal(await page.inputValue("#edit-value"), "two\nlines");
+    await page.click("#edit-null");
+    await page.waitForFunction(() => document.querySelector("#tuples tr:last-child .null"));
+    await page.fill("#edit-value", "again");
+    await page.click("#apply-value");
+    await page.waitForFunction(() => document.querySelector("#tuples").textContent.includes("again"));
+    assert.equal(await page.inputValue("#edit-value"), "again");
+    assert.equal(await page.textContent("#edit-name"), "new[1]");
+    await page.focus("#list");
+    await page.keyboard.press("Control+z");
+    await page.waitForFunction(() => document.querySelector("#tuples tr:last-child .null"));
+    await page.focus("#list");
+    await page.keyboard.press("Control+y");
+    await page.waitForFunction(() => document.querySelector("#tuples").textContent.includes("again"));
+  },
+  async "keepalives are left out, and kinds of the replication protocol are chosen"() {
+    const page = await open();
+    await page.selectOption("#example", "0 PrimaryKeepalive");
+    const kinds = () => page.$$eval("#rows .title", (all) => all.map((one) => one.textContent));
+    await page.waitForFunction(() => document.querySelector("#rows").textContent.includes("keepalive"));
+    await page.selectOption("#kind", { label: "Without keepalives" });
+    await page.waitForFunction(() => !document.querySelector("#rows").textContent.includes("keepalive"));
+    assert.ok((await kinds()).length >= 1);
+    await page.selectOption("#kind", { label: "Primary keepalive message" });
+    await page.waitForFunction(() => document.querySelector("#rows").textContent.includes("keepalive"));
+    assert.ok((await kinds()).every((one) => one === "Primary keepalive message"));
+  },
   async "a capture file is opened, filtered and searched"() {
     const page = await open();
     await page.setInputFiles("#file", capture);

@@ -46,7 +46,7 @@ const COMMANDS = {
         transaction: index.transactions[row], mark: explorer.MARKS[index.marks[row]],
       });
     }
-    return { format, settings, damage, messages, transactions: index.list };
+    return { format, settings, damage, messages, transactions: index.list.map((one) => ({ ...one, time: plain(one.time) })) };
   },
   async search({ content, texts }) {
     const bytes = new Uint8Array(Buffer.from(content, "base64"));

@@ -1,58 +1,42 @@
-// The columns of a table, and the values of cells in binary format.
+// The columns of a table, and the cells of its changes.
 
-/** Return the pieces of a Relation message or a change, without its envelope. */
-function payloadPieces(store, index, row) {
-  const data = payloadOf(store.channel(row), store.bytes(row));
-  const context = { inStream: Boolean(index.flags[row] & IN_STREAM), streaming: "off" };
-  return explain(VERSIONS.get(index.versions[row]), data, context).pieces;
+/** Return the pieces, layout and error of a stored message, with the protocol and context that read it. */
+function explainRow(store, index, row) {
+  const context = { inStream: Boolean(index.flags[row] & IN_STREAM), streaming: index.streaming };
+  const protocol = VERSIONS.get(index.versions[row]);
+  return { ...explainRecord(store.channel(row), store.bytes(row), protocol, context), protocol, context };
 }
 
-/** Return schema and name of the table that a Relation message describes. */
-function relationName(store, index, row) {
-  const pieces = payloadPieces(store, index, row);
-  return ["namespace", "name"].map((path) => pieces.find((piece) => piece.path === path)?.value ?? "");
+/** Return the values of a message's fields by path. */
+function valuesOf(store, index, row) {
+  return new Map(explainRow(store, index, row).pieces.map((piece) => [piece.path, piece.value]));
 }
 
-/** Return the columns that a Relation message describes: name, type_oid and isKey. */
-function columnsOf(store, index, row) {
+/** Return the table that a Relation message describes: oid, namespace, name, and columns with name, type_oid and isKey. */
+function relationAt(store, index, row) {
+  const values = valuesOf(store, index, row);
   const columns = [];
-  for (const { path, value } of payloadPieces(store, index, row)) {
+  for (const [path, value] of values) {
     const [, number, name] = /^columns\[(\d+)\]\.(\w+)$/.exec(path) ?? [];
     if (number !== undefined) (columns[number] ??= {})[name] = value;
   }
-  return columns.map(({ name, type_oid, flags }) => ({ name, type_oid, isKey: Boolean(Number(flags) & 1) }));
+  const [oid, namespace, name] = ["oid", "namespace", "name"].map((path) => values.get(path) ?? "");
+  return { oid, namespace, name, columns: columns.map((one) => ({ ...one, isKey: Boolean(Number(one.flags) & 1) })) };
 }
 
-/** Return the name of a built-in type, such as `int4` or `text[]`; "" for another one. */
-function typeName(oid) {
-  return SPEC.types[oid] ?? "";
+/** Return whether a message changes rows of a table whose Relation message is in the stream. */
+function isChange(index, row) {
+  return index.descriptions[row] >= 0 && index.descriptions[row] !== row;
 }
 
-const asView = (bytes) => new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
-const asTime = (bytes) => {
-  const time = asView(bytes).getBigInt64(0);
-  return formatTimestamp(time)?.replace("T", " ") ?? (time > 0n ? "infinity" : "-infinity");
-};
+/** Return the tuple and the column's number of a piece that is a cell of a change; null for others. */
+function cellPlace({ path, kind }) {
+  const parts = kind === "cell" ? /^(new|old|key)\[(\d+)\]$/.exec(path) : null;
+  return parts && { tuple: parts[1], number: Number(parts[2]) };
+}
 
-/** Functions that return the text of a value, by type: its size in bytes, 0 for any, and the function. */
-const BINARY = {
-  bool: [1, (bytes) => (bytes[0] ? "t" : "f")],
-  int2: [2, (bytes) => asView(bytes).getInt16(0)],
-  int4: [4, (bytes) => asView(bytes).getInt32(0)],
-  int8: [8, (bytes) => asView(bytes).getBigInt64(0)],
-  oid: [4, (bytes) => asView(bytes).getUint32(0)],
-  float4: [4, (bytes) => asView(bytes).getFloat32(0)],
-  float8: [8, (bytes) => asView(bytes).getFloat64(0)],
-  date: [4, (bytes) => formatTimestamp(BigInt(asView(bytes).getInt32(0)) * 86_400_000_000n)?.slice(0, 10) ?? "infinity"],
-  timestamp: [8, (bytes) => asTime(bytes).replace("+00:00", "")],
-  timestamptz: [8, asTime],
-  uuid: [16, (bytes) => toHex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-")],
-  jsonb: [0, (bytes) => decodeText(bytes.subarray(1))],
-  ...Object.fromEntries(["text", "varchar", "bpchar", "name", "json", "xml"].map((name) => [name, [0, decodeText]])),
-};
-
-/** Return the text of a cell in binary format by the OID of its type; "" if the type is not known here. */
-function binaryText(bytes, oid) {
-  const [size, read] = BINARY[typeName(oid)] ?? [];
-  return read && (!size || bytes.length === size) ? String(read(bytes)) : "";
+/** Return a cell's value as PostgreSQL writes it; null if it has none, or its type is not known here. */
+function cellText({ type, value }, column) {
+  if (type === "text") return value;
+  return type === "binary" && column ? binaryText(value, column.type_oid) : null;
 }

@@ -32,7 +32,7 @@ function editBytes(data, piece, digits) {
 }
 
 function readHex(digits) {
-  const bytes = fromHex(digits);
+  const { bytes } = digits.trim() ? readDigits(digits) : { bytes: new Uint8Array() };
   if (!bytes) throw new EditError("expected hexadecimal digits, two for each byte");
   return bytes;
 }
@@ -82,8 +82,10 @@ function readNumber(piece, text) {
   if (/^(-?\d+|0x[0-9a-f]+)$/i.test(text)) return BigInt(text);
   if (piece.type === "lsn") return parseLsn(text);
   if (piece.type !== "timestamp") throw new EditError("expected a number");
-  const parts = /^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(?:Z|\+00(?::?00)?)?$/.exec(text);
-  const date = new Date(parts ? `${parts[1]}T${parts[2]}Z` : NaN);
-  if (!Number.isNaN(date.getTime())) return fromDate(date) + BigInt((parts[3] ?? "").padEnd(6, "0"));
-  throw new EditError("expected a time such as 2026-01-01 00:00:00+00:00, or microseconds since 2000-01-01");
+  const [, day, time] = /^(\S+?)[ T](\S+?)(?:Z|\+00(?::?00)?)?$/i.exec(text) ?? [];
+  try {
+    return parseTimestamp(`${day}T${time}+00:00`);
+  } catch {
+    throw new EditError("expected a time such as 2026-01-01 00:00:00+00:00, or microseconds since 2000-01-01");
+  }
 }

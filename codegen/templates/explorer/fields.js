@@ -23,27 +23,38 @@ function nest(pieces) {
   return root.children;
 }
 
-function drawTree({ pieces }, row) {
-  const columns = isChange(state.index, row) ? columnsOf(state.store, state.index, state.index.descriptions[row]) : [];
+/** Draw the tuples of a change as the rows of a table. */
+function drawTuples({ pieces }, columns) {
+  const tuples = new Map();
+  pieces.forEach((piece, i) => {
+    const { tuple, number } = cellPlace(piece) ?? {};
+    if (!tuple) return;
+    if (!tuples.has(tuple)) tuples.set(tuple, []);
+    tuples.get(tuple)[number] = h("td", { "data-piece": i, class: piece.type }, cut(cellLabel(piece, columns[number]), 60));
+  });
+  byId("tuples-title").hidden = byId("tuples").hidden = !tuples.size;
+  const names = columns.map(({ name, type_oid, isKey }) =>
+    h("th", { scope: "col", class: isKey ? "key" : null, title: typeLabel(type_oid) || null }, name));
+  const rows = [...tuples].map(([tuple, cells]) => h("tr", {}, h("th", { scope: "row" }, tuple), cells));
+  byId("tuples").replaceChildren(h("table", {}, h("tr", {}, h("td"), names), rows));
+}
+
+function drawTree({ pieces }, columns) {
   tree.replaceChildren(...nest(pieces).map((node) => drawNode(node, pieces, columns, 1)));
 }
 
-/** Return the value of a piece, with what it means: the type of an OID, or a cell in binary format as text. */
+/** Return the value of a piece, with what it means: the name of a type, or a cell in binary format as text. */
 function meaningOf(piece, column) {
+  if (piece.kind === "cell") return cut(cellLabel(piece, column));
   const value = cut(formatValue(piece));
-  if (piece.type === "binary" && column) {
-    const text = binaryText(piece.value, column.type_oid);
-    return text ? cut(JSON.stringify(text)) : value;
-  }
-  const name = piece.path.endsWith("type_oid") && typeName(piece.value);
+  const name = piece.path.endsWith("type_oid") && typeLabel(piece.value);
   return name ? `${value} ${name}` : value;
 }
 
 function drawNode(node, pieces, columns, level) {
   const piece = pieces[node.piece];
-  const [, , number] = /^(new|old|key)\[(\d+)\]$/.exec(node.path) ?? [];
-  const column = columns[number];
-  const label = column ? [node.name, column.name, typeName(column.type_oid)].filter(Boolean).join(" ") : node.name;
+  const column = columns[piece && cellPlace(piece)?.number];
+  const label = column ? [node.name, column.name, typeLabel(column.type_oid)].filter(Boolean).join(" ") : node.name;
   const value = piece ? meaningOf(piece, column) : "";
   return h(
     "li",
@@ -69,8 +80,10 @@ function drawEditor(piece) {
   byId("editor").hidden = !piece && data.length > SHOWN_BYTES;
   byId("edit-name").textContent = piece?.path ?? "all bytes";
   byId("edit-doc").textContent = piece?.doc ?? "";
-  byId("edit-field").hidden = !piece;
-  byId("edit-value").value = piece ? editableText(piece) : "";
+  const text = piece ? editableText(piece) : "";
+  byId("edit-field").hidden = !piece || text.includes("\r"); // a text area changes the ends of lines
+  byId("edit-value").value = text;
+  byId("edit-value").rows = Math.min(6, text.split("\n").length);
   byId("edit-bytes").value = toHex(piece ? data.subarray(piece.start, piece.end) : data.subarray(0, SHOWN_BYTES), " ");
   byId("edit-null").hidden = piece?.kind !== "cell" || piece.type === "null";
   byId("edit-error").textContent = "";
@@ -79,9 +92,10 @@ function drawEditor(piece) {
 /** Encode the message again with what the editor says, and read the whole stream again. */
 function applyEdit(edit) {
   try {
-    load("edit", { row: state.row, bytes: edit(state.store.bytes(state.row)) }, { row: state.row, piece: state.piece });
+    const path = shown.pieces[state.piece]?.path;
+    load("edit", { row: state.row, bytes: edit(state.store.bytes(state.row)) }, { row: state.row, path });
   } catch (error) {
     if (!(error instanceof EditError || error instanceof EncodeError || error instanceof RangeError)) throw error;
-    byId("edit-error").textContent = error.message;
+    byId("edit-error").textContent = `${titleOf(state.row)}: ${error.message}`;
   }
 }

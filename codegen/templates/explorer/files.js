@@ -1,4 +1,4 @@
-// Reads what is pasted or dropped: text of bytes, capture files, pg_recvlogical's files, COPY streams and pcap files.
+// Reads what is pasted or dropped: capture files, pg_recvlogical's files, COPY streams, pcap files, and text of bytes.
 
 /** A file that cannot be read. */
 class FileError extends Error {}
@@ -12,30 +12,63 @@ const NEWLINE = 10;
  */
 async function readFile(bytes, settings) {
   let damage = "";
-  if (bytes[0] === 0x1f && bytes[1] === 0x8b) [bytes, damage] = await decompress(bytes, "gzip");
+  if (isGzip(bytes, 0)) [bytes, damage] = await gunzip(bytes);
   if (!bytes.length && damage) throw new FileError(damage);
+  if (startsWith(bytes, BYTE_ORDER_MARK)) bytes = bytes.subarray(BYTE_ORDER_MARK.length);
   const found = FORMATS.find(({ is }) => is(bytes));
   if (!found) throw new FileError(`the first bytes, ${toHex(bytes.subarray(0, 4), " ") || "none"}, begin no known format`);
   const store = new Store(Math.min(bytes.length, 1 << 30));
   try {
     found.read(bytes, store, settings);
   } catch (error) {
-    if (!(error instanceof FileError) || !store.count) throw error;
-    damage = error.message; // the messages before it are shown
+    if (!(error instanceof FileError)) throw error;
+    if (!store.count) throw damage ? new FileError(damage) : error;
+    damage ||= error.message; // the messages before it are shown
   }
   if (!store.count) throw new FileError(`${found.name}: no message of logical replication is in it`);
   const given = store.settings ?? chooseSettings(store, settings);
   return { store, format: found.name + store.note, damage, settings: { ...settings, ...given } };
 }
 
-/** Return what compressed bytes contain up to their damage or end, and the damage; "" for none. */
-async function decompress(bytes, format) {
-  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream(format)).getReader();
+/** Return whether a member of a gzip file begins at a position. */
+function isGzip(bytes, at) {
+  return bytes[at] === 0x1f && bytes[at + 1] === 0x8b && bytes[at + 2] === 8;
+}
+
+/** Return what a gzip file of one or more members contains up to its damage or end, and the damage; "" for none. */
+async function gunzip(bytes) {
   const parts = [];
+  for (let start = 0, end = start; start < bytes.length; start = end) {
+    let part;
+    let damage;
+    do {
+      end = bytes.indexOf(0x1f, end + 1); // a member may have the bytes that begin one
+      while (end >= 0 && !isGzip(bytes, end)) end = bytes.indexOf(0x1f, end + 1);
+      if (end < 0) end = bytes.length;
+      [part, damage] = await decompress(bytes.subarray(start, end), "gzip");
+    } while (damage && end < bytes.length);
+    parts.push(part);
+    if (damage) return [concatenate(parts), damage];
+  }
+  return [concatenate(parts), ""];
+}
+
+/** Return what compressed bytes contain up to their damage or end, and the damage; "" for none. */
+async function decompress(bytes, format, step = 1 << 16) {
+  const parts = [];
+  let at = 0;
+  const source = new ReadableStream({
+    pull(controller) {
+      if (at < bytes.length) controller.enqueue(bytes.subarray(at, (at += step)));
+      else controller.close();
+    },
+  });
+  const reader = source.pipeThrough(new DecompressionStream(format)).getReader();
   try {
     for (let part = await reader.read(); !part.done; part = await reader.read()) parts.push(part.value);
     return [concatenate(parts), ""];
   } catch {
+    if (step > 256) return decompress(bytes, format, 256); // the part with the damage is lost: let it be small
     return [concatenate(parts), `the file is not valid ${format}, or ends too early`];
   }
 }
@@ -52,6 +85,12 @@ const FORMATS = [
   { name: "text", is: isByteText, read: readByteText },
   { name: "file of pg_recvlogical", is: (bytes) => isTag(bytes[0]), read: readRecvlogical },
 ];
+
+const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
+
+function startsWith(bytes, beginning) {
+  return beginning.every((byte, i) => bytes[i] === byte);
+}
 
 function isTag(byte) {
   return VERSIONS.get(LATEST).byTag[byte] !== undefined;
@@ -181,96 +220,7 @@ function addCopyData(data, store) {
   else store.add(envelope.sender === "client" ? "sent" : "copydata", data);
 }
 
-// Text: hexadecimal digits or base64, in lines of any length; also psql's tables and hex dumps.
-
-const HEX_LINE = /^(?:\\x)?((?:(?:0x)?[0-9a-f]{2}[ \t:,-]*)+)$/i;
-const PYTHON_LINE = /^b(['"])(.*)\1$/;
-const ODD_LINE = /^(?:\\x|0x)?[0-9a-f \t]+$/i;
-const DUMP_LINE = /^([0-9a-f]{4,16})(:?)(?:\s+(\S.*))?$/i;
-const PSQL_LINE = /\\x([0-9a-f]+)\s*(?:\||$)/i;
-
-function isByteText(bytes) {
-  return bytes.subarray(0, 4096).every((byte) => byte === 9 || byte === 10 || byte === 13 || (byte >= 0x20 && byte < 0x7f));
-}
-
-function readByteText(bytes, store, settings) {
-  const lines = decodeText(bytes).split("\n").map((line) => line.trim());
-  const dump = readDump(lines.filter(Boolean));
-  if (dump) {
-    readBytes(dump, store, settings);
-    return;
-  }
-  const parts = readLines(lines);
-  const sizes = new Set(parts.slice(0, -1).map(({ length }) => length));
-  const whole = sizes.size === 1 ? concatenate(parts) : null; // lines of one length may be one text in parts
-  for (const part of whole && isWhole(whole, settings) ? [whole] : parts) readBytes(part, store, settings);
-}
-
-/** Return the bytes of a dump of xxd, hexdump or od, whose lines begin with their offsets; null for other text. */
-function readDump(lines) {
-  const rows = [];
-  let size = 0;
-  let repeated = false;
-  let base = null;
-  for (const line of lines) {
-    if (line === "*") {
-      repeated = true;
-      continue;
-    }
-    const [, digits, colon, rest = ""] = DUMP_LINE.exec(line) ?? [];
-    if (!digits) return null;
-    const offset = parseInt(digits, 16);
-    base ??= offset;
-    for (const last = rows.at(-1); repeated && last?.length && offset - base - size >= last.length; size += last.length) rows.push(last);
-    const row = fromHex(rest.split(colon ? / {2,}/ : /\s*\|| {3,}/)[0]); // characters follow
-    if (!row || offset - base !== size) return null;
-    rows.push(row);
-    size += row.length;
-    repeated = false;
-  }
-  return size && (base === 0 || rows.length > 1) ? concatenate(rows) : null;
-}
-
-/** Return the bytes of each line that is not empty. */
-function readLines(lines) {
-  const numbered = lines.map((line, i) => ({ line, number: i + 1 })).filter(({ line }) => line);
-  if (numbered.every(({ line }) => PYTHON_LINE.test(line))) return numbered.map(({ line }) => readPython(line));
-  const cells = numbered.map(({ line }) => PSQL_LINE.exec(line)?.[1]).filter(Boolean);
-  if (cells.length) return cells.map(fromHex).filter(Boolean); // psql's table has a head and a foot, too
-  const isHex = numbered.every(({ line }) => ODD_LINE.test(line) || HEX_LINE.test(line));
-  return numbered.map(({ line, number }) => {
-    const data = isHex ? fromHex(HEX_LINE.exec(line)?.[1].replace(/0x|[:,-]/gi, "") ?? "-") : fromBase64(line);
-    if (data?.length) return data;
-    const problem = isHex ? "an odd number of hexadecimal digits" : "neither hexadecimal digits nor base64";
-    throw new FileError(`line ${number}: ${problem}: ${line.slice(0, 40)}`);
-  });
-}
-
-const PYTHON_ESCAPES = { n: "\n", r: "\r", t: "\t" };
-
-/** Return the bytes that Python writes as `b'…'`. */
-function readPython(line) {
-  const text = PYTHON_LINE.exec(line)[2].replace(/\\(?:x([0-9a-f]{2})|(.))/gi, (_, digits, one) =>
-    digits ? String.fromCharCode(parseInt(digits, 16)) : (PYTHON_ESCAPES[one] ?? one));
-  return Uint8Array.from(text, (character) => character.charCodeAt(0));
-}
-
-/** Add bytes of any kind: a pcap or COPY stream, a file of pg_recvlogical, or one message. */
-function readBytes(data, store, settings) {
-  if (isPackets(data)) readPackets(data, store);
-  else if (isCopyStream(data)) readCopyStream(data, store);
-  else if (isRecvlogical(data, settings)) readRecvlogical(data, store, settings);
-  else addCopyData(data, store);
-}
-
-/** Return whether bytes are valid as they are, and not only a part of something. */
-function isWhole(data, settings) {
-  if (isPackets(data) || isCopyStream(data) || isEnvelope(data) || isRecvlogical(data, settings)) return true;
-  const contexts = [...candidates(settings)].flatMap((one) => [true, false].map((inStream) => ({ ...one, inStream })));
-  return contexts.some(({ version, ...context }) => !explain(VERSIONS.get(version), data, context).error);
-}
-
-// Files of pg_recvlogical, which writes messages as they are, with a newline after each.
+// Files of pg_recvlogical, which writes messages as they are, with a newline after each; the last one may lack it.
 
 function isRecvlogical(bytes, settings) {
   return bytes.at(-1) === NEWLINE && isTag(bytes[0]) && bestSplit(bytes, settings).end === bytes.length;
@@ -307,7 +257,7 @@ function split(bytes, settings) {
     try {
       const layout = decoder.layoutOf(rest);
       const size = messageSize(layout, rest, decoder.inStream, decoder.streaming);
-      if (rest[size] !== NEWLINE) return { ends, end: at, error: `no newline ends the ${layout.title}` };
+      if (size < rest.length && rest[size] !== NEWLINE) return { ends, end: at, error: `no newline ends the ${layout.title}` };
       decoder.decode(rest.subarray(0, size));
       ends.push(at + size);
       at += size + 1;
@@ -316,7 +266,7 @@ function split(bytes, settings) {
       return { ends, end: at, error: error.message };
     }
   }
-  return { ends, end: at, error: "" };
+  return { ends, end: bytes.length, error: "" };
 }
 
 // Settings of files without a header

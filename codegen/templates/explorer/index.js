@@ -3,6 +3,17 @@
 const IN_STREAM = 1;
 const FAILED = 2; // the message cannot be decoded
 const OUT_OF_PLACE = 4; // the message breaks a rule of order
+const HAS_BINARY = 8; // the message has cells in binary format
+
+/** The bit in the column `tags` of messages of the replication protocol that carry none of the plugin. */
+const OUTER = 0x80;
+
+/** Return the kinds of messages: the name and title of each, and its value in the column `tags`. */
+function listKinds() {
+  const own = VERSIONS.get(LATEST).messages.map(({ name, title, tag }) => ({ name, title, tag: tag.charCodeAt(0) }));
+  const outer = ENVELOPE.messages.filter(({ name }) => name !== "XLogData");
+  return [...own, ...outer.map(({ name, title, tag }) => ({ name, title, tag: OUTER | tag.charCodeAt(0) }))];
+}
 
 /** Number of errors that are kept: the rule and the text of each. */
 const ERRORS = 1000;
@@ -19,7 +30,8 @@ function checkEnvelope(channel, data) {
  * Return the index of the messages of a store.
  *
  * `versions` has the protocol version that reads each message; `descriptions` the row of the Relation that
- * describes its columns, -1 for none; `transactions` the numbers of their transactions, -1 for none.
+ * describes its columns, -1 for none; `transactions` the numbers of their transactions, -1 for none; `types` the
+ * names of the types in Type messages, by OID; `streaming` is the option of the stream.
  */
 function buildIndex(store, settings, progress = () => {}) {
   const { count } = store;
@@ -31,6 +43,8 @@ function buildIndex(store, settings, progress = () => {}) {
     versions: new Uint8Array(count),
     transactions: new Int32Array(count).fill(-1),
     descriptions: new Int32Array(count).fill(-1),
+    types: new Map(),
+    streaming: settings.streaming,
     errors: new Map(),
     errorCount: 0,
     outOfPlaceCount: 0,
@@ -47,6 +61,7 @@ function buildIndex(store, settings, progress = () => {}) {
     const data = payloadOf(store.channel(row), store.bytes(row));
     index.versions[row] = settings.version;
     if (!data) {
+      index.tags[row] = OUTER | store.bytes(row)[0];
       const error = checkEnvelope(store.channel(row), store.bytes(row));
       if (error) report(row, FAILED, error);
       continue;
@@ -55,12 +70,13 @@ function buildIndex(store, settings, progress = () => {}) {
     if (checker.inStream) index.flags[row] |= IN_STREAM;
     try {
       const { layout, means, transaction, violation, inStream } = checker.feed(row, data);
-      index.flags[row] = inStream ? IN_STREAM : 0;
+      index.flags[row] = (inStream ? IN_STREAM : 0) | (hasBinary(means) ? HAS_BINARY : 0);
       index.versions[row] = layout.version;
       if (violation) report(row, OUT_OF_PLACE, violation);
       index.transactions[row] = transaction?.id ?? -1;
       index.marks[row] = checker.tracker.marked;
       if (layout.role === "relation") relations.set(means.oid, row);
+      if (layout.role === "type") index.types.set(means.oid, means.name);
       const oid = layout.role === "relation" ? means.oid : (means.relation ?? means.relations?.[0]);
       if (oid !== undefined) index.descriptions[row] = relations.get(oid) ?? -1;
     } catch (error) {
@@ -74,6 +90,10 @@ function buildIndex(store, settings, progress = () => {}) {
   return index;
 }
 
+function hasBinary({ new: after, old, key }) {
+  return [after, old, key].flat(2).some((cell) => cell instanceof Uint8Array);
+}
+
 /** Give each transaction a lane; return the transactions of each lane, by their numbers, in the stream's order. */
 function assignLanes(transactions, count) {
   const lanes = [];
@@ -85,111 +105,4 @@ function assignLanes(transactions, count) {
     one.lane = lane;
   }
   return lanes;
-}
-
-/** Return the rows of the messages that a filter accepts. */
-function filterRows(store, index, { tags, transaction, problems, text, followed = -1 }) {
-  const wanted = new Set(tags);
-  const letters = new TextEncoder().encode(text).map((byte) => LOWER[byte]);
-  const needles = searchedBytes(text);
-  const isFollowed = followed >= 0 ? rowFollower(store, index, followed) : () => true;
-  const isFound = (bytes) => includesText(bytes, letters) || needles.some((needle) => includes(bytes, needle));
-  const named = text ? namedMessages(store, index, text) : () => false;
-  const rows = new Uint32Array(index.count);
-  let found = 0;
-  for (let row = 0; row < index.count; row++) {
-    if (wanted.size && !wanted.has(index.tags[row])) continue;
-    if (transaction >= 0 && index.transactions[row] !== transaction) continue;
-    if (problems && !(index.flags[row] & (FAILED | OUT_OF_PLACE))) continue;
-    if (text && !named(row) && !isFound(store.bytes(row))) continue;
-    if (!isFollowed(row)) continue;
-    rows[found++] = row;
-  }
-  return rows.slice(0, found);
-}
-
-/** Return the values of the key columns in each tuple of a change, as JSON; of all columns if none is a key. */
-function keysOf(store, index, row, columns) {
-  const hasKey = columns.some(({ isKey }) => isKey);
-  const tuples = {};
-  for (const { path, value } of payloadPieces(store, index, row)) {
-    const [, tuple, number] = /^(new|old|key)\[(\d+)\]$/.exec(path) ?? [];
-    if (tuple && (columns[number]?.isKey || !hasKey)) (tuples[tuple] ??= {})[number] = value instanceof Uint8Array ? toHex(value) : value;
-  }
-  return Object.values(tuples).map((values) => JSON.stringify(values, (_, value) => (typeof value === "symbol" ? null : value)));
-}
-
-/** Return whether a message changes rows of a table whose Relation message is in the stream. */
-function isChange(index, row) {
-  return index.descriptions[row] >= 0 && index.descriptions[row] !== row;
-}
-
-/** Return a function that, called for each message in order, tells whether it changes the row that a message changes. */
-function rowFollower(store, index, row) {
-  const table = (described) => relationName(store, index, described).join(".");
-  const first = index.descriptions[row];
-  const isFollowed = isChange(index, row);
-  const keys = new Set(isFollowed ? keysOf(store, index, row, columnsOf(store, index, first)) : []);
-  const wanted = isFollowed ? table(first) : "";
-  const columns = new Map(); // by Relation message; null for those of other tables
-  return (one) => {
-    if (!isChange(index, one)) return false;
-    const described = index.descriptions[one];
-    if (!columns.has(described)) columns.set(described, table(described) === wanted ? columnsOf(store, index, described) : null);
-    const own = columns.get(described) ? keysOf(store, index, one, columns.get(described)) : [];
-    if (!own.some((key) => keys.has(key))) return false;
-    for (const key of own) keys.add(key); // the key may change
-    return true;
-  };
-}
-
-/** Return a function that tells whether a text is the kind of a message, or its table's name, with or without schema. */
-function namedMessages(store, index, text) {
-  const wanted = text.toLowerCase();
-  const kinds = VERSIONS.get(LATEST).messages.filter(({ name, title }) => [name, title].some((one) => one.toLowerCase() === wanted));
-  const tags = new Set(kinds.map(({ tag }) => tag.charCodeAt(0)));
-  const tables = new Map();
-  const isTable = (row) => {
-    if (!tables.has(row)) {
-      const [schema, name] = relationName(store, index, row);
-      tables.set(row, [name, `${schema}.${name}`].some((one) => one.toLowerCase() === wanted));
-    }
-    return tables.get(row);
-  };
-  return (row) => tags.has(index.tags[row]) || (index.descriptions[row] >= 0 && isTable(index.descriptions[row]));
-}
-
-/** Return the bytes that a search looks for besides its text: the LSN, number or hexadecimal digits that it may be. */
-function searchedBytes(text) {
-  const needles = [];
-  const lsn = /^([0-9a-f]{1,8})\/([0-9a-f]{1,8})$/i.exec(text);
-  if (lsn) needles.push(fromHex(lsn[1].padStart(8, "0") + lsn[2].padStart(8, "0")));
-  if (/^\d+$/.test(text) && Number(text) < 2 ** 32) needles.push(fromHex(Number(text).toString(16).padStart(8, "0")));
-  const digits = /^(?:0x|\\x)([0-9a-f ]+)$/i.exec(text);
-  if (digits) needles.push(fromHex(digits[1]) ?? new Uint8Array());
-  return needles.filter((needle) => needle.length);
-}
-
-function includes(bytes, needle) {
-  const last = bytes.length - needle.length;
-  for (let at = bytes.indexOf(needle[0]); at >= 0 && at <= last; at = bytes.indexOf(needle[0], at + 1)) {
-    let i = 1;
-    while (i < needle.length && bytes[at + i] === needle[i]) i += 1;
-    if (i === needle.length) return true;
-  }
-  return false;
-}
-
-/** The lower case of each ASCII letter, and each other byte as it is. */
-const LOWER = Uint8Array.from({ length: 256 }, (_, byte) => (byte >= 0x41 && byte <= 0x5a ? byte + 0x20 : byte));
-
-/** Return whether bytes contain a text, given as bytes in lower case; upper and lower case of ASCII letters are equal. */
-function includesText(bytes, text) {
-  const last = bytes.length - text.length;
-  for (let at = 0; at <= last; at++) {
-    let i = 0;
-    while (i < text.length && LOWER[bytes[at + i]] === text[i]) i += 1;
-    if (i === text.length) return true;
-  }
-  return false;
 }

@@ -41,6 +41,8 @@ function drawList() {
 function drawRow(row, position) {
   const problem = problemOf(row);
   const title = titleOf(row);
+  const values = valuesOf(state.store, state.index, row);
+  const time = timeOf(row, values);
   return h(
     "div",
     {
@@ -50,8 +52,9 @@ function drawRow(row, position) {
     },
     drawLanes(row, ROW_HEIGHT),
     h("span", { class: "number" }, String(row + 1)),
+    h("span", { class: "time", title: time || null }, /\d\d:\d\d:\d\d(\.\d{1,3})?/.exec(time)?.[0] ?? ""),
     h("span", { class: `title tag-${tagGroup(row)}` }, title),
-    h("span", { class: "summary" }, problem || summaryOf(row)),
+    h("span", { class: "summary" }, problem || summaryOf(row, values)),
   );
 }
 
@@ -69,14 +72,39 @@ function tagGroup(row) {
   return ["relation", "type", "origin", "payload", ""].includes(role) ? "other" : "transaction";
 }
 
+/** Return the time of a message as text: its own, that of its transaction, or when it was sent; "" for none. */
+function timeOf(row, values) {
+  const own = ["commit_time", "prepare_time", "rollback_time", "abort_time"].find((name) => values.has(name));
+  const transaction = state.index.list[state.index.transactions[row]];
+  const value = values.get(own) ?? transaction?.time ?? values.get("send_time") ?? values.get("client_time");
+  return value === undefined || value === null ? "" : formatValue({ type: "timestamp", value });
+}
+
+/** Return the columns of the table that a message changes; none for other messages. */
+function columnsAt(row) {
+  const { store, index } = state;
+  return isChange(index, row) ? relationAt(store, index, index.descriptions[row]).columns : [];
+}
+
+/** Return the name of a type by its OID, also if a Type message has it; "" for one that is not known. */
+function typeLabel(oid) {
+  return typeName(oid) || (state.index.types.get(oid) ?? "");
+}
+
+/** Return a cell as text for the page. */
+function cellLabel(piece, column) {
+  const text = cellText(piece, column);
+  return text === null ? formatValue(piece) : JSON.stringify(text);
+}
+
 /** Return what identifies a message among its kind, in a few words. */
-function summaryOf(row) {
-  const { index } = state;
-  const values = valuesOf(row);
+function summaryOf(row, values) {
+  const { store, index } = state;
   const described = index.descriptions[row];
   const parts = [];
   if (described >= 0) {
-    parts.push(relationName(state.store, index, described).filter(Boolean).join("."));
+    const { namespace, name } = relationAt(store, index, described);
+    parts.push([namespace, name].filter(Boolean).join("."));
   }
   for (const name of ["gid", "prefix", "xid", "subxid"]) {
     if (values.has(name)) parts.push(name === "prefix" ? values.get(name) : `${name} ${values.get(name)}`);
@@ -85,10 +113,14 @@ function summaryOf(row) {
   for (const name of ["final_lsn", "commit_lsn", "prepare_lsn", "flushed_lsn"]) {
     if (values.has(name)) parts.push(formatLsn(values.get(name)));
   }
-  const time = ["commit_time", "prepare_time", "rollback_time", "abort_time", "send_time"].find((name) => values.has(name));
-  if (time) parts.push(formatValue({ type: "timestamp", value: values.get(time) }));
-  const key = values.get("new[0]") ?? values.get("old[0]") ?? values.get("key[0]");
-  if (typeof key === "string") parts.push(cut(JSON.stringify(key), 40));
+  const columns = columnsAt(row);
+  if (columns.length) {
+    const cells = explainRow(store, index, row).pieces.flatMap((piece) => {
+      const { tuple, number } = cellPlace(piece) ?? {};
+      return tuple && (tuple === "new" || !values.has("new[0]")) && piece.type !== "null" ? [cut(cellLabel(piece, columns[number]), 40)] : [];
+    });
+    if (cells.length) parts.push(cells.slice(0, 12).join(", "));
+  }
   return parts.join(" · ");
 }
 

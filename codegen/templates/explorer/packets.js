@@ -10,10 +10,15 @@ function isPackets(bytes) {
 }
 
 function readPackets(bytes, store) {
+  const isBlocks = new DataView(bytes.buffer, bytes.byteOffset, 4).getUint32(0) === PCAPNG;
+  readConnections((use) => (isBlocks ? eachBlock : eachPacket)(bytes, use), store);
+}
+
+/** Add the messages of packets: `each` calls a function with each packet and the type of its link. */
+function readConnections(each, store) {
   const connections = new Map();
-  const read = new DataView(bytes.buffer, bytes.byteOffset, 4).getUint32(0) === PCAPNG ? eachBlock : eachPacket;
   let order = 0;
-  read(bytes, (packet, link) => {
+  each((packet, link) => {
     const segment = findSegment(packet, link);
     if (segment) addSegment(connections, segment, order++);
   });
@@ -80,14 +85,22 @@ function eachBlock(bytes, use) {
   }
 }
 
+const ETHERNET = 1;
+
 /** Sizes of the headers before an IP packet, by the link's type; Ethernet's may be longer. */
 const LINK_HEADERS = { 0: 4, 1: 14, 12: 0, 101: 0, 108: 4, 113: 16, 228: 0, 229: 0, 276: 20 };
+
+/** Return whether bytes are an Ethernet frame with a TCP segment, and not a message. */
+function isFrame(bytes) {
+  const type = (bytes[12] << 8) | bytes[13];
+  return [0x0800, 0x8100, 0x86dd].includes(type) && findSegment(bytes, ETHERNET) !== null;
+}
 
 /** Return the TCP segment of a packet: its ends, its position in the stream and its bytes; null for others. */
 function findSegment(packet, link) {
   let at = LINK_HEADERS[link];
   if (at === undefined) return null;
-  while (link === 1 && packet[at - 2] === 0x81 && packet[at - 1] === 0) at += 4; // VLAN
+  while (link === ETHERNET && packet[at - 2] === 0x81 && packet[at - 1] === 0) at += 4; // VLAN
   const view = new DataView(packet.buffer, packet.byteOffset, packet.length);
   if (packet.length < at + 20) return null;
   const six = packet[at] >> 4 === 6;

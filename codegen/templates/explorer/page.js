@@ -1,6 +1,6 @@
 // Joins the parts of the page: draws the message, lights up what belongs together, and listens to the controls.
 
-/** The message that is drawn: its pieces, layout, error and bytes. */
+/** The message that is drawn: its pieces, layout and error. */
 let shown = { pieces: [], layout: null, error: null };
 
 /** Number of the piece under the pointer; -1 for none. */
@@ -11,7 +11,7 @@ function drawMessage() {
   byId("message").hidden = row < 0;
   if (row < 0) return;
   const data = store.bytes(row);
-  shown = explainRow(row);
+  shown = explainRow(store, state.index, row);
   const layout = shown.layout ?? shown.outer;
   byId("message-title").textContent = `${row + 1}. ${titleOf(row)}`;
   byId("message-doc").textContent = layout?.doc ?? "";
@@ -24,10 +24,12 @@ function drawMessage() {
   ].filter(Boolean).join(" · ");
   byId("message-problem").textContent = problemOf(row);
   byId("only").hidden = state.index.transactions[row] < 0;
-  byId("follow").hidden = !isChange(state.index, row) || !shown.pieces.some(({ kind }) => kind === "cell");
+  const columns = columnsAt(row);
+  byId("follow").hidden = !columns.length || !shown.pieces.some(cellPlace);
   byId("in-block").checked = shown.context.inStream;
   drawHex(shown, data);
-  drawTree(shown, row);
+  drawTuples(shown, columns);
+  drawTree(shown, columns);
   drawSpec(layout, shown.pieces);
   drawVersions(payloadOf(store.channel(row), data));
 }
@@ -87,7 +89,7 @@ function drawControls() {
   byId("redo").disabled = !state.future;
   byId("search").value = state.query.text;
   byId("problems").checked = state.query.problems;
-  byId("kind").value = state.query.tags.length ? String(state.query.tags[0]) : "";
+  byId("kind").value = String(state.query.tags);
   byId("transaction").hidden = state.query.transaction < 0;
   byId("followed").hidden = state.query.followed < 0;
   const one = state.index.list[state.query.transaction];
@@ -115,7 +117,7 @@ function applySettings() {
     ...state.settings, version: Number(byId("version").value), streaming: byId("streaming").value,
     twoPhase: byId("two-phase").checked,
   };
-  load("apply", { settings }, { row: state.row, piece: state.piece });
+  load("apply", { settings }, { row: state.row, path: shown.pieces[state.piece]?.path });
 }
 
 function save(name, text) {
@@ -146,14 +148,19 @@ function fillRules() {
 function fillControls() {
   for (const number of VERSIONS.keys()) byId("version").append(h("option", { value: number }, String(number)));
   for (const name of Object.keys(STREAMING_SINCE)) byId("streaming").append(h("option", {}, name));
-  for (const { title, tag } of VERSIONS.get(LATEST).messages) {
-    byId("kind").append(h("option", { value: tag.charCodeAt(0) }, title));
-  }
+  const kinds = listKinds();
+  const keepalives = ["PrimaryKeepalive", "StandbyStatusUpdate"];
+  const others = kinds.filter(({ name }) => !keepalives.includes(name)).map(({ tag }) => tag);
+  byId("kind").append(h("option", { value: String(others) }, "Without keepalives"));
+  for (const { title, tag } of kinds) byId("kind").append(h("option", { value: String(tag) }, title));
   const groups = [...VERSIONS].reverse().map(([number, { messages }]) =>
     h("optgroup", { label: `Version ${number}` }, messages.map((one) => h("option", { value: `${number} ${one.name}` }, one.title))));
   const envelopes = ENVELOPE.messages.map((one) => h("option", { value: `0 ${one.name}` }, one.title));
   byId("example").append(...groups, h("optgroup", { label: "Replication protocol" }, envelopes));
 }
+
+/** Timer that ends when the reader stops typing. */
+let typing = 0;
 
 function listen() {
   const on = (id, type, listener) => byId(id).addEventListener(type, listener);
@@ -179,8 +186,11 @@ function listen() {
   });
   on("undo", "click", undo);
   on("redo", "click", redo);
-  on("search", "input", ({ target }) => filter({ text: target.value.trim() }));
-  on("kind", "change", ({ target }) => filter({ tags: target.value ? [Number(target.value)] : [] }));
+  on("search", "input", ({ target }) => {
+    clearTimeout(typing);
+    typing = setTimeout(() => filter({ text: target.value.trim() }), 150);
+  });
+  on("kind", "change", ({ target }) => filter({ tags: target.value ? target.value.split(",").map(Number) : [] }));
   on("problems", "change", ({ target }) => filter({ problems: target.checked }));
   on("only", "click", () => filter({ transaction: state.index.transactions[state.row] }));
   on("follow", "click", () => filter({ followed: state.row }));
@@ -196,6 +206,11 @@ function listen() {
       applyEdit((data) => editBytes(data, piece ?? { start: 0, end: data.length }, byId("edit-bytes").value));
     }
     else applyEdit((data) => editValue(data, shown.pieces, state.piece, byId("edit-value").value));
+  });
+  on("edit-value", "keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey) return;
+    event.preventDefault();
+    byId("editor").requestSubmit(byId("apply-value"));
   });
   on("message", "pointerover", ({ target }) => light(piecesOf(target), "lit"));
   on("message", "pointerleave", () => light([], "lit"));
@@ -239,15 +254,16 @@ const SHORTCUTS = { "/": () => byId("search").focus(), e: () => byId("edit-value
   j: () => select(rowAt(Math.min(rowCount() - 1, positionOf(state.row) + 1))), k: () => select(rowAt(Math.max(0, positionOf(state.row) - 1))) };
 
 function shortcut(event) {
-  const typing = event.target.matches("input, textarea, select") || byId("pasting").open;
-  if (!typing && (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z") {
+  const isTyping = event.target.matches("input, textarea, select") || byId("pasting").open;
+  const letter = event.key.toLowerCase();
+  if (!isTyping && (event.ctrlKey || event.metaKey) && (letter === "z" || letter === "y")) {
     event.preventDefault();
-    if (event.shiftKey) redo();
+    if (event.shiftKey || letter === "y") redo();
     else undo();
     return;
   }
   const action = SHORTCUTS[event.key];
-  if (typing || !action || event.ctrlKey || event.metaKey || event.altKey || !rowCount()) return;
+  if (isTyping || !action || event.ctrlKey || event.metaKey || event.altKey || !rowCount()) return;
   event.preventDefault();
   action();
 }
@@ -261,4 +277,9 @@ narrow.addEventListener("change", () => change("row"));
 fillControls();
 fillRules();
 listen();
-openHash(location.hash).then((opened) => opened || openExample(LATEST));
+openHash(location.hash).then(async () => {
+  if (state.store.count) return;
+  const { textContent } = byId("problem");
+  await openExample(LATEST);
+  byId("problem").textContent = textContent;
+});

@@ -24,32 +24,32 @@ function unpackStore(packed, settings) {
 
 /** Return the hash of a link to what the page shows: the whole stream, or one message if that is too long. */
 async function linkHash() {
-  const { store, settings, row, piece } = state;
+  const { store, settings, row } = state;
+  const path = shown.pieces[state.piece]?.path;
   const all = store.size < LONGEST_LINK * 10;
   const rows = all ? Array.from({ length: store.count }, (_, i) => i) : [row];
   let data = toBase64(await compress(packStore(store, rows), "deflate-raw"));
   const whole = all && data.length <= LONGEST_LINK;
   if (!whole) data = toBase64(await compress(packStore(store, [row]), "deflate-raw"));
-  const values = { v: settings.version, s: settings.streaming, t: Number(settings.twoPhase), m: whole ? row + 1 : 1, f: piece, d: data };
+  const values = { v: settings.version, s: settings.streaming, t: Number(settings.twoPhase), m: whole ? row + 1 : 1, ...(path && { f: path }), d: data };
   return { hash: `#${new URLSearchParams(values)}`, whole };
 }
 
-/** Show what a link's hash holds; return whether it holds a stream. */
+/** Show the stream that a link's hash holds, if it holds one; a damaged one is told. */
 async function openHash(hash) {
   const values = new URLSearchParams(hash.slice(1));
-  const packed = fromBase64(values.get("d") ?? "");
-  if (!packed?.length) return false;
+  if (!values.has("d")) return;
   const settings = { version: Number(values.get("v")), streaming: values.get("s") ?? "off", twoPhase: values.get("t") === "1" };
   try {
+    const packed = fromBase64(values.get("d"));
+    if (!packed?.length) throw new FileError("it holds no stream");
     const [unpacked, damage] = await decompress(packed, "deflate-raw");
     if (damage) throw new FileError(damage);
-    await load("open", { bytes: unpackStore(unpacked, settings), settings }, { row: Number(values.get("m")) - 1 || 0, piece: Number(values.get("f") ?? -1) });
+    await load("open", { bytes: unpackStore(unpacked, settings), settings }, { row: Number(values.get("m")) - 1 || 0, path: values.get("f") });
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
     byId("problem").textContent = `The link is damaged: ${error.message}`;
-    return false;
   }
-  return true;
 }
 
 let ownHash = "";

@@ -59,24 +59,32 @@ function ask(command, values = {}, transfer = []) {
   });
 }
 
-/** Show another stream, the result of a command of the worker; an error is told, and changes nothing. */
-async function load(command, values = {}, { row = 0, piece = -1 } = {}) {
+/** What the status line tells of the stream. */
+let summary = "";
+
+/**
+ * Show another stream, the result of a command of the worker; an error is told, and changes nothing.
+ *
+ * Shows the message `row`, and in it the last piece with the path `path`.
+ */
+async function load(command, values = {}, { row = 0, path = null } = {}) {
   byId("problem").textContent = "";
   try {
     const { store, ...result } = await ask(command, values, values.bytes && command === "open" ? [values.bytes.buffer] : []);
     Object.assign(state, result, { store: Object.assign(new Store(1), store), rows: null });
     state.row = Math.min(result.row ?? row, state.store.count - 1);
-    state.piece = piece;
+    state.piece = path === null || state.row < 0 ? -1 : explainRow(state.store, state.index, state.row).pieces.findLastIndex((one) => one.path === path);
     if (command === "open") state.query = { ...NO_FILTER };
     if (command !== "open" && isFiltered()) state.rows = await ask("filter", { query: state.query });
     const problems = state.index.errorCount + state.index.outOfPlaceCount;
     const parts = [counted(state.store.count, "message"), counted(state.index.list.length, "transaction")];
-    say(`${state.format}: ${parts.join(", ")}, ${problems ? counted(problems, "problem") : "no problem"}`);
+    summary = `${state.format}: ${parts.join(", ")}, ${problems ? counted(problems, "problem") : "no problem"}`;
+    say(summary);
     if (state.damage) byId("problem").textContent = `The file is damaged after message ${state.store.count}: ${state.damage}`;
     change("stream", "rows", "row", "piece");
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
-    say("");
+    say(summary);
     byId("problem").textContent = error.message;
   }
 }
@@ -108,23 +116,10 @@ function selectPiece(piece) {
   change("piece");
 }
 
-/** Return the pieces, layout and error of a stored message. */
-function explainRow(row) {
-  const { store, index, settings } = state;
-  const context = { inStream: Boolean(index.flags[row] & IN_STREAM), streaming: settings.streaming };
-  const protocol = VERSIONS.get(index.versions[row]);
-  return { ...explainRecord(store.channel(row), store.bytes(row), protocol, context), protocol, context };
-}
-
-/** Return the values of a message's fields by path. */
-function valuesOf(row) {
-  return new Map(explainRow(row).pieces.map((piece) => [piece.path, piece.value]));
-}
-
 /** Return the error of a message: it cannot be decoded, or breaks a rule of order; "" for none. */
 function problemOf(row) {
   if (!(state.index.flags[row] & (FAILED | OUT_OF_PLACE))) return "";
-  const { rule, text } = state.index.errors.get(row) ?? { rule: "message", text: explainRow(row).error?.message };
+  const { rule, text } = state.index.errors.get(row) ?? { rule: "message", text: explainRow(state.store, state.index, row).error?.message };
   if (rule === "message") return text ?? "the message is out of place";
   return `${text} (${rule})`;
 }

@@ -20,12 +20,12 @@ class Tracker {
     this.layout = layout;
     this.marked = 0;
     const transaction = this[layout.role]?.(means) ?? null;
-    if (transaction) transaction.last = row;
+    if (transaction) Object.assign(transaction, { last: row, time: means.time ?? transaction.time });
     return transaction;
   }
 
   start(xid, kind) {
-    const one = { id: this.transactions.length, xid, kind, gid: "", first: this.row, last: this.row, end: "" };
+    const one = { id: this.transactions.length, xid, kind, gid: "", first: this.row, last: this.row, end: "", time: null };
     this.transactions.push(one);
     return one;
   }

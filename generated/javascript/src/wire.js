@@ -33,12 +33,18 @@ export function formatTimestamp(timestamp) {
   return `${seconds}${fraction === 0n ? "" : `.${String(fraction).padStart(6, "0")}`}+00:00`;
 }
 
-/** Return the timestamp of a time that `formatTimestamp` has written, or of an integer. */
+/** Return the timestamp of a time in ISO 8601 with a zone, or of an integer. */
 export function parseTimestamp(time) {
-  const parts = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\+00:00$/.exec(time);
-  if (parts === null) return BigInt(time);
-  const milliseconds = BigInt(Date.parse(`${parts[1]}Z`));
-  return milliseconds * 1000n + BigInt((parts[2] ?? "").padEnd(6, "0")) - EPOCH_UNIX_MICROSECONDS;
+  if (/^-?\d+$/.test(String(time))) return BigInt(time);
+  const parts = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(?:Z|([+-])(\d\d):(\d\d))$/.exec(time);
+  const date = new Date(`${parts?.[1]}Z`);
+  // Date takes 24:00:00, and February 30 for a day in March.
+  if (parts === null || Number.isNaN(date.getTime()) || date.toISOString().slice(0, 19) !== parts[1]) {
+    throw new RangeError(`'${time}' is not a time such as '2026-01-01T00:00:00+00:00'`);
+  }
+  const [, , fraction = "", sign, hours = 0, minutes = 0] = parts;
+  const offset = BigInt(`${sign === "-" ? "-" : ""}${Number(hours) * 60 + Number(minutes)}`);
+  return fromDate(date) + BigInt(fraction.padEnd(6, "0")) - offset * 60_000_000n;
 }
 
 export function toDate(timestamp) {

@@ -1,0 +1,148 @@
+// Filters the messages of a stream: by kind, transaction, problem, text, and the row that they change.
+
+/** Return the rows of the messages that a filter accepts. */
+function filterRows(store, index, { tags, transaction, problems, text, followed = -1 }) {
+  const wanted = new Set(tags);
+  const isFound = text ? searcher(store, index, text) : () => true;
+  const chain = followed >= 0 ? followRow(store, index, followed) : null;
+  const rows = new Uint32Array(index.count);
+  let found = 0;
+  for (let row = 0; row < index.count; row++) {
+    if (wanted.size && !wanted.has(index.tags[row])) continue;
+    if (transaction >= 0 && index.transactions[row] !== transaction) continue;
+    if (problems && !(index.flags[row] & (FAILED | OUT_OF_PLACE))) continue;
+    if (chain && !chain.has(row)) continue;
+    if (isFound(row)) rows[found++] = row;
+  }
+  return rows.slice(0, found);
+}
+
+/** Return a function that tells whether a text is a message's kind or table, or in one of its values. */
+function searcher(store, index, text) {
+  const relations = remember((row) => relationAt(store, index, row));
+  const isNamed = namedMessages(index, relations, text);
+  const digits = /^(?:0x|\\x)([0-9a-f ]+)$/i.exec(text);
+  if (digits) {
+    const bytes = fromHex(digits[1]);
+    return (row) => isNamed(row) || (bytes && includes(store.bytes(row), bytes, SAME));
+  }
+  const xid = /^(?:(?:sub)?xid )?(\d+)$/i.exec(text)?.[1];
+  const wanted = text.toLowerCase();
+  const isWanted = (piece, column) => {
+    if (piece.type === "xid") return String(piece.value) === xid;
+    if (piece.type === "lsn") return formatLsn(piece.value).toLowerCase() === wanted;
+    const value = piece.kind === "cell" ? cellText(piece, column) : SIGNS.includes(piece.kind) ? null : piece.value;
+    const found = value instanceof Uint8Array ? decodeText(value) : value;
+    return typeof found === "string" && found.toLowerCase().includes(wanted);
+  };
+  const isPossible = quickTest(text, xid);
+  return (row) => {
+    if (isNamed(row)) return true;
+    const { flags, descriptions } = index;
+    if (!(flags[row] & HAS_BINARY) && !isPossible(store.bytes(row))) return false;
+    if (flags[row] & FAILED) return true;
+    const columns = isChange(index, row) ? relations(descriptions[row]).columns : [];
+    return explainRow(store, index, row).pieces.some((piece) => isWanted(piece, columns[cellPlace(piece)?.number]));
+  };
+}
+
+/** Kinds of pieces whose value is one letter that says what follows. */
+const SIGNS = ["tag", "side", "celltag", "enum"];
+
+/** Return a fast function that is false for bytes that do not contain a text, LSN or xid in any form. */
+function quickTest(text, xid) {
+  const needles = [];
+  const lsn = /^([0-9a-f]{1,8})\/([0-9a-f]{1,8})$/i.exec(text);
+  if (lsn) needles.push(fromHex(lsn[1].padStart(8, "0") + lsn[2].padStart(8, "0")));
+  if (xid && Number(xid) < 2 ** 32) needles.push(fromHex(Number(xid).toString(16).padStart(8, "0")));
+  const longest = text.match(/[\0-\x7f]+/g)?.reduce((a, b) => (a.length < b.length ? b : a)) ?? "";
+  const letters = new TextEncoder().encode(longest).map((byte) => LOWER[byte]);
+  return (bytes) => includes(bytes, letters, LOWER) || needles.some((needle) => includes(bytes, needle, SAME));
+}
+
+/** Return a function that tells whether a text is the kind of a message, or its table's name, with or without schema. */
+function namedMessages(index, relations, text) {
+  const wanted = text.toLowerCase();
+  const kinds = listKinds().filter(({ name, title }) => [name, title].some((one) => one.toLowerCase() === wanted));
+  const tags = new Set(kinds.map(({ tag }) => tag));
+  const isTable = remember((row) => {
+    const { namespace, name } = relations(row);
+    return [name, `${namespace}.${name}`].some((one) => one.toLowerCase() === wanted);
+  });
+  return (row) => tags.has(index.tags[row]) || (index.descriptions[row] >= 0 && isTable(index.descriptions[row]));
+}
+
+/** Return a function that calls another one once for each argument. */
+function remember(use) {
+  const results = new Map();
+  return (value) => {
+    if (!results.has(value)) results.set(value, use(value));
+    return results.get(value);
+  };
+}
+
+const SAME = Uint8Array.from({ length: 256 }, (_, byte) => byte);
+
+/** The lower case of each ASCII letter, and each other byte as it is. */
+const LOWER = SAME.map((byte) => (byte >= 0x41 && byte <= 0x5a ? byte + 0x20 : byte));
+
+/** Return whether bytes, each replaced by that of a table, contain other bytes. */
+function includes(bytes, needle, table) {
+  const last = bytes.length - needle.length;
+  for (let at = 0; at <= last; at++) {
+    let i = 0;
+    while (i < needle.length && table[bytes[at + i]] === needle[i]) i += 1;
+    if (i === needle.length) return true;
+  }
+  return false;
+}
+
+/**
+ * Return the rows of the messages that change the row that a message changes, before it and after it.
+ *
+ * The row is followed through changes of its key, and to a row that is inserted with the same key after it was
+ * deleted. What aborted transactions do is left out, unless the message belongs to one.
+ */
+function followRow(store, index, start) {
+  const found = new Set();
+  const relations = remember((row) => relationAt(store, index, row));
+  const { list, transactions, descriptions } = index;
+  const isAborted = (row) => list[transactions[row]]?.end === "abort" && transactions[row] !== transactions[start];
+  const keysAt = (row) => {
+    if (!isChange(index, row) || isAborted(row)) return null;
+    const { oid, columns } = relations(descriptions[row]);
+    return oid === relations(descriptions[start]).oid ? keysOf(store, index, row, columns) : null;
+  };
+  const first = keysAt(start);
+  if (!first?.before) return found;
+  found.add(start);
+  const step = (direction, from, to) => {
+    let key = first[to];
+    for (let row = start + direction; row >= 0 && row < index.count; row += direction) {
+      const keys = keysAt(row);
+      if (!keys || (keys[from] !== key && keys[to] !== key)) continue;
+      if (keys[from] !== key) return; // another row had the key on the other side of this message
+      found.add(row);
+      key = keys[to];
+    }
+  };
+  step(1, "before", "after");
+  step(-1, "after", "before");
+  return found;
+}
+
+/** Return the key of a change's row before it and after it, as JSON of the values that are not null. */
+function keysOf(store, index, row, columns) {
+  const tuples = {};
+  for (const piece of explainRow(store, index, row).pieces) {
+    const { tuple, number } = cellPlace(piece) ?? {};
+    const { type, value } = piece;
+    if (tuple) (tuples[tuple] ??= [])[number] = type === "binary" ? toHex(value) : type === "unchanged" ? UNCHANGED : value;
+  }
+  const { old, key = old, new: after } = tuples;
+  const hasKey = columns.some(({ isKey }) => isKey);
+  const text = (values) =>
+    values && JSON.stringify(columns.map(({ isKey }, i) => (isKey || !hasKey ? values[i] : null)).filter((value) => value !== null));
+  const whole = after?.map((value, i) => (value === UNCHANGED ? (old?.[i] ?? null) : value));
+  return { before: text(key ?? whole), after: text(whole ?? key) };
+}
