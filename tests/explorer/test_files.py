@@ -160,7 +160,15 @@ def test_files_and_texts_of_messages_without_envelopes(name: str) -> None:
     expected, *found = opened([capture(header, records), *contents])
     assert len(expected[1]) == len(records)
     assert all(message["problem"] is None for message in expected[1])
-    kinds = ["plain", "no last newline", "compressed", "two members", "byte order mark", "COPY stream", *TEXTS]
+    kinds = [
+        "plain",
+        "no last newline",
+        "compressed",
+        "two members",
+        "byte order mark",
+        "COPY stream",
+        *TEXTS,
+    ]
     for kind, one in zip(kinds, found, strict=True):
         assert one == expected, kind
 
@@ -410,7 +418,10 @@ def test_a_search_finds_values_and_not_what_is_around_them(tmp_path: Path) -> No
         (b"B\\q\n", "line 1: no byte has this escape: B\\q"),
         ("B\\x00č\n".encode(), "line 1: a character that is no byte: B\\x00č"),
         (b"hello world\n", "line 1: neither hexadecimal digits nor base64: hello world"),
-        (gzip.compress(b'{"proto_version": 1}\n{"data": "42', mtime=0)[:-8], "the file is not valid gzip, or ends too early"),
+        (
+            gzip.compress(b'{"proto_version": 1}\n{"data": "42', mtime=0)[:-8],
+            "the file is not valid gzip, or ends too early",
+        ),
         (b"\x1f\x8b\x08\0", "the file is not valid gzip, or ends too early"),
         (b"42 0\n", "line 1: an odd number of hexadecimal digits: 42 0"),
         (b"QgA=\nno message!\n", "line 2: neither hexadecimal digits nor base64: no message!"),

@@ -48,6 +48,11 @@ MICROSECOND = "1999-12-31T23:59:59.999999+00:00"
 """The time one microsecond before PostgreSQL's epoch."""
 
 
+BEGIN = '"type":"Begin","final_lsn":"0/1","xid":7'
+INSERT = '"type":"Insert","relation_oid":7'
+RELATION = '"type":"Relation","oid":7,"namespace":"","name":"t","replica_identity":"d"'
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -62,7 +67,25 @@ MICROSECOND = "1999-12-31T23:59:59.999999+00:00"
             '{"type":"Insert","new":[{"binary":"0"}]}',
             "Insert.new: expected binary or text_hex, in hex",
         ),
-        ('{"type":"Insert","new":[{}]}', "Insert.new: expected binary or text_hex, in hex"),
+        ('{"type":"Insert","new":[{}]}', "Insert.new: expected one of binary, text_hex, unchanged"),
+        (
+            '{"type":"Insert","new":[{"unchanged":true,"binary":""}]}',
+            "Insert.new: expected one of binary, text_hex, unchanged",
+        ),
+        (
+            f'{{{BEGIN},"commit_time":"2026-02-30T00:00:00+00:00"}}',
+            "Begin.commit_time: expected a time or an integer",
+        ),
+        (
+            f'{{{BEGIN},"commit_time":"2026-01-01T24:00:00+00:00"}}',
+            "Begin.commit_time: expected a time or an integer",
+        ),
+        (f'{{{BEGIN},"commit_time":""}}', "Begin.commit_time: expected a time or an integer"),
+        (f'{{{BEGIN},"commit_time":"0x10"}}', "Begin.commit_time: expected a time or an integer"),
+        (f"{{{BEGIN}}}", "EncodeError"),
+        (f'{{{INSERT},"new":[["a"]]}}', "EncodeError"),
+        (f'{{{INSERT},"new":[7]}}', "EncodeError"),
+        (f'{{{RELATION},"columns":[null]}}', "Relation.columns: expected an object"),
     ],
 )
 def test_what_is_no_message_is_refused(peer: Peer, text: str, error: str) -> None:
@@ -96,6 +119,31 @@ def test_nulls_unchanged_and_binary_cells_in_rows(peer: Peer) -> None:
     ]
     error = peer.ask("evaluate", f"toRow({{name: 't', columns: {columns}}}, [null])")["error"]
     assert error == ["RangeError", "t has 3 columns, the row has 1"]
+    error = peer.ask("evaluate", f"toRow({{name: 't', columns: {columns}}}, null)")["error"]
+    assert error == ["TypeError", "expected a row of t, found null"]
+
+
+def test_times_with_another_zone_are_read(peer: Peer) -> None:
+    for time in ("2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00Z", "2025-12-31T23:30:00.0-00:30"):
+        text = json.dumps({"type": "PrimaryStatusRequest", "send_time": time})
+        found = peer.ask("evaluate", f"JSON.parse(toJson(fromJson({json.dumps(text)}))).send_time")
+        assert found == "2026-01-01T00:00:00+00:00"
+
+
+def test_bytea_in_the_format_escape(peer: Peer) -> None:
+    text = json.dumps("a\\000\\\\z\\377")
+    assert peer.ask("evaluate", f"[...toValue({text}, 17)]") == [97, 0, 92, 122, 255]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ('"4"', 'there is no protocol version "4"; there are 1, 2, 3, 4'),
+        ("4, {twoPhase: true}", "the options are streaming and two_phase, not 'twoPhase'"),
+    ],
+)
+def test_wrong_arguments_of_a_decoder(peer: Peer, arguments: str, error: str) -> None:
+    assert peer.ask("evaluate", f"new StreamDecoder({arguments})")["error"] == ["RangeError", error]
 
 
 def test_dates_beyond_the_range_are_refused(peer: Peer) -> None:

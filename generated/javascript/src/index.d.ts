@@ -1015,7 +1015,7 @@ export class StreamDecoder {
   readonly types: Map<number, Type>;
 
   /**
-   * @throws RangeError The protocol version is unknown, or does not support `streaming`.
+   * @throws RangeError The protocol version or an option is unknown, or the version does not support `streaming`.
    */
   constructor(protoVersion: number, options?: StreamOptions);
 
@@ -1068,12 +1068,12 @@ export function toJson(message: Message): string;
 /**
  * Return the message that `toJson`, or `pgoutput decode`, has written as JSON.
  *
- * Whether the values fit into a protocol version is found when the message is encoded.
+ * A type argument says which messages are expected: `v4.encode(fromJson<V4Message>(text))`.
  *
  * @throws SyntaxError The text is not JSON.
- * @throws EncodeError The object is not a message, or a value does not fit its property.
+ * @throws EncodeError The object is not a message, or a value does not fit its property in any protocol version.
  */
-export function fromJson(text: string): Message;
+export function fromJson<M extends Message = Message>(text: string): M;
 
 /** A value of a row: see `toValue`. */
 export type Value = boolean | number | bigint | string | Uint8Array | null;
@@ -1088,7 +1088,8 @@ export type Value = boolean | number | bigint | string | Uint8Array | null;
 export function toValue(cell: Cell, typeOid: number): Value | typeof UNCHANGED;
 
 /**
- * Return a row as an object: values of `toValue` by column name. Unchanged TOASTed values are left out.
+ * Return a row as an object: values of `toValue` by column name. Unchanged TOASTed values are left out; a key tuple
+ * has null for the columns that are not in the key.
  *
  * @param relation The last Relation message of the table, as in `StreamDecoder.relations`.
  * @param tuple The property `new`, `old` or `key` of a change.

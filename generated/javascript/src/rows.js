@@ -22,8 +22,14 @@ const CONVERTERS = {
   boolean: (text) => text === "t",
   number: Number,
   bigint: BigInt,
-  bytes: (text) => (text.startsWith("\\x") ? parseHex(text.slice(2)) : text),
+  bytes: (text) => (text.startsWith("\\x") ? parseHex(text.slice(2)) : parseEscaped(text)),
 };
+
+/** Return the bytes of bytea in the format `escape`: a backslash before another, or before three octal digits. */
+function parseEscaped(text) {
+  const bytes = text.matchAll(/\\(\d{3})|\\\\|[^]/g);
+  return Uint8Array.from(bytes, ([one, octal]) => (octal ? parseInt(octal, 8) : one.charCodeAt(0)));
+}
 
 /** Return the value of a cell in text format; NULL, UNCHANGED and bytes stay as they are. */
 export function toValue(cell, typeOid) {
@@ -33,6 +39,7 @@ export function toValue(cell, typeOid) {
 
 export function toRow(relation, tuple) {
   const { name: table, columns } = relation;
+  if (!Array.isArray(tuple)) throw new TypeError(`expected a row of ${table}, found ${tuple}`);
   if (columns.length !== tuple.length) {
     throw new RangeError(`${table} has ${columns.length} columns, the row has ${tuple.length}`);
   }

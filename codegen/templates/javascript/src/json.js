@@ -1,12 +1,17 @@
 // Messages as JSON.
 
+import { encodeMessage } from "./encode.js";
 import { EncodeError } from "./errors.js";
-import { ALL_VERSIONS, ENVELOPE } from "./layouts.js";
+import { ALL_VERSIONS, ENVELOPE, VERSIONS } from "./layouts.js";
 import { decodeText, encodeText, parseHex, toHex } from "./text.js";
 import { formatLsn, formatTimestamp, parseLsn, parseTimestamp, UNCHANGED } from "./wire.js";
 
+function layoutNamed(name) {
+  return ALL_VERSIONS.byName.get(name) ?? ENVELOPE.byName.get(name);
+}
+
 export function toJson(message) {
-  const layout = ALL_VERSIONS.byName.get(message.type) ?? ENVELOPE.byName.get(message.type);
+  const layout = layoutNamed(message?.type);
   if (layout === undefined) throw new TypeError("expected a message with a known type");
   return object(layout, message, [`"type":${JSON.stringify(message.type)}`]);
 }
@@ -48,14 +53,33 @@ const LARGE_INTEGERS = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;
 export function fromJson(text) {
   const whole = text.replace(LARGE_INTEGERS, (one) => (one.startsWith('"') ? one : `"${one}"`));
   const values = JSON.parse(whole);
-  const layout = ALL_VERSIONS.byName.get(values?.type) ?? ENVELOPE.byName.get(values?.type);
+  const layout = layoutNamed(values?.type);
   if (layout === undefined) throw new EncodeError("expected a message with a known type", "");
+  let message;
   try {
-    return { type: layout.name, ...members(layout, values, "type") };
+    message = { type: layout.name, ...members(layout, values, "type") };
   } catch (error) {
     const [field, reason] = error instanceof Misfit ? [error.field, error.message] : [null, String(error)];
     throw new EncodeError(`${layout.name}.${field}: ${reason}`, layout.name, field);
   }
+  checkEncodable(message);
+  return message;
+}
+
+/** Throw the EncodeError of the first protocol that has the message, if none encodes it; the newest is the first. */
+function checkEncodable(message) {
+  const protocols = [...VERSIONS.values()].reverse().concat(ENVELOPE);
+  let problem;
+  for (const protocol of protocols.filter(({ byName }) => byName.has(message.type))) {
+    try {
+      encodeMessage(protocol, message);
+      return;
+    } catch (error) {
+      if (!(error instanceof EncodeError)) throw error;
+      problem ??= error;
+    }
+  }
+  throw problem;
 }
 
 /** A value is none of its field. */
@@ -67,6 +91,7 @@ class Misfit extends Error {
 }
 
 function members(layout, values, ...more) {
+  if (typeof values !== "object" || values === null) throw new Misfit(layout.name, "an object");
   const names = layout.members.map(({ name }) => name);
   for (const name of Object.keys(values)) {
     if (!names.includes(name) && !more.includes(name)) throw new Misfit(name, "no such property");
@@ -80,10 +105,9 @@ function parsed(field, value) {
   try {
     if (field.type === "lsn") return parseLsn(value);
     if (field.type === "timestamp") return parseTimestamp(value);
-    if (field.kind === "integer" && field.size === 8) return BigInt(value);
+    if (field.kind === "integer" && field.size === 8) return parseInteger(value);
   } catch {
-    const expected = field.type === "lsn" ? "an LSN such as 16/B374D848" : "a time or an integer";
-    throw new Misfit(field.name, expected);
+    throw new Misfit(field.name, EXPECTED[field.type] ?? "an integer");
   }
   if (field.kind !== "tuple" && field.kind !== "list") return parsedScalar(field, value);
   if (!Array.isArray(value)) throw new Misfit(field.name, "an array");
@@ -93,8 +117,16 @@ function parsed(field, value) {
   return value.map((one) => (element.kind === "tuple" ? parsed(element, one) : one));
 }
 
+const EXPECTED = { lsn: "an LSN such as 16/B374D848", timestamp: "a time or an integer" };
+
+function parseInteger(value) {
+  if (!Number.isSafeInteger(value) && !/^-?\d+$/.test(value)) throw new RangeError("not an integer");
+  return BigInt(value);
+}
+
 function parsedScalar(field, value) {
   if (typeof value !== "object") return value;
+  if (Object.keys(value).length !== 1) throw new Misfit(field.name, "one of binary, text_hex, unchanged");
   if (value.unchanged === true) return UNCHANGED;
   const hex = value.binary ?? value.text_hex;
   if (!/^(?:[0-9a-f]{2})*$/i.test(hex ?? "x")) throw new Misfit(field.name, "binary or text_hex, in hex");

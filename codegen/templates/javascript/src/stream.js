@@ -17,11 +17,16 @@ export function checkStreaming(streaming) {
 }
 
 export class StreamDecoder {
-  constructor(protoVersion, { streaming = "off", two_phase = false } = {}) {
+  constructor(protoVersion, { streaming = "off", two_phase = false, ...others } = {}) {
+    const [unknown] = Object.keys(others);
+    if (unknown !== undefined) {
+      throw new RangeError(`the options are streaming and two_phase, not '${unknown}'`);
+    }
     const protocol = VERSIONS.get(protoVersion);
     if (protocol === undefined) {
+      const given = JSON.stringify(protoVersion);
       const known = [...VERSIONS.keys()].join(", ");
-      throw new RangeError(`there is no protocol version ${protoVersion}; there are ${known}`);
+      throw new RangeError(`there is no protocol version ${given}; there are ${known}`);
     }
     checkStreaming(streaming);
     const needed = STREAMING_SINCE[streaming];
