@@ -66,6 +66,10 @@ DECODERS: Final = (
         "run_pg_streamline.py",
         "version 1, text format, only the rows of Insert, Update and Delete",
     ),
+    Decoder("walflux", "run_walflux.py", "version 1, text format"),
+    Decoder(
+        "core-cdc", "run_core_cdc.py", "version 1, text format, without Origin and Type, times in seconds"
+    ),
     Decoder(
         "pg-logical-replication",
         "run_pg_logical_replication.js",
