@@ -77,6 +77,7 @@ DECODERS: Final = (
     ),
     Decoder("pgwire", "run_pgwire.mjs", "version 1, binary format, logical messages"),
     Decoder("postgres", "run_postgres.mjs", "version 1, text format, Relation, Insert, Update and Delete"),
+    Decoder("zero", "run_zero.mjs", "version 1, binary format, logical messages", package="@rocicorp/zero"),
     Decoder(
         "Kaitai",
         "run_kaitai.py",
