@@ -271,7 +271,18 @@ Go or Rust. The table lists what they decode according to their documentation an
 
 The crate `postgres-protocol` of sfackler/rust-postgres, version 0.6.8, has no logical replication
 messages. The two forks of sfackler/rust-postgres in the table add the crate `postgres-replication`,
-which has the messages."""
+which has the messages.
+
+`make conformance` does not run these packages of PyPI either, for the reasons that their files show:
+
+- walbox 1.0.0 (all of versions 1 and 2, text format) needs Python 3.13. `make conformance` also runs on
+  Python 3.11.
+- deltaflow-pg 0.1.1 (all of version 1, text and binary format) needs Python 3.12.
+- pgoutput-decoder 0.1.0 (version 1) is an extension module in Rust, with a wheel for Python 3.12. It has no
+  function that decodes bytes, only a reader that connects to a server.
+- dbqueue 0.1.0 (version 1, rows of Insert, Update and Delete) returns no relations, no relation OIDs, and
+  None for NULL, for unchanged and for binary values, so that little can be compared.
+- pypg-cdc 0.0.1 has the decoders of pypgoutput 0.0.3, in a module of the same name."""
 
 
 if __name__ == "__main__":
