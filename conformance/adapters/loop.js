@@ -8,7 +8,7 @@ exports.serve = async (newDecoder, claims) => {
     const request = JSON.parse(line);
     const skip = claims(request);
     const answer = skip ? { skip } : await decoded(await newDecoder(), request.messages);
-    process.stdout.write(JSON.stringify({ id: request.id, ...answer }) + '\n');
+    process.stdout.write(toLine({ id: request.id, ...answer }));
   }
 };
 
@@ -34,14 +34,18 @@ exports.unclaimed = ({ version, options }, versions, ...claimed) => {
 // 00000016/B374D848 as 16/B374D848; null, which is 0, as 0/0.
 exports.lsn = (text) => (text ?? '0/0').split('/').map((half) => parseInt(half, 16).toString(16).toUpperCase()).join('/');
 
-// Microseconds since 1970 as a time; undefined, which is not compared, outside of the years 1 to 9999.
+// Microseconds since 1970 as a time; outside of the years 1 to 9999, as microseconds since 2000.
 exports.time = (micros) => {
   const [seconds, rest] = [micros / 1000000n, micros % 1000000n];
   const date = new Date(Number(rest < 0n ? seconds - 1n : seconds) * 1000);
-  if (!(date.getTime() >= -62135596800000 && date.getTime() < 253402300800000)) return undefined;
+  if (!(date.getTime() >= -62135596800000 && date.getTime() < 253402300800000)) return integer(micros - 946684800000000n);
   const fraction = ((rest + 1000000n) % 1000000n).toString().padStart(6, '0');
   return date.toISOString().slice(0, 19) + (fraction === '000000' ? '' : `.${fraction}`) + '+00:00';
 };
+
+// An integer of 64 bits, which JSON.stringify would round or refuse: a mark, which `toLine` removes.
+const integer = (value) => `integer ${value}`;
+const toLine = (answer) => JSON.stringify(answer).replace(/"integer (-?\d+)"/g, '$1') + '\n';
 
 exports.cell = (value) => {
   if (value === undefined) return { unchanged: true };
