@@ -14,7 +14,7 @@ import typer
 
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import PgoutputError
-from pgoutput.standin import Faults, RecordedSource, Source, StreamFactory, parse_faults, serve
+from pgoutput.standin import Faults, RecordedSource, Source, StandIn, StreamFactory, parse_faults
 
 
 def find_source(recording: str | None, scenario: str | None) -> Source | StreamFactory:
@@ -83,20 +83,19 @@ def find_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | Non
     return context
 
 
-def run(source: Source | StreamFactory, host: str, user: str | None, **options: Any) -> None:
-    """Run the stand-in server until SIGINT or SIGTERM; print its connection parameters in one line.
+def run(server: StandIn, host: str, port: int) -> None:
+    """Run a stand-in server until SIGINT or SIGTERM; print its connection parameters in one line.
 
     Raises:
         OSError: The server cannot listen on the address.
     """
-    database = getattr(source, "database", "") or "postgres"
 
     def listening(port: int) -> None:
-        print(f"host={host} port={port} user={user or 'postgres'} dbname={database}", flush=True)
+        print(f"host={host} port={port} user={server.user} dbname={server.database}", flush=True)
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        serving = asyncio.ensure_future(serve(source, host=host, user=user, listening=listening, **options))
+        serving = asyncio.ensure_future(server.serve(host, port, listening))
 
         def stop() -> None:
             loop.call_soon_threadsafe(serving.cancel)

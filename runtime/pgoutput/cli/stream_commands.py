@@ -148,17 +148,17 @@ def serve(
     Prints the connection parameters, and serves until Ctrl-C.
     """
     from pgoutput.cli import serving
+    from pgoutput.standin import StandIn
 
-    serving.run(
+    server = StandIn(
         serving.find_source(recording, scenario),
-        host,
-        user,
-        port=port,
+        user=user,
         password=serving.find_password(user, password_file),
         tls=serving.find_tls(tls_cert, tls_key),
         faults=serving.find_faults(fault or []),
         wal_sender_timeout=wal_sender_timeout,
     )
+    serving.run(server, host, port)
 
 
 def synth(

@@ -14,7 +14,7 @@ require("standin", "duckdb")
 
 from pgoutput.standin.faults import Faults, parse_faults as parse_faults
 from pgoutput.standin.recorded import RecordedSource
-from pgoutput.standin.server import StandIn, serve as serve
+from pgoutput.standin.server import StandIn
 from pgoutput.standin.source import (
     PluginOptions as PluginOptions,
     Source as Source,

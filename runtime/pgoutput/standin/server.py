@@ -29,79 +29,6 @@ _THREAD_SECONDS: Final = 10.0
 """Maximum time to wait until the server's thread has started or ended, in seconds."""
 
 
-async def serve(
-    source: Source | StreamFactory,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    user: str | None = None,
-    password: str | None = None,
-    tls: ssl.SSLContext | None = None,
-    certificate_hash: bytes | None = None,
-    faults: Faults | None = None,
-    wal_sender_timeout: float = 60.0,
-    settings: Mapping[str, str] | None = None,
-    acknowledged: dict[str, dict[int, datetime]] | None = None,
-    listening: Callable[[int], None] = lambda port: None,
-) -> None:
-    """Run a stand-in server until the calling asyncio task is cancelled.
-
-    Args:
-        source: A source, or a stream factory such as a scenario.
-        host: Address to listen on.
-        port: Port to listen on; 0 for any free port.
-        user: Name of the only user that may connect; None to accept everybody.
-        password: Password of the user, for SCRAM-SHA-256 authentication.
-        tls: TLS context with the server's certificate; None to decline TLS.
-        certificate_hash: SHA-256 of the DER-encoded certificate, for the channel binding
-            tls-server-end-point of a certificate signed with SHA-256 (RFC 5929); None to offer no channel
-            binding.
-        faults: Faults to inject; None for no faults.
-        wal_sender_timeout: Seconds after which a silent client is disconnected; 0 to never disconnect.
-        settings: Values that replace default settings or add settings, by setting name.
-        acknowledged: Dictionary that receives when clients acknowledge each LSN first, by slot and LSN.
-        listening: Function that is called with the port once the server listens.
-
-    Raises:
-        OSError: The server cannot listen on the address.
-        ValueError: A user is given without a password, or a password without a user.
-    """
-    if (user is None) != (password is None):
-        raise ValueError("a user and a password go together")
-    verifier = None if user is None or password is None else ScramVerifier.from_password(user, password)
-    state = ServerState(as_source(source), faults or Faults(), verifier, wal_sender_timeout, settings or {})
-    state.acknowledged = state.acknowledged if acknowledged is None else acknowledged
-    engine = Engine()
-    connections: set[asyncio.Task[None]] = set()
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        connections.add(task)
-        try:
-            if len(connections) > _MAX_CONNECTIONS:
-                error = ServerError("53300", "sorry, too many clients already", fatal=True)
-                writer.write(error_response(error))
-            else:
-                await Connection(state, engine, reader, writer, tls, certificate_hash).run()
-        except (OSError, asyncio.CancelledError):  # the client disconnected, or the server shuts down
-            pass
-        finally:
-            await _close(writer)
-            connections.discard(task)
-
-    server = await asyncio.start_server(handle, host, port)
-    try:
-        listening(server.sockets[0].getsockname()[1])
-        await asyncio.Event().wait()
-    finally:
-        server.close()
-        for task in connections:
-            task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
-        engine.close()
-
-
 async def _close(writer: asyncio.StreamWriter) -> None:
     """Close a connection. Abort it if the client has not read the last response after `_CLOSE_SECONDS`."""
     writer.close()
@@ -113,24 +40,27 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 
 
 class StandIn:
-    """A stand-in server in a thread of this process, on a free port of 127.0.0.1. Use as a context manager.
+    """A stand-in server; as a context manager, in a thread of this process and on a free port of 127.0.0.1.
 
     Attributes:
-        port: Port that the server listens on.
+        port: Port that the server listens on; 0 before it does.
+        user: Name with which clients connect.
+        database: Database to which clients connect.
 
     Args:
         source: A source, or a stream factory such as a scenario.
         user: Name of the only user that may connect; None to accept everybody.
         password: Password of the user, for SCRAM-SHA-256 authentication.
         tls: TLS context with the server's certificate; None to decline TLS.
-        certificate_hash: SHA-256 of the DER-encoded certificate, for channel binding; None to offer no
-            channel binding.
+        certificate_hash: SHA-256 of the DER-encoded certificate, for the channel binding
+            tls-server-end-point of a certificate signed with SHA-256 (RFC 5929); None to offer no channel
+            binding.
         faults: Faults to inject; None for no faults.
         wal_sender_timeout: Seconds after which a silent client is disconnected; 0 to never disconnect.
         settings: Values that replace default settings or add settings, by setting name.
 
     Raises:
-        ValueError: On entry: a user is given without a password, or a password without a user.
+        ValueError: A user is given without a password, or a password without a user.
     """
 
     def __init__(
@@ -145,29 +75,69 @@ class StandIn:
         wal_sender_timeout: float = 60.0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
+        if (user is None) != (password is None):
+            raise ValueError("a user and a password go together")
+        verifier = None if user is None or password is None else ScramVerifier.from_password(user, password)
         self.port: int = 0
-        self._user = user
+        self.user: str = user or "postgres"
         self._password = password
-        self._database = as_source(source).database or "postgres"
+        self._tls = tls
+        self._certificate_hash = certificate_hash
+        source = as_source(source)
+        self.database: str = source.database or "postgres"
+        self._state = ServerState(source, faults or Faults(), verifier, wal_sender_timeout, settings or {})
         self._started: Future[int] = Future()
-        self._acknowledged: dict[str, dict[int, datetime]] = {}
-        self._serving = serve(
-            source,
-            user=user,
-            password=password,
-            tls=tls,
-            certificate_hash=certificate_hash,
-            faults=faults,
-            wal_sender_timeout=wal_sender_timeout,
-            settings=settings,
-            acknowledged=self._acknowledged,
-            listening=self._started.set_result,
-        )
         self._thread = threading.Thread(target=self._run, name="pgoutput-standin", daemon=True)
+
+    async def serve(
+        self, host: str = "127.0.0.1", port: int = 0, listening: Callable[[int], None] = lambda port: None
+    ) -> None:
+        """Run the server until the calling asyncio task is cancelled.
+
+        Args:
+            host: Address to listen on.
+            port: Port to listen on; 0 for any free port.
+            listening: Function that is called with the port once the server listens.
+
+        Raises:
+            OSError: The server cannot listen on the address.
+        """
+        engine = Engine()
+        connections: set[asyncio.Task[None]] = set()
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            connections.add(task)
+            try:
+                if len(connections) > _MAX_CONNECTIONS:
+                    error = ServerError("53300", "sorry, too many clients already", fatal=True)
+                    writer.write(error_response(error))
+                else:
+                    await Connection(
+                        self._state, engine, reader, writer, self._tls, self._certificate_hash
+                    ).run()
+            except (OSError, asyncio.CancelledError):  # the client disconnected, or the server shuts down
+                pass
+            finally:
+                await _close(writer)
+                connections.discard(task)
+
+        server = await asyncio.start_server(handle, host, port)
+        try:
+            self.port = server.sockets[0].getsockname()[1]
+            listening(self.port)
+            await asyncio.Event().wait()
+        finally:
+            server.close()
+            for task in connections:
+                task.cancel()
+            await asyncio.gather(*connections, return_exceptions=True)
+            engine.close()
 
     def __enter__(self) -> StandIn:
         self._thread.start()
-        self.port = self._started.result(_THREAD_SECONDS)
+        self._started.result(_THREAD_SECONDS)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -179,8 +149,7 @@ class StandIn:
         """Connection string (libpq keywords) of the server, including the password if there is one."""
         quoted = (self._password or "").replace("\\", "\\\\").replace("'", "\\'")
         secret = f" password='{quoted}'" if quoted else ""
-        user = self._user or "postgres"
-        return f"host=127.0.0.1 port={self.port} user={user} dbname={self._database}{secret}"
+        return f"host=127.0.0.1 port={self.port} user={self.user} dbname={self.database}{secret}"
 
     @property
     def acknowledged(self) -> dict[str, dict[int, datetime]]:
@@ -188,7 +157,7 @@ class StandIn:
 
         A Standby Status Update acknowledges the LSN that it has as flushed. Dropped slots stay.
         """
-        return {slot: dict(lsns) for slot, lsns in self._acknowledged.copy().items()}
+        return {slot: dict(lsns) for slot, lsns in self._state.acknowledged.copy().items()}
 
     def _run(self) -> None:
         try:
@@ -199,6 +168,6 @@ class StandIn:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.ensure_future(self._serving)
+        self._task = asyncio.ensure_future(self.serve(listening=self._started.set_result))
         with suppress(asyncio.CancelledError):
             await self._task
