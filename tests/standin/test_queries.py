@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import psycopg2
 import pytest
 
 from pgoutput.standin import RecordedSource, StandIn
+from pgoutput.synth import Scenario
 from tests.standin.raw_client import RawClient
 from tests.standin.streams import Repeated
 from tests.truth import CAPTURES
@@ -198,3 +200,78 @@ def test_replication_commands_need_a_replication_connection(server: StandIn) -> 
         for command in ("IDENTIFY_SYSTEM", "START_REPLICATION SLOT a LOGICAL 0/0"):
             with pytest.raises(psycopg.errors.FeatureNotSupported, match="needs a replication connection"):
                 connection.execute(command.encode())
+
+
+def test_slot_functions_have_the_types_of_their_arguments() -> None:
+    """psycopg says what types it sends; asyncpg asks the server, and sends values in binary format."""
+    queries = {
+        "SELECT pg_create_logical_replication_slot($1, $2, $3, $4)": (19, 19, 16, 16),
+        "SELECT * FROM pg_create_logical_replication_slot($1, $2, $3)": (19, 19, 16),
+        "SELECT pg_drop_replication_slot($1)": (19,),
+        "SELECT pg_replication_slot_advance($1, $2)": (19, 3220),
+        "SELECT * FROM pg_logical_slot_peek_binary_changes($1, $2, $3, 'proto_version', $4)": (
+            19,
+            3220,
+            23,
+            25,
+        ),
+        "SELECT * FROM pg_logical_slot_get_binary_changes('a', NULL, $1::int, VARIADIC $2)": (23, 1009),
+    }
+    with StandIn(RecordedSource(CAPTURE)) as server, RawClient(server) as raw:
+        raw.startup(user="postgres", database="postgres")
+        raw.read_to(b"Z")
+        for query, types in queries.items():
+            raw.send(b"P", b"\0" + query.encode() + b"\0\0\0")
+            raw.send(b"D", b"S\0")
+            raw.send(b"S")
+            (found,) = (body for tag, body in raw.read_to(b"Z") if tag == b"t")
+            assert struct.unpack(f">h{len(types)}i", found) == (len(types), *types), query
+
+
+def test_slots_are_made_read_and_dropped_in_binary_format() -> None:
+    options = ["proto_version", "1", "publication_names", "p"]
+    with (
+        StandIn(RecordedSource(CAPTURE)) as server,
+        psycopg.connect(server.dsn, autocommit=True) as connection,
+    ):
+        cursor = connection.cursor(binary=True)
+        cursor.execute("SELECT pg_create_logical_replication_slot('a', 'pgoutput')")
+        ((created,),) = cursor.fetchall()
+        assert created[0] == "a"
+        query = "SELECT xid FROM pg_logical_slot_get_binary_changes(%s, NULL, %s, VARIADIC %s)"
+        cursor.execute(query, ["a", 1, options])
+        assert cursor.fetchall()
+        cursor.execute("SELECT pg_drop_replication_slot('a')")
+        assert cursor.fetchall() == [(b"",)]
+
+
+@pytest.mark.parametrize(
+    ("lsn", "error"),
+    [("0/0", "invalid target WAL LSN"), ("0/1", "cannot advance replication slot to 0/1, minimum is ")],
+)
+def test_a_slot_does_not_go_back(server: StandIn, lsn: str, error: str) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute("SELECT pg_replication_slot_advance('a', pg_current_wal_lsn())")
+        with pytest.raises(psycopg.DatabaseError, match=error):
+            connection.execute("SELECT pg_replication_slot_advance('a', %s)", [lsn])
+
+
+@pytest.mark.parametrize(
+    ("version", "flags", "allowed"),
+    [(13, 2, False), (13, 1, True), (14, 2, True), (16, 3, False), (17, 3, True)],
+)
+def test_flags_of_a_new_slot_by_version(version: int, flags: int, allowed: bool) -> None:
+    db = Scenario(server=version, proto_version=1)
+    table = db.table("public.t", id="int4 key")
+    with db.transaction() as tx:
+        tx.insert(table, id=1)
+    with StandIn(db) as server, psycopg.connect(server.dsn, autocommit=True) as connection:
+        query = "SELECT pg_create_logical_replication_slot('a', 'pgoutput'" + ", false" * flags + ")"
+        if allowed:
+            connection.execute(query.replace("false)", "true)").encode())
+            changes = "SELECT * FROM pg_logical_slot_get_binary_changes('a', NULL, NULL, "
+            options = "'proto_version', '1', 'publication_names', 'p')"
+            assert connection.execute((changes + options).encode()).fetchall()
+        else:
+            with pytest.raises(psycopg.errors.UndefinedFunction, match="does not exist"):
+                connection.execute(query.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 from struct import Struct
 from typing import Final
 
@@ -78,7 +79,8 @@ class Connection:
             self._writer.write(protocol.error_response(error))
         except asyncio.CancelledError:
             text = "terminating connection due to administrator command"
-            self._writer.write(protocol.error_response(ServerError("57P01", text, fatal=True)))
+            with suppress(RuntimeError):  # an incident has ended what the server sends
+                self._writer.write(protocol.error_response(ServerError("57P01", text, fatal=True)))
             raise
         except (asyncio.IncompleteReadError, TimeoutError, Terminated):
             return

@@ -63,8 +63,9 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         for name, value in msgspec.structs.asdict(self).items():
             numbers = value if isinstance(value, Mapping) else () if isinstance(value, bool) else (value,)
             for number in numbers:
-                if number is not None and number < 1:
-                    raise ValueError(f"{name.replace('_', '-')} must be at least 1, not {number}")
+                if number is not None and (not isinstance(number, int) or number < 1):
+                    text = "must be an integer of at least 1"
+                    raise ValueError(f"{name.replace('_', '-')} {text}, not {number!r}")
         for incident in (*self.at_message.values(), *self.at_lsn.values()):
             if incident not in get_args(Incident):
                 known = ", ".join(get_args(Incident))

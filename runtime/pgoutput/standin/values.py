@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from typing import Final, TypeAlias
@@ -40,8 +41,14 @@ FLOAT8: Final = 701
 UNKNOWN: Final = 705
 NAME: Final = 19
 XID: Final = 28
+RECORD: Final = 2249
+VOID: Final = 2278
 PG_LSN: Final = 3220
 JSONB: Final = 3802
+
+
+_SLOT: Final = re.compile(r"\((\w+),([0-9A-F]+/[0-9A-F]+)\)")
+"""Text of a record of a slot's name and an LSN, the only records that the server has in binary format."""
 
 
 def infer_type_oid(value: SqlValue) -> int:
@@ -67,8 +74,13 @@ def encode_value(value: SqlValue, type_oid: int, format_: int) -> EncodedValue:
     if isinstance(value, bytes):
         return value
     text = ("t" if value else "f") if type_oid == BOOL else str(value)
-    if not format_:
+    if not format_ or type_oid == VOID:
         return text.encode("utf-8", "surrogateescape")
+    if type_oid == RECORD and (cells := _SLOT.fullmatch(text)):
+        pairs = zip((NAME, PG_LSN), map(encode_binary, cells.groups(), (NAME, PG_LSN)), strict=True)
+        return struct.pack(">i", 2) + b"".join(
+            struct.pack(">Ii", oid, len(cell)) + cell for oid, cell in pairs
+        )
     try:
         return encode_binary(text, type_oid)
     except ValueError:

@@ -29,6 +29,11 @@ async def look_up(host: str, port: str, database: str) -> None:
         assert await connection.fetchval("SELECT current_database()") == database
     query = "SELECT slot_name, confirmed_flush_lsn FROM pg_replication_slots"
     assert all(row["confirmed_flush_lsn"] for row in await connection.fetch(query))
+    create = "SELECT pg_create_logical_replication_slot($1, 'pgoutput', $2)"
+    assert (await connection.fetchval(create, "asyncpg", True))[0] == "asyncpg"
+    peek = "SELECT data FROM pg_logical_slot_peek_binary_changes($1, NULL, $2, VARIADIC $3)"
+    await connection.fetch(peek, "asyncpg", 1, ["proto_version", "1", "publication_names", "p"])
+    await connection.fetchval("SELECT pg_drop_replication_slot($1)", "asyncpg")
     await connection.reset()
     await connection.close()
 

@@ -22,7 +22,7 @@ def start_decoding(
         ServerError: The plugin refuses the options, a publication does not exist, or the source fails.
     """
     server.check_plugin("pgoutput")
-    options = parse_plugin_options(given, server.major_version, slot.two_phase)
+    options = parse_plugin_options(given, server.major_version, slot.two_phase and server.major_version >= 15)
     publications = server.source.publications
     for name in options.publication_names:
         if publications is not None and name not in publications:

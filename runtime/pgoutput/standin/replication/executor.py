@@ -25,6 +25,9 @@ _CREATE_FIELDS: Final = tuple(map(Field, ("slot_name", "consistent_point", "snap
 _READ_FIELDS: Final = (Field("slot_type"), Field("restart_lsn"), Field("restart_tli", INT8))
 _ALTERABLE_FLAGS: Final = ("failover", "two_phase")
 _HISTORY_FIELDS: Final = (Field("filename"), Field("content"))
+_SINCE: Final = {"READ_REPLICATION_SLOT": 15, "ALTER_REPLICATION_SLOT": 17}
+"""First major version that has a command; all have the others."""
+
 _UNSUPPORTED: Final = ("BASE_BACKUP", "UPLOAD_MANIFEST")
 _NAME_KINDS: Final = ("word", "quoted")
 _VALUE_KINDS: Final = ("string", "word", "number")
@@ -92,6 +95,8 @@ class ReplicationExecutor:
             )
         if keyword not in self._commands:
             return None
+        if self._server.major_version < _SINCE.get(keyword, 0):
+            raise ServerError("42601", f'syntax error at or near "{keyword}"')
         scanner = Scanner(text)
         scanner.accept_keyword(keyword)
         return await self._commands[keyword](scanner)
@@ -186,7 +191,7 @@ class ReplicationExecutor:
         slot.active_pid = None
         flags = {}
         for flag, value in options:
-            if flag not in _ALTERABLE_FLAGS:
+            if flag not in _ALTERABLE_FLAGS[: 2 if self._server.major_version >= 18 else 1]:
                 raise ServerError("XX000", f"unrecognized option: {flag}")
             flags[flag] = _parse_flag(flag, value)
         for flag, is_on in flags.items():

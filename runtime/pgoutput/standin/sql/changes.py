@@ -20,11 +20,6 @@ from pgoutput.stream import StreamDecoder
 from pgoutput.values import parse_array
 from pgoutput.wire import format_lsn
 
-FUNCTIONS: Final = tuple(
-    f"pg_logical_slot_{verb}{kind}_changes" for verb in ("get", "peek") for kind in ("", "_binary")
-)
-"""Names of the functions that return changes."""
-
 _NO_LIMIT: Final = 1 << 64
 
 _MAX_BYTES: Final = 16 << 20
@@ -49,7 +44,7 @@ def read_changes(
     server: ServerState,
     backend: Backend,
 ) -> list[Change]:
-    """Return the changes for a call of one of `FUNCTIONS`; those that *get* changes acknowledge them.
+    """Return the changes for a call of one of `CHANGES`; those that *get* changes acknowledge them.
 
     Args:
         function: Name of the function.
@@ -62,6 +57,8 @@ def read_changes(
         ServerError: PostgreSQL refuses the call, or the changes are larger than 16 MB.
     """
     values = [value for one in arguments for value in _values(one, parameters)]
+    if len(values) == 4 and arguments[3]["class"] == "PARAMETER":  # an array, with VARIADIC
+        values = [*values[:3], *(parse_array(values[3] or "{}") or [])]
     if len(values) < 3:
         raise ServerError("42883", f"function {function} needs a slot, upto_lsn and upto_nchanges")
     slot_name, upto_lsn, upto_count, *options = values

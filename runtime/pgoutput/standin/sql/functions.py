@@ -108,6 +108,11 @@ def _calls(name: str, *signatures: Sequence[str]) -> str:
     return ", ".join(f"({', '.join(one)}) AS {_call(name, one)}" for one in signatures)
 
 
+CHANGES: Final = tuple(
+    f"pg_logical_slot_{verb}{kind}_changes" for verb in ("get", "peek") for kind in ("", "_binary")
+)
+"""Names of the functions that return the changes of a slot."""
+
 _CREATE: Final = "pg_create_logical_replication_slot"
 _CREATE_ARGUMENTS: Final = ("slot_name", "plugin", "temporary", "twophase", "failover")
 _CREATE_SIGNATURES: Final = tuple(_CREATE_ARGUMENTS[:count] for count in (2, 3, 4, 5))
@@ -268,6 +273,14 @@ MACROS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Macros of DuckDB with the name of the type that PostgreSQL's function returns, by name of the function."""
 
+ARGUMENTS: Final[Mapping[str, Sequence[str]]] = {
+    _CREATE: ("name", "name", "bool", "bool", "bool"),
+    "pg_drop_replication_slot": ("name",),
+    "pg_replication_slot_advance": ("name", "pg_lsn"),
+    **dict.fromkeys(CHANGES, ("name", "pg_lsn", "int4")),
+}
+"""Types of the arguments of functions that read or change slots, by name; further arguments are text."""
+
 OBJECT_NAMES: Final[Mapping[str, str]] = {
     "pg_class": "(a) AS (SELECT CASE WHEN pg_table_is_visible(a) THEN '' ELSE _n.nspname || '.' END"
     " || _o.relname FROM pg_class _o JOIN pg_namespace _n ON _n.oid = _o.relnamespace WHERE _o.oid = a)",
@@ -314,6 +327,10 @@ TABLE_MACROS: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
 """Macros of DuckDB for functions in FROM: types of the columns, and the macro, by name of the function."""
 
 
+_FLAGS_SINCE: Final = (10, 14, 17)
+"""First major version that has each flag of `pg_create_logical_replication_slot`."""
+
+
 class SideEffects:
     """Executes the calls with side effects that are in the result of a query.
 
@@ -348,6 +365,9 @@ class SideEffects:
     def _create(self, name: str, plugin: str, *flags: str) -> tuple[str, str]:
         # A query calls this function once for each result column, but creates one slot.
         arguments = (name, plugin, *flags)
+        if len(flags) > sum(self._server.major_version >= since for since in _FLAGS_SINCE):
+            kinds = ", ".join(("name", "name", *("boolean" for _ in flags)))
+            raise ServerError("42883", f"function {_CREATE}({kinds}) does not exist")
         if arguments not in self._created:
             options = dict(zip(("temporary", "two_phase", "failover"), map(_is_true, flags), strict=False))
             slot = self._server.create_slot(self._backend, name, plugin, **options)
@@ -362,7 +382,13 @@ class SideEffects:
         slot = self._server.acquire_slot(name, self._backend)
         slot.active_pid = None
         position = min(parse_lsn_argument(lsn), self._server.source.end_lsn)
-        slot.confirmed_flush_lsn = max(slot.confirmed_flush_lsn, position)
+        if not position:
+            raise ServerError("22023", "invalid target WAL LSN")
+        least = slot.confirmed_flush_lsn
+        if position < least:
+            text = "cannot advance replication slot to {}, minimum is {}"
+            raise ServerError("55000", text.format(format_lsn(position), format_lsn(least)))
+        slot.confirmed_flush_lsn = position
         return f"({name},{format_lsn(slot.confirmed_flush_lsn)})"
 
     def _set_config(self, name: str, value: str, _: str) -> str:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from itertools import chain, repeat
 from typing import Any, Final, TypeAlias
 
 from pgoutput.standin.protocol import Field, ServerError
-from pgoutput.standin.sql.changes import FUNCTIONS
-from pgoutput.standin.sql.functions import BUILTINS, MACROS, RECORDS, RENAMED, TABLE_MACROS
+from pgoutput.standin.sql.functions import (
+    ARGUMENTS,
+    BUILTINS,
+    CHANGES,
+    MACROS,
+    RECORDS,
+    RENAMED,
+    TABLE_MACROS,
+)
 from pgoutput.standin.sql.system_catalogs import (
     ARRAY_OIDS,
     ELEMENT_OIDS,
@@ -193,10 +202,11 @@ class Query:
 
     def _table_function(self, node: Node, name: str, scope: Tables, ctes: Tables) -> Columns:
         function = node["function"]
-        if name in FUNCTIONS:
+        if name in CHANGES:
             return self._changes(node, name)
         if name in TABLE_MACROS:
             self._expressions(function.get("arguments"), scope, ctes)
+            self._type_arguments(name, [one["expression"] for one in function.get("arguments", ())])
             _unqualify(function)
             return [Field(column, _oid(kind)) for column, kind in TABLE_MACROS[name][0].items()]
         type_oid = self._expression(function, scope, ctes)
@@ -218,8 +228,12 @@ class Query:
     def _changes(self, node: Node, name: str) -> Columns:
         if self.changes is not None:
             raise not_supported("it reads the changes of a slot twice")
-        arguments = node.pop("function").get("arguments", ())
-        self.changes = name, [one["expression"] for one in arguments]
+        arguments = [one["expression"] for one in node.pop("function").get("arguments", ())]
+        self._expressions(deepcopy(arguments), {}, {})  # for the types of parameters in casts
+        self._type_arguments(name, arguments)
+        if len(arguments) == 4 and arguments[3]["class"] == "PARAMETER":  # with VARIADIC
+            self.parameters[_number(arguments[3]["identifier"])] = ARRAY_OIDS[TEXT]
+        self.changes = name, arguments
         node |= {"type": "BASE_TABLE", "table_name": "changes"}
         return [Field("lsn", PG_LSN), Field("xid", XID), Field("data", BYTEA)]
 
@@ -342,7 +356,7 @@ class Query:
         if name in RECORDS and types[0] not in ELEMENT_OIDS:  # not called with VARIADIC
             node["arguments"] = [{"expression": _function("list_value", arguments[0])}]
         if name in MACROS:
-            self._default_text(arguments)
+            self._type_arguments(name, arguments)
             return _oid(MACROS[name][0])
         if name in RENAMED:
             node |= _named(RENAMED[name])
@@ -434,6 +448,11 @@ class Query:
     def _default_text(self, arguments: Sequence[Node]) -> None:
         for one in arguments:
             self._unify([one], TEXT)
+
+    def _type_arguments(self, name: str, arguments: Sequence[Node]) -> None:
+        """Give the parameters among a function's arguments the types of the arguments."""
+        for one, kind in zip(arguments, chain(ARGUMENTS.get(name, ()), repeat("text")), strict=False):
+            self._unify([one], _oid(kind))
 
     # Names
 
