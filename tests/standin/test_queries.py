@@ -203,7 +203,7 @@ def test_replication_commands_need_a_replication_connection(server: StandIn) -> 
 
 
 def test_slot_functions_have_the_types_of_their_arguments() -> None:
-    """psycopg says what types it sends; asyncpg asks the server, and sends values in binary format."""
+    """A client that asks for the types of parameters sends values in binary format, as asyncpg does."""
     queries = {
         "SELECT pg_create_logical_replication_slot($1, $2, $3, $4)": (19, 19, 16, 16),
         "SELECT * FROM pg_create_logical_replication_slot($1, $2, $3)": (19, 19, 16),
