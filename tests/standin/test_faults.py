@@ -186,6 +186,16 @@ def test_incidents_happen_once_at_their_message() -> None:
             assert error_fields(raw.ask(f"TIMELINE_HISTORY {timeline}")[0][1])["C"] == "58P01"
 
 
+def test_a_server_ends_quietly_while_a_dropped_client_is_connected(capfd: pytest.CaptureFixture[str]) -> None:
+    with StandIn(STREAM, faults=Faults(at_message={3: "drop"})) as server:
+        create(server)
+        raw = connect_walsender(server).__enter__()
+        raw.query(START)
+        assert [raw.read()[0], len(read_messages(raw, 5))] == [b"W", 2]
+    raw.__exit__(None, None, None)
+    assert capfd.readouterr().err == ""
+
+
 def test_an_incident_at_an_lsn_happens_at_the_next_new_message() -> None:
     at_lsn: dict[int, Incident] = {3 * STEP - COMMIT: "drop", 3 * STEP: "duplicate", 90 * STEP: "error"}
     with StandIn(STREAM, faults=Faults(at_lsn=at_lsn)) as server:

@@ -14,7 +14,7 @@ from pgoutput import envelope
 from pgoutput.messages import HotStandbyFeedback, PrimaryKeepalive, StandbyStatusUpdate, XLogData
 from pgoutput.standin import RecordedSource, StandIn
 from pgoutput.synth import Scenario
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
 from tests.standin.raw_client import RawClient, connect_walsender, error_fields
 from tests.standin.streams import STEP, Repeated, inserts, write_capture_file
 from tests.versions import CAPTURES, OLDEST, RELEASED, UNKNOWN
@@ -116,7 +116,10 @@ def test_identify_system_reports_the_source(server: StandIn) -> None:
             "0A000",
             f"client sent proto_version=0 but server only supports protocol {OLDEST} or higher",
         ),
-        (START.replace(PROTO, "'x'"), "22023", "invalid proto_version"),
+        *(
+            (START.replace(PROTO, f"'{one}'"), "22023", "invalid proto_version")
+            for one in ("x", "1 ", "9" * 20)
+        ),
         (
             START.replace(PROTO, "'3', streaming 'parallel'"),
             "22023",
@@ -212,10 +215,9 @@ def test_a_stream_is_sent_and_ended_as_by_a_real_server(server: StandIn) -> None
         # A second stream on the same connection repeats what was not confirmed, with its Relation.
         raw.query(START)
         assert raw.read()[0] == b"W"
-        again = [envelope.decode(raw.read()[1]) for _ in range(101)]
-        assert [one.data for one in again if isinstance(one, XLogData)] == Repeated(3).payloads(2 * STEP)[
-            :101
-        ]
+        again = [envelope.decode(raw.read()[1]) for _ in range(102)]
+        payloads = [one.data for one in again if isinstance(one, XLogData)]
+        assert payloads == Repeated(3).payloads(2 * STEP)[:101]
 
 
 def test_a_stream_starts_at_the_later_of_the_requested_and_the_confirmed_lsn(server: StandIn) -> None:
@@ -243,6 +245,20 @@ def test_a_stream_starts_at_the_later_of_the_requested_and_the_confirmed_lsn(ser
         raw.query(START)
         raw.read()
         assert isinstance(envelope.decode(raw.read()[1]), PrimaryKeepalive)  # no messages remain
+
+
+def test_a_stream_that_goes_on_begins_with_its_position(server: StandIn) -> None:
+    """Without it, the workers of a subscriber that copy tables stop at once after a lost connection."""
+    with connect_walsender(server) as raw:
+        raw.ask(CREATE)
+        raw.ask(f"SELECT pg_replication_slot_advance('a', '{format_lsn(3 * STEP)}')")
+        raw.query(START)
+        assert raw.read()[0] == b"W"
+        first = envelope.decode(raw.read()[1])
+        assert isinstance(first, PrimaryKeepalive)
+        assert first.wal_end == 3 * STEP
+        second = envelope.decode(raw.read()[1])
+        assert isinstance(second, XLogData)
 
 
 def test_a_server_tells_what_its_clients_have_acknowledged(server: StandIn) -> None:

@@ -42,6 +42,18 @@ def test_a_kit_is_written_and_run(run: Run, tmp_path: Path) -> None:
     assert int(total[1]) == manifest["vectors"]
 
 
+def test_a_decoder_that_skips_all_vectors_has_not_passed(run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "decoder.py"
+    script.write_text(
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    print(json.dumps({'id': json.loads(line)['id'], 'skip': 'all'}), flush=True)\n"
+    )
+    done = run("vectors", "run", "--vector", f"v{OLDEST}/off/Begin/usual", "--", sys.executable, str(script))
+    assert done.code == 1
+    assert "the decoder has skipped all vectors" in done.out
+
+
 def test_failed_vectors_are_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     decoder = ("--", sys.executable, "-m", "tests.vectors.decoders", "wrong_xid")

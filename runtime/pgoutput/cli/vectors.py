@@ -88,7 +88,7 @@ def run(
         ),
     ] = "given",
 ) -> None:
-    """Run a decoder on the vectors, and print a scoreboard; exit code 1 if a vector failed."""
+    """Run a decoder on the vectors, and print a scoreboard; exit code 1 if a vector failed or none passed."""
     from pgoutput.vectors import run_decoder
 
     chosen = _chosen(kit, capture or (), vector or ())
@@ -145,7 +145,7 @@ def _chosen(kit: Path | None, captures: Collection[Path], ids: Collection[str]) 
 
 
 def _show(console: Console, verdicts: Iterable[Verdict], *, details: bool) -> bool:
-    """Print the results by group; return whether no vector failed."""
+    """Print the results by group; return whether vectors passed, and none failed."""
     counts: dict[str, Counter[str]] = {}
     first: dict[str, Verdict] = {}
     for one in verdicts:
@@ -161,4 +161,6 @@ def _show(console: Console, verdicts: Iterable[Verdict], *, details: bool) -> bo
     console.print(table)
     for group, one in first.items():
         console.print(Text(printable(f"first failure of {group}: {one.id}: {one.reason}")))
-    return not total["failed"]
+    if not total["passed"] + total["failed"]:
+        console.print("the decoder has skipped all vectors")
+    return total["passed"] > 0 and not total["failed"]

@@ -40,6 +40,7 @@ _DEFAULTS: Final = {
     "in_hot_standby": "off",
     "bytea_output": "hex",
     "data_directory_mode": "0700",
+    "default_table_access_method": "heap",
     "extra_float_digits": "1",
     "jit": "on",
     "lc_messages": "C",

@@ -13,14 +13,13 @@ from pgoutput.standin.protocol import EncodedValue, Field, ServerError
 from pgoutput.standin.replication.decoding import start_decoding
 from pgoutput.standin.replication.plugin_options import parse_boolean
 from pgoutput.standin.replication.scanner import OptionList, Scanner
-from pgoutput.standin.replication.source_reader import SourceReader
+from pgoutput.standin.replication.source_reader import SourceReader, encode_keepalive
 from pgoutput.standin.replication.walsender import WalSender
 from pgoutput.standin.server_state import ServerState
 from pgoutput.standin.slots import Slot
-from pgoutput.standin.values import INT8
+from pgoutput.standin.values import INT4, INT8
 from pgoutput.wire import format_lsn, parse_lsn
 
-_IDENTIFY_FIELDS: Final = (Field("systemid"), Field("timeline", INT8), Field("xlogpos"), Field("dbname"))
 _CREATE_FIELDS: Final = tuple(map(Field, ("slot_name", "consistent_point", "snapshot_name", "output_plugin")))
 _READ_FIELDS: Final = (Field("slot_type"), Field("restart_lsn"), Field("restart_tli", INT8))
 _ALTERABLE_FLAGS: Final = ("failover", "two_phase")
@@ -111,7 +110,9 @@ class ReplicationExecutor:
         source = self._server.source
         database = self._backend.database if self._is_logical else None
         row = (source.system_identifier, str(self._server.timeline), format_lsn(source.end_lsn), database)
-        return _encode_result("IDENTIFY_SYSTEM", _IDENTIFY_FIELDS, row)
+        timeline = Field("timeline", INT8 if self._server.major_version >= 16 else INT4)
+        fields = (Field("systemid"), timeline, Field("xlogpos"), Field("dbname"))
+        return _encode_result("IDENTIFY_SYSTEM", fields, row)
 
     async def _timeline_history(self, scanner: Scanner) -> bytes:
         timeline = int(scanner.expect("number"))
@@ -241,8 +242,11 @@ class ReplicationExecutor:
             self._reader,
             self._writer,
         )
-        if not begins_early:
-            self._writer.write(protocol.copy_both_response())
+        opening = b"" if begins_early else protocol.copy_both_response()
+        if slot.confirmed_flush_lsn > server.source.start_lsn and not server.faults.stall_keepalive:
+            # A subscriber that has no position yet would let the workers that copy its tables stop too early.
+            opening += encode_keepalive(after_lsn, reply_requested=False)
+        self._writer.write(opening)
         await walsender.run()
 
     def _check_database(self) -> None:

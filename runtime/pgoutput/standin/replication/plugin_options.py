@@ -101,7 +101,9 @@ def _check_proto_version(version: int, server_version: int) -> None:
 
 
 def _parse_proto_version(value: str | None) -> int:
-    if value is None or not re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", value):
+    if value == "":  # strtoul reads it as 0
+        return 0
+    if value is None or not re.fullmatch(r"\s*[+-]?[0-9]{1,19}", value):
         raise ServerError("22023", "invalid proto_version")
     if not 0 <= int(value) <= _UINT32_MAX:
         raise ServerError("22023", f'proto_version "{value}" out of range')

@@ -81,6 +81,8 @@ class WalSender:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        if self._is_dropped:  # while the client ended the stream
+            raise Terminated
 
     async def _send(self) -> None:
         while (taken := await self._take()) is not None:

@@ -192,6 +192,10 @@ class Query:
     def _catalog(self, node: Node) -> Columns:
         name = node["table_name"].lower()
         schema = node.get("schema_name", "pg_catalog" if name in RELATIONS else "public")
+        if schema == "information_schema":
+            raise not_supported(
+                "it reads information_schema; the catalogs pg_class and pg_attribute are there"
+            )
         if schema != "pg_catalog":
             return _make_empty(node, schema)
         if name not in RELATIONS:
