@@ -5,18 +5,21 @@ from __future__ import annotations
 import base64
 import gzip
 import re
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import pytest
 
 from pgoutput._stored_stream import Channel
 from pgoutput.capturefile import CaptureFile, encode_record
-from pgoutput.messages import UNCHANGED, Begin, Insert, Relation, Update
+from pgoutput.messages import UNCHANGED, Begin, Delete, Insert, Relation, Update
 from pgoutput.synth import Scenario, write_capture_file
 from pgoutput.testing import shop
 from pgoutput.values import encode_binary
+from pgoutput.values.forms.floats import format_float4
 from tests.codec import corpus
 from tests.explorer.packets import Network, disorder, frame, session, write
 from tests.explorer.peer import ask, open_file
@@ -261,6 +264,11 @@ def test_a_damaged_file_is_read_up_to_its_damage() -> None:
     files: dict[str, tuple[bytes, str]] = {
         "cut": (b"".join(lines[: middle + 1]) + lines[middle + 1][:-9], f"line {middle + 2}: not JSON"),
         "garbled": (b"".join(lines[: middle + 1]) + b"nonsense\n" + b"".join(lines[middle + 1 :]), "line"),
+        "merged": (
+            b"".join(lines[: middle + 1]) + lines[middle + 1][:40] + b"".join(lines[middle + 2 :]),
+            f"line {middle + 2}: not JSON",
+        ),
+        "zeros": (b"".join(lines[: middle + 1]) + bytes(500) + b"\n", f"line {middle + 2}: not JSON"),
         "gzip": (compressed[: len(compressed) * 9 // 10], "the file is not valid gzip, or ends too early"),
         "gzip at a line": (gzip.compress(b"".join(lines[: middle + 1]))[:-4], "the file is not valid gzip"),
         "COPY": (copy_stream(records[:middle]) + b"d\0\0\0\x30I", "no whole frame of the COPY stream begins"),
@@ -269,14 +277,54 @@ def test_a_damaged_file_is_read_up_to_its_damage() -> None:
             "expected 4 bytes of Int32 (Oid), found 2",
         ),
     }
+    packets = session(
+        [("copydata", b"w" + bytes(24) + data) for _, data in records], "", 10_000_000, started=False
+    )
+    pcap, blocks = (
+        write(packets, Network(), handshake=False),
+        write(packets, Network(blocks=True), handshake=False),
+    )
+    half = len(blocks) // 2
     (expected,) = ask([open_file(whole)])
     answers = ask(open_file(content) for content, _ in files.values())
+    for name, content in {
+        "cut pcap": pcap[:-50],
+        "pcap with zeros": pcap[: len(pcap) // 2] + bytes(len(pcap) // 2),
+        "cut pcapng": blocks[:-50],
+        "overwritten pcapng": blocks[:half] + b"\xff" * 2000 + blocks[half + 2000 :],
+    }.items():
+        (found,) = ask([open_file(content)])
+        assert re.match(r"byte \d+: no whole (packet|block) begins here", found["damage"]), name
+        assert found["messages"], name
     for (name, (_, damage)), found in zip(files.items(), answers, strict=True):
         assert damage in found["damage"], name
         count = len(found["messages"])
         assert count == middle if not name.startswith("gzip") else count > middle * 8 // 10, name
         assert found["messages"] == expected["messages"][:count], name
     assert expected["damage"] == ""
+
+
+def test_text_around_bytes_is_left_out() -> None:
+    begin = bytes.fromhex("4200000000016b38480002dad4b2a2b040000002ea")
+    literal = repr(begin)
+    texts = [
+        f"[{literal}, {literal}]",
+        f"data = {literal}\nbytearray({literal})",
+        f"'\\x{begin.hex()}'\n'\\x{begin.hex()}'",
+        f"'{begin.hex()}'\n\"{begin.hex()}\"",
+        f"0/16B3748,746,\\x{begin.hex()}\n0/16B3748,746,\\x{begin.hex()}",
+        f"0/16B3748\t746\t\\\\x{begin.hex()}\n0/16B3748\t746\t\\\\x{begin.hex()}",
+    ]
+    for text, found in zip(texts, ask(open_file(one.encode()) for one in texts), strict=True):
+        assert [one["data"] for one in found["messages"]] == [begin.hex()] * 2, text
+    (large,) = ask([open_file(("4d" + "00" * 4_000_000).encode())])
+    assert len(large["messages"][0]["data"]) == 8_000_002
+
+
+def test_a_connection_with_a_startup_message_without_size_is_read() -> None:
+    content = write([(True, 0, bytes.fromhex("0000000000030000") + bytes(20))], Network())
+    (answer,) = ask([open_file(content)], errors=True)
+    assert answer["kind"] == "FileError"
 
 
 def test_a_search_finds_texts_tables_and_kinds_whatever_their_case(tmp_path: Path) -> None:
@@ -349,6 +397,44 @@ def test_a_row_is_followed_to_both_sides_and_not_to_others(tmp_path: Path) -> No
     assert found == [own] * len(own) + [[4]]
 
 
+def test_what_is_rolled_back_is_not_followed(tmp_path: Path) -> None:
+    db = Scenario(streaming="on", logical_decoding_work_mem=0)
+    table = db.table("public.t", id="int4 key", note="text")
+    with db.transaction() as tx:
+        tx.insert(table, id=1, note="a")
+    with db.transaction() as tx:
+        tx.update(table, id=1, note="b")
+        savepoint = tx.savepoint()
+        savepoint.update(table, {"id": 1}, id=5)
+        savepoint.rollback()
+        tx.update(table, id=1, note="c")
+    with db.transaction() as tx:
+        tx.delete(table, id=1)
+    write_capture_file(db, tmp_path / "t.jsonl")
+    content = base64.b64encode((tmp_path / "t.jsonl").read_bytes()).decode()
+    with CaptureFile(tmp_path / "t.jsonl") as file:
+        changes = [
+            row
+            for row, one in enumerate(file.messages())
+            if isinstance(one.message, Insert | Update | Delete)
+        ]
+    own = [*changes[:2], *changes[3:]]
+    (found,) = ask([{"command": "follow", "content": content, "rows": own}])
+    assert found == [own] * 4
+
+
+def test_rows_with_their_whole_content_as_key_are_not_mixed(tmp_path: Path) -> None:
+    db = Scenario()
+    table = db.table("public.t", a="text", b="text", replica_identity="full")
+    with db.transaction() as tx:
+        tx.insert(table, a="x", b=None)
+        tx.insert(table, a=None, b="x")
+    write_capture_file(db, tmp_path / "t.jsonl")
+    content = base64.b64encode((tmp_path / "t.jsonl").read_bytes()).decode()
+    (found,) = ask([{"command": "follow", "content": content, "rows": [2, 3]}])
+    assert found == [[2], [3]]
+
+
 def test_a_row_with_its_whole_content_as_key_is_followed(tmp_path: Path) -> None:
     db = Scenario()
     table = db.table("public.t", id="int4", note="text", replica_identity="full")
@@ -377,7 +463,20 @@ def test_cells_in_binary_format_have_the_text_of_postgresql() -> None:
         23: ("-2147483648", "7"),
         20: ("9007199254740993", "-1"),
         26: ("4294967295",),
-        700: ("1.1", "-0", "1e+06", "3.4028235e+38", "1e-45", "0.0001", "1e-05", "NaN"),
+        700: (
+            "6643.1562",
+            "0.00024414062",
+            "4.2047398e+08",
+            "1.2621775e-29",
+            "1.1",
+            "-0",
+            "1e+06",
+            "3.4028235e+38",
+            "1e-45",
+            "0.0001",
+            "1e-05",
+            "NaN",
+        ),
         701: ("1.5", "-Infinity", "-0", "1e+15", "123456789012345", "0.1", "5e-324"),
         25: ("é", ""),
         3802: ('{"a": 1}',),
@@ -387,6 +486,10 @@ def test_cells_in_binary_format_have_the_text_of_postgresql() -> None:
         1114: ("2026-11-27 12:00:00.5", "4713-01-01 00:00:00 BC", "infinity", "-infinity"),
         1184: ("1969-12-31 23:59:59.999999+00", "294276-12-31 23:59:59+00", "0001-12-31 00:00:00+00 BC"),
     }
+    random = Random(0)
+    floats = [struct.unpack(">f", random.randbytes(4))[0] for _ in range(3000)]
+    floats += [number / 32 for number in random.sample(range(1 << 24), 3000)]
+    texts[700] += tuple(map(format_float4, floats))
     pairs = [(text, oid) for oid, found in texts.items() for text in found]
     cells = [[encode_binary(text, oid).hex(), oid] for text, oid in pairs]
     (found,) = ask([{"command": "binary", "cells": [*cells, ["00", 23], ["00", 99999]]}])
@@ -413,6 +516,10 @@ def test_a_search_finds_values_and_not_what_is_around_them(tmp_path: Path) -> No
     [
         (b"", "text: no message of logical replication is in it"),
         (b"\x89PNG\r\n", "the first bytes, 89 50 4e 47, begin no known format"),
+        (
+            b" 0/1 | 7 | \\x4200\n 0/2 | 7 | \\x430\n",
+            "line 2: an odd number of hexadecimal digits: 0/2 | 7 | \\x430",
+        ),
         (b"b'B\\x0'\n", "line 1: no byte has this escape: b'B\\x0'"),
         (b"b'B\\x00\n", "line 1: no quote ends the text: b'B\\x00"),
         (b"B\\q\n", "line 1: no byte has this escape: B\\q"),

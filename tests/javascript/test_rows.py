@@ -80,6 +80,13 @@ RELATION = '"type":"Relation","oid":7,"namespace":"","name":"t","replica_identit
             f'{{{BEGIN},"commit_time":"2026-01-01T24:00:00+00:00"}}',
             "Begin.commit_time: expected a time or an integer",
         ),
+        (f'{{{BEGIN},"commit_time":"7"}}', "Begin.commit_time: expected a time or an integer"),
+        (
+            f'{{{BEGIN},"commit_time":"0000-01-01T00:00:00+00:00"}}',
+            "Begin.commit_time: expected a time or an integer",
+        ),
+        ('{"type":"Begin","final_lsn":["0/1"]}', "Begin.final_lsn: expected an LSN such as 16/B374D848"),
+        ('{"type":"Insert","new":[9223372036854775807]}', "Insert.new: expected no integer of this size"),
         (f'{{{BEGIN},"commit_time":""}}', "Begin.commit_time: expected a time or an integer"),
         (f'{{{BEGIN},"commit_time":"0x10"}}', "Begin.commit_time: expected a time or an integer"),
         (f"{{{BEGIN}}}", "EncodeError"),

@@ -40,7 +40,7 @@ function drawTuples({ pieces }, columns) {
 }
 
 function drawTree({ pieces }, columns) {
-  tree.replaceChildren(...nest(pieces).map((node) => drawNode(node, pieces, columns, 1)));
+  tree.replaceChildren(...nest(pieces).flatMap((node) => drawNode(node, pieces, columns, 1)));
 }
 
 /** Return the value of a piece, with what it means: the name of a type, or a cell in binary format as text. */
@@ -51,27 +51,22 @@ function meaningOf(piece, column) {
   return name ? `${value} ${name}` : value;
 }
 
+/** Return the items of a node and of what is in it, one after the other: an item's name must not have its children's. */
 function drawNode(node, pieces, columns, level) {
   const piece = pieces[node.piece];
   const column = columns[piece && cellPlace(piece)?.number];
   const label = column ? [node.name, column.name, typeLabel(column.type_oid)].filter(Boolean).join(" ") : node.name;
-  const value = piece ? meaningOf(piece, column) : "";
-  return h(
+  const item = h(
     "li",
     {
       role: "treeitem", id: piece ? `field${node.piece}` : null, "data-piece": piece ? node.piece : null,
-      "aria-level": level, "aria-selected": "false", "aria-expanded": node.children.length ? "true" : null,
-      "aria-label": node.children.length ? `${label} ${value} ${piece ? piece.notation : ""}` : null,
+      "aria-level": level, "aria-selected": "false", class: "field", title: piece?.doc ?? null,
     },
-    h(
-      "div",
-      { class: "field", title: piece?.doc ?? null },
-      h("span", { class: "name" }, `${label} `),
-      piece && h("span", { class: `value ${piece.type}` }, `${value} `),
-      piece && h("span", { class: "notation" }, piece.notation),
-    ),
-    node.children.length ? h("ul", { role: "group" }, node.children.map((child) => drawNode(child, pieces, columns, level + 1))) : "",
+    h("span", { class: "name" }, `${label} `),
+    piece && h("span", { class: `value ${piece.type}` }, `${meaningOf(piece, column)} `),
+    piece && h("span", { class: "notation" }, piece.notation),
   );
+  return [item, ...node.children.flatMap((child) => drawNode(child, pieces, columns, level + 1))];
 }
 
 /** Show the editor of a piece, or that of all bytes of the message. */
@@ -96,6 +91,6 @@ function applyEdit(edit) {
     load("edit", { row: state.row, bytes: edit(state.store.bytes(state.row)) }, { row: state.row, path });
   } catch (error) {
     if (!(error instanceof EditError || error instanceof EncodeError || error instanceof RangeError)) throw error;
-    byId("edit-error").textContent = `${titleOf(state.row)}: ${error.message}`;
+    byId("edit-error").textContent = `${titleOf(state.row)}: ${error.message.replace(/^\./, "")}`;
   }
 }

@@ -26,7 +26,8 @@ async function readFile(bytes, settings) {
     damage ||= error.message; // the messages before it are shown
   }
   if (!store.count) throw new FileError(`${found.name}: no message of logical replication is in it`);
-  const given = store.settings ?? chooseSettings(store, settings);
+  const isUsable = store.settings && !checkSettings(store.settings);
+  const given = isUsable ? store.settings : chooseSettings(store, settings);
   return { store, format: found.name + store.note, damage, settings: { ...settings, ...given } };
 }
 
@@ -148,6 +149,8 @@ function readRecord(bytes, start, end, store) {
   for (const [channel, key] of KEYS) {
     const at = quote + 1 - key.length;
     if (at <= start || !key.every((byte, i) => bytes[at + i] === byte)) continue;
+    if (at > start + 1 && !isBeginning(bytes.subarray(start, at))) return false;
+    if (bytes[start] !== 0x7b) return false;
     const target = store.reserve((end - quote) >> 1);
     const last = writeHex(bytes, quote + 1, end - 2, store.data, target);
     if (last < 0) return false;
@@ -157,8 +160,18 @@ function readRecord(bytes, start, end, store) {
   return false;
 }
 
+/** Return whether bytes are a JSON object up to its last member, without another message in it. */
+function isBeginning(bytes) {
+  try {
+    const members = JSON.parse(`${decodeText(bytes)}"last":0}`);
+    return !CHANNELS.some((channel) => channel in members);
+  } catch {
+    return false;
+  }
+}
+
 function readRecordSlowly(bytes, number, store) {
-  if (!bytes.some((byte) => byte > 0x20)) return;
+  if (bytes.every((byte) => byte === 0x20 || byte === 9 || byte === 13)) return;
   const record = parseLine(bytes, number);
   const given = CHANNELS.filter((channel) => typeof record[channel] === "string");
   if (given.length !== 1) {

@@ -11,7 +11,9 @@ function isPackets(bytes) {
 
 function readPackets(bytes, store) {
   const isBlocks = new DataView(bytes.buffer, bytes.byteOffset, 4).getUint32(0) === PCAPNG;
-  readConnections((use) => (isBlocks ? eachBlock : eachPacket)(bytes, use), store);
+  let end = 0;
+  readConnections((use) => (end = (isBlocks ? eachBlock : eachPacket)(bytes, use)), store);
+  if (end < bytes.length) throw new FileError(`byte ${end}: no whole ${isBlocks ? "block" : "packet"} begins here`);
 }
 
 /** Add the messages of packets: `each` calls a function with each packet and the type of its link. */
@@ -45,7 +47,7 @@ function readConnections(each, store) {
 /** Return the settings in the command START_REPLICATION. */
 function readCommand(query) {
   const option = (name) => new RegExp(`"?${name}"?\\s+'([^']*)'`, "i").exec(query)?.[1];
-  const streaming = option("streaming") ?? "off";
+  const streaming = (option("streaming") ?? "off").toLowerCase();
   return {
     version: Number(option("proto_version") ?? LATEST),
     streaming: { true: "on", false: "off" }[streaming] ?? streaming,
@@ -53,29 +55,35 @@ function readCommand(query) {
   };
 }
 
+/** Call a function with each packet of a pcap file; return the end of the last one. */
 function eachPacket(bytes, use) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const little = PCAP[view.getUint32(0)];
   const link = view.getUint32(20, little) & 0xffff;
-  for (let at = 24; at + 16 <= bytes.length; ) {
+  let at = 24;
+  while (at + 16 <= bytes.length) {
     const size = view.getUint32(at + 8, little);
+    if (!size || size > bytes.length - at - 16) break;
     use(bytes.subarray(at + 16, at + 16 + size), link);
     at += 16 + size;
   }
+  return at;
 }
 
+/** Call a function with each packet of a pcapng file; return the end of the last block. */
 function eachBlock(bytes, use) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   let little = false;
   let links = [];
-  for (let at = 0; at + 12 <= bytes.length; ) {
+  let at = 0;
+  while (at + 12 <= bytes.length) {
     if (view.getUint32(at) === PCAPNG) {
       little = view.getUint32(at + 8) === 0x4d3c2b1a;
       links = [];
     }
     const type = view.getUint32(at, little);
     const size = view.getUint32(at + 4, little);
-    if (size < 12) return;
+    if (size < 12 || size > bytes.length - at || view.getUint32(at + size - 4, little) !== size) break;
     if (type === 1) links.push(view.getUint16(at + 8, little));
     if (type === 6 && at + 28 <= bytes.length) {
       const length = view.getUint32(at + 20, little);
@@ -83,17 +91,21 @@ function eachBlock(bytes, use) {
     }
     at += size;
   }
+  return at;
 }
 
 const ETHERNET = 1;
+const RAW = 101;
 
 /** Sizes of the headers before an IP packet, by the link's type; Ethernet's may be longer. */
 const LINK_HEADERS = { 0: 4, 1: 14, 12: 0, 101: 0, 108: 4, 113: 16, 228: 0, 229: 0, 276: 20 };
 
-/** Return whether bytes are an Ethernet frame with a TCP segment, and not a message. */
-function isFrame(bytes) {
+/** Return the type of the link if bytes are a packet with a TCP segment, and not a message; null for others. */
+function linkOf(bytes) {
   const type = (bytes[12] << 8) | bytes[13];
-  return [0x0800, 0x8100, 0x86dd].includes(type) && findSegment(bytes, ETHERNET) !== null;
+  const isIp = bytes[0] === 0x45 && ((bytes[2] << 8) | bytes[3]) === bytes.length;
+  const link = [0x0800, 0x8100, 0x86dd].includes(type) ? ETHERNET : isIp ? RAW : null;
+  return link !== null && findSegment(bytes, link) ? link : null;
 }
 
 /** Return the TCP segment of a packet: its ends, its position in the stream and its bytes; null for others. */
@@ -173,7 +185,7 @@ function startupEnd(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   let at = 0;
   while (at + 8 <= bytes.length && [0x30000, 0x30002, 80877103, 80877104].includes(view.getUint32(at + 4))) {
-    at += view.getUint32(at);
+    at += Math.max(8, view.getUint32(at));
   }
   return at;
 }

@@ -76,7 +76,7 @@ function drawPiece() {
 
 /** Scroll a box, not the page, so that an element in it is visible. */
 function scrollInside(box, element) {
-  const [outer, inner] = [box.getBoundingClientRect(), (element.firstElementChild ?? element).getBoundingClientRect()];
+  const [outer, inner] = [box.getBoundingClientRect(), element.getBoundingClientRect()];
   if (inner.top < outer.top) box.scrollTop += inner.top - outer.top;
   else if (inner.bottom > outer.bottom) box.scrollTop += inner.bottom - outer.bottom;
 }

@@ -28,9 +28,9 @@ async function linkHash() {
   const path = shown.pieces[state.piece]?.path;
   const all = store.size < LONGEST_LINK * 10;
   const rows = all ? Array.from({ length: store.count }, (_, i) => i) : [row];
-  let data = toBase64(await compress(packStore(store, rows), "deflate-raw"));
+  let data = toBase64(await compress(packStore(store, rows), "deflate"));
   const whole = all && data.length <= LONGEST_LINK;
-  if (!whole) data = toBase64(await compress(packStore(store, [row]), "deflate-raw"));
+  if (!whole) data = toBase64(await compress(packStore(store, [row]), "deflate"));
   const values = { v: settings.version, s: settings.streaming, t: Number(settings.twoPhase), m: whole ? row + 1 : 1, ...(path && { f: path }), d: data };
   return { hash: `#${new URLSearchParams(values)}`, whole };
 }
@@ -38,14 +38,14 @@ async function linkHash() {
 /** Show the stream that a link's hash holds, if it holds one; a damaged one is told. */
 async function openHash(hash) {
   const values = new URLSearchParams(hash.slice(1));
-  if (!values.has("d")) return;
+  if (!values.has("d") && !values.has("v")) return;
   const settings = { version: Number(values.get("v")), streaming: values.get("s") ?? "off", twoPhase: values.get("t") === "1" };
   try {
-    const packed = fromBase64(values.get("d"));
+    const packed = fromBase64(values.get("d") ?? "");
     if (!packed?.length) throw new FileError("it holds no stream");
-    const [unpacked, damage] = await decompress(packed, "deflate-raw");
+    const [unpacked, damage] = await decompress(packed, "deflate");
     if (damage) throw new FileError(damage);
-    await load("open", { bytes: unpackStore(unpacked, settings), settings }, { row: Number(values.get("m")) - 1 || 0, path: values.get("f") });
+    await load("open", { bytes: unpackStore(unpacked, settings), settings }, { row: Math.max(0, Math.trunc(Number(values.get("m")) - 1) || 0), path: values.get("f") });
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
     byId("problem").textContent = `The link is damaged: ${error.message}`;

@@ -21,23 +21,21 @@ function filterRows(store, index, { tags, transaction, problems, text, followed 
 function searcher(store, index, text) {
   const relations = remember((row) => relationAt(store, index, row));
   const isNamed = namedMessages(index, relations, text);
-  const digits = /^(?:0x|\\x)([0-9a-f ]+)$/i.exec(text);
-  if (digits) {
-    const bytes = fromHex(digits[1]);
-    return (row) => isNamed(row) || (bytes && includes(store.bytes(row), bytes, SAME));
-  }
-  const xid = /^(?:(?:sub)?xid )?(\d+)$/i.exec(text)?.[1];
+  const raw = fromHex(/^(?:0x|\\x)([0-9a-f ]+)$/i.exec(text)?.[1] ?? "");
+  const digits = /^(?:(?:sub)?xid[ :]+)?(\d+)$/i.exec(text)?.[1];
+  const xid = digits ? Number(digits) : -1;
+  const lsn = /^[0-9a-f]{1,8}\/[0-9a-f]{1,8}$/i.test(text) ? parseLsn(text) : -1n;
   const wanted = text.toLowerCase();
   const isWanted = (piece, column) => {
-    if (piece.type === "xid") return String(piece.value) === xid;
-    if (piece.type === "lsn") return formatLsn(piece.value).toLowerCase() === wanted;
+    if (piece.type === "xid") return piece.value === xid;
+    if (piece.type === "lsn") return piece.value === lsn;
     const value = piece.kind === "cell" ? cellText(piece, column) : SIGNS.includes(piece.kind) ? null : piece.value;
     const found = value instanceof Uint8Array ? decodeText(value) : value;
     return typeof found === "string" && found.toLowerCase().includes(wanted);
   };
-  const isPossible = quickTest(text, xid);
+  const isPossible = quickTest(text, xid, lsn);
   return (row) => {
-    if (isNamed(row)) return true;
+    if (isNamed(row) || (raw?.length && includes(store.bytes(row), raw, SAME))) return true;
     const { flags, descriptions } = index;
     if (!(flags[row] & HAS_BINARY) && !isPossible(store.bytes(row))) return false;
     if (flags[row] & FAILED) return true;
@@ -50,11 +48,10 @@ function searcher(store, index, text) {
 const SIGNS = ["tag", "side", "celltag", "enum"];
 
 /** Return a fast function that is false for bytes that do not contain a text, LSN or xid in any form. */
-function quickTest(text, xid) {
+function quickTest(text, xid, lsn) {
   const needles = [];
-  const lsn = /^([0-9a-f]{1,8})\/([0-9a-f]{1,8})$/i.exec(text);
-  if (lsn) needles.push(fromHex(lsn[1].padStart(8, "0") + lsn[2].padStart(8, "0")));
-  if (xid && Number(xid) < 2 ** 32) needles.push(fromHex(Number(xid).toString(16).padStart(8, "0")));
+  if (lsn >= 0n) needles.push(fromHex(lsn.toString(16).padStart(16, "0")));
+  if (xid >= 0 && xid < 2 ** 32) needles.push(fromHex(xid.toString(16).padStart(8, "0")));
   const longest = text.match(/[\0-\x7f]+/g)?.reduce((a, b) => (a.length < b.length ? b : a)) ?? "";
   const letters = new TextEncoder().encode(longest).map((byte) => LOWER[byte]);
   return (bytes) => includes(bytes, letters, LOWER) || needles.some((needle) => includes(bytes, needle, SAME));
@@ -101,17 +98,22 @@ function includes(bytes, needle, table) {
  * Return the rows of the messages that change the row that a message changes, before it and after it.
  *
  * The row is followed through changes of its key, and to a row that is inserted with the same key after it was
- * deleted. What aborted transactions do is left out, unless the message belongs to one.
+ * deleted. What is rolled back, with a transaction or a savepoint, is left out, unless the message is part of it.
  */
 function followRow(store, index, start) {
   const found = new Set();
   const relations = remember((row) => relationAt(store, index, row));
   const { list, transactions, descriptions } = index;
-  const isAborted = (row) => list[transactions[row]]?.end === "abort" && transactions[row] !== transactions[start];
+  const rolledBack = new Set(); // transaction and xid of each subtransaction
+  index.marks.forEach((mark, row) => {
+    if (MARKS[mark] === "rollback") rolledBack.add(`${transactions[row]} ${valuesOf(store, index, row).get("subxid")}`);
+  });
+  const isAborted = (row, part) => (list[transactions[row]]?.end === "abort" || rolledBack.has(part)) && part !== first?.part;
   const keysAt = (row) => {
-    if (!isChange(index, row) || isAborted(row)) return null;
+    if (!isChange(index, row)) return null;
     const { oid, columns } = relations(descriptions[row]);
-    return oid === relations(descriptions[start]).oid ? keysOf(store, index, row, columns) : null;
+    const keys = oid === relations(descriptions[start]).oid ? keysOf(store, index, row, columns) : null;
+    return keys && row !== start && isAborted(row, keys.part) ? null : keys;
   };
   const first = keysAt(start);
   if (!first?.before) return found;
@@ -131,18 +133,26 @@ function followRow(store, index, start) {
   return found;
 }
 
-/** Return the key of a change's row before it and after it, as JSON of the values that are not null. */
+/**
+ * Return the key of a change's row before it and after it, as JSON, and the transaction and xid that it is `part` of.
+ *
+ * A key is the values of the key columns in their order, so that it survives other names. Of REPLICA IDENTITY FULL
+ * it is all values that are not null with their names, so that it survives new columns.
+ */
 function keysOf(store, index, row, columns) {
   const tuples = {};
-  for (const piece of explainRow(store, index, row).pieces) {
+  const { pieces } = explainRow(store, index, row);
+  const xid = pieces.findLast(({ path }) => path === "xid")?.value;
+  for (const piece of pieces) {
     const { tuple, number } = cellPlace(piece) ?? {};
     const { type, value } = piece;
     if (tuple) (tuples[tuple] ??= [])[number] = type === "binary" ? toHex(value) : type === "unchanged" ? UNCHANGED : value;
   }
   const { old, key = old, new: after } = tuples;
-  const hasKey = columns.some(({ isKey }) => isKey);
+  const isWhole = columns.every(({ isKey }) => isKey === columns[0].isKey);
+  const used = columns.flatMap(({ isKey, name }, i) => (isWhole || isKey ? [[i, isWhole ? name : ""]] : []));
   const text = (values) =>
-    values && JSON.stringify(columns.map(({ isKey }, i) => (isKey || !hasKey ? values[i] : null)).filter((value) => value !== null));
+    values && JSON.stringify(used.flatMap(([i, name]) => (values[i] === null ? [] : [name, values[i]])));
   const whole = after?.map((value, i) => (value === UNCHANGED ? (old?.[i] ?? null) : value));
-  return { before: text(key ?? whole), after: text(whole ?? key) };
+  return { before: text(key ?? whole), after: text(whole ?? key), part: `${index.transactions[row]} ${xid}` };
 }

@@ -1,11 +1,11 @@
 // Reads text of bytes: hexadecimal digits, base64, escaped text, psql's tables and hex dumps.
 
-const DIGIT_PAIRS = /^(?:\\x)?((?:(?:0x)?[0-9a-f]{2}[ \t:,-]*)+)$/i;
-const ODD_DIGITS = /^(?:\\x|0x)?[0-9a-f \t]+$/i;
+const DIGITS_LINE = /^(?:\\x|0x)?[0-9a-f][0-9a-fx \t:,-]*$/i;
 const BASE64 = /^[0-9a-z+/_-]+={0,2}$/i;
-const PSQL_LINE = /^(?:[^\\]*[|│])?\s*\\x([0-9a-f]+)\s*(?:[|│][^\\]*)?$/i;
-const DUMP_LINE = /^([0-9a-f]{4,16})(:?)(?:\s+(\S.*))?$/i;
-const LITERAL = /^(?:[be]?(['"])(.*)\1[,;]?|(?![be]?['"])(.*))$/i;
+const PSQL_LINE = /^(?:[^\\]*[|│,;\t])?[ '"]*\\{1,2}x([0-9a-f]+)[ '"]*(?:[|│,;\t][^\\]*)?$/i;
+const DUMP_LINE = /^(?:0x)?([0-9a-f]{4,16})(:?)(?:\s+(\S.*))?$/i;
+const LITERALS = /\bb(?:'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)")/gi;
+const QUOTED = /^e?(['"])(.*)\1[,;]?$/i;
 
 /** Return whether bytes begin as text in UTF-8 without control characters. */
 function isByteText(bytes) {
@@ -16,8 +16,8 @@ function isByteText(bytes) {
 function readByteText(bytes, store, settings) {
   const lines = decodeText(bytes).split("\n").map((raw, i) => ({ raw, line: raw.trim(), number: i + 1 })).filter(({ line }) => line);
   const dumps = readDumps(lines.map(({ line }) => line));
-  if (dumps?.every(isFrame)) {
-    readConnections((use) => dumps.forEach((dump) => use(dump, ETHERNET)), store);
+  if (dumps?.every((dump) => linkOf(dump) !== null)) {
+    readConnections((use) => dumps.forEach((dump) => use(dump, linkOf(dump))), store);
     return;
   }
   const parts = dumps ?? readLines(lines);
@@ -52,27 +52,28 @@ function readDumps(lines) {
   return isDump ? dumps.map(({ rows }) => concatenate(rows)) : null;
 }
 
-/** Return the bytes of each line. */
+/** Return the bytes of each line, or of each literal in it. */
 function readLines(lines) {
   const withEscapes = lines.filter(({ line }) => line.includes("\\"));
-  if (withEscapes.length && withEscapes.every(({ line }) => PSQL_LINE.test(line))) {
-    return withEscapes.map(({ line }) => fromHex(PSQL_LINE.exec(line)[1])).filter(Boolean); // a table has a head and a foot, too
-  }
-  const isQuoted = ({ line }) => /^[be]?['"]/i.test(line);
+  const isTable = withEscapes.length && withEscapes.every(({ line }) => PSQL_LINE.test(line)); // with a head and a foot
+  const isBytes = ({ line }) => /\bb['"]/i.test(line);
+  const isQuoted = ({ line }) => /^e?['"]/i.test(line);
   const read =
-    lines.every(({ line }) => ODD_DIGITS.test(line) || DIGIT_PAIRS.test(line)) ? readDigits
-    : withEscapes.length || lines.some(isQuoted) ? readEscaped
-    : readBase64;
-  return lines.map(({ line, number, raw }) => {
-    const { bytes, problem } = read(read === readEscaped && !isQuoted({ line }) ? raw.replace(/\r$/, "") : line);
-    if (bytes?.length) return bytes;
-    throw new FileError(`line ${number}: ${problem}: ${line.slice(0, 40)}`);
-  });
+    isTable ? (line) => [readDigits(PSQL_LINE.exec(line)[1])]
+    : lines.every(({ line }) => DIGITS_LINE.test(line)) ? (line) => [readDigits(line)]
+    : lines.every(isBytes) ? readLiterals
+    : withEscapes.length || lines.some(isQuoted) ? (line, raw) => [readQuoted(line, raw)]
+    : (line) => [readBase64(line)];
+  return (isTable ? withEscapes : lines).flatMap(({ line, number, raw }) =>
+    read(line, raw.replace(/\r$/, "")).map(({ bytes, problem }) => {
+      if (bytes?.length) return bytes;
+      throw new FileError(`line ${number}: ${problem}: ${line.slice(0, 40)}`);
+    }));
 }
 
 /** Return the bytes of hexadecimal digits, as `42 00`, `0x42, 0x00`, `42-00` or `42:00`; null if the text is not that. */
 function readDigits(text) {
-  const bytes = fromHex(DIGIT_PAIRS.exec(text.trim())?.[1].replace(/0x|[:,-]/gi, "") ?? "-");
+  const bytes = DIGITS_LINE.test(text.trim()) ? fromHex(text.replace(/\\x|0x|[\s:,-]/gi, "")) : null;
   return { bytes, problem: "an odd number of hexadecimal digits" };
 }
 
@@ -80,13 +81,25 @@ function readBase64(line) {
   return { bytes: BASE64.test(line) ? fromBase64(line) : null, problem: "neither hexadecimal digits nor base64" };
 }
 
+/** Return the bytes of each of Python's literals in a line. */
+function readLiterals(line) {
+  const found = [...line.matchAll(LITERALS)].map(([, single, double]) => readEscaped(single ?? double));
+  const isWhole = found.length && !/['"\\]/.test(line.replace(LITERALS, ""));
+  return isWhole ? found : [{ bytes: null, problem: "no quote ends the text" }];
+}
+
+/** Return the bytes of a line with escapes, with or without quotes. */
+function readQuoted(line, raw) {
+  if (!/^e?['"]/i.test(line)) return readEscaped(raw);
+  const text = QUOTED.exec(line)?.[2];
+  if (text === undefined) return { bytes: null, problem: "no quote ends the text" };
+  return /^[0-9a-f]{2,}$/i.test(text) ? readDigits(text) : readEscaped(text);
+}
+
 const CONTROLS = { a: 7, b: 8, f: 12, n: 10, r: 13, t: 9, v: 11 };
 
-/** Return the bytes of text with escapes, as Python, C and PostgreSQL's `escape` write it, with or without quotes. */
-function readEscaped(line) {
-  const [, , quoted, plain] = LITERAL.exec(line) ?? [];
-  const text = quoted ?? plain;
-  if (text === undefined) return { bytes: null, problem: "no quote ends the text" };
+/** Return the bytes of text with escapes, as Python, C and PostgreSQL's format `escape` write it. */
+function readEscaped(text) {
   const bytes = [];
   for (const [one, hex, octal, letter] of text.matchAll(/\\(?:x([0-9a-f]{2})|([0-7]{1,3})|([^x0-7]))|[^]/gi)) {
     const byte = hex ? parseInt(hex, 16) : octal ? parseInt(octal, 8) : letter ? (CONTROLS[letter] ?? letter.charCodeAt(0)) : one.charCodeAt(0);

@@ -46,14 +46,27 @@ function timeText(time) {
   return parts.map((part) => String(part).padStart(2, "0")).join(":") + (fraction && `.${fraction}`);
 }
 
+/** Return the shortest number, with an exponent, that is nearer to a float4 than to its neighbours (f2d in f2s.c). */
+function shortestFloat4(value) {
+  const bits = new Int32Array(Float32Array.of(value).buffer)[0];
+  const limits = [bits - 1, bits + 1].map((one) => (value + new Float32Array(Int32Array.of(one).buffer)[0]) / 2);
+  const [mantissa, exponent] = Math.abs(value).toExponential(100).split("e"); // all digits
+  const digits = mantissa.replace(".", "");
+  for (let i = 0; ; i++) {
+    const floor = Number(digits.slice(0, i + 1));
+    const rest = digits.slice(i + 1);
+    const isUp = /^50*$/.test(rest) ? floor % 2 === 1 : rest >= "5"; // a tie goes to the even digit
+    for (const one of isUp ? [floor + 1, floor] : [floor, floor + 1]) {
+      const found = Math.sign(value) * Number(`${one}e${exponent - i}`);
+      if (Math.fround(found) === value && !limits.includes(found)) return found.toExponential(i);
+    }
+  }
+}
+
 /** Return the shortest text of a float with a size of `digits` decimal digits (float4out, float8out). */
 function floatText(value, digits) {
   if (!Number.isFinite(value) || value === 0) return Object.is(value, -0) ? "-0" : String(value);
-  let text = value.toExponential();
-  for (let i = 0; digits === 6 && i < 9; i++) {
-    text = value.toExponential(i);
-    if (Math.fround(Number(text)) === value) break;
-  }
+  const text = digits === 6 ? shortestFloat4(value) : value.toExponential();
   const [mantissa, exponent] = text.split("e");
   if (exponent >= -4 && exponent < digits) return String(Number(text));
   return `${mantissa}e${exponent[0]}${exponent.slice(1).padStart(2, "0")}`;

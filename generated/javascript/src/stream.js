@@ -23,9 +23,10 @@ export class StreamDecoder {
     if (unknown !== undefined) {
       throw new RangeError(`the options are streaming and two_phase, not '${unknown}'`);
     }
+    if (typeof two_phase !== "boolean") throw new RangeError("two_phase is true or false");
     const protocol = VERSIONS.get(protoVersion);
     if (protocol === undefined) {
-      const given = JSON.stringify(protoVersion);
+      const given = typeof protoVersion === "string" ? `"${protoVersion}"` : String(protoVersion);
       const known = [...VERSIONS.keys()].join(", ");
       throw new RangeError(`there is no protocol version ${given}; there are ${known}`);
     }

@@ -39,7 +39,8 @@ export function parseTimestamp(time) {
   const parts = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(?:Z|([+-])(\d\d):(\d\d))$/.exec(time);
   const date = new Date(`${parts?.[1]}Z`);
   // Date takes 24:00:00, and February 30 for a day in March.
-  if (parts === null || Number.isNaN(date.getTime()) || date.toISOString().slice(0, 19) !== parts[1]) {
+  const isInYears = parts !== null && !parts[1].startsWith("0000");
+  if (!isInYears || Number.isNaN(date.getTime()) || date.toISOString().slice(0, 19) !== parts[1]) {
     throw new RangeError(`'${time}' is not a time such as '2026-01-01T00:00:00+00:00'`);
   }
   const [, , fraction = "", sign, hours = 0, minutes = 0] = parts;

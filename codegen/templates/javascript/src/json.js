@@ -48,10 +48,15 @@ function scalar(value) {
 }
 
 /** Integers that JSON.parse would round, and strings, which stay as they are. */
-const LARGE_INTEGERS = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;
+const LARGE_INTEGERS = /"(?:[^"\\]|\\.)*"|(?<![\d.])-?\d{16,}(?![\d.eE])/g;
+
+/** What such an integer is replaced by: this and its digits. No text of a database has this character. */
+const MARK = "\0integer ";
 
 export function fromJson(text) {
-  const whole = text.replace(LARGE_INTEGERS, (one) => (one.startsWith('"') ? one : `"${one}"`));
+  const whole = text.replace(LARGE_INTEGERS, (one) =>
+    one.startsWith('"') ? one : JSON.stringify(MARK + one),
+  );
   const values = JSON.parse(whole);
   const layout = layoutNamed(values?.type);
   if (layout === undefined) throw new EncodeError("expected a message with a known type", "");
@@ -103,9 +108,10 @@ function members(layout, values, ...more) {
 function parsed(field, value) {
   if (value === null) return null;
   try {
-    if (field.type === "lsn") return parseLsn(value);
-    if (field.type === "timestamp") return parseTimestamp(value);
-    if (field.kind === "integer" && field.size === 8) return parseInteger(value);
+    if (field.type === "lsn" && typeof value === "string") return parseLsn(value);
+    if (field.type === "timestamp" && isTime(value)) return parseTimestamp(value);
+    if (field.kind === "integer" && field.size === 8 && field.type !== "lsn") return parseInteger(value);
+    if (field.type === "lsn") throw new RangeError("not an LSN");
   } catch {
     throw new Misfit(field.name, EXPECTED[field.type] ?? "an integer");
   }
@@ -119,12 +125,22 @@ function parsed(field, value) {
 
 const EXPECTED = { lsn: "an LSN such as 16/B374D848", timestamp: "a time or an integer" };
 
+function isTime(value) {
+  return typeof value === "string" && value.includes("T");
+}
+
+function isLarge(value) {
+  return typeof value === "string" && value.startsWith(MARK);
+}
+
 function parseInteger(value) {
-  if (!Number.isSafeInteger(value) && !/^-?\d+$/.test(value)) throw new RangeError("not an integer");
+  if (isLarge(value)) return BigInt(value.slice(MARK.length));
+  if (!Number.isSafeInteger(value)) throw new RangeError("not an integer");
   return BigInt(value);
 }
 
 function parsedScalar(field, value) {
+  if (isLarge(value)) throw new Misfit(field.name, "no integer of this size");
   if (typeof value !== "object") return value;
   if (Object.keys(value).length !== 1) throw new Misfit(field.name, "one of binary, text_hex, unchanged");
   if (value.unchanged === true) return UNCHANGED;
