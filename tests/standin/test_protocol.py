@@ -318,12 +318,12 @@ def test_alter_replication_slot_changes_flags(server: StandIn) -> None:
     [(16, "ALTER_REPLICATION_SLOT a (FAILOVER)"), (14, "READ_REPLICATION_SLOT a")],
 )
 def test_commands_of_later_versions_are_syntax_errors(version: int, command: str) -> None:
-    with StandIn(Scenario(server=version, proto_version=1)) as server, connect_walsender(server) as raw:
+    with StandIn(Scenario(server=version)) as server, connect_walsender(server) as raw:
         assert error_fields(raw.ask(command)[0][1])["C"] == "42601"
 
 
 def test_only_failover_can_be_altered_before_18() -> None:
-    with StandIn(Scenario(server=17, proto_version=1)) as server, connect_walsender(server) as raw:
+    with StandIn(Scenario(server=17)) as server, connect_walsender(server) as raw:
         raw.ask(CREATE)
         refused = raw.ask("ALTER_REPLICATION_SLOT a (TWO_PHASE)")
         assert error_fields(refused[0][1])["M"] == "unrecognized option: two_phase"
