@@ -106,9 +106,10 @@ class Credentials:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 is_allowed = self.headers.get("Authorization") == credentials.TOKEN
-                self.send_response(credentials.status if is_allowed else 401)
+                status = credentials.status if is_allowed else 401  # the test may change it meanwhile
+                self.send_response(status)
                 self.end_headers()
-                if is_allowed and credentials.status == 200:
+                if status == 200:
                     self.wfile.write(credentials._give(seconds))
 
             def log_message(self, *arguments: Any) -> None:
