@@ -309,6 +309,7 @@ def test_text_around_bytes_is_left_out() -> None:
     literal = repr(begin)
     texts = [
         f"[{literal}, {literal}]",
+        f"messages = [\n    {literal},\n    {literal},\n]",
         f"data = {literal}\nbytearray({literal})",
         f"'\\x{begin.hex()}'\n'\\x{begin.hex()}'",
         f"'{begin.hex()}'\n\"{begin.hex()}\"",

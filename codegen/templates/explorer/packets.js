@@ -87,6 +87,7 @@ function eachBlock(bytes, use) {
     if (type === 1) links.push(view.getUint16(at + 8, little));
     if (type === 6 && at + 28 <= bytes.length) {
       const length = view.getUint32(at + 20, little);
+      if (length > size - 32) break;
       use(bytes.subarray(at + 28, at + 28 + length), links[view.getUint32(at + 8, little)]);
     }
     at += size;

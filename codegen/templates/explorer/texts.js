@@ -58,13 +58,16 @@ function readLines(lines) {
   const isTable = withEscapes.length && withEscapes.every(({ line }) => PSQL_LINE.test(line)); // with a head and a foot
   const isBytes = ({ line }) => /\bb['"]/i.test(line);
   const isQuoted = ({ line }) => /^e?['"]/i.test(line);
+  const isAround = (one) => isBytes(one) || !/['"\\]/.test(one.line); // a bracket or a name before literals
+  const isLiterals = lines.some(isBytes) && lines.every(isAround);
   const read =
     isTable ? (line) => [readDigits(PSQL_LINE.exec(line)[1])]
     : lines.every(({ line }) => DIGITS_LINE.test(line)) ? (line) => [readDigits(line)]
-    : lines.every(isBytes) ? readLiterals
+    : isLiterals ? readLiterals
     : withEscapes.length || lines.some(isQuoted) ? (line, raw) => [readQuoted(line, raw)]
     : (line) => [readBase64(line)];
-  return (isTable ? withEscapes : lines).flatMap(({ line, number, raw }) =>
+  const used = isTable ? withEscapes : isLiterals ? lines.filter(isBytes) : lines;
+  return used.flatMap(({ line, number, raw }) =>
     read(line, raw.replace(/\r$/, "")).map(({ bytes, problem }) => {
       if (bytes?.length) return bytes;
       throw new FileError(`line ${number}: ${problem}: ${line.slice(0, 40)}`);
