@@ -36,22 +36,26 @@ function isGzip(bytes, at) {
   return bytes[at] === 0x1f && bytes[at + 1] === 0x8b && bytes[at + 2] === 8;
 }
 
+/** Return the position at which the next member of a gzip file may begin: a member may have the same bytes in it. */
+function nextMember(bytes, at) {
+  do at = bytes.indexOf(0x1f, at + 1);
+  while (at >= 0 && !isGzip(bytes, at));
+  return at < 0 ? bytes.length : at;
+}
+
 /** Return what a gzip file of one or more members contains up to its damage or end, and the damage; "" for none. */
 async function gunzip(bytes) {
   const parts = [];
-  for (let start = 0, end = start; start < bytes.length; start = end) {
+  let damage = "";
+  for (let start = 0, end = 0; start < bytes.length && !damage; start = end) {
     let part;
-    let damage;
     do {
-      end = bytes.indexOf(0x1f, end + 1); // a member may have the bytes that begin one
-      while (end >= 0 && !isGzip(bytes, end)) end = bytes.indexOf(0x1f, end + 1);
-      if (end < 0) end = bytes.length;
+      end = nextMember(bytes, end);
       [part, damage] = await decompress(bytes.subarray(start, end), "gzip");
     } while (damage && end < bytes.length);
     parts.push(part);
-    if (damage) return [concatenate(parts), damage];
   }
-  return [concatenate(parts), ""];
+  return [concatenate(parts), damage];
 }
 
 /** Return what compressed bytes contain up to their damage or end, and the damage; "" for none. */
@@ -69,8 +73,9 @@ async function decompress(bytes, format, step = 1 << 16) {
     for (let part = await reader.read(); !part.done; part = await reader.read()) parts.push(part.value);
     return [concatenate(parts), ""];
   } catch {
-    if (step > 256) return decompress(bytes, format, 256); // the part with the damage is lost: let it be small
-    return [concatenate(parts), `the file is not valid ${format}, or ends too early`];
+    const whole = concatenate(parts);
+    const again = step > 256 ? await decompress(bytes, format, 256) : [""]; // the part with the damage may be lost
+    return again[0].length > whole.length ? again : [whole, `the file is not valid ${format}, or ends too early`];
   }
 }
 
@@ -149,8 +154,8 @@ function readRecord(bytes, start, end, store) {
   for (const [channel, key] of KEYS) {
     const at = quote + 1 - key.length;
     if (at <= start || !key.every((byte, i) => bytes[at + i] === byte)) continue;
-    if (at > start + 1 && !isBeginning(bytes.subarray(start, at))) return false;
-    if (bytes[start] !== 0x7b) return false;
+    const isOnly = at === start + 1 && bytes[start] === 0x7b;
+    if (!isOnly && !isBeginning(bytes.subarray(start, at))) return false;
     const target = store.reserve((end - quote) >> 1);
     const last = writeHex(bytes, quote + 1, end - 2, store.data, target);
     if (last < 0) return false;

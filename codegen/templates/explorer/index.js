@@ -91,7 +91,7 @@ function buildIndex(store, settings, progress = () => {}) {
 }
 
 function hasBinary({ new: after, old, key }) {
-  return [after, old, key].flat(2).some((cell) => cell instanceof Uint8Array);
+  return [after, old, key].some((cells) => cells?.some((cell) => cell instanceof Uint8Array));
 }
 
 /** Give each transaction a lane; return the transactions of each lane, by their numbers, in the stream's order. */

@@ -41,7 +41,8 @@ function drawList() {
 function drawRow(row, position) {
   const problem = problemOf(row);
   const title = titleOf(row);
-  const values = valuesOf(state.store, state.index, row);
+  const { pieces } = explainRow(state.store, state.index, row);
+  const values = new Map(pieces.map((piece) => [piece.path, piece.value]));
   const time = timeOf(row, values);
   return h(
     "div",
@@ -54,7 +55,7 @@ function drawRow(row, position) {
     h("span", { class: "number" }, String(row + 1)),
     h("span", { class: "time", title: time || null }, /\d\d:\d\d:\d\d(\.\d{1,3})?/.exec(time)?.[0] ?? ""),
     h("span", { class: `title tag-${tagGroup(row)}` }, title),
-    h("span", { class: "summary" }, problem || summaryOf(row, values)),
+    h("span", { class: "summary" }, problem || summaryOf(row, pieces, values)),
   );
 }
 
@@ -98,14 +99,12 @@ function cellLabel(piece, column) {
 }
 
 /** Return what identifies a message among its kind, in a few words. */
-function summaryOf(row, values) {
+function summaryOf(row, pieces, values) {
   const { store, index } = state;
   const described = index.descriptions[row];
+  const relation = described >= 0 ? relationAt(store, index, described) : null;
   const parts = [];
-  if (described >= 0) {
-    const { namespace, name } = relationAt(store, index, described);
-    parts.push([namespace, name].filter(Boolean).join("."));
-  }
+  if (relation) parts.push([relation.namespace, relation.name].filter(Boolean).join("."));
   for (const name of ["gid", "prefix", "xid", "subxid"]) {
     if (values.has(name)) parts.push(name === "prefix" ? values.get(name) : `${name} ${values.get(name)}`);
   }
@@ -113,11 +112,10 @@ function summaryOf(row, values) {
   for (const name of ["final_lsn", "commit_lsn", "prepare_lsn", "flushed_lsn"]) {
     if (values.has(name)) parts.push(formatLsn(values.get(name)));
   }
-  const columns = columnsAt(row);
-  if (columns.length) {
-    const cells = explainRow(store, index, row).pieces.flatMap((piece) => {
+  if (relation && isChange(index, row)) {
+    const cells = pieces.flatMap((piece) => {
       const { tuple, number } = cellPlace(piece) ?? {};
-      return tuple && (tuple === "new" || !values.has("new[0]")) && piece.type !== "null" ? [cut(cellLabel(piece, columns[number]), 40)] : [];
+      return tuple && (tuple === "new" || !values.has("new[0]")) && piece.type !== "null" ? [cut(cellLabel(piece, relation.columns[number]), 40)] : [];
     });
     if (cells.length) parts.push(cells.slice(0, 12).join(", "));
   }

@@ -108,21 +108,20 @@ function followRow(store, index, start) {
   index.marks.forEach((mark, row) => {
     if (MARKS[mark] === "rollback") rolledBack.add(`${transactions[row]} ${valuesOf(store, index, row).get("subxid")}`);
   });
-  const isAborted = (row, part) => (list[transactions[row]]?.end === "abort" || rolledBack.has(part)) && part !== first?.part;
   const keysAt = (row) => {
     if (!isChange(index, row)) return null;
     const { oid, columns } = relations(descriptions[row]);
-    const keys = oid === relations(descriptions[start]).oid ? keysOf(store, index, row, columns) : null;
-    return keys && row !== start && isAborted(row, keys.part) ? null : keys;
+    return oid === relations(descriptions[start]).oid ? keysOf(store, index, row, columns) : null;
   };
   const first = keysAt(start);
   if (!first?.before) return found;
+  const isAborted = (row, part) => part !== first.part && (list[transactions[row]]?.end === "abort" || rolledBack.has(part));
   found.add(start);
   const step = (direction, from, to) => {
     let key = first[to];
     for (let row = start + direction; row >= 0 && row < index.count; row += direction) {
       const keys = keysAt(row);
-      if (!keys || (keys[from] !== key && keys[to] !== key)) continue;
+      if (!keys || isAborted(row, keys.part) || (keys[from] !== key && keys[to] !== key)) continue;
       if (keys[from] !== key) return; // another row had the key on the other side of this message
       found.add(row);
       key = keys[to];

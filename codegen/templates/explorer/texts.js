@@ -16,8 +16,9 @@ function isByteText(bytes) {
 function readByteText(bytes, store, settings) {
   const lines = decodeText(bytes).split("\n").map((raw, i) => ({ raw, line: raw.trim(), number: i + 1 })).filter(({ line }) => line);
   const dumps = readDumps(lines.map(({ line }) => line));
-  if (dumps?.every((dump) => linkOf(dump) !== null)) {
-    readConnections((use) => dumps.forEach((dump) => use(dump, linkOf(dump))), store);
+  const links = dumps?.map(linkOf);
+  if (links?.every((link) => link !== null)) {
+    readConnections((use) => dumps.forEach((dump, i) => use(dump, links[i])), store);
     return;
   }
   const parts = dumps ?? readLines(lines);

@@ -33,9 +33,8 @@ export function formatTimestamp(timestamp) {
   return `${seconds}${fraction === 0n ? "" : `.${String(fraction).padStart(6, "0")}`}+00:00`;
 }
 
-/** Return the timestamp of a time in ISO 8601 with a zone, or of an integer. */
+/** Return the timestamp of a time in ISO 8601 with a zone. */
 export function parseTimestamp(time) {
-  if (/^-?\d+$/.test(String(time))) return BigInt(time);
   const parts = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(?:Z|([+-])(\d\d):(\d\d))$/.exec(time);
   const date = new Date(`${parts?.[1]}Z`);
   // Date takes 24:00:00, and February 30 for a day in March.

@@ -108,10 +108,10 @@ function members(layout, values, ...more) {
 function parsed(field, value) {
   if (value === null) return null;
   try {
-    if (field.type === "lsn" && typeof value === "string") return parseLsn(value);
-    if (field.type === "timestamp" && isTime(value)) return parseTimestamp(value);
-    if (field.kind === "integer" && field.size === 8 && field.type !== "lsn") return parseInteger(value);
-    if (field.type === "lsn") throw new RangeError("not an LSN");
+    if (field.type === "lsn") return parseLsn(typeof value === "string" ? value : "");
+    if (field.type === "timestamp" && typeof value === "string" && !isLarge(value))
+      return parseTimestamp(value);
+    if (field.kind === "integer" && field.size === 8) return parseInteger(value);
   } catch {
     throw new Misfit(field.name, EXPECTED[field.type] ?? "an integer");
   }
@@ -124,10 +124,6 @@ function parsed(field, value) {
 }
 
 const EXPECTED = { lsn: "an LSN such as 16/B374D848", timestamp: "a time or an integer" };
-
-function isTime(value) {
-  return typeof value === "string" && value.includes("T");
-}
 
 function isLarge(value) {
   return typeof value === "string" && value.startsWith(MARK);

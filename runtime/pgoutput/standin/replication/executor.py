@@ -22,8 +22,10 @@ from pgoutput.wire import format_lsn, parse_lsn
 
 _CREATE_FIELDS: Final = tuple(map(Field, ("slot_name", "consistent_point", "snapshot_name", "output_plugin")))
 _READ_FIELDS: Final = (Field("slot_type"), Field("restart_lsn"), Field("restart_tli", INT8))
-_ALTERABLE_FLAGS: Final = ("failover", "two_phase")
 _HISTORY_FIELDS: Final = (Field("filename"), Field("content"))
+_FLAGS: Final = {"failover": (17, 17), "two_phase": (15, 18)}
+"""First major versions with which an option of a slot can be set at its creation, and altered."""
+
 _SINCE: Final = {"READ_REPLICATION_SLOT": 15, "ALTER_REPLICATION_SLOT": 17}
 """First major version that has a command; all have the others."""
 
@@ -145,7 +147,7 @@ class ReplicationExecutor:
         options = dict(given)
         if len(options) < len(given) or "reserve_wal" in options:  # which is for physical slots
             raise ServerError("42601", "conflicting or redundant options")
-        known = _ALTERABLE_FLAGS if major_version >= 17 else ("two_phase",)
+        known = [flag for flag, (since, _) in _FLAGS.items() if major_version >= since]
         flags = {flag: _parse_flag(flag, options.pop(flag)) for flag in known if flag in options}
         snapshot = options.pop("snapshot", "nothing")
         if options:
@@ -190,9 +192,10 @@ class ReplicationExecutor:
         self._end_command(scanner)
         slot = self._server.acquire_slot(name, self._backend)
         slot.active_pid = None
+        known = [flag for flag, (_, since) in _FLAGS.items() if self._server.major_version >= since]
         flags = {}
         for flag, value in options:
-            if flag not in _ALTERABLE_FLAGS[: 2 if self._server.major_version >= 18 else 1]:
+            if flag not in known:
                 raise ServerError("XX000", f"unrecognized option: {flag}")
             flags[flag] = _parse_flag(flag, value)
         for flag, is_on in flags.items():
@@ -244,7 +247,8 @@ class ReplicationExecutor:
         )
         opening = b"" if begins_early else protocol.copy_both_response()
         if slot.confirmed_flush_lsn > server.source.start_lsn and not server.faults.stall_keepalive:
-            # A subscriber that has no position yet would let the workers that copy its tables stop too early.
+            # A subscriber's apply worker tells its table synchronization workers where to stop: without a
+            # position, which it has lost with its connection, that is the beginning.
             opening += encode_keepalive(after_lsn, reply_requested=False)
         self._writer.write(opening)
         await walsender.run()

@@ -44,7 +44,7 @@ def read_changes(
     server: ServerState,
     backend: Backend,
 ) -> list[Change]:
-    """Return the changes for a call of one of `CHANGES`; those that *get* changes acknowledge them.
+    """Return the changes for a call of one of `functions.CHANGES`; those that *get* changes acknowledge them.
 
     Args:
         function: Name of the function.
@@ -57,7 +57,7 @@ def read_changes(
         ServerError: PostgreSQL refuses the call, or the changes are larger than 16 MB.
     """
     values = [value for one in arguments for value in _values(one, parameters)]
-    if len(values) == 4 and arguments[3]["class"] == "PARAMETER":  # an array, with VARIADIC
+    if is_variadic(arguments):
         values = [*values[:3], *(parse_array(values[3] or "{}") or [])]
     if len(values) < 3:
         raise ServerError("42883", f"function {function} needs a slot, upto_lsn and upto_nchanges")
@@ -93,6 +93,11 @@ def read_changes(
     finally:
         slot.active_pid = None
     return changes
+
+
+def is_variadic(arguments: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the options are one parameter, an array that is given with VARIADIC."""
+    return len(arguments) == 4 and arguments[3]["class"] == "PARAMETER"
 
 
 def _values(node: Mapping[str, Any], parameters: Sequence[SqlValue]) -> list[str | None]:

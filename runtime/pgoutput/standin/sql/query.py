@@ -8,6 +8,7 @@ from itertools import chain, repeat
 from typing import Any, Final, TypeAlias
 
 from pgoutput.standin.protocol import Field, ServerError
+from pgoutput.standin.sql.changes import is_variadic
 from pgoutput.standin.sql.functions import (
     ARGUMENTS,
     BUILTINS,
@@ -235,7 +236,7 @@ class Query:
         arguments = [one["expression"] for one in node.pop("function").get("arguments", ())]
         self._expressions(deepcopy(arguments), {}, {})  # for the types of parameters in casts
         self._type_arguments(name, arguments)
-        if len(arguments) == 4 and arguments[3]["class"] == "PARAMETER":  # with VARIADIC
+        if is_variadic(arguments):
             self.parameters[_number(arguments[3]["identifier"])] = ARRAY_OIDS[TEXT]
         self.changes = name, arguments
         node |= {"type": "BASE_TABLE", "table_name": "changes"}
@@ -368,7 +369,7 @@ class Query:
         if name not in BUILTINS:
             raise ServerError("42883", f"function {name} does not exist in a stand-in server")
         if BUILTINS[name]:
-            self._default_text(arguments)
+            self._type_arguments(name, arguments)
             return _oid(BUILTINS[name])
         first = types[0] if types else UNKNOWN
         if name == "unnest":
@@ -449,12 +450,8 @@ class Query:
                 self.parameters.setdefault(_number(one["identifier"]), found)
                 self._types[id(one)] = found
 
-    def _default_text(self, arguments: Sequence[Node]) -> None:
-        for one in arguments:
-            self._unify([one], TEXT)
-
     def _type_arguments(self, name: str, arguments: Sequence[Node]) -> None:
-        """Give the parameters among a function's arguments the types of the arguments."""
+        """Infer the types of the parameters that are arguments of a function."""
         for one, kind in zip(arguments, chain(ARGUMENTS.get(name, ()), repeat("text")), strict=False):
             self._unify([one], _oid(kind))
 
