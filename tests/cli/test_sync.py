@@ -65,6 +65,12 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
+def recorder_environment(process: subprocess.Popen[str]) -> list[bytes]:
+    """Return the environment of the recorder that `pgoutput sync` runs."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return Path(f"/proc/{children.split()[0]}/environ").read_bytes().split(b"\0")
+
+
 def insert(connection: psycopg.Connection, name: str, first: int, last: int) -> None:
     connection.execute(f"INSERT INTO {name} SELECT generate_series({first}, {last})".encode())
 
@@ -119,12 +125,19 @@ def test_an_error_of_the_recorder_ends_the_replica(
 
 
 def test_an_error_of_the_replica_ends_the_recorder(
-    server: Server, connection: psycopg.Connection, request: pytest.FixtureRequest, tmp_path: Path
+    server: Server,
+    connection: psycopg.Connection,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """While both run, their services have different names in OpenTelemetry."""
     name, target = request.node.name, tmp_path / "lake"
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "lake")
     insert(connection, name, 1, 10)
     with sync(server, name, target) as process:
         wait_for(lambda: ids(target, name) == [*range(1, 11)])
+        assert b"OTEL_SERVICE_NAME=lake-recorder" in recorder_environment(process)
         (target / "_owner.json").write_text("damaged")
         insert(connection, name, 11, 20)
         _, errors = process.communicate(timeout=PATIENCE)

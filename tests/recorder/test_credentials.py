@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from pgoutput.errors import RecordingError
 from pgoutput.recorder import Connected, Reconnecting, Stored
 from pgoutput.recording import object_store
+from pgoutput.replica import replica_tables
 from tests import store
 from tests.conftest import Run
 from tests.recorder.lab import Lab
+from tests.replica.tables import rows_of
 
 SECONDS = 3
 """Lifetime of credentials."""
@@ -69,6 +72,45 @@ def test_credentials_are_renewed(lab: Lab, url: str, credentials: store.Credenti
         text=True,
     )
     assert tables.returncode == 0, tables.stderr
+
+
+@pytest.fixture
+def profile(proxy: store.Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the store accept only the keys of an AWS profile, which also has the region."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.delenv(name)
+    keys = "aws_access_key_id = OF-THE-PROFILE\naws_secret_access_key = s3kr3t\n"
+    (tmp_path / "config").write_text(f"[profile lake]\nregion = eu-central-1\n{keys}")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+    proxy.is_valid = lambda key: key == "OF-THE-PROFILE"
+
+
+def test_keys_of_a_profile(lab: Lab, url: str, profile: None) -> None:
+    """Recorder, replica and readers use the keys."""
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    with lab.recording(recording=url) as recording:
+        recording.wait(Connected)
+        lab.run("INSERT INTO t VALUES (1)")
+        recording.wait(Stored)
+    target = url.replace("recording", "lake")
+    words = "replicate", f"--recording={url}", f"--target={target}"
+    done = subprocess.run([sys.executable, "-m", "pgoutput.cli", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (oid,) = replica_tables(target)
+    assert rows_of(target, oid)["id"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("name", ["unknown", "empty"])
+def test_a_profile_without_keys_is_refused(
+    url: str, profile: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    with (tmp_path / "config").open("a") as config:
+        config.write("[profile empty]\nregion = eu-central-1\n")
+    monkeypatch.setenv("AWS_PROFILE", name)
+    with pytest.raises(RecordingError, match=f"{url}: the AWS profile {name} gives no credentials: "):
+        object_store.ObjectStore(url)
 
 
 @pytest.mark.parametrize("status", [404, 500])

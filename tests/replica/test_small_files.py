@@ -1,16 +1,26 @@
-"""Small files of a target are replaced at once; in an object store, each is one request."""
+"""Files of a target: small ones are replaced at once; in an object store, each is one request."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from pgoutput.cli import _may_pass
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate, object_store
-from pgoutput.targets import create_file, read_file, remove_file, small_files, write_file
+from pgoutput.targets import (
+    ParquetWriter,
+    create_file,
+    read_file,
+    read_parquet,
+    remove_file,
+    small_files,
+    write_file,
+)
 from tests import store
 
 pytestmark = pytest.mark.usefixtures("any_format")
@@ -28,6 +38,25 @@ def test_a_file_is_written_by_one_request(proxy: store.Proxy, folder: str) -> No
     remove_file(place)
     remove_file(place)
     assert read_file(place) == ""
+
+
+def test_a_data_file_is_written_by_one_request(proxy: store.Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow and delta-rs upload in parts, which a kill leaves in the store."""
+    place = locate(f"s3://{store.BUCKET}/lake/public.t")
+    rows = pa.record_batch({"a": np.random.default_rng(0).integers(0, 1 << 62, 1_600_000)})
+    writer = ParquetWriter(place, rows.schema)
+    writer.write([rows])
+    proxy.requests.clear()
+    (file,) = writer.close()
+    assert file.size > 12 << 20
+    assert proxy.requests == [("PUT", f"/{place.path}/{file.path}")]
+    assert pa.Table.from_batches(read_parquet(place, file, rows.schema)) == pa.Table.from_batches([rows])
+    monkeypatch.setattr(object_store, "_RETRIES", 0)
+    proxy.fault = lambda method, path: "403"
+    writer.write([rows])
+    with pytest.raises(ReplicaError, match=r"^part-.*: the data file cannot be written: ") as error:
+        writer.close()
+    assert _may_pass(error.value)
 
 
 def test_a_file_is_created_once(proxy: store.Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from typing import cast
 
 import msgspec
 import pyarrow as pa
-from pyarrow import fs
 
 from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput.errors import ReplicaError
@@ -77,7 +76,6 @@ class PlainTable:
         self.place = place
         self.version = version
         self._folder = Path(place.path)
-        self._filesystem = fs.SubTreeFileSystem(place.path, fs.LocalFileSystem())
 
     @property
     def reader_version(self) -> int:
@@ -122,10 +120,10 @@ class PlainTable:
         return list(self._stored(self.version).files)
 
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        return read_parquet(self._filesystem, file, schema)
+        return read_parquet(self.place, file, schema)
 
     def writer(self, schema: pa.Schema) -> ParquetWriter:
-        return ParquetWriter(self._filesystem, schema)
+        return ParquetWriter(self.place, schema)
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -91,7 +91,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> None:
-    """Print the state of a recording, its slot and its replicas; exit with 1 for a lost slot or failed table.
+    """Print the state of a recording, its slot and its replicas; exit with 1 if changes or rows are missing.
 
     Args:
         place: Path or URI of the recording.
@@ -102,6 +102,7 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
     Raises:
         PgoutputError: The recording or a replica cannot be read. ReplicationError, after the rest was
             printed: the server cannot be asked.
+        typer.Exit: With exit code 1: the slot is lost, or a table is incomplete, has failed or may differ.
     """
     recording = Recording(place)
     last = recording.last
@@ -126,7 +127,11 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
         for name, text in _lines(status):
             print(f"{name:10} {printable(text)}")
     is_lost = slot is None or slot.wal_status == "lost" or slot.invalidation_reason is not None
-    if (is_lost and not unknown) or any(replica.failed for replica in status.replicas):
+    if (
+        (is_lost and not unknown)
+        or status.recording.incomplete
+        or any(replica.failed or replica.may_differ for replica in status.replicas)
+    ):
         raise typer.Exit(1)
     if refused is not None:
         raise refused

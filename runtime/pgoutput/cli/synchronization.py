@@ -29,6 +29,9 @@ from pgoutput.replica import Updates
 _OWN_SETTINGS = "PGOUTPUT_RECORD_", "PGOUTPUT_CONFIG"
 """Prefixes of environment variables with options of `pgoutput record`, which the recorder must not read."""
 
+_SERVICE = "OTEL_SERVICE_NAME"
+"""Environment variable with the name that OpenTelemetry gives the spans of a process."""
+
 _POLL_SECONDS = 0.2
 """Seconds between two looks whether the recorder has begun the recording."""
 
@@ -155,7 +158,8 @@ def _recorder(
     ended = Event()
     process = subprocess.Popen(
         command,
-        env={name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)},
+        env={name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)}
+        | {_SERVICE: f"{os.environ.get(_SERVICE, 'pgoutput')}-recorder"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

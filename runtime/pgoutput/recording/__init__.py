@@ -49,6 +49,7 @@ from pgoutput.recording.object_store import (
     Superseded as Superseded,
     Version as Version,
     parse_store_url as parse_store_url,
+    uses_profile as uses_profile,
 )
 from pgoutput.recording.packs import write_pack as write_pack
 from pgoutput.recording.pruning import Pruned as Pruned, prune

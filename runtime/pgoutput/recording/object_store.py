@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyarrow import fs
 
 from pgoutput._extras import require
+from pgoutput._text import one_line
 from pgoutput.errors import ConnectionLost, RecordingError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _ENDPOINT: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _REGION: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _ACCOUNT: Final = ("AZURE_STORAGE_ACCOUNT_NAME",)
 _CREDENTIALS: Final = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
@@ -56,6 +57,9 @@ _LARGE_BYTES: Final = 8 << 20
 
 _SLOWEST_UPLOAD: Final = 256 << 10
 """Bytes in a second of the slowest upload of a large file that is not given up."""
+
+_PROFILE_SECONDS: Final = 600.0
+"""Seconds for which credentials of a profile are used: boto3 renews them 10 minutes before they expire."""
 
 _CHUNK_BYTES: Final = 8 << 20
 """Least number of bytes of an object that are read at once, to compare them."""
@@ -99,6 +103,33 @@ def store_filesystem(url: StoreUrl) -> tuple[fs.FileSystem, str]:
         options["endpoint_override"] = endpoint
     region = settings.get("region") or fs.resolve_s3_region(url.bucket)
     return fs.S3FileSystem(region=region, **options), path
+
+
+def uses_profile() -> bool:
+    """Return whether an AWS profile gives the credentials of S3: AWS_PROFILE is set, and no keys are."""
+    return bool(os.environ.get("AWS_PROFILE")) and "AWS_ACCESS_KEY_ID" not in os.environ
+
+
+def _profile_options(place: str) -> dict[str, Any]:
+    """Return obstore's options for the AWS profile: what gives its credentials, and its region.
+
+    Raises:
+        RecordingError: The profile does not exist, or gives no credentials.
+        MissingExtraError: The package boto3 is not installed.
+    """
+    require("aws", "boto3")
+    from boto3 import Session
+    from botocore.exceptions import BotoCoreError
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        provider = Boto3CredentialProvider(Session(), ttl=timedelta(seconds=_PROFILE_SECONDS))
+    except (BotoCoreError, ValueError) as error:
+        name, text = os.environ["AWS_PROFILE"], one_line(error)
+        raise RecordingError(
+            f"{place}: the AWS profile {name} gives no credentials: {text}; see `aws configure list`"
+        ) from None
+    return {"credential_provider": provider, **provider.config}
 
 
 def _azure_options(url: StoreUrl) -> dict[str, Any]:
@@ -192,14 +223,14 @@ class ObjectStore:
                 "az://CONTAINER/PATH; credentials and settings are environment variables"
             )
         self._url = url
+        place = f"{url.scheme}://{url.bucket}/{url.path}"
         options: dict[str, Any] = {}
         self._client: Any = {}
         if url.scheme == "s3":
-            settings = dict(_s3_settings(url))
-            if "region" not in settings:
+            options = {**(_profile_options(place) if uses_profile() else {}), **_s3_settings(url)}
+            if "region" not in options:
                 _setting(_REGION, url)
-            self._client["allow_http"] = _allows_http(settings.get("endpoint", ""), url)
-            options = settings
+            self._client["allow_http"] = _allows_http(options.get("endpoint", ""), url)
         elif url.scheme == "az":
             options = {"account_name": _setting(_ACCOUNT, url)}
             self._client["allow_http"] = _allows_http(os.environ.get("AZURE_STORAGE_ENDPOINT", ""), url)
@@ -208,7 +239,6 @@ class ObjectStore:
             "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
             "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10)},
         }
-        place = f"{url.scheme}://{url.bucket}/{url.path}"
         self._connect: Any = partial(from_url, place, retry_config=retries, **options)
         try:
             self._store = self._open(_TIMEOUT_SECONDS)
@@ -325,14 +355,14 @@ class ObjectStore:
 
         exists = obstore.exceptions.AlreadyExistsError
         with suppress(exists), self._request(exists):
-            if isinstance(content, bytes):
-                return _version(obstore.put(self._store, name, content, mode="create"))
-            size = content.stat().st_size
+            size = _size(content)
             store = self._store
             if size >= _LARGE_BYTES:
                 store = self._open(_TIMEOUT_SECONDS + size / _SLOWEST_UPLOAD)
-            with content.open("rb") as file:
-                whole = mmap(file.fileno(), size, access=ACCESS_READ)
+            whole: Any = content
+            if isinstance(content, Path):
+                with content.open("rb") as file:
+                    whole = mmap(file.fileno(), size, access=ACCESS_READ)
             return _version(obstore.put(store, name, whole, mode="create"))
         if (same := self._same(name, content)) is not None:
             return same
@@ -360,8 +390,7 @@ class ObjectStore:
 
         with suppress(FileNotFoundError), self._request(FileNotFoundError):
             found = obstore.get(self._store, name)
-            size = content.stat().st_size if isinstance(content, Path) else len(content)
-            if found.meta["size"] != size:
+            if found.meta["size"] != _size(content):
                 return None
             version = _version(found.meta)
             with content.open("rb") if isinstance(content, Path) else BytesIO(content) as file:
@@ -388,6 +417,10 @@ class ObjectStore:
         if isinstance(error, FileNotFoundError):
             return RecordingError(f"{self}: the store has no bucket {self._url.bucket}, or not this object")
         return StoreUnavailable(f"{self}: {text}")
+
+
+def _size(content: bytes | Path) -> int:
+    return content.stat().st_size if isinstance(content, Path) else len(content)
 
 
 def _version(found: obstore.PutResult | obstore.ObjectMeta) -> Version:

@@ -1,4 +1,4 @@
-"""Flush, copy and remove the data files of a table, in any table format."""
+"""Write, flush, copy and remove the data files of a table, in any table format."""
 
 from __future__ import annotations
 
@@ -11,8 +11,50 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pgoutput._text import one_line
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location, sync_path
+from pgoutput.errors import RecordingError, ReplicaError
+from pgoutput.recording import Location, ObjectStore, StoreUnavailable, parse_store_url, sync_path
+
+
+class NewFile:
+    """A file that is being written. In an object store, it is stored by one request when it is complete.
+
+    An upload in parts takes more requests, and a kill leaves the parts in the store, which are paid for.
+
+    Args:
+        folder: The folder that the path is relative to.
+        path: Path of the file.
+
+    Attributes:
+        sink: The stream to write to.
+
+    Raises:
+        OSError: The file cannot be created.
+    """
+
+    def __init__(self, folder: Location, path: str) -> None:
+        self._folder, self._path = folder, path
+        self.sink: pa.NativeFile = (
+            folder.filesystem.open_output_stream(f"{folder.path}/{path}")
+            if folder.is_local
+            else pa.BufferOutputStream()
+        )
+
+    def complete(self) -> int:
+        """Complete the file; return its size, in bytes.
+
+        Raises:
+            OSError: The file cannot be written.
+            ReplicaError: The object store does not take the file.
+        """
+        size = int(self.sink.tell())
+        if self._folder.is_local:
+            self.sink.close()
+            return size
+        try:
+            ObjectStore(self._folder.place).create(self._path, self.sink.getvalue().to_pybytes())
+        except (RecordingError, StoreUnavailable) as error:
+            raise ReplicaError(f"{self._path}: the data file cannot be written: {one_line(error)}") from error
+        return size
 
 
 def flush_files(folder: Location, paths: Sequence[str]) -> None:
@@ -43,8 +85,17 @@ def copy_file(file: Location, copy: Path) -> None:
         raise ReplicaError(f"{file} cannot be copied to {copy}: {one_line(error)}") from error
 
 
-def delete_files(store: fs.FileSystem, paths: Iterable[str]) -> None:
-    """Remove files that no version of a table has; what cannot be removed is left for later cleaning."""
+def delete_files(folder: Location, paths: Iterable[str]) -> None:
+    """Remove files that no version of a table has; what cannot be removed is left for later cleaning.
+
+    Args:
+        folder: The folder that the paths are relative to.
+        paths: Paths of the files.
+    """
+    if parse_store_url(folder.place) is not None:  # Arrow asks for more with each object, and lists
+        with suppress(RecordingError, StoreUnavailable):
+            ObjectStore(folder.place).delete(*paths)
+        return
     for path in paths:
         with suppress(OSError):
-            store.delete_file(path)
+            folder.filesystem.delete_file(f"{folder.path}/{path}")

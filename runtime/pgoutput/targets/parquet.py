@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location
+from pgoutput.targets.data_files import NewFile
 from pgoutput.targets.protocol import DataFile
 
 FILE_BYTES: Final = 32 << 20
@@ -26,12 +27,12 @@ FIELD_ID: Final = b"PARQUET:field_id"
 
 
 def read_parquet(
-    store: fs.FileSystem, file: DataFile, schema: pa.Schema, ids: Mapping[str, int] | None = None
+    folder: Location, file: DataFile, schema: pa.Schema, ids: Mapping[str, int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a data file.
 
     Args:
-        store: The filesystem whose root is the folder of the table.
+        folder: The folder that the path of the data file is relative to.
         file: The data file.
         schema: The columns to read; a column that the file lacks is NULL.
         ids: Field ID of each column, by name; None to find columns by name.
@@ -40,15 +41,15 @@ def read_parquet(
         ReplicaError: The data file does not exist any more, or is damaged.
     """
     try:
-        with _open(store, file) as source, pq.ParquetFile(source) as parquet:
+        with _open(folder, file) as source, pq.ParquetFile(source) as parquet:
             yield from _read_groups(parquet, schema, ids)
     except (OSError, pa.ArrowException) as error:
         raise ReplicaError(f"{file.path}: the data file cannot be read: {one_line(error)}") from error
 
 
-def _open(store: fs.FileSystem, file: DataFile) -> pa.NativeFile:
+def _open(folder: Location, file: DataFile) -> pa.NativeFile:
     try:
-        return store.open_input_file(file.path)
+        return folder.filesystem.open_input_file(f"{folder.path}/{file.path}")
     except FileNotFoundError:
         raise ReplicaError(
             f"{file.path}: the table has this file, but it is gone. "
@@ -93,12 +94,12 @@ class ParquetWriter:
     """A writer of data files that are each complete when they have `FILE_BYTES`.
 
     Args:
-        store: The filesystem whose root is the folder of the table.
+        folder: The folder of the files.
         schema: The columns of the files.
     """
 
-    def __init__(self, store: fs.FileSystem, schema: pa.Schema) -> None:
-        self._store = store
+    def __init__(self, folder: Location, schema: pa.Schema) -> None:
+        self._folder = folder
         self._schema = schema
         self._files: list[DataFile] = []
         self._writer: _FileWriter | None = None
@@ -109,7 +110,7 @@ class ParquetWriter:
             if not batch.num_rows:
                 continue
             if self._writer is None:
-                self._writer = _FileWriter(self._store, self._schema)
+                self._writer = _FileWriter(self._folder, self._schema)
             if self._writer.write(batch) > FILE_BYTES:
                 self._end_file()
 
@@ -128,13 +129,13 @@ class ParquetWriter:
 class _FileWriter:
     """A writer of one data file."""
 
-    def __init__(self, store: fs.FileSystem, schema: pa.Schema) -> None:
+    def __init__(self, folder: Location, schema: pa.Schema) -> None:
         self._path = f"part-{uuid.uuid4()}.parquet"
-        self._sink = store.open_output_stream(self._path)
+        self._file = NewFile(folder, self._path)
         self._schema = schema
         self._metadata: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
-            self._sink,
+            self._file.sink,
             schema,
             # A dictionary of numbers takes longer to write, and rarely makes the file smaller.
             use_dictionary=[field.name for field in schema if pa.types.is_string(field.type)],
@@ -151,14 +152,13 @@ class _FileWriter:
         self._bytes += batch.nbytes
         if sum(rows.num_rows for rows in self._rows) >= _BATCH_ROWS or self._bytes >= FILE_BYTES:
             self._flush()
-        return int(self._sink.tell())
+        return int(self._file.sink.tell())
 
     def close(self) -> DataFile:
         """Complete the file, and return it."""
         self._flush()
         self._writer.close()
-        size = self._sink.tell()
-        self._sink.close()
+        size = self._file.complete()
         (metadata,) = self._metadata
         least, greatest, nulls = _statistics(self._schema, metadata)
         return DataFile(self._path, size, metadata.num_rows, least, greatest, nulls)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -15,13 +14,11 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
-from pyarrow import fs
 
 from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
-from pgoutput.recording import Location, locate
+from pgoutput.recording import Location, locate, uses_profile
 from pgoutput.targets.commits import foreign_change, read_states, version_before
 from pgoutput.targets.data_files import copy_file, delete_files, flush_files
 from pgoutput.targets.delta import log
@@ -79,7 +76,7 @@ class DeltaFormat:
     def open(self, place: Location, version: int | None = None) -> Table | None:
         """Open a Delta table."""
         try:
-            return _Table(place, DeltaTable(place.place, version))
+            return _Table(place, _read_log(place, version))
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
@@ -180,7 +177,7 @@ class _Table:
 
     def at(self, version: int) -> Table:
         with self._errors():
-            return _Table(self.place, DeltaTable(self.place.place, version))
+            return _Table(self.place, _read_log(self.place, version))
 
     @property
     def deletes_rows(self) -> bool:
@@ -225,19 +222,14 @@ class _Table:
         with place.filesystem.open_input_file(place.path) as file:
             return bytes(file.read_at(size, offset))
 
-    @cached_property
-    def _store(self) -> fs.FileSystem:
-        with self._errors():
-            return fs.PyFileSystem(DeltaStorageHandler.from_table(self._table._table))
-
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        return read_parquet(self._store, msgspec.structs.replace(file, path=unquote(file.path)), schema)
+        return read_parquet(self.place, msgspec.structs.replace(file, path=unquote(file.path)), schema)
 
     def writer(self, schema: pa.Schema) -> ParquetWriter:
-        return ParquetWriter(self._store, schema)
+        return ParquetWriter(self.place, schema)
 
     def delete(self, paths: Iterable[str]) -> None:
-        delete_files(self._store, paths)
+        delete_files(self.place, paths)
 
     def commit(
         self,
@@ -301,7 +293,7 @@ class _Table:
             if self._version % checkpoints == 0:
                 self._table.create_checkpoint()
             if is_due(self._version):
-                unneeded = old_files(DeltaTable(self.place.place), {*self.place.names()})
+                unneeded = old_files(_read_log(self.place), {*self.place.names()})
                 self.delete({*unneeded} - self._by_path().keys())
 
     def _check_writable(self, properties: Mapping[str, str], *, removes: bool) -> None:
@@ -405,7 +397,7 @@ class _Table:
 
     def remove_unused(self) -> int:
         with self._errors():
-            unused = unused_files(DeltaTable(self.place.place), {*self.place.names()})
+            unused = unused_files(_read_log(self.place), {*self.place.names()})
             self.delete(unused)
             return len(unused)
 
@@ -418,6 +410,13 @@ class _Table:
             raise ConflictError(f"{self.place}: {one_line(error)}") from error
         except (DeltaError, OSError, pa.ArrowException, msgspec.MsgspecError) as error:
             raise ReplicaError(f"{self.place}: {one_line(error)}") from error
+
+
+def _read_log(place: Location, version: int | None = None) -> DeltaTable:
+    """Return delta-rs's table; delta-rs reads an AWS profile only where an option says so."""
+    is_s3 = place.place.startswith("s3")
+    options = {"aws_force_credential_load": "true"} if is_s3 and uses_profile() else None
+    return DeltaTable(place.place, version, storage_options=options)
 
 
 def _protocol(readers: set[str], writers: set[str]) -> dict[str, Any]:

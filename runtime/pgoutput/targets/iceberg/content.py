@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
-from pyarrow import fs
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as ManifestedFile, DataFileContent, FileFormat
 from pyiceberg.table.snapshots import Snapshot
@@ -26,17 +25,17 @@ class Content:
     Args:
         place: The place of the table, for messages.
         folder: URI of the folder with the data files, with a slash at its end.
-        store: The filesystem whose root is this folder.
+        data: The place of this folder.
         io: Reads the manifests.
         snapshot: The snapshot of the version; None before the first.
     """
 
     def __init__(
-        self, place: Location, folder: str, store: fs.FileSystem, io: FileIO, snapshot: Snapshot | None
+        self, place: Location, folder: str, data: Location, io: FileIO, snapshot: Snapshot | None
     ) -> None:
         self._place = place
         self._folder = folder
-        self._store = store
+        self._data = data
         self._io = io
         self._snapshot = snapshot
 
@@ -97,7 +96,7 @@ class Content:
 
     def _read(self, deletes: ManifestedFile) -> Iterator[tuple[str, Numbers]]:
         with errors(self._place):
-            yield from read_deletes(self._store, deletes.file_path.removeprefix(self._folder))
+            yield from read_deletes(self._data / deletes.file_path.removeprefix(self._folder))
 
     def own_deletes(self, uri: str) -> list[str]:
         """Return the URIs of the position delete files that are for this data file only."""

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from pgoutput._arrays import Numbers
+from pgoutput.recording import Location
+from pgoutput.targets.data_files import NewFile
 from pgoutput.targets.parquet import FIELD_ID
 
 PATH_ID: Final = 2147483546
@@ -29,12 +30,11 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-def write_deletes(store: fs.FileSystem, path: str, data_file: str, rows: Numbers) -> int:
+def write_deletes(file: NewFile, data_file: str, rows: Numbers) -> int:
     """Write a position delete file for one data file.
 
     Args:
-        store: The filesystem whose root is the folder of data files.
-        path: Path of the new file.
+        file: The new file.
         data_file: URI of the data file.
         rows: Numbers of the deleted rows, which ascend.
 
@@ -42,20 +42,19 @@ def write_deletes(store: fs.FileSystem, path: str, data_file: str, rows: Numbers
         Size of the file, in bytes.
     """
     table = pa.table([pa.repeat(data_file, len(rows)), pa.array(rows, pa.int64())], schema=_SCHEMA)
-    with store.open_output_stream(path) as sink:
-        pq.write_table(
-            table,
-            sink,
-            compression="zstd",
-            use_dictionary=["file_path"],
-            column_encoding={"pos": "DELTA_BINARY_PACKED"},
-        )
-        return int(sink.tell())
+    pq.write_table(
+        table,
+        file.sink,
+        compression="zstd",
+        use_dictionary=["file_path"],
+        column_encoding={"pos": "DELTA_BINARY_PACKED"},
+    )
+    return file.complete()
 
 
-def read_deletes(store: fs.FileSystem, path: str) -> Iterator[tuple[str, Numbers]]:
+def read_deletes(file: Location) -> Iterator[tuple[str, Numbers]]:
     """Yield the URIs of data files, and the numbers of their deleted rows, from a position delete file."""
-    with store.open_input_file(path) as source:
+    with file.filesystem.open_input_file(file.path) as source:
         table = pq.read_table(source, columns=["file_path", "pos"])
     for data_file in pc.unique(table["file_path"]).to_pylist():
         rows = table.filter(pc.equal(table["file_path"], data_file))["pos"]

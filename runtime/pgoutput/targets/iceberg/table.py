@@ -58,7 +58,7 @@ from pgoutput.targets.commits import (
     read_states,
     version_before,
 )
-from pgoutput.targets.data_files import copy_file, delete_files, flush_files
+from pgoutput.targets.data_files import NewFile, copy_file, delete_files, flush_files
 from pgoutput.targets.iceberg.catalogs import create_namespace, open_catalog
 from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, old_files, unneeded_files
 from pgoutput.targets.iceberg.columns import file_schema, to_arrow, to_iceberg
@@ -195,7 +195,6 @@ class _Table:
         self._folder: str = f"{table.location()}/data/"
         """URI of the folder with the data files."""
         self._data: Location = locate_part(place, table.location()) / "data"
-        self._store = fs.SubTreeFileSystem(self._data.path, self._data.filesystem)
         self._use(snapshot or table.current_snapshot())
         if table.metadata.format_version != 2:
             raise ReplicaError(
@@ -262,7 +261,7 @@ class _Table:
     def _use(self, snapshot: Snapshot | None) -> None:
         """Read the version with this snapshot from now on; None for the version before the first."""
         self._snapshot = snapshot
-        self._content = Content(self.place, self._folder, self._store, self._table.io, snapshot)
+        self._content = Content(self.place, self._folder, self._data, self._table.io, snapshot)
 
     def at(self, version: int) -> Table:
         current, oldest = self._table.current_snapshot(), version + 1
@@ -294,7 +293,7 @@ class _Table:
         return self._content.deleted_rows(self._folder + file.path)
 
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        return read_parquet(self._store, file, schema, self._field_ids(schema))
+        return read_parquet(self._data, file, schema, self._field_ids(schema))
 
     def _field_ids(self, schema: pa.Schema) -> dict[str, int]:
         """Return the field ID of each column; the columns may be those that the next commit sets."""
@@ -306,10 +305,10 @@ class _Table:
     def writer(self, schema: pa.Schema) -> ParquetWriter:
         if self._data.is_local:
             Path(self._data.path).mkdir(parents=True, exist_ok=True)
-        return ParquetWriter(self._store, file_schema(self._iceberg_schema(schema)))
+        return ParquetWriter(self._data, file_schema(self._iceberg_schema(schema)))
 
     def delete(self, paths: Iterable[str]) -> None:
-        delete_files(self._store, paths)
+        delete_files(self._data, paths)
 
     def commit(
         self,
@@ -346,7 +345,7 @@ class _Table:
         """Write a position delete file for one data file."""
         path = f"deletes-{uuid4()}.parquet"
         with errors(self.place):
-            size = write_deletes(self._store, path, uri, rows)
+            size = write_deletes(NewFile(self._data, path), uri, rows)
         bound = {PATH_ID: uri.encode()}
         return new_file(
             DataFileContent.POSITION_DELETES, self._folder + path, len(rows), size, {}, bound, bound
