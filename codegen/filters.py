@@ -272,7 +272,7 @@ def since(spec: Spec, versions: str) -> str:
 
 
 def condition(when: str) -> str:
-    """Return as a Python expression the condition under which a field is sent."""
+    """Return a Python expression for `when`, the condition under which a field is sent."""
     name, _, chosen = when.partition(" = ")
     if re.fullmatch(r"-?\d+", chosen):  # the value of a field
         return f"{name} == {chosen}"

@@ -157,7 +157,7 @@ class Layouts:
         return f'{{\n  "layouts": {{\n{layouts}\n  }},\n{rest}\n}}'
 
     def _add(self, view: View) -> list[str]:
-        """Add the messages of a view; return the names of their layouts."""
+        """Add the messages of a view to the codec; return the names of their layouts."""
         names = []
         for message in view.messages:
             table = self._message(message, view.version)

@@ -222,7 +222,7 @@ class BuiltinType(_Record, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A case in which a message violates a rule: condition, meaning of the invalid field, and reason."""
+    """A way to violate a rule: the condition, the meaning (`field`) of the invalid field, and the reason."""
 
     text: str
     when: str | None = None

@@ -257,7 +257,7 @@ def columns(spec: Spec) -> Iterator[Problem]:
                     what = entry.type or f"list of {entry.list_of}"
                     found.setdefault(entry.name, []).append((place, name, what))
         for field, uses in found.items():
-            # The field with the rarest type is wrong; of two, the second.
+            # The most frequent type is right, the first one if there is a tie; all others are reported.
             counts = Counter(what for _, _, what in uses)
             usual = max(counts, key=lambda what: counts[what])
             where = next(name for _, name, what in uses if what == usual)

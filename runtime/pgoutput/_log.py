@@ -32,7 +32,7 @@ def log_event(logger: str, level: int, text: str, event: msgspec.Struct) -> None
 def bounded_fields(event: msgspec.Struct) -> dict[str, Any]:
     """Return the fields of an event, with lists and texts cut off if their JSON has more than 4,096 bytes.
 
-    The key `left_out` then has the numbers of elements that lists of the event lack, by name of the field.
+    The key `left_out` then has, by name of the field, how many elements of each list were cut off.
     """
     whole: dict[str, Any] = msgspec.to_builtins(event)
     fields = whole

@@ -91,7 +91,7 @@ def with_meanings(message: Message, **values: Any) -> Message:
 
 
 def getters(meaning: str) -> Mapping[type[Message], Callable[[Message], Any]]:
-    """Return for each message class a function that returns the value of the given meaning."""
+    """Return for each message class a function that returns the field with a meaning of the spec, or None."""
     return {kind: of_kind[meaning] for kind, of_kind in _GETTERS.items()}
 
 

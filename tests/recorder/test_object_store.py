@@ -451,7 +451,7 @@ def test_preconditions_stop_a_recorder_that_has_lost_the_lease(
             paused.replace(name, b'{"last_segment": 2}\n')
         paused._lease._error = None
     assert (objects.get(STATE_FILE), objects.get("_published.json")) == before
-    with pytest.raises(ConnectionLost, match="of a recorder that had the lease before"):
+    with pytest.raises(ConnectionLost, match="the recorder that had the lease before has stored it"):
         next_.publish(segment_name(1))
     found = objects.get(segment_name(1))
     assert found is not None

@@ -210,8 +210,8 @@ class MessageIndex(ABC):
         Args:
             numbers: Numbers of the cells; -1 gives NULL.
             type_: The Arrow type.
-            send: Name of the send function of the cells' PostgreSQL type, if `arrow_type` returns `type_` for
-                that PostgreSQL type; otherwise None, and all binary cells are in `unread`.
+            send: Name of the send function of the cells' PostgreSQL type. None if `arrow_type` returns
+                another type than `type_` for it: binary cells are then not converted, and are in `unread`.
 
         Returns:
             The values, or None if this method would not be faster than `to_arrow`.

@@ -92,10 +92,10 @@ def apply_changes(
 ) -> TableResult | None:
     """Apply changes of one relation to its Delta table, until there is an error.
 
-    Changes that the table has by its position are skipped, so applying changes again changes nothing. Several
+    Changes up to the position of the table are skipped, so applying changes again changes nothing. Several
     chunks are one commit where possible. A snapshot that replaces the rows of a table is one commit, whatever
-    its size. Without history, so are the changes of a transaction from a TRUNCATE on. If there is an error,
-    the table keeps the state of its last commit.
+    its size. Without history, so are a TRUNCATE and the later changes of its transaction. If there is an
+    error, the table keeps the state of its last commit.
 
     Args:
         read: Returns the changes, sorted by `sequence`. Called again after a conflict with another commit.
@@ -105,7 +105,7 @@ def apply_changes(
         history: Whether to keep all versions of rows (SCD type 2).
         updates: How commits of the table remove rows from now on; None to leave it as it is.
         known: A position that the table has reached.
-        from_snapshot: Whether to apply changes only from a snapshot on that replaces all rows.
+        from_snapshot: Whether to skip all changes before the first snapshot that replaces all rows.
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text. A larger single change is a chunk of
             its own.
@@ -279,11 +279,11 @@ class TableWriter:
         table: The table.
         chunk: The relation's first chunk.
         history: Whether to keep all versions of rows (SCD type 2).
-        applied: The position of the table that precedes the first chunk.
+        applied: The position that the table must have before the first chunk.
         known: A position that the table has reached.
 
     Attributes:
-        may_differ: Reasons why the table may differ from its source, without reasons known before.
+        may_differ: New reasons why the table may differ from its source.
         unmatched: Number of changes that contradict the rows of the table, as in `TableResult`.
         position: Position of the table after the last commit.
         written_again: Number of rows that were written again, as in `TableResult`.

@@ -174,7 +174,7 @@ def _split_runs(changes: Iterable[RelationChanges]) -> Iterator[tuple[_Kind, boo
 
     Yield the kind of each run, whether it begins with a truncate or is an ALTER TABLE, and its rows.
     """
-    truncated_by = np.full(2, -1, np.int64)  # transaction of the latest truncate
+    truncated_by = np.full(2, -1, np.int64)  # the latest TRUNCATE's transaction, in two numbers
     for relation, rows in changes:
         if not rows.num_rows:
             continue

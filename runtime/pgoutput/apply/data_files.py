@@ -165,7 +165,7 @@ class DataFiles:
         return writer.close()
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete data files that no version of the table has."""
+        """Delete data files. The caller knows that no version of the table has them."""
         self._table.delete(paths)
 
 

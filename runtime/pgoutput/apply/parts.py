@@ -49,7 +49,7 @@ class PartsError(Exception):
 
 
 class TableVersion(msgspec.Struct, frozen=True):
-    """The version of a Delta table that parts are applied to."""
+    """The version of a table to which changes are applied in parts, each by another task."""
 
     place: str
     """Path or URI of the Delta table."""
@@ -233,7 +233,7 @@ def rewrite_files(rewrite: Rewrite) -> Rewritten:
             for batch in files.read_except(file, _row_numbers(rewrite.removed[file.path]))
         )
         return Rewritten(rewrite.oid, tuple(files.write(rows)))
-    except Exception as error:  # it occurs again when the changes are not applied in parts
+    except Exception as error:  # the changes are then applied without parts, which raises it again
         return Rewritten(rewrite.oid, error=one_line(error) or type(error).__name__)
 
 

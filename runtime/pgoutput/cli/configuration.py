@@ -130,17 +130,17 @@ class Reader:
 
 
 def _as_default(value: Any, place: str) -> Any:
-    """Return a value without references, or a function that returns the value with references resolved."""
+    """Return the value itself if it has no references, otherwise a function that resolves them."""
     if any(isinstance(one, dict) for one in (value if isinstance(value, list) else [value])):
         return Reader(value, place)
     return value
 
 
 def _resolve(value: Any, place: str) -> Any:
-    """Return a value with the text of each reference in place of the reference.
+    """Return a value in which each reference is replaced by the text that it refers to.
 
     Raises:
-        ConnectionLost: A file cannot be read or a program fails, which may pass.
+        ConnectionLost: A file cannot be read, or a program fails. A later attempt may succeed.
         PgoutputError: An environment variable is not set.
     """
     if isinstance(value, list):
@@ -189,7 +189,7 @@ def value_or_reader(context: typer.Context, parameter: str, value: str) -> str |
 
 
 def format_options(command: str, options: Mapping[str, str | Reader]) -> bytes:
-    """Return a configuration file with texts, or references to texts, as options of a command."""
+    """Return a configuration file that sets options of a command: to a text, or to a reference to a text."""
     lines = [f"[{command}]"]
     for name, text in options.items():
         if isinstance(text, Reader):

@@ -150,11 +150,11 @@ class Metrics:
     """The current values of metrics. Implements the interface `Collector` of prometheus_client.
 
     Attributes:
-        scraped: Set when all values were collected.
+        scraped: An event that is set when all values were collected.
         tables: Returns the values of the label `table` to serve; None for all.
 
     Args:
-        definitions: Metrics to serve. Those without labels and all counters begin with 0.
+        definitions: Metrics to serve. Counters, and metrics without labels, begin with 0.
     """
 
     def __init__(self, definitions: Iterable[Metric]) -> None:

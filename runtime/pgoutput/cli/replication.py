@@ -154,7 +154,7 @@ class Run:
     """One run of a command that keeps a replica: its recording and target, its output, and its progress.
 
     Attributes:
-        is_counted: Whether the changes applied to each table are known in this process.
+        is_counted: Whether this process knows how many changes were applied to each table.
         metrics: Values of the metrics that are served.
         replica_metrics: Keeps the metrics of the replica up to date.
         observed: What the health pages judge: the replica, and in `pgoutput sync` also the recorder.
@@ -167,7 +167,7 @@ class Run:
         strict: Whether to refuse a recording with incomplete tables.
         latency: Least time between two micro-batches, in seconds.
         updates: How commits remove rows from now on; None to leave it as it is.
-        iceberg: Catalogue of the Iceberg tables of a new target; None for Delta tables, or as the target is.
+        iceberg: Catalogue of the Iceberg tables of a new target. With None, a new target gets Delta tables.
         dropped: What happens to the tables of relations that were dropped on the server.
         output: Prints warnings and micro-batches; None for text.
         metrics: Definitions of the metrics to serve.

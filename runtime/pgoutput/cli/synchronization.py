@@ -68,7 +68,7 @@ def synchronize(
         history: Whether to keep all versions of rows (SCD type 2).
         latency: Least time between two micro-batches, in seconds.
         updates: How commits remove rows from now on; None to leave it as it is.
-        iceberg: Catalogue of the Iceberg tables of a new target; None for Delta tables, or as the target is.
+        iceberg: Catalogue of the Iceberg tables of a new target. With None, a new target gets Delta tables.
         output: Prints events, warnings and micro-batches.
         metrics: HOST:PORT to serve the metrics of recorder and replica at; None to serve none.
 

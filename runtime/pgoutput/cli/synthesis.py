@@ -50,7 +50,7 @@ def parse_number(option: str, text: str) -> int:
     except ValueError:
         number = -1
     if not (0 <= number <= _MAX_NUMBER and number == int(number)):
-        raise typer.BadParameter(f"a whole number as 1000 or 1e6, not {text!r}", param_hint=option)
+        raise typer.BadParameter(f"expected a whole number like 1000 or 1e6, not {text!r}", param_hint=option)
     return int(number)
 
 

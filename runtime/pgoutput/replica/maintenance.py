@@ -18,16 +18,16 @@ _SECONDS: Final = 3600.0
 
 
 def maintain_tables(target: PathOrUri) -> int:
-    """Remove the data files that the tables of a target do not need any more; write others again.
+    """Remove data files that the tables of a target do not need; write those with deleted rows again.
 
-    The data files of which more than a twentieth of the rows is deleted are written again, without these
-    rows, each in a commit of its own. A commit of the query that writes to the target may precede it, so that
-    one of both is made again.
+    A data file is written again without its deleted rows if they are more than a twentieth of its rows. Each
+    is a commit of its own. The query that writes to the target may run at the same time: if both commit at
+    once, one of them repeats its commit.
 
-    Every twentieth commit of a table removes replaced files too: those of a table without new changes would
-    stay. Here, replaced files are removed after a day, and so are files that a killed query has written and
-    not committed. A longer retention time that a user has set is respected. The query that writes to the
-    target may run at the same time. A table that cannot be maintained is left for the next call.
+    Replaced files are removed after a day, and so are files that a killed query has written and not
+    committed. A longer retention time that a user has set is respected. The query itself removes replaced
+    files with every twentieth commit of a table, but those of a table without new changes would stay. A table
+    that cannot be maintained is left for the next call.
 
     Args:
         target: The folder that holds the replica, as a path or URI.

@@ -145,7 +145,9 @@ class SelectedRelation(msgspec.Struct):
 
 
 class Relations:
-    """The relations of a recording that have had one of some names, from the metadata of its segments.
+    """The relations of a recording that have, or once had, one of the given names.
+
+    They are found in the metadata of the segments.
 
     Attributes:
         recording: The recording.

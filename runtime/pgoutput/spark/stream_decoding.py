@@ -112,7 +112,7 @@ def _decode_rows(
     keys = sort_keys(order)
     sorted_keys: list[Key] = list(zip(*(column.to_pylist() for column in keys), strict=True))
     late = _late_rows(sorted_keys, known.last)
-    # Numbers take the place of the keys: the messages of the state come before all rows.
+    # Numbers take the place of the keys. Those of the context's messages are the least: they come first.
     first = len(known.context)
     has_key = np.array([None not in key for key in sorted_keys])
     numbers = pa.array(first + np.arange(len(rows)), mask=~has_key)

@@ -84,7 +84,7 @@ def encode_value(value: SqlValue, type_oid: int, format_: int) -> EncodedValue:
     try:
         return encode_binary(text, type_oid)
     except ValueError:
-        raise ServerError("22P03", f"{value!r} has no binary format of type {type_oid}") from None
+        raise ServerError("22P03", f"{value!r} cannot be sent in binary format as type {type_oid}") from None
 
 
 def decode_parameter(data: EncodedValue, type_oid: int, format_: int) -> SqlValue:

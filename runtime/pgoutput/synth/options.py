@@ -16,7 +16,7 @@ from pgoutput.versions import CODECS, LATEST_RELEASED, OPTIONS, SERVERS
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options that a client passes to START_REPLICATION, under the server's names.
 
-    `two_phase` is also a flag of the slot, which the server follows in every protocol version.
+    `two_phase` is also a flag of the slot. The server follows that flag in every protocol version.
 
     Raises:
         ValueError: The protocol version is unknown, or does not support an option value.

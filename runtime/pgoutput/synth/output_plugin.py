@@ -67,7 +67,7 @@ class OutputPlugin:
         have (RelationSyncEntry.streamed_txns)."""
 
     def invalidate(self, oids: Iterable[int]) -> None:
-        """Make the next change of relations send Relation messages again (rel_sync_cache_relation_cb)."""
+        """Send Relation messages again before the next changes of relations (rel_sync_cache_relation_cb)."""
         for sent in (self._sent_relations, *self._sent_relations_in.values()):
             sent.difference_update(oids)
 

@@ -91,7 +91,7 @@ def _names_in_file(file: pa.Schema, schema: pa.Schema, ids: Mapping[str, int] | 
 
 
 class ParquetWriter:
-    """A writer of data files that are each complete when they have `FILE_BYTES`.
+    """A writer of rows to data files; it begins the next file when one has `FILE_BYTES`.
 
     Args:
         folder: The folder of the files.

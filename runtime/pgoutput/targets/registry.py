@@ -291,7 +291,7 @@ def _search_folders(target: Location, oid: int) -> Iterator[tuple[str, Table]]:
         try:
             table = format_of(target).open(target / name)
         except ReplicaError:
-            continue  # the table of another relation is damaged
+            continue  # it is damaged; perhaps it is the table of another relation
         if table is not None and _relation_oid(table) == oid:
             yield name, table
 

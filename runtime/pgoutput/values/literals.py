@@ -38,14 +38,14 @@ _MAX_DIMENSIONS: Final = 6
 
 
 def quote_array_element(text: str, delimiter: str = ",") -> str:
-    """Return an array element; if it must be quoted, quotes and backslashes are escaped (array_out)."""
+    """Return an array element, quoted if it must be; quotes and backslashes are escaped (array_out)."""
     if not _QUOTED_IN_ARRAY[delimiter].search(text):
         return text
     return '"' + _SPECIAL.sub(r"\\\g<0>", text) + '"'
 
 
 def quote_range_bound(text: str) -> str:
-    """Return a range bound; if it must be quoted, quotes and backslashes are doubled (range_bound_escape)."""
+    """Return a range bound, quoted if it must be; quotes and backslashes are doubled (range_bound_escape)."""
     return _quote_doubled(text) if _QUOTED_IN_RANGE.search(text) else text
 
 

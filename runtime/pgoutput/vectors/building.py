@@ -19,7 +19,7 @@ from pgoutput.vectors.streams import SEED, capture_vectors, stream_vectors
 
 
 def build_vectors(captures: Iterable[str | Path] = ()) -> Iterator[Vector]:
-    """Yield all vectors; they are the same in each run.
+    """Yield all test vectors, the same in each run.
 
     Args:
         captures: Capture files whose streams become vectors too.

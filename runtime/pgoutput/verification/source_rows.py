@@ -72,8 +72,8 @@ def choose_hash(connection: Connection) -> RowHash:
         (row,) = connection.query(f"SELECT ROW('{_NO_SPACES}')::text")
         if row != (f"({_NO_SPACES})",):
             raise ReplicationError(
-                "the server's locale takes parts of letters for white space, so that its text of rows cannot "
-                "be compared"
+                "the server's locale takes bytes of letters for white space, so that its texts of rows "
+                "cannot be compared"
             )
     if encoding not in ("UTF8", "SQL_ASCII"):
         return RowHash(_DIGESTED.format(_CONVERTED), md5_hashes)

@@ -101,7 +101,7 @@ def key_first(changes: Changes) -> Numbers:
 
 
 def _first(changes: Changes, meaning: str) -> Numbers:
-    """Return the number of the first cell of each change's tuple of the given meaning; -1 without it."""
+    """Return for each change the number of the first cell of its tuple (`new`, `old` or `key`), or -1."""
     rows, tuples = changes.rows, changes.index.tuples(meaning)
     if tuples is None:
         return np.full(len(rows), -1, np.int64)

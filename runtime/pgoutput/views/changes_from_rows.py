@@ -121,7 +121,7 @@ def _is_repeated(texts: pa.StringArray, count: int) -> bool:
 
 
 def _make_column(rows: Numbers, items: pa.StringArray, cells: Numbers, length: int) -> ColumnCells:
-    """Return the cells with these numbers; the text of a cell is in `items`, and it belongs to a row."""
+    """Return a column with `length` rows: row `rows[i]` has the text `items[cells[i]]`, others have none."""
     if len(rows) == length:
         return ColumnCells(items.take(pa.array(cells)), np.ones(length, np.bool_))
     numbers = np.full(length, -1, np.int64)

@@ -217,7 +217,7 @@ def split_by_key(changes: RelationChanges, parts: int) -> Iterator[tuple[int, Re
 
 
 def grouped_rows(numbers: Numbers, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each number, in unchanged order."""
+    """Group rows by their numbers; yield each number with its rows, in unchanged order."""
     if len(numbers) and (numbers == numbers[0]).all():
         yield int(numbers[0]), rows
         return

@@ -87,7 +87,7 @@ class RowBuilder:
     def _find_sources(self, cells: ColumnCells) -> Numbers:
         """Return for each change the row with the column's value; -1 if the value was never sent."""
         count = len(cells.sent)
-        # Rows of the Delta table are sources of their own. The last item is found at index -1.
+        # A row of the table is its own source. The last item, -1, is what the index -1 finds.
         sources = np.arange(count + self._existing.num_rows + 1)
         sources[-1] = -1
         sources[:count] = np.where(cells.sent, sources[:count], self._previous)

@@ -140,7 +140,7 @@ def _words(column: pa.Array) -> Iterator[tuple[Hashes, npt.NDArray[np.bool_]]]:
     width = column.type.bit_width // 8
     first, (_, buffer) = raw_buffers(column)
     values = byte_values(buffer)[first * width :][: len(column) * width]
-    if width < 8:  # numbers of the width are extended to 64 bits
+    if width < 8:  # narrower numbers are extended to 64 bits
         yield values.view(f"i{width}").astype(np.int64).view(np.uint64), every
         return
     for word in values.view(np.uint64).reshape(len(column), width // 8).T:

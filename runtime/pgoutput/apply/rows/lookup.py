@@ -201,7 +201,7 @@ class _Search:
         left = ~np.isin(found.rows, self._files.deleted(file), assume_unique=True)
         numbers, keys = found.rows[left], found.keys[left]
         if self._keys.are_exact and len(self._schema) == 2 and (keys >= 0).all():
-            (column,) = self._key  # the rows have nothing that the keys do not tell
+            (column,) = self._key  # the keys have all values of the rows: the file need not be read
             key = {column.name: column.values.take(pa.array(keys))}
             arrays = [key.get(one.name, pa.nulls(len(keys), one.type)) for one in self._schema]
             return numbers, pa.table(arrays, schema=self._schema)

@@ -366,7 +366,7 @@ def _read_types(connection: Connection, published: sql.Composed) -> dict[int, di
 
 
 def _parse_columns(text: str | None) -> dict[str, Column]:
-    """Return the columns of a table by name, parsed from JSON; replace bytes that are not valid UTF-8."""
+    """Parse the columns of a table from JSON, by name; U+FFFD replaces bytes that are not valid UTF-8."""
     valid = (text or "{}").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return msgspec.json.decode(valid, type=dict[str, Column])
 

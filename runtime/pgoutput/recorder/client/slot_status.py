@@ -96,8 +96,8 @@ def read_slot_status(dsn: str, slot: str) -> SlotStatus | None:
     """Return the state of a replication slot; None if the slot does not exist.
 
     Args:
-        dsn: Connection string of libpq. The role needs no privileges to read the slot, and those of
-            `pg_monitor` to read about the client.
+        dsn: Connection string of libpq. Every role may read the slot. To read about its client, the
+            role needs the privileges of `pg_monitor`.
         slot: Name of the slot.
 
     Raises:

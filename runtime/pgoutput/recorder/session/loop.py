@@ -90,7 +90,7 @@ class SessionLoop:
 
             def tick() -> bool:
                 if requests := self._requests.find():
-                    self._watch.read_now()  # a publication may have the tables since just now
+                    self._watch.read_now()  # a publication may just have got the tables
                 is_due = remarks.is_due(session)
                 if remarks.save_updates() or is_due:
                     session.announce()

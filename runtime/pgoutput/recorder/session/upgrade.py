@@ -165,7 +165,10 @@ def _check_end(last: Metadata, server: Server, *, place: str) -> None:
 def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
     """Check that the published tables are those of the recording, by OID, name and file.
 
-    A table whose OID is gone may have been dropped, and a table with another file rewritten; but not all.
+    A table whose OID is gone may have been dropped, and a table with another file may have been rewritten.
+
+    Raises:
+        ReplicationError: A table has another name, or no table has its file.
     """
     known = {oid: table for oid, table in before.tables.items() if oid in after.tables}
     for oid, table in known.items():

@@ -67,7 +67,7 @@ def _binary_cells(data: memoryview, tags: bytes) -> Cells:
 
     Args:
         data: The rows.
-        tags: For each column, the tag of cells with a value.
+        tags: For each column, the tag that its cells get unless they are NULL: `b` or `t`.
     """
     if not tags:
         return _without_columns(len(data) // _WIDTH.size - (data[-_WIDTH.size :] == _TRAILER))

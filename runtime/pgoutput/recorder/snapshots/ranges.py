@@ -171,7 +171,7 @@ def identity(table: PublishedTable, catalog: Catalog, timeline: int, keys: Keys)
 
 
 def _is_mixable(table: PublishedTable, catalog: Catalog) -> bool:
-    """Return whether the stream names the key of each changed row of a table."""
+    """Return whether ranges of a table may be copied while it changes: each change has the key of its row."""
     return table.has_key and not catalog.unsent_operations(catalog.tables[table.relation.oid])
 
 

@@ -123,8 +123,8 @@ class SnapshotRequests:
 
         Args:
             names: File names of the requests.
-            catalog: The catalogs, read after the requests were found. A request that names another table is
-                given up.
+            catalog: The catalogs, read after the requests were found. A request for a table that they lack
+                is given up.
         """
         found: set[int] = set()
         oids = {qualified_name(one.namespace, one.name): oid for oid, one in catalog.tables.items()}

@@ -24,7 +24,7 @@ def merge_keys(one: Keys, other: Keys) -> Keys:
 
 
 def covers(one: Keys, other: Keys) -> bool:
-    """Return whether a snapshot contains all rows that another one contains."""
+    """Return whether a snapshot of the rows `one` has all rows of a snapshot of the rows `other`."""
     return one is None or (other is not None and other <= one)
 
 

@@ -340,7 +340,7 @@ class _Storing:
 
 
 def _read_ahead(batches: Iterator[Cells]) -> Iterator[Cells]:
-    """Yield batches; while one of them is written, a thread reads the next, so that the server goes on."""
+    """Yield batches; while the caller writes one, a thread reads the next, so that the server goes on."""
     with ThreadPoolExecutor(1, "pgoutput-copy") as pool:
         coming = pool.submit(next, batches, None)
         while (batch := coming.result()) is not None:

@@ -148,7 +148,7 @@ class StoreDirectory(Directory):
                 raise self._lease.lost() from None
             if packed_numbers(name):  # packs of the same segments are equal
                 return
-            raise ConnectionLost(f"{error}: it is of a recorder that had the lease before") from None
+            raise ConnectionLost(f"{error}: the recorder that had the lease before has stored it") from None
         finally:
             partial.unlink(missing_ok=True)
 

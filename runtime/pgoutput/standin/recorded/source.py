@@ -96,7 +96,7 @@ class RecordedSource:
         return chain(envelopes, [PrimaryKeepalive(wal_end=self.end_lsn, send_time=0, reply_requested=False)])
 
     def _transcoded(self, options: PluginOptions) -> tuple[RecordedStream, StreamIndex]:
-        """Return the stream as a server sends it for other options, with its index."""
+        """Return the stream as a server sends it for `options`, and the index of that stream."""
         with self._lock:
             if options not in self._transcodings:
                 fields = msgspec.structs.asdict(self._stream) | {"options": options, "metadata": ()}

@@ -133,7 +133,7 @@ class _Transcoder:
         yield lsn, message
 
     def _is_requested(self, message: Message) -> bool:
-        """Return whether the client's protocol version has a payload, and the client requested its option."""
+        """Return whether the protocol version of the client has a message, and the client its option."""
         option = OPTIONS[type(message)]
         is_known = layout_of(type(message), self._options.proto_version) is not None
         return is_known and (option is None or bool(getattr(self._options, option)))

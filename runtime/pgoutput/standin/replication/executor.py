@@ -259,7 +259,7 @@ class ReplicationExecutor:
 
 
 def _parse_flag(flag: str, value: str | None) -> bool:
-    """Parse the value of an option of a slot, which, other than one of the plugin, may be a number."""
+    """Parse the Boolean value of a slot option; unlike one of a plugin option, it may be a number."""
     return value == "1" if value in ("0", "1") else parse_boolean(flag, value)
 
 

@@ -245,7 +245,7 @@ class Query:
     # Expressions
 
     def _expressions(self, value: Any, scope: Tables, ctes: Tables) -> None:
-        """Adapt all expressions inside a part of the tree."""
+        """Rewrite all expressions inside a part of the tree, so that DuckDB executes them as PostgreSQL."""
         if isinstance(value, list):
             for one in value:
                 self._expressions(one, scope, ctes)

@@ -199,7 +199,7 @@ class Checker:
         except DecodeError:
             return Violation(MESSAGE, state.number, error.offset, error.message, error.field, str(error))
         if has_role(message, "open_block", "close_block") and version >= _FIRST_WITH_BLOCKS:
-            return message, None  # the rule of the message reports the violation
+            return message, None  # the rule of the message reports it later
         if has_role(message, "abort_streamed") and meaning_of(message, "subxid") != meaning_of(
             message, "xid"
         ):

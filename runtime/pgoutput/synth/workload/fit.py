@@ -116,7 +116,7 @@ class _Fit:
             self.patterns.append(tuple(pattern))
 
     def _add_change(self, change: Change, kind: int, pattern: list[int]) -> bool:
-        """Add a row change to the pattern; return whether its table was altered or its key changed."""
+        """Add a row change to the pattern; return whether its table was altered or its row gets a new key."""
         (relation,), message = change.relations, change.message
         new, key = getattr(message, "new", None), getattr(message, "key", None)
         name = f"{relation.namespace}.{relation.name}"

@@ -47,7 +47,11 @@ class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     clustering_provider: str | None = None
 
     def data_file(self, schema: pa.Schema) -> DataFile:
-        """Return the data file of a table with these columns; statistics are those of integers and dates."""
+        """Return the data file that the action adds; only integers and dates have statistics.
+
+        Args:
+            schema: The columns of the table.
+        """
         found = msgspec.json.decode(self.stats or "{}", type=_Statistics)
         integers = {field.name for field in schema if pa.types.is_integer(field.type)}
         dates = {field.name for field in schema if pa.types.is_date(field.type)}

@@ -83,7 +83,7 @@ def decode_vector(vector: Vector, read: Callable[[str, int, int], bytes]) -> Num
         raise ValueError("the deletion vector is not a RoaringBitmapArray of one bitmap")
     rows = BitMap.deserialize(data[_HEADER.size :]).to_array() if is_known else []
     if len(rows) != vector.cardinality:
-        raise ValueError(f"the deletion vector marks {len(rows)} rows, and not {vector.cardinality}")
+        raise ValueError(f"the deletion vector marks {len(rows)} rows, its action says {vector.cardinality}")
     return np.asarray(rows, np.int64)
 
 

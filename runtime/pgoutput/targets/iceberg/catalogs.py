@@ -42,8 +42,8 @@ def open_catalog(target: Location, name: str) -> Catalog:
     """
     if not name and not target.is_local:
         raise ReplicaError(
-            f"{target}: an object store cannot have the catalogue of Iceberg tables. Name one of the "
-            "configuration of pyiceberg with `--iceberg`"
+            f"{target}: the catalogue of Iceberg tables cannot be in an object store. Name a catalogue of "
+            "pyiceberg's configuration with `--iceberg`"
         )
     return _load(name) if name else _own_catalog(os.path.abspath(target.path))
 

@@ -72,7 +72,7 @@ def vector_out(data: bytes, find_output: FindOutput, inner_oid: int) -> str:
     """Return a vector's text, `1 2 3` (int2vectorsend, int2vectorout; oidvectorsend, oidvectorout)."""
     _, dimensions, elements = _read_array(Reader(data), find_output, inner_oid)
     if len(dimensions) > 1 or None in elements:
-        raise ValueError("not a vector")
+        raise ValueError("an int2vector or oidvector has one dimension and no NULL")
     return " ".join(map(str, elements))
 
 
@@ -140,7 +140,7 @@ def record_out(data: bytes, find_output: FindOutput) -> str:
     reader = Reader(data)
     (count,) = reader.unpack(_COUNT)
     if count < 1:  # valid, but four zero bytes are more likely a value of another type
-        raise ValueError("a record without columns")
+        raise ValueError("a record has no columns")
     fields: list[str] = []
     while len(fields) < count:
         (oid,) = reader.unpack(_OID)

@@ -117,7 +117,7 @@ def bit_out(data: bytes) -> str:
     """Return a bit string's text, `0101` (bit_send, bit_out)."""
     (count,) = _COUNT.unpack_from(data)
     if count < 0 or len(data) != _COUNT.size + (count + 7) // 8:
-        raise ValueError(f"{count} bits in {len(data)} bytes")
+        raise ValueError(f"a bit string of {count} bits cannot have {len(data) - _COUNT.size} bytes")
     bits = int.from_bytes(data[_COUNT.size :]) >> -count % 8
     return f"{bits:0{count}b}" if count else ""
 
@@ -135,7 +135,7 @@ def snapshot_out(data: bytes) -> str:
     (count,) = reader.unpack(_COUNT)
     xmin, xmax, *in_progress = struct.unpack(f">{reader.remaining // 8}Q", reader.take(reader.remaining))
     if len(in_progress) != count:
-        raise ValueError(f"expected {count} transactions, found {len(in_progress)}")
+        raise ValueError(f"expected {count} transactions in progress, found {len(in_progress)}")
     return f"{xmin}:{xmax}:{','.join(map(str, in_progress))}"
 
 

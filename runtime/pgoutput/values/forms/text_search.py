@@ -119,7 +119,7 @@ def _find_operands(items: list[_Item]) -> None:
                 item.left = starts.pop()
         starts.append(at)
     if len(starts) > 1:
-        raise ValueError("more than one expression")
+        raise ValueError("expected one expression, found more: an operator is missing")
 
 
 def _infix(items: list[_Item]) -> str:
@@ -169,7 +169,7 @@ def _encode_position(text: str) -> int:
     weight = text[-1] if text[-1] in "ABC" else ""
     position = int(text.removesuffix(weight))
     if not 0 < position < _MAX_DISTANCE:
-        raise ValueError("out of range")
+        raise ValueError(f"a position is from 1 to {_MAX_DISTANCE - 1}, not {position}")
     return _WEIGHTS.index(weight) << 14 | position
 
 
