@@ -42,7 +42,7 @@ def generate(
     spec: SpecOption = Path("spec"),
     out: OutOption = Path("generated"),
 ) -> None:
-    """Write the generated files; running it twice changes nothing."""
+    """Write the generated files; a second run changes nothing."""
     if context.invoked_subcommand is None:
         loaded = load(spec)
         locked = {} if loaded.plain else lock.read_lock(spec, begin=release)
@@ -58,7 +58,7 @@ def _generate(
     check: bool = False,
     release: bool = False,
 ) -> None:
-    """Write the generated files and the lock; `locked` are the layouts that must not have changed."""
+    """Write the generated files and the lock. The released layouts `locked` must not have changed."""
     if not loaded.plain:
         lock.check(locked, loaded)
         if not release:
@@ -87,7 +87,7 @@ def remove(
     spec: SpecOption = Path("spec"),
     out: OutOption = Path("generated"),
 ) -> None:
-    """Remove a released version that the spec no longer has from the lock, and write the generated files."""
+    """Remove from the lock a released version that is not in the spec; write the generated files."""
     loaded = _versioned(spec)
     locked = lock.read_lock(spec)
     _generate(spec, out, loaded, lock.without(spec, locked, loaded, label))
@@ -121,7 +121,7 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder of the exported files.")] = Path("kaitai"),
     spec: SpecOption = Path("spec"),
 ) -> None:
-    """Write the messages of each version in the language of another parser generator."""
+    """Write the messages of each version as files for a parser generator such as Kaitai Struct."""
     exported = {"kaitai": kaitai.files}[form](_versioned(spec))
     for line in files.write(out, exported):
         typer.echo(line)
@@ -130,7 +130,7 @@ def export(
 def _versioned(folder: Path) -> Spec:
     spec = load(folder)
     if spec.plain:
-        raise Refused(f"{folder}: a spec without the section `versions` has no versions, lock or export")
+        raise Refused(f"{folder}: this command does not work for a spec without the section `versions`")
     return spec
 
 

@@ -18,12 +18,13 @@ from codegen.rules.common import walk
 WireForm = Mapping[str, Mapping[str, str]]
 """Description of each field's wire type, by message name and field name. Fields are in wire order.
 
-The form of a released version also describes what is not on the wire: `.role` has the role of a message,
-`.means.xid` the meaning of its field xid, and the entry `options` has the values of stream options.
+The form of a released version also describes what is not on the wire. In a message's entry, the key `.role`
+has the message's role, and `.means.xid` the meaning of its field xid. The entry `options` has the values of
+stream options.
 """
 
 OPTIONS = "options"
-"""The entry of stream options and cells in the form of a released version. No message has this name."""
+"""Key of the entry for stream options and cells in a released version's form. No message has this name."""
 
 _ATTRIBUTES = ("role", "server", "option", "sender")
 
@@ -71,7 +72,7 @@ def _sent(spec: Spec, protocol: str, version: int) -> Iterator[Entry]:
 
 
 def _attributes(spec: Spec, protocol: str, message: MessageView) -> Iterator[tuple[str, str]]:
-    """Return what a message says besides its bytes, and what its fields mean."""
+    """Yield name and text of what is not on the wire: a message's attributes, and its fields' meanings."""
     written = spec.protocols[protocol].messages[message.name]
     for attribute in _ATTRIBUTES:
         yield f".{attribute}", str(getattr(written, attribute)).lower()
@@ -176,7 +177,7 @@ def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) 
 
 
 def _option_changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
-    """Return the changed values of stream options. Server versions may add an option, but no value to one."""
+    """Yield the changes of options and cells. A new option is no change; a new value of an old option is."""
     options = {key.partition(".")[0] for key in old}
     for key in sorted({*old, *(key for key in new if key.partition(".")[0] in options)}):
         before, after = old.get(key, "not allowed"), new.get(key, "not allowed")
@@ -185,11 +186,11 @@ def _option_changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[
 
 
 def _renamed_field(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the old and the new name of a field if nothing else has changed."""
+    """Return a field's old and new name if the renaming is the message's only change; else None."""
     if [*old.values()] != [*new.values()]:
         return None
     pairs = {(before, after) for before, after in zip(old, new, strict=True) if before != after}
-    if len(pairs) > 1:  # of a list, the count and the fields of the elements are renamed too
+    if len(pairs) > 1:  # renaming a list also changes the paths of its count and elements
         pairs = {(re.split(r"[.[]", before)[0], re.split(r"[.[]", after)[0]) for before, after in pairs}
     before, after = next(iter(pairs), ("", ""))
     return (before, after) if len(pairs) == 1 and before != after else None

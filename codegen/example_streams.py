@@ -1,6 +1,6 @@
 """Example streams: one valid stream for each protocol version, with every message that the version has.
 
-The messages come from their roles and meanings in the spec, so that a new field or version needs no example.
+The messages are made from the roles and meanings in the spec, so a new field or version needs no new example.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Writer:
         self._prepared: Mapping[str, int] = {}
 
     def __call__(self, *roles: Role, **values: Any) -> Iterator[bytes]:
-        """Yield the messages of each role. `values` are values by meaning; `sub` numbers a subtransaction.
+        """Yield the messages of each role. `values` are by meaning; `sub` is the number of a subtransaction.
 
         With a value for `transactional`, only messages that have such a field are yielded.
         """

@@ -33,10 +33,10 @@ CORE = (
     "index",
     "search",
 )
-"""Modules that run in the page and in its worker, without a document."""
+"""Modules that run both in the page and in its web worker, which has no DOM."""
 
 PAGE = ("elements", "state", "list", "lanes", "hex", "fields", "spec", "versions", "permalink", "page")
-"""Modules of the page."""
+"""Modules that run only in the page."""
 
 
 def sources() -> dict[str, str]:
@@ -45,12 +45,12 @@ def sources() -> dict[str, str]:
 
 
 def codec(modules: Mapping[str, str]) -> str:
-    """Return the codec as a script, from its modules by file name."""
+    """Return the codec as one script; `modules` has the text of each module by file name."""
     return script([modules[f"{name}.js"] for name in MODULES])
 
 
 def tables(spec: Spec, versions: Mapping[int, View], envelope: View, layouts: Layouts) -> str:
-    """Return the tables of the page as JSON that can stand in a script."""
+    """Return the page's tables as JSON that is safe inside an HTML script element."""
     first = example_streams.example(spec, versions[min(versions)]).messages[1]
     data = layouts.tables | {
         "versions": {

@@ -29,7 +29,7 @@ class Type(NamedTuple):
 
 
 class Code(NamedTuple):
-    """An expression or text in both languages."""
+    """An expression or text compiled to Python and to JavaScript, and the type of its value."""
 
     python: str
     javascript: str
@@ -41,7 +41,7 @@ class Code(NamedTuple):
 
 
 Scope = Mapping[str, Code]
-"""The words that an expression can use."""
+"""The words that an expression can use, with the code that each stands for."""
 
 _MEANINGS: Mapping[str, Type] = {
     "xid": Type("xid"),
@@ -58,7 +58,7 @@ _MEANINGS: Mapping[str, Type] = {
     "relation": Type("oid"),
     "relations": Type("list", values="oid"),
 }
-"""Types of the meanings that expressions can use."""
+"""By meaning that expressions can use: the type of a field with this meaning."""
 
 ATTRIBUTES: Mapping[str, Code] = {
     "xid": Code("{}.xid", "{}.xid", Type("xid")),
@@ -94,14 +94,14 @@ _NUMBERS = ("xid", "oid", "count", "version")
 _ORDERED = (*_NUMBERS, "lsn", "time")
 _COMPARABLE = (*_ORDERED, "gid", "bool", "option")
 _NO_CONDITION = ("set", "map", "gid", "option", "number")
-"""Types that are no conditions. For instance, an empty set is false in Python, and true in JavaScript."""
+"""Types whose values cannot be conditions: an empty set is false in Python, but true in JavaScript."""
 
 _SHOWN: Mapping[str, tuple[str, str]] = {
     "lsn": ("{{format_lsn({})}}", "${{formatLsn({})}}"),
     "gid": ("{{{}!r}}", "${{quote({})}}"),
     "opened": ("{{{}}}", "${{describeOpen({})}}"),
 } | dict.fromkeys(("xid", "oid", "time", "count"), ("{{{}}}", "${{{}}}"))
-"""How a value of a type stands in a text."""
+"""By type: how a value is written in an f-string of Python and in a template literal of JavaScript."""
 
 _WIDTH = 84
 """Number of characters after which the code of a text continues on the next line."""
@@ -110,13 +110,13 @@ _PLACEHOLDER = re.compile(r"\{([^{}\s:]+)(?::(name|number))?\}")
 
 
 def meanings(roles: Iterable[Role]) -> dict[str, Type]:
-    """Return the meanings that messages with these roles can have, except rows, with the types of values."""
+    """Return the type of each meaning, except rows, that fields of messages with these roles can have."""
     known = {one for role in roles for some in MEANINGS[role] for one in some}
     return {name: kind for name, kind in _MEANINGS.items() if name in known}
 
 
 def names(text: str) -> list[str]:
-    """Return the names in an expression, each as often as it occurs; none if it cannot be parsed."""
+    """Return all names in an expression, with repetitions; [] if the expression cannot be parsed."""
     try:
         return [node.id for node in ast.walk(_parse(text)) if isinstance(node, ast.Name)]
     except Mistake:
@@ -138,9 +138,9 @@ def condition(text: str, scope: Scope) -> Code:
 
 
 def literal(python: str, javascript: str) -> Code:
-    """Return the code of a text, given as the inside of an f-string and of a template literal.
+    """Return the code of a text from the inside of its f-string and the inside of its template literal.
 
-    If the inside is only an expression in braces, whose value must be a text, return the expression.
+    If the inside is only an expression in braces, return the expression. Its value must be a text.
     """
     if re.fullmatch(r"\$\{[^{}]*\}", javascript):
         javascript = javascript[2:-1]
@@ -202,7 +202,7 @@ def _shown(found: re.Match[str], scope: Scope, fields: Scope) -> Code:
 
 
 def _field_name(node: ast.expr, scope: Scope, fields: Scope) -> Code:
-    """Compile `lsn` or `opener.lsn` to the name of the field with this meaning, as it stands in a text."""
+    """Compile `lsn` or `opener.lsn` to the part of a text that is the name of the field with this meaning."""
     match node:
         case ast.Name(id=of) if of in fields:
             return fields[of]
@@ -220,7 +220,7 @@ def _parse(text: str) -> ast.expr:
 
 
 class _Compiler:
-    """Compiles the parsed expressions of one scope."""
+    """Compiles parsed expressions that use the words of `scope`."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope

@@ -43,7 +43,7 @@ def header(folder: str, title: str) -> str:
 def wrap(text: str, indent: int, first: int = 0) -> str:
     """Return text wrapped to WIDTH, with all lines but the first indented by `indent` spaces.
 
-    The first line leaves room for `first` characters that precede the text.
+    The first line is shorter by `first`, the number of characters that precede the text.
     """
     lines = textwrap.wrap(
         text,
@@ -100,7 +100,7 @@ def format(field: Field) -> str:
 
 
 def length_struct(field: Field) -> str:
-    """Return the name of the `struct.Struct` of the length before the bytes of a field of kind `counted`."""
+    """Return the name of the `struct.Struct` for the length before a field of kind `counted`."""
     return f"_LENGTH_{'INT' if field.signed else 'UINT'}{field.size * 8}"
 
 
@@ -125,7 +125,7 @@ def length_sizes(field: Field) -> list[int]:
 
 
 def widths(field: Field) -> str:
-    """Return how many bytes a tuple's count and the lengths of its cells have, as arguments in the kernel."""
+    """Return the sizes of a tuple's count and of its cells' lengths, in bytes, as arguments in the kernel."""
     lengths = {cell.form: cell.length_size for cell in field.cells}
     return f"{field.size}, {lengths['text']}, {lengths['binary']}"
 
@@ -191,7 +191,7 @@ def value(field: Field) -> str:
 
 def arguments(fields: tuple[Field, ...]) -> str:
     """Return a constructor call's keyword arguments as code."""
-    # Under a condition the value is made where it is read.
+    # A conditional field is converted where it is read.
     return ", ".join(f"{f.name}={variable(f) if f.when else value(f)}" for f in fields)
 
 
@@ -207,7 +207,7 @@ def alternatives(message: MessageView) -> list[list[Field]]:
 
 
 def annotation(field: Field, module: str = "") -> str:
-    """Return the type annotation of a field in a message class."""
+    """Return the type annotation of a field in a message class; `module` is put before class names."""
     match field.kind:
         case "bool":
             return "bool"

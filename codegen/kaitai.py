@@ -1,7 +1,7 @@
 """Kaitai Struct specifications (`.ksy`): the messages of one protocol version for Kaitai's compiler.
 
-Kaitai's compiler makes parsers in many languages of a `.ksy`. What a parser cannot know from the bytes, such
-as whether a stream block is open, is a parameter of the message.
+Kaitai's compiler makes parsers in many languages from a `.ksy`. What a parser cannot know from the bytes,
+such as whether a stream block is open, is a parameter of the message.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def files(spec: Spec) -> dict[str, str]:
 
 
 def _sent(spec: Spec, protocol: Protocol, version: int) -> View:
-    """Return the view of a version, with the messages of later versions that its clients also receive."""
+    """Return the view of a version, with messages of later versions that clients of this version receive."""
     view = resolve(spec, protocol, version)
     later = (resolve(spec, protocol, number) for number in spec.versions if number > version)
     extra = tuple(
@@ -101,7 +101,7 @@ def _names(fields: tuple[Field, ...]) -> list[str]:
     """Return the parameters that the conditions of these fields read."""
     used = {field.when.split(" ")[0] for field in fields if field.when}
     if unknown := used - _PARAMS.keys():
-        raise NotExportable(f"the condition `{min(unknown)}` is no parameter of Kaitai's types")
+        raise NotExportable(f"the conditions can only be in_stream and streaming, not `{min(unknown)}`")
     return [name for name in _PARAMS if name in used]
 
 
@@ -123,7 +123,7 @@ def _condition(field: Field) -> str | None:
 
 
 def _members(fields: list[Node]) -> Node:
-    """Return `seq` and `instances` of a type: an entry with the key `text` is also decoded as text."""
+    """Return `seq` and `instances` of a type. An instance decodes an entry with the key `text` as text."""
     texts = {one["text"]: one for one in fields if "text" in one}
     instances = {
         name: {"value": f'{one["id"]}.to_s("UTF-8")'} | ({"if": one["if"]} if "if" in one else {})
@@ -146,7 +146,7 @@ def _sequence(fields: tuple[Field, ...]) -> Iterator[Node]:
                 yield _tag(field, tags)
                 yield from _sides(field, _tag_name(field))
         elif field.kind == "tuple" and pending is not None:
-            # The tag after an optional choice is also the first byte of the choice, if it is sent.
+            # The same byte is the choice's tag or, if the choice is not sent, the tag of this tuple.
             first = _tag_name(pending)
             sides = [ord(side.tag or "") for side in pending.fields]
             yield _tag(pending, [*sides, ord(field.tag or "")])

@@ -47,7 +47,7 @@ class Run(msgspec.Struct, frozen=True, tag=True):
 
 
 _VARYING = ("tuple", "counted")
-"""Kinds of fields whose `size` is that of a count or length before them."""
+"""Kinds of fields of varying width. Their `size` is the size of the count or length before them."""
 
 
 class One(msgspec.Struct, frozen=True, tag=True):
@@ -63,7 +63,7 @@ class When(msgspec.Struct, frozen=True, tag=True):
     fields: tuple[Field, ...]
     steps: tuple[Run | One, ...]
     case: tuple[str, int] | None = None
-    """Name and value of the field on which the condition depends; None for another condition."""
+    """Name of a field and the value that it must have; None if the condition is not about a field."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -215,7 +215,7 @@ class Forms:
         self.codecs: dict[str, tuple[View, list[Form]]] = {}
         """The view and the message layouts of each codec, by the codec's name: `v4` or `envelope`."""
         self.tables: dict[str, Field] = {}
-        """A field with the values of each table in the kernel, by name of the table: `REPLICA_IDENTITY`."""
+        """By name of a table in the kernel, such as `REPLICA_IDENTITY`: a field with the table's values."""
         whole = {m.name: m.members for m in union.messages} | parts(union)
         for label, view in views.items():
             for name, fields in parts(view).items():
@@ -233,7 +233,7 @@ class Forms:
     def table(self, field: Field) -> str:
         """Return the name of the kernel's table with the values of an enum or flag field: `REPLICA_IDENTITY`.
 
-        Versions in which the type has other values have a separate table: `REPLICA_IDENTITY_2` and so on.
+        If versions differ in these values, there are more tables: `REPLICA_IDENTITY_2` and so on.
         """
         name = first = snake(field.type).upper()
         number = 1

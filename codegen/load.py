@@ -175,7 +175,7 @@ def _fails(data: Any, record: type[Any]) -> bool:
 
 
 def _below(path: str, data: Any, fails: Callable[[Any], bool]) -> Place:
-    """Return the place in `data` that the path in a msgspec error names.
+    """Return the place in `data` of the value that msgspec's error is about, from the error's `path`.
 
     msgspec writes `[...]` instead of a mapping's key. That key is found by checking the entries one by one.
     """

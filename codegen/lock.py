@@ -34,7 +34,7 @@ _REMEDIES = {
     "released-field-changed": "restore it; a later version can have another field instead",
     "released-field-moved": "restore the order",
 }
-"""What to do about a change that a rule forbids. `{new}` is the first version that may still change."""
+"""By rule that forbids a change: what to do. `{new}` is the version after the last released version."""
 
 
 def check(locked: Mapping[str, WireForm], spec: Spec) -> None:
@@ -65,7 +65,7 @@ def check(locked: Mapping[str, WireForm], spec: Spec) -> None:
 
 
 def _added_value(spec: Spec, place: Place, change: Change) -> Place | None:
-    """Return the place of a value or bit that was added to the enum or flags at `place`; None if none was."""
+    """Return the place of the value or bit added to the enum or flags at `place`; None for other changes."""
     section, name = place[0], place[1]
     if section not in ("enums", "flags") or change.rule != "released-field-changed":
         return None
@@ -123,7 +123,7 @@ def _has(spec: Spec, labels: Collection[str], place: Place, entry: Entry) -> boo
 
 
 def _entry(spec: Spec, place: Place, path: str) -> tuple[Place, Entry | None]:
-    """Return place and entry of the field at a path, below the field list at `place`."""
+    """Return place and entry of the field with a path, such as `columns[].name`, in the list at `place`."""
     name, _, inner = path.partition("[].")
     name, _, size = name.removesuffix("[]").partition(".")
     for below, entry in walk(_field_list(spec, place), place):
@@ -141,7 +141,7 @@ def _field_list(spec: Spec, place: Place) -> list[Entry]:
 def read_lock(directory: Path, begin: bool = False) -> Mapping[str, WireForm]:
     """Return the wire forms of the released versions, by label (`v4`), from the file `released.json`.
 
-    If the file is missing, return no wire forms if `begin` is true.
+    If the file is missing and `begin` is true, return no wire forms.
 
     Raises:
         SpecError: The file is missing and `begin` is false, or its content is invalid.
@@ -159,10 +159,10 @@ def read_lock(directory: Path, begin: bool = False) -> Mapping[str, WireForm]:
 
 
 def without(directory: Path, locked: Mapping[str, WireForm], spec: Spec, label: str) -> dict[str, WireForm]:
-    """Return the released wire forms without those of a version, such as `v1`, that is no longer in the spec.
+    """Return `locked` without the version `label`, such as `v1`, which is no longer in the spec.
 
     Raises:
-        SpecError: The spec still has the version, or the lock does not.
+        SpecError: The version is still in the spec, or is not in the lock.
     """
     known = [one for one in locked if one not in PROTOCOLS]
     if label not in known:

@@ -52,7 +52,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 PROTOCOLS = ("pgoutput", "replication")
-"""Protocols of a spec with versions: messages of `pgoutput` have protocol versions, others do not."""
+"""The protocols of a spec with versions. Only the messages of `pgoutput` have protocol versions."""
 
 EVERY_VERSION = "1+"
 """The gate of all protocol versions, also in a spec that begins with a later version than 1."""
@@ -253,7 +253,7 @@ class Protocol(msgspec.Struct, frozen=True):
     source: str
     messages: dict[str, Message]
     length: Literal["int32"] | None = None
-    """Wire type of the length after each message's tag; the length counts itself and what follows it."""
+    """Wire type of the length after a message's tag, or None. The length counts itself and what follows."""
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -271,9 +271,9 @@ class Spec(msgspec.Struct, frozen=True):
     types: dict[str, BuiltinType]
     rules: dict[str, Rule]
     files: tuple[YamlFile, ...]
-    """The files of the spec, for the lines that errors name and the protocol explorer shows."""
+    """The files of the spec. Errors give line numbers in them, and the protocol explorer shows them."""
     plain: bool = False
-    """Whether the spec has no section `versions`: it has messages of any protocols, which do not change."""
+    """Whether the spec has no section `versions`. Its protocols can be any, and its messages never change."""
 
     def error(self, place: Place, text: str) -> SpecError:
         """Return an error with file and line of `place`, or of the nearest place around it in the spec."""
@@ -284,7 +284,7 @@ class Spec(msgspec.Struct, frozen=True):
         return self.files[0].error(place, text)
 
     def gate(self, text: str) -> Gate:
-        """Return the gate written as `text`, limited to the spec's versions, of which it must have one.
+        """Return the gate written as `text`, limited to the spec's versions; it must contain one of them.
 
         In a spec with the versions 2 to 4, `1+` is `2+`, and `1-2` is `2`.
         """

@@ -190,7 +190,7 @@ def _codec(env: jinja2.Environment, title: str, view: View, union: View, layout_
 
 
 def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tuple[int | None, str], str]]:
-    """Return the distinct message layouts with a name each, and these names by version and message name."""
+    """Return (name, layout) of each distinct message layout, and the names by version and message name."""
     names: dict[bytes, str] = {}
     variants: dict[str, int] = {}
     by_version: dict[tuple[int | None, str], str] = {}
@@ -207,7 +207,7 @@ def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tu
 
 
 def _columns(union: View) -> list[Field]:
-    """Return the fields of all messages. A field name that several messages have is returned only once."""
+    """Return the fields of all messages; of fields with the same name, only the first."""
     columns: dict[str, Field] = {}
     for message in union.messages:
         for field in message.members:
@@ -224,7 +224,7 @@ def _spark_imports(messages: Sequence[MessageView]) -> list[str]:
 
 
 def _used(codec: layout.Codec) -> dict[str, Any]:
-    """Return variables for a codec's template: `wire_imports` (names in `pgoutput.wire`) and `uses_bool`."""
+    """Return a codec template's variables: `wire_imports` (from `pgoutput.wire`), `uses_bool`, `prefixes`."""
     fields = [f for m, _ in codec.messages for f in (*m.members, *m.fields)]
     fields += [f for part in codec.parts.values() for f in part.fields]
     fields += [f.fields[0] for f in fields if f.element in ("string", "counted")]

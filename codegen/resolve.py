@@ -70,7 +70,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def element(self) -> str:
-        """What a list holds: `number`, `struct`, `tuple`, `string` or `counted`; empty for another field."""
+        """What a list holds: `number`, `struct`, `tuple`, `string` or `counted`; empty if not a list."""
         if self.kind != "list":
             return ""
         item = self.fields[0]
@@ -283,9 +283,10 @@ def _plain_field(spec: Spec, entry: Entry, field: Field, version: int | None) ->
 def _values(
     spec: Spec, members: Mapping[str, EnumValue] | Mapping[str, FlagBit], version: int | None
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Return names of an enum's values or flags' bits in `version`, and the first versions of later ones.
+    """Return names of an enum's values or flags' bits in `version`, and the first version of each later one.
 
-    The keys of both mappings are the values or bits. If `version` is None, all names are returned.
+    Keys of both mappings are the values or bits. If `version` is None, all names and no later ones are
+    returned.
     """
     gates = {name: spec.gate(member.versions) for name, member in members.items()}
     values = {

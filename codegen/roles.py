@@ -1,6 +1,6 @@
-"""The vocabulary of roles and meanings: what a message does in a stream, and what a field tells about it.
+"""The vocabulary of roles (what a message does in a stream) and meanings (what a field of it tells).
 
-The runtime follows roles and meanings instead of message names, so that it understands a new message whose
+The runtime uses roles and meanings instead of message names, so that it understands a new message whose
 role is known. `spec/README.md` explains the words.
 """
 
@@ -54,7 +54,7 @@ Meaning = Literal[
 
 
 Sort = Literal["xid", "oid", "lsn", "timestamp", "bool", "text", "tuple", "flags"]
-"""Kind of type of the fields of each meaning."""
+"""A kind of types. A meaning is only for fields with a type of a certain kind."""
 
 SORTS: dict[Meaning, Sort] = {
     "xid": "xid",
@@ -75,11 +75,11 @@ SORTS: dict[Meaning, Sort] = {
     "name": "text",
     "transactional": "flags",
 }
-"""The kind of type that a field with each meaning must have."""
+"""By meaning: the kind of type that a field with this meaning must have."""
 
 SAID: tuple[Sort, ...] = ("xid", "oid", "lsn", "timestamp", "tuple", "flags")
-"""Kinds of types whose fields must say what they mean, or `none` and a reason: without the meaning of such a
-field, the runtime would apply rows that were rolled back, or to another relation."""
+"""Kinds of types whose fields must have a meaning, or `none` with a reason. If the meaning is missing, the
+runtime applies rows that were rolled back, or applies rows to the wrong relation."""
 
 C_TYPES: dict[str, Sort] = {
     "TransactionId": "xid", "Oid": "oid", "XLogRecPtr": "lsn", "TimestampTz": "timestamp",
@@ -123,7 +123,7 @@ MEANINGS: dict[Role, Meanings] = {
 """For each role, the meanings that fields of such a message must have, and those that they may have."""
 
 SINGLE: tuple[Role, ...] = ("relation", "type")
-"""Roles that one message has in all versions, because schemas and recordings keep objects of its class."""
+"""Roles that only one message of all versions may have: schemas and recordings keep objects of its class."""
 
 REPEATED: tuple[Role, ...] = ("insert", "update", "delete", "truncate", "payload")
 """Roles that several messages of a version can have. Each other role belongs to one message of a version."""
@@ -152,4 +152,4 @@ COMPANIONS: dict[Role, tuple[Role, ...]] = {
     "delete": ("relation",),
     "truncate": ("relation",),
 }
-"""Roles that a version must have if it has a role: a version with `begin` also has `commit`."""
+"""By role: the roles that a version with this role must also have. With `begin` it must have `commit`."""

@@ -53,7 +53,7 @@ OPTIONS: Scope = {
     "binary": Code("options.binary", "binary", Type("bool")),
     "messages": Code("options.messages", "messages", Type("bool")),
 }
-"""The words of `needs`: what a client requested."""
+"""The words that `needs` can use: the options that a client requested."""
 
 _STATE: Scope = {
     "streamed": Code("state.streamed", "state.streamed", Type("map", "xid", "transaction")),
@@ -81,14 +81,14 @@ _OPEN: Scope = {
     "changes": Code("0 if open_ is None else open_.changes", "open_?.changes", Type("count")),
     "messages": Code("0 if open_ is None else open_.messages", "open_?.messages", Type("count")),
 }
-"""The words for what the open transaction or stream block has."""
+"""The words for attributes of the open transaction or stream block."""
 
 WORDS = (*_STATE, *_OPEN, "transaction", "prepare")
 """All words for the message and the state."""
 
 
 def needs(rule: Rule) -> Code | None:
-    """Compile the condition for a stream's options; None if the rule holds with all options.
+    """Compile `needs`, the rule's condition on the stream's options; None if the rule has no such condition.
 
     Raises:
         Mistake: The condition cannot be compiled.
@@ -175,7 +175,7 @@ class _Builder:
         )
 
     def unless(self) -> list[Code]:
-        """Compile the conditions under which the rule is obeyed: its own, and that of the rule it is like."""
+        """Compile the conditions that exclude all cases: `unless` of the rule, and of the rule in `like`."""
         return [condition(one, self._scope) for one in self._unless]
 
     def when(self, case: model.Case) -> Code | None:
@@ -200,7 +200,7 @@ class _Builder:
         return literal(name.python + at[len(of) :], name.javascript + at[len(of) :])
 
     def _variables(self, have_xid: set[bool]) -> dict[str, Code]:
-        """Return the values of all variables; `have_xid` says of the messages whether they have an xid."""
+        """Return all variables' values; `have_xid` says for the rule's roles whether messages have an xid."""
         values = {of: self._value(of, kind) for of, kind in self._meanings.items() if of not in _STATE}
         values["role"] = Code("ROLES[type(message)]", "message.layout.role")
         values["open_"] = Code("state.open", "state.open")
@@ -217,7 +217,7 @@ class _Builder:
         return values
 
     def _name_of(self, of: str) -> str | None:
-        """Return the name of the field of the given meaning; None unless it has one name in all messages."""
+        """Return the name of the field of the given meaning; None if messages name this field differently."""
         names = {
             next((field.name for field in message.members if field.means == of), None)
             for message in self._messages
@@ -225,13 +225,13 @@ class _Builder:
         return names.pop() if len(names) == 1 else None
 
     def _value(self, of: str, kind: Type) -> Code:
-        """Return the code that reads the field of the given meaning; None if the message has none."""
+        """Return the code that reads the field of the given meaning, and gives None if a message has none."""
         name = self._name_of(of)
         return Code(
             f"message.{name}" if name else f"meaning_of(message, '{of}')", f"message.means.{of}", kind
         )
 
     def _field_name(self, of: str) -> Code:
-        """Return the name of the message's field of the given meaning, as it stands in a text."""
+        """Return the part of a text that is the name of the message's field of the given meaning."""
         python = self._name_of(of) or f"{{_name(message, '{of}')}}"
         return Code(python, f'${{named(message, "{of}")}}')

@@ -88,7 +88,7 @@ class YamlFile:
         return SpecError(f"{self.path}:{self.line(place)}: {' '.join(text.split())}")
 
     def line(self, place: Place) -> int:
-        """Return the line of `place`, or of the nearest enclosing value with a known line; the first is 1."""
+        """Return the line, from 1, of `place` or of the nearest enclosing value with a known line."""
         while place not in self._lines:
             place = place[:-1]
         return self._lines[place]
@@ -107,7 +107,7 @@ class YamlFile:
         return SpecError(f"{self.path}:{last + 1}: YAML: {text}")
 
     def _value(self, node: yaml.Node, place: Place) -> Any:
-        # A value's own line, unless its key already said where it begins.
+        # Keep the line of the value's key if it is stored already.
         self._lines.setdefault(place, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, place)
@@ -139,7 +139,7 @@ class YamlFile:
         text = node.value if isinstance(node, yaml.ScalarNode) else ""
         if kind == "str" and isinstance(node, yaml.ScalarNode):
             if any("\ud800" <= character <= "\udfff" for character in text):
-                raise self.error(place, "a surrogate is no character of its own")
+                raise self.error(place, "the text contains a surrogate, which is not a character")
             if node.style is None and re.match(
                 r"\s+#", self._text[node.end_mark.line][node.end_mark.column :]
             ):

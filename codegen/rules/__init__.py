@@ -79,7 +79,7 @@ def check_used(spec: Spec) -> None:
     may be unused, and the error must name the field.
 
     Raises:
-        SpecError: No field has a type that the spec defines.
+        SpecError: The spec defines a type that no field has.
     """
     _raise_first(vocabulary.used, spec)
 

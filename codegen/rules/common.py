@@ -27,7 +27,7 @@ def field_lists(spec: Spec) -> Iterator[tuple[Place, str, list[Entry]]]:
 
 
 def walk(fields: list[Entry], place: Place) -> Iterator[tuple[Place, Entry]]:
-    """Yield each entry of a field list with its path in the file; after a `one_of`, its entries."""
+    """Yield each entry of a field list with its path in the file; after a choice, also its alternatives."""
     for i, entry in enumerate(fields):
         yield (*place, i), entry
         yield from walk(entry.one_of or [], (*place, i, "one_of"))

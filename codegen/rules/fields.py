@@ -65,7 +65,7 @@ def types(spec: Spec) -> Iterator[Problem]:
 
 
 def _elements(spec: Spec) -> str:
-    """Return in words what lists can hold."""
+    """Return in words what the elements of a list can be."""
     return (
         "integers, strings, bytes with `length` or structs" if spec.plain else "integers, structs or tuples"
     )
@@ -101,7 +101,7 @@ def _type(spec: Spec, place: Place, name: str, entry: Entry) -> Iterator[Problem
 
 
 _LITERALS = {("uint8", value) for value in range(256)}
-"""Constants of a spec with versions."""
+"""Wire type and value of each constant that a spec with versions can have."""
 
 
 def _literal(spec: Spec, entry: Entry) -> str:

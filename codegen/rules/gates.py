@@ -52,7 +52,7 @@ def _values(spec: Spec) -> Iterator[tuple[Place, EnumValue | FlagBit]]:
 
 
 def versions_in_order(spec: Spec) -> Iterator[Problem]:
-    """Check that the numbers of versions increase, and that the released ones, at least one, come first."""
+    """Check that version numbers increase, that one is released, and that released versions come first."""
     for number in spec.versions:
         if number < 1:
             yield ("versions", number), f"version {number} cannot be: the numbers of versions begin at 1"
@@ -67,7 +67,7 @@ def versions_in_order(spec: Spec) -> Iterator[Problem]:
 
 
 def nested(spec: Spec) -> Iterator[Problem]:
-    """Check that each gate has a version, and is within the gates of its message and condition."""
+    """Check that each gate contains a version, and is within the gates of its message and condition."""
     for option, record in spec.options.items():
         for name, value in record.values.items():
             place: Place = ("options", option, "values", name, "versions")

@@ -78,7 +78,7 @@ def _named(spec: Spec) -> Iterator[tuple[Place, str, str]]:
 
 
 def unique(spec: Spec) -> Iterator[Problem]:
-    """Check that no two types or messages have the same name in snake_case, and none has a reserved name."""
+    """Check that names of types and messages are unique in snake_case, and that none is reserved."""
     seen: dict[str, Place] = {}
     for place, _, what in _named(spec):
         if len(place) > 2 or place[0] in ("options", "rules"):
@@ -87,7 +87,7 @@ def unique(spec: Spec) -> Iterator[Problem]:
         key = snake(str(name))
         if key in seen:
             where, other = seen[key]
-            yield place, f"`{name}`: {where} has `{other}` already, which is too much the same name"
+            yield place, f"`{name}`: {where} has `{other}` already, which is the same in snake_case"
         if key in _NOT_FOR_TYPES:
             yield place, f"`{name}`: {what} cannot have this name, which generated code needs"
         seen[key] = place

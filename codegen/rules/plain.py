@@ -14,7 +14,7 @@ _ENTRY_KEYS = ("means", "because", "versions", "server", "option", "one_of", "ta
 
 
 def words(spec: Spec) -> Iterator[Problem]:
-    """Check that a spec with versions has none of the words that the compiled kernel does not know."""
+    """Check that a spec with versions uses no key or value that the compiled kernel does not support."""
     only = "only a spec without the section `versions` has"
     for name, scalar in spec.scalars.items():
         if scalar.wire == "int16":
@@ -45,7 +45,7 @@ def sections(spec: Spec) -> Iterator[Problem]:
 
 
 def keys(spec: Spec) -> Iterator[Problem]:
-    """Check that no message or entry has keys that need versions, and that an untagged message is alone."""
+    """Check that no key needs versions, and that a message without tag is the only one of its protocol."""
     text = "a spec without the section `versions` has no"
     for protocol in spec.protocols.values():
         untagged = [name for name, message in protocol.messages.items() if message.tag is None]

@@ -23,7 +23,7 @@ from codegen.yamlfile import Place
 
 
 def roles(spec: Spec) -> Iterator[Problem]:
-    """Check that only messages of the output plugin have roles and meanings, and that each has a role."""
+    """Check that each message of the output plugin has a role, and no other message a role or meanings."""
     holders: dict[str, str] = {}
     for protocol in spec.protocols.values():
         for name, message in protocol.messages.items():
@@ -75,7 +75,7 @@ def tuple_tags(spec: Spec) -> Iterator[Problem]:
 
 
 def companions(spec: Spec) -> Iterator[Problem]:
-    """Check that each version has one message of a role, and the roles without which others make no sense."""
+    """Check that no version has two messages of a role not in `REPEATED`, or lacks a role's `COMPANIONS`."""
     messages = spec.protocols["pgoutput"].messages
     for version in spec.versions:
         found: dict[Role, str] = {}
@@ -161,7 +161,7 @@ def _examples(spec: Spec, sort: Sort) -> str:
 
 
 def _sorts(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
-    """Check that each field has a type that fits its meaning; only some fields are lists."""
+    """Check that each field has a type that fits its meaning, and is a list only if its meaning allows it."""
     for place, entry in walk(message.fields, ("messages", name, "fields")):
         if entry.means is None or entry.means == "none":
             continue
@@ -180,7 +180,7 @@ def _sorts(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
 
 
 def _named(name: str, message: Message) -> Iterator[Problem]:
-    """Check that two fields do not have each other's meaning: one is called like the meaning of the other."""
+    """Check that no field is called like the meaning of another field: the meanings may be swapped."""
     fields = [*walk(message.fields, ("messages", name, "fields"))]
     found = {entry.means: entry.name for _, entry in fields if entry.means is not None}
     for place, entry in fields:
@@ -190,7 +190,7 @@ def _named(name: str, message: Message) -> Iterator[Problem]:
 
 
 def _said(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
-    """Check that each field whose type a meaning needs says its meaning, or why it has none."""
+    """Check that each field with a type of a kind in `SAID` has a meaning, or a reason for having none."""
     assert message.role is not None
     known = [*MEANINGS[message.role].required, *MEANINGS[message.role].optional]
     for place, entry in walk(message.fields, ("messages", name, "fields")):
@@ -209,7 +209,7 @@ def _said(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
 
 
 def _in_blocks(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
-    """Check that a message that changes rows in a stream block has its `subxid` there, and only there."""
+    """Check that a message with a role in `IN_BLOCKS` has a `subxid` in stream blocks, and only there."""
     context = spec.contexts.get("in_stream")
     if message.role not in IN_BLOCKS or context is None:
         return

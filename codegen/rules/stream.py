@@ -15,7 +15,7 @@ _NOT_IN_PAGE = {"binary", "messages"}
 
 
 def keys(spec: Spec) -> Iterator[Problem]:
-    """Check that each rule has the keys of its kind: by cases, by Python code, or by the decoder."""
+    """Check that each rule has the keys that fit what checks it: its cases, Python code, or the decoder."""
     with_cases = [name for name, rule in spec.rules.items() if rule.cases]
     for name, rule in spec.rules.items():
         place = ("rules", name)

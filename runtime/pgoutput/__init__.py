@@ -31,7 +31,7 @@ module                       contents
 `pgoutput.compiled`          whether the compiled kernel is in use, and why not
 ===========================  ==========================================================================
 
-A module or package is public if this table names it. Of a package, only the names in its `__all__` are
+A module or package is public if it is in this table. In a package, only the names in its `__all__` are
 public. Everything else may change in any release.
 
 The names that most programs begin with can also be imported from here, such as `pgoutput.decode`. Their

@@ -19,7 +19,7 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 """NumPy array of 64-bit integers."""
 
 NO_NUMBERS: Final[Numbers] = np.zeros(0, np.int64)
-"""No numbers."""
+"""Empty array of 64-bit integers."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """NumPy array of booleans."""
@@ -118,6 +118,6 @@ def int64_values(numbers: pa.Array) -> Numbers:
 
 
 def take(array: pa.Array, numbers: Numbers) -> pa.Array:
-    """Return the elements with these numbers; NULL for a negative number."""
+    """Return the elements at these indices; NULL for a negative index."""
     missing = numbers < 0
     return array.take(pa.array(numbers, mask=missing if missing.any() else None))

@@ -117,8 +117,8 @@ def fitted(message: Message, proto_version: int) -> Message:
 def placed(message: Message, proto_version: int, *, in_stream: bool, streaming: Streaming) -> Message:
     """Return a message with the fields that it has at its place in a stream of a protocol version.
 
-    As `fitted`; besides, a field under a condition has a neutral value (0, empty) instead of None if the
-    condition is true, and is None if it is false.
+    The fields are adapted as by `fitted`. Besides, a field with a condition (`when`) becomes None if the
+    condition is false; if it is true, a neutral value (0, empty) replaces None.
 
     Args:
         message: The message, which the version has.

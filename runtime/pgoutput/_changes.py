@@ -14,7 +14,7 @@ def missing_relation(oid: int) -> str:
 
 
 def wrong_width(message: Message, relation: Relation) -> tuple[str, str] | None:
-    """Return (path, reason) for the first tuple that has not one cell for each column; None if all have."""
+    """Return path and reason for the first tuple with a wrong number of cells; None if there is none."""
     width, name = len(relation.columns), qualified_name(relation.namespace, relation.name)
     for path, cells in tuples(message):
         if len(cells) != width:

@@ -63,7 +63,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     contents: bytes | None = None
     """The only valid bytes of a field of kind `literal` that is not an integer; None for other fields."""
     null: int | None = None
-    """Length that stands for None instead of bytes, in a field of kind `counted`; None if there is none."""
+    """Length that means None, for a field of kind `counted`; None if the field has no such length."""
     end: bytes = b""
     """Bytes that follow the last element of a list without a count; empty if a count precedes the list."""
     case: tuple[str, int] | None = None
@@ -108,7 +108,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return sum(int(bit) for bit in self.values)
 
     def hint(self, value: int) -> str:
-        """Return an error text's end: the later version that adds an enum value or bit; empty if none."""
+        """Return the end of an error text: which later version adds an enum value or bit; empty if none."""
         for key, version in self.later.items():
             if self.kind == "enum" and value == ord(key):
                 return f": it came with version {version}"

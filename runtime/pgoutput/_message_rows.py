@@ -50,8 +50,8 @@ _TIMES: Final = UNIX_YEAR_1 - EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_10000 - EPOCH_U
 def value_range(field: Field) -> tuple[int, int]:
     """Return the lowest and the highest value of an integer field that its column can represent.
 
-    A value of 2**63 or more may also be given as negative number; it is out of the range of a field that is
-    unsigned.
+    A value of 2**63 or more may also be given as a negative number, which is out of the range of an unsigned
+    field.
     """
     if field.type == "timestamp":
         return _TIMES
@@ -118,7 +118,7 @@ def _from_column(name: str, field: Field, value: Any) -> Any:
     try:
         return _FROM_COLUMN[field.kind](field, value)
     except (AttributeError, KeyError, TypeError, ValueError):
-        text = f"{name}.{field.name} is {value!r}: see pgoutput.schemas for the form of each column"
+        text = f"{name}.{field.name} is {value!r}, not a value of its column: see pgoutput.schemas"
         raise EncodeError(text, message=name, field=field.name) from None
 
 

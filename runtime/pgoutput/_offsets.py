@@ -25,10 +25,10 @@ def layout_of(kind: type[Message], proto_version: int) -> Layout | None:
 
 
 def offset_of(kind: type[Message], meaning: str, proto_version: int) -> int | None:
-    """Return the byte offset of the field that has a meaning, from the start of the message.
+    """Return the byte offset of the field with the given meaning, from the start of the message.
 
-    None if the offset is not the same in all messages of the class: the protocol version has no such field,
-    or the field, or a field before it, is sent under a condition or stands behind a field of variable width.
+    None if the protocol version has no such field, or the offset differs between messages of the class: the
+    field or an earlier field is sent under a condition, or an earlier field has a variable width.
 
     Args:
         kind: The message class.

@@ -6,7 +6,7 @@ import time
 
 
 class Pauses:
-    """When to try again what has failed with tables: after pauses that double up to a greatest length.
+    """Pauses after which failed operations on tables are tried again; they double up to a greatest length.
 
     Args:
         first: Length of the first pause of a table, in seconds.

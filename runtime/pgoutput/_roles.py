@@ -17,7 +17,7 @@ from pgoutput import _protocols
 from pgoutput.messages import Message, MessageFlag, TupleData
 
 ROWS: Final = ("key", "old", "new")
-"""The meanings of fields that hold tuples, in the order of the wire."""
+"""The meanings of fields that hold tuples, in wire order."""
 
 CHANGES: Final = ("insert", "update", "delete", "truncate")
 """The roles of messages that change rows."""
@@ -91,7 +91,7 @@ def with_meanings(message: Message, **values: Any) -> Message:
 
 
 def getters(meaning: str) -> Mapping[type[Message], Callable[[Message], Any]]:
-    """Return for each message class a function that returns the field with a meaning of the spec, or None."""
+    """Return a function for each message class: it reads the field with this meaning, or returns None."""
     return {kind: of_kind[meaning] for kind, of_kind in _GETTERS.items()}
 
 

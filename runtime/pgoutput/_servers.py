@@ -34,9 +34,9 @@ def newest_version(major: int) -> int:
 
 
 def default_server(proto_version: int) -> int:
-    """Return the major version that a synthetic stream reports: 18, or the first with `proto_version`.
+    """Return the default major version of a synthetic stream: 18, or the first with `proto_version` if later.
 
-    Also 18 if there is no such protocol version.
+    It is also 18 if there is no such protocol version.
     """
     return max(_MAJOR, SERVERS.get(proto_version, 0))
 

@@ -47,7 +47,7 @@ class StoredStream(ABC):
     """An opened capture file or recording; a context manager.
 
     Attributes:
-        path: Path of the file or folder, or location of a recording; its text is for errors.
+        path: Path of the file or folder, or location of a recording; error texts show it.
         decoder: Decoder of the messages, with the state after the last yielded message. A new decoder
             replaces it where the messages of a new connection begin.
         numbered_by: What `Record.number` is: "line" or "position".

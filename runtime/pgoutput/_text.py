@@ -22,7 +22,7 @@ def listed(texts: Iterable[str], separator: str = ", ") -> str:
 
 
 def bounded(text: str, characters: int = LINE_CHARACTERS) -> str:
-    """Return a text with the end cut off if it has more characters than given, at least 50."""
+    """Return a text, cut off if it has more than `characters` characters, which must be at least 50."""
     kept = characters - 50
     more = f"… (and {len(text) - kept:,} more characters)"
     return text if len(text) <= characters else text[:kept] + more

@@ -10,7 +10,7 @@ from typing import Any
 def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
     """Return a context manager that records its `with` block as a span, also if the block fails.
 
-    It returns the span; None if nothing is recorded.
+    `with … as` gives the span; None if nothing is recorded.
 
     Args:
         name: Name of the span.

@@ -171,7 +171,7 @@ class _Reader:
         return int.from_bytes(self.bytes(size, path, what), "big", signed=signed)
 
     def piece(self, size: int, path: str, field: Field, value: object, name: str = "") -> Piece:
-        """Return the last `size` bytes read as a piece; `name` names the enum value or the flags in it."""
+        """Return the last `size` bytes read as a piece; `name` is the name of its enum value or flags."""
         doc = f"{name}. {field.doc}" if name else field.doc
         return Piece(self.pos - size, self.pos, path, field.type, field.notation, value, doc)
 

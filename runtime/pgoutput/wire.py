@@ -109,7 +109,7 @@ def write_string(text: str) -> bytes:
 
 
 def flag_table(flags: type[_Flags], mask: int) -> dict[int, _Flags]:
-    """Return the member for every combination of the bits in `mask`, by number: faster than `flags(bits)`."""
+    """Return the flags for each combination of bits in `mask`, by number; faster than calls of `flags`."""
     return {bits: flags(bits) for bits in range(mask + 1) if not bits & ~mask}
 
 
@@ -131,11 +131,11 @@ def read_counted(data: bytes, pos: int, prefix: Struct, null: None) -> tuple[byt
 @overload
 def read_counted(data: bytes, pos: int, prefix: Struct, null: int) -> tuple[bytes | None, int]: ...
 def read_counted(data: bytes, pos: int, prefix: Struct, null: int | None) -> tuple[bytes | None, int]:
-    """Return the bytes whose length precedes them, and the position after them; None for the length `null`.
+    """Return the bytes after the length at `pos` (None for the length `null`), and the position after them.
 
     Raises:
         ValueError: The length is negative, or exceeds the data.
-        struct.error: The data ends in the length.
+        struct.error: The data ends within the length.
     """
     (size,) = prefix.unpack_from(data, pos)
     start = pos + prefix.size
@@ -151,7 +151,7 @@ def write_counted(value: bytes | None, prefix: Struct, null: int | None) -> byte
     """Return bytes with their length before them; for None, only the length `null`.
 
     Raises:
-        ValueError: `value` is not bytes, or it is None and there is no length for it.
+        ValueError: `value` is not bytes, or `value` and `null` are both None.
         struct.error: The length does not fit into the prefix.
     """
     if value is None and null is not None:

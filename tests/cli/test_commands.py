@@ -90,7 +90,7 @@ def test_encode_reports_messages_out_of_place(run: Run) -> None:
     done = run("encode", stdin=abort)
     assert done.code == 2
     assert done.err.startswith(
-        "pgoutput: -:1: it cannot stand here in such a stream (are --proto and --streaming"
+        "pgoutput: -:1: the message is out of place in this stream (are --proto and --streaming"
     )
     assert run("encode", "--streaming", "parallel", stdin=abort).code == 0
     outside = run("encode", stdin=b'{"type":"Insert","xid":7,"relation_oid":1,"new":[]}\n')

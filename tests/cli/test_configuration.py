@@ -169,8 +169,8 @@ def test_a_command_that_is_started_has_no_dsn_in_its_arguments(tmp_path: Path) -
         ("[record]\nsnapshot = 'perhaps'", "[record]: snapshot: "),
         ("[record]\nworkers = 'many'", "[record]: workers: "),
         ("[record]\nstreaming = 'maybe'", "[record]: streaming: "),
-        ("[record]\ndsn = { vault = 'v' }", "[record]: dsn: a reference has one of the keys env, file, "),
-        ("[record]\ndsn = { env = 5 }", "[record]: dsn: a reference has one of the keys env, file, "),
+        ("[record]\ndsn = { vault = 'v' }", "[record]: dsn: a reference must have one of the keys env, "),
+        ("[record]\ndsn = { env = 5 }", "[record]: dsn: a reference must have one of the keys env, "),
     ],
 )
 def test_mistakes_are_refused_with_file_table_and_key(

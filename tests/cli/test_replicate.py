@@ -190,7 +190,7 @@ def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Pa
     other = replicate("--recording", recording, "--target", taken)
     assert other.returncode == 2
     assert other.stderr.splitlines() == [
-        f"pgoutput: {taken}: the target has no owner and is not empty: it contains mine"
+        f"pgoutput: {taken}: the folder is neither a target nor empty: it contains mine"
     ]
 
 
@@ -273,7 +273,7 @@ def test_a_recording_that_was_begun_anew_is_refused(replicate: Replicate, tmp_pa
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
         f"pgoutput: {target}: the target belongs to recording {PARALLEL.recording}, and this is recording "
-        "another. Replicate that one, or begin anew with a new target\n"
+        "another. Give the target's own recording, or begin anew with a new target\n"
     )
     assert rows(target, 1) == [(1, "old")]
 

@@ -147,7 +147,7 @@ def test_errors(lab: Lab, run: Run, tmp_path: Path) -> None:
         (
             ["--recording", folder, "--target", tmp_path / "other"],
             2,
-            "the target has no owner and is not empty",
+            "the folder is neither a target nor empty",
         ),
         (["--recording", folder, "--dsn", "password=S3 CRET"], 2, "the DSN cannot be read"),
     ):

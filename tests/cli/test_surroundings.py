@@ -93,7 +93,8 @@ def test_segments_with_odd_names_are_one_line(run: Run, odd: dict[str, Path], na
     """Arrow cannot open a path that is not valid UTF-8; the error for such a path is one line."""
     done = run(name, odd[kind])
     path = str(odd[kind]).replace(BAD, r"\udcff")
-    wanted = f"pgoutput: {path}: Arrow opens no path that is not valid UTF-8: rename the file or folder\n"
+    problem = "the path is not valid UTF-8, so Arrow cannot open it: rename the file or folder"
+    wanted = f"pgoutput: {path}: {problem}\n"
     assert (done.code, done.err) == (2, wanted)
 
 

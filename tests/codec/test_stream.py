@@ -341,7 +341,7 @@ MISPLACED: list[tuple[tuple[Message, ...], Message, str]] = [
     (
         (),
         commit_prepared(7, "g"),
-        "CommitPrepared: no transaction is prepared as 'g'; its Prepare is not in this stream",
+        "CommitPrepared: no transaction is prepared as 'g': the stream has no Prepare with this gid",
     ),
     ((BEGIN,), begin(8), "Begin: transaction 7 is still open"),
     ((BEGIN,), prepared(m.BeginPrepare, 8, "h"), "BeginPrepare: transaction 7 is still open"),

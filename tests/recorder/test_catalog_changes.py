@@ -358,7 +358,7 @@ def test_a_locked_table_does_not_block_reading_the_catalogs_silently(table: Lab,
         other.execute("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
         code, _, err = record_cli("--until=now", "--retry-for=1")
         assert code == (3 if table.version >= 16 else 0)
-        assert table.version < 16 or "a transaction holds a published table exclusively" in err
+        assert table.version < 16 or "a transaction has locked a published table exclusively" in err
     assert record_cli("--until=now")[0] == 0
 
 

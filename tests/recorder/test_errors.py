@@ -158,7 +158,7 @@ def test_an_option_that_the_server_lacks_is_refused(refused: Refused, table: Lab
 def test_an_until_that_is_not_an_lsn_is_refused(record_cli: Command) -> None:
     code, _, err = record_cli("--until=tomorrow")
     assert code == 2
-    assert "Invalid value for --until: now, or an LSN: 'tomorrow' is not an LSN" in err
+    assert "Invalid value for --until: expected now or an LSN: 'tomorrow' is not" in err
 
 
 # Publications
@@ -181,7 +181,7 @@ def test_a_publication_created_after_the_slot_is_refused(refused: Refused, table
         assert re.fullmatch(
             f'where the slot {table.slot} stands, publication "q" does not exist '
             rf'\(slot "{table.slot}", output plugin "pgoutput", .* associated LSN \S+\): '
-            "do without it, or record anew from a new slot and in another folder",
+            "record without that publication, or record anew from a new slot and in another folder",
             refused("--publication=q", exit_code=2),
         )
     table.record("p")
@@ -268,7 +268,8 @@ def test_a_slot_of_another_database_is_refused(refused: Refused, table: Lab) -> 
         connection.execute(f"SELECT pg_create_logical_replication_slot('{table.slot}', 'pgoutput')")
         try:
             assert refused() == (
-                f"the slot {table.slot} belongs to the database postgres, the connection is to {table.name}"
+                f"the slot {table.slot} belongs to the database postgres, the connection is to {table.name}: "
+                "connect to the slot's database, or use another slot"
             )
         finally:
             connection.execute(f"SELECT pg_drop_replication_slot('{table.slot}')")
@@ -334,7 +335,7 @@ def test_a_second_recorder_is_refused(refused: Refused, table: Lab) -> None:
         line = refused("--retry-for=0", recording=table.folder.with_name("other"))
         assert re.fullmatch(
             rf"the slot {table.slot} is in use by another connection \(server process \d+\): "
-            "end that one, or record from a slot of its own",
+            "end that connection, or record from another slot",
             line,
         )
         table.run("INSERT INTO t VALUES (1)")
@@ -348,7 +349,7 @@ def test_a_second_recorder_is_refused(refused: Refused, table: Lab) -> None:
 def test_a_folder_with_other_files_is_refused(refused: Refused, table: Lab, tmp_path: Path) -> None:
     (tmp_path / "letter").write_text("Dear")
     assert refused("--create-slot", recording=tmp_path, exit_code=2) == (
-        f"{tmp_path}: the folder is not empty, and no recording: use a new one"
+        f"{tmp_path}: the folder is not empty, and not a recording: use a new folder"
     )
     assert "File exists" in refused("--create-slot", recording=tmp_path / "letter", exit_code=2)
     assert [path.name for path in tmp_path.iterdir()] == ["letter"]
@@ -390,8 +391,8 @@ def test_a_full_disk_loses_nothing(table: Lab) -> None:
     assert (result.returncode, result.stdout) == (3, "")
     assert connected.startswith("pgoutput: recording ")
     assert line == (
-        "pgoutput: [Errno 27] File too large; what was acknowledged is stored: "
-        f"make room, and start again to go on from there: '{table.folder}'"
+        "pgoutput: [Errno 27] File too large; everything acknowledged is stored: "
+        f"free disk space, and start again to continue: '{table.folder}'"
     )
     assert table.confirmed_lsn() <= before
     table.record()
@@ -412,7 +413,7 @@ def test_uris_of_other_kinds_are_refused(
         line = refused("--create-slot", recording=uri, exit_code=2)
         scheme = uri.partition(":")[0]
         assert line == (
-            "a recording is made in a folder, or at a URL as s3://BUCKET/PATH, gs://BUCKET/PATH or "
+            "a recording is made in a folder, or at a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or "
             f"az://CONTAINER/PATH without credentials, and not at {scheme}://…"
         )
     line = refused("--create-slot", recording="s3://bucket/", exit_code=2)

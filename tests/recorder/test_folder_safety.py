@@ -73,7 +73,7 @@ def test_segments_of_another_recording_are_refused(lab: Lab, tmp_path: Path) -> 
     lab.run("INSERT INTO t VALUES (2)")
     lab.record()
     (lab.folder / "0000000001.parquet").write_bytes(segment)
-    with pytest.raises(RecordingError, match="segment 1 is of the recording"):
+    with pytest.raises(RecordingError, match="segment 1 belongs to the recording"):
         lab.record()
 
 

@@ -166,8 +166,8 @@ def test_a_parquet_file_without_metadata_is_refused(tmp_path: Path) -> None:
         ({"format": 3}, "it has format 3, this version of pgoutput reads format 2"),
         ({"format": 9, "keyframe": "of another kind"}, "it has format 9, this version"),
         ({"format": "new"}, "its metadata cannot be read"),
-        ({"messages": 81}, r"it has \d+ rows, and should have"),
-        ({"keyframe": 0}, r"it has \d+ rows, and should have"),
+        ({"messages": 81}, r"the file is damaged: it has \d+ rows, but should have"),
+        ({"keyframe": 0}, r"the file is damaged: it has \d+ rows, but should have"),
         ({"number": None}, "its metadata cannot be read .*number"),
         ({"kind": "other"}, "its metadata cannot be read .*kind"),
         ({"source": {}}, "its metadata cannot be read .*source"),
@@ -221,14 +221,14 @@ def test_other_columns_are_reported(folder: Path, name: str) -> None:
         table.set_column(number, name, pa.nulls(len(table), pa.string())),
     ):
         rewrite(path, other)
-        refused(path, "not a segment: it has other columns")
+        refused(path, "not a segment: it does not have a segment's columns")
         rewrite(path, table)
 
 
 def test_missing_rows_are_reported(folder: Path) -> None:
     path = folder / segment_name(3)
     rewrite(path, pq.read_table(path).slice(1))
-    refused(path, r"it has \d+ rows, and should have")
+    refused(path, r"the file is damaged: it has \d+ rows, but should have")
 
 
 def test_invalid_messages_are_reported_with_their_position(folder: Path) -> None:

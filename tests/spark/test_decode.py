@@ -274,7 +274,7 @@ def test_an_empty_dataframe_gives_an_empty_dataframe(session: SparkSession) -> N
         ({"mode": "STRICT"}, ValueError, "mode is one of PERMISSIVE, DROPMALFORMED, FAILFAST, not 'STRICT'"),
         ({"proto_version": 9}, ValueError, "there is no protocol version 9"),
         ({"streaming": "parallel"}, ValueError, f"needs protocol version 4, not {OLDEST}"),
-        ({"order_by": []}, ValueError, "order_by names no column"),
+        ({"order_by": []}, ValueError, "order_by is empty: give the columns that sort"),
         (
             {"order_by": functions.rand},
             TypeError,

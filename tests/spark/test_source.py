@@ -237,7 +237,7 @@ def test_invalid_options_and_recordings_are_refused(
         (
             folder,
             {"view": "table", "table": "app.strm", "columns": "after,relation_oid"},
-            "the option columns names relation_oid: the columns of the view table are operation, relation,",
+            "the option columns names relation_oid, but the columns of the view table are operation, ",
         ),
         (
             folder,

@@ -297,7 +297,7 @@ def test_folders_with_other_contents_are_refused(session: SparkSession, tmp_path
 def test_streaming_writes_are_refused(session: SparkSession, tmp_path: Path) -> None:
     rows = session.readStream.format("rate").load().writeStream.format("pgoutput")
     rows = rows.option("path", f"{tmp_path}/out").option("checkpointLocation", f"{tmp_path}/checkpoint")
-    with pytest.raises(PySparkException, match="writes batches only: append each in foreachBatch"):
+    with pytest.raises(PySparkException, match="in foreachBatch, append each batch with df"):
         rows.start().awaitTermination(60)
     assert not (tmp_path / "out").exists()
 
@@ -355,7 +355,7 @@ STRUCT = pa.struct([("a", pa.int32())])
     ("fields", "options", "text"),
     [
         ({"id": pa.int64()}, {"table": ""}, "needs the option table"),
-        ({"id": pa.int64()}, {"keys": "id"}, "there is no option keys; a write has key, operation, path"),
+        ({"id": pa.int64()}, {"keys": "id"}, "there is no option keys; the options are key, operation, path"),
         ({"id": pa.int64()}, {"key": "id, no"}, "the option key names 'no', but the columns are id"),
         ({"id": pa.int64()}, {"operation": "id"}, "the option operation needs the option key"),
         ({"id": pa.int64()}, OPERATION, "the option operation names 'op', but the columns are id"),

@@ -158,5 +158,5 @@ def test_an_unknown_database_is_rejected() -> None:
 
 
 def test_a_user_without_a_password_is_rejected() -> None:
-    with pytest.raises(ValueError, match="a user and a password go together"), StandIn(STREAM, user="me"):
+    with pytest.raises(ValueError, match="pass both a user and a password"), StandIn(STREAM, user="me"):
         pass

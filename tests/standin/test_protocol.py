@@ -142,7 +142,7 @@ def test_identify_system_reports_the_source(server: StandIn) -> None:
         (
             "BASE_BACKUP",
             "0A000",
-            "a stand-in server has no BASE_BACKUP, which is not for logical replication",
+            "a stand-in server does not support BASE_BACKUP, which is not for logical replication",
         ),
         ("CREATE TABLE t ()", "0A000", None),
     ],
@@ -337,7 +337,7 @@ def test_a_refused_request_does_not_change_the_slot() -> None:
     with StandIn(source) as server, connect_walsender(server) as raw:
         raw.ask(CREATE)
         (refused, _) = raw.ask(start.format(3, ", two_phase 'on'"))
-        assert "ask for that, and not for two_phase on" in error_fields(refused[1])["M"]
+        assert "request these options instead of two_phase on" in error_fields(refused[1])["M"]
         raw.ask("ALTER_REPLICATION_SLOT a (TWO_PHASE true, NONSENSE true)")
         assert raw.ask(flags)[1] == (b"D", b"\0\2\0\0\0\x01f\0\0\0\x01f")
         raw.query(start.format(OLDEST, ""))

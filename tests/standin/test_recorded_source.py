@@ -160,9 +160,9 @@ def test_options_that_add_what_was_not_recorded_are_refused() -> None:
         source.start(PluginOptions(proto_version=3, publication_names=("p",), two_phase=True), 0)
     assert str(error.value) == (
         f"this stream was recorded with proto_version {OLDEST}, streaming off, two_phase off, binary off, "
-        "messages off, origin any: ask for that, and not for two_phase on"
+        "messages off, origin any: request these options instead of two_phase on"
     )
-    with pytest.raises(ReplicationError, match="recorded with the publications p: ask for all of them"):
+    with pytest.raises(ReplicationError, match="recorded with the publications p: request all of them"):
         source.start(PluginOptions(proto_version=OLDEST, publication_names=("q",)), 0)
 
 

@@ -208,5 +208,5 @@ def test_envelopes_of_a_reassembled_transaction_have_the_lsns_of_its_changes() -
 def test_what_was_not_recorded_is_refused(recorded: str, requested: dict[str, object], refused: str) -> None:
     source = RecordedSource(capture(recorded))
     options = replace(open_stream(capture(recorded)).options, **requested)
-    with pytest.raises(ReplicationError, match=f"ask for that, and not for {refused}$"):
+    with pytest.raises(ReplicationError, match=f"request these options instead of {refused}$"):
         source.start(options, 0)

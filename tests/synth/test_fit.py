@@ -105,7 +105,7 @@ def test_streams_like_a_capture_are_legal_and_lead_to_the_expected_rows(name: st
 
 
 def test_a_stream_without_row_changes_has_no_profile() -> None:
-    with pytest.raises(RecordingError, match=r"of 0 transactions 0 only change rows, .* record more"):
+    with pytest.raises(RecordingError, match=r"0 of 0 transactions only change rows, .* record more"):
         fit_profile([])
     with pytest.raises(TypeError, match=r"not a path; pass RecordingReader\(path\).transactions\(\)"):
         fit_profile("made")  # type: ignore[arg-type]

@@ -376,7 +376,7 @@ def test_the_command_writes_the_same_as_the_function(tmp_path: Path) -> None:
         (["--mix", "insert=1,foo=2"], "'foo=2' is not KIND=NUMBER"),
         (["--transactions", "1.5"], "expected a whole number like 1000 or 1e6, not '1.5'"),
         (["--value-sizes", "20-3"], "ends before it begins"),
-        (["--changes", "x"], "a range as 10-200, not 'x'"),
+        (["--changes", "x"], "a range like 1-20, not 'x'"),
         (["--proto", "2", "--streaming", "parallel"], "needs protocol version 4"),
         (["--profile", "olap"], "there is no profile 'olap'; there are everything, oltp, bulk, iot"),
         (["--server", "15", "--origin", "none"], "needs PostgreSQL 16"),

@@ -135,7 +135,7 @@ def test_what_pgoutput_does_not_read_is_refused(table: _Table) -> None:
         reopened(table).files()
     catalog = iceberg_table(Path(table.place.path)).catalog
     catalog.create_table(("public", "u"), SCHEMA, properties={"format-version": "1"})
-    with pytest.raises(ReplicaError, match="has format version 1, and pgoutput writes version 2"):
+    with pytest.raises(ReplicaError, match="has format version 1, but pgoutput writes version 2"):
         IcebergFormat().open(table.place.parent / "public.u")
 
 

@@ -107,7 +107,7 @@ def test_the_first_error_is_reported(tmp_path: Path, wrong: tuple[bytes | Messag
 
 def test_a_commit_lsn_of_2_to_the_63_is_refused(tmp_path: Path) -> None:
     forged(tmp_path, T, m.Begin(final_lsn=2**63, commit_time=1, xid=5), INSERT, COMMIT)
-    with pytest.raises(RecordingError, match=r"position 2: Insert: its commit has an LSN of 2\*\*63 or more"):
+    with pytest.raises(RecordingError, match=r"position 2: Insert: the LSN of its commit is 2\*\*63 or more"):
         changes(tmp_path)
 
 
@@ -211,7 +211,7 @@ def test_missing_segments_are_reported(recorded: Recorded, tmp_path: Path, missi
         (lambda folder: (folder / "1x.parquet").touch(), "1x.parquet: not the name of a segment"),
         (
             lambda folder: [(folder / f"{n}.parquet").touch() for n in ("01", "1")],
-            "two segments have one number",
+            "two segments have the same number",
         ),
     ],
 )

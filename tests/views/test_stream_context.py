@@ -233,7 +233,7 @@ def test_a_nested_stream_block_is_an_error_and_the_outer_stays_open() -> None:
 
 def test_two_messages_with_the_same_key_are_refused() -> None:
     rows = [((0, "a"), data) for _, data in stream(RELATION, WIDER)]
-    with pytest.raises(ValueError, match="have the key 0, 'a'; LSNs are not enough"):
+    with pytest.raises(ValueError, match="have the key 0, 'a'; an LSN is not enough"):
         context_of(rows)
     with pytest.raises(ValueError, match="the order is ambiguous: two messages, b'R' and b'S'"):
         context_of([((0,), data) for _, data in stream(RELATION, start_block(7))])
@@ -248,7 +248,7 @@ def test_a_change_with_the_key_of_its_relation_is_an_error() -> None:
     (_, first), (_, second), (_, start) = stream(RELATION, insert("1"), start_block(7))
     assert errors([((0,), first), ((0,), second)])[1] == "Insert: a Relation message has the same key 0"
     found = errors([((0,), first), ((1,), start), ((1,), second)])[2]
-    assert found == "Insert: a stream block begins or ends at the same key 1"
+    assert found == "Insert: a Stream Start or Stream Stop has the same key 1"
 
 
 def test_a_null_key_is_an_error() -> None:

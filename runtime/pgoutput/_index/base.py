@@ -49,7 +49,7 @@ bits are the relation OID."""
 
 
 class MessageTuples(NamedTuple):
-    """Where the tuples of each message are that are in one field, or in any field with one meaning.
+    """Where each message's tuples are, in one field or in all fields of one meaning (new, old or key).
 
     Each array has one item per message.
     """
@@ -58,11 +58,11 @@ class MessageTuples(NamedTuple):
     """For each message, the index of its first tuple's first cell among all cells of the batch; -1 if the
     message has no tuple."""
     widths: Numbers
-    """For each message, the number of cells in each of its tuples; 0 without tuples, -1 if numbers differ."""
+    """For each message, the number of cells in each of its tuples; 0 without tuples, -1 if tuples differ."""
     counts: Numbers | None
     """For each message, the number of tuples in its list of tuples; None if no message of the batch has a
-    list of tuples. The cells of a list's tuples are consecutive. A message without such a list has 0 in one
-    field, and 1 in all fields that have a meaning."""
+    list of tuples. The cells of a list's tuples are consecutive. For a message without such a list,
+    `MessageIndex.tuples_in` gives 0, and `MessageIndex.tuples` gives 1."""
 
 
 class TupleLocations(NamedTuple):
@@ -111,13 +111,13 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def tuples_in(self, name: str) -> MessageTuples | None:
-        """Return where the tuples in the field `name` are, a tuple or a list of tuples.
+        """Return where the tuples of the field `name` are, which holds a tuple or a list of tuples.
 
         None if no message of the batch has the field.
         """
 
     def meaning(self, meaning: str, rows: Numbers | None = None) -> Numbers:
-        """Return each message's value of the fixed-width field of the given meaning, such as `relation`.
+        """Return for each message the value of its fixed-width field of this meaning, such as `relation`.
 
         The value is undefined for a message without such a field.
 
@@ -179,22 +179,22 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def cells(self, numbers: Numbers) -> list[Cell]:
-        """Return the cells with the given numbers as `Cell` objects; the number -1 gives None."""
+        """Return the cells with these indexes in the batch as `Cell` objects; -1 gives None."""
 
     @abstractmethod
     def raw(self, numbers: Numbers) -> pa.Array:
-        """Return the bytes of the cells with these numbers; NULL for a NULL or UNCHANGED cell and for -1."""
+        """Return the bytes of the cells with these indexes; NULL for a NULL or UNCHANGED cell and for -1."""
 
     @abstractmethod
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings, NULL cells and the number -1 as NULL; `unread` lists all others."""
+        """Return text cells as strings, and NULL for NULL cells and for -1; `unread` lists all other rows."""
 
     def raw_columns(self, first: Numbers, columns: int) -> list[pa.Array]:
         """Return the cells of several columns, each as `raw` does.
 
         Args:
-            first: For each row the number of its cell in the first column; the numbers of its other cells
-                follow. -1 gives NULL in all columns.
+            first: For each row, the index of its cell in the first column; its other cells follow. -1 gives
+                NULL in all columns.
             columns: Number of columns.
         """
         return [self.raw(_shift(first, column)) for column in range(columns)]
@@ -208,10 +208,10 @@ class MessageIndex(ABC):
         """Return cells as values of an Arrow type, equal to the results of `pgoutput.values.to_arrow`.
 
         Args:
-            numbers: Numbers of the cells; -1 gives NULL.
+            numbers: Indexes of the cells in the batch; -1 gives NULL.
             type_: The Arrow type.
             send: Name of the send function of the cells' PostgreSQL type. None if `arrow_type` returns
-                another type than `type_` for it: binary cells are then not converted, and are in `unread`.
+                another type than `type_` for that type: then `PartialArray.unread` lists all binary cells.
 
         Returns:
             The values, or None if this method would not be faster than `to_arrow`.
@@ -225,17 +225,17 @@ def _shift(numbers: Numbers, by: int) -> Numbers:
 
 @cache
 def _fields_by_meaning(meaning: str) -> Sequence[tuple[str, Mask]]:
-    """Return (name, mask) of each field of the given meaning; the mask is true for tags of its messages."""
+    """Return (name, mask) of each field of a meaning; the mask is true for tags of the field's messages."""
     return [(name, byte_mask(tags)) for name, tags in _roles.tags_by_field(meaning).items()]
 
 
 def ordinals(rows: Numbers) -> Numbers:
-    """Return for each of the ascending numbers its index, from 0, among the numbers equal to it."""
+    """Return for each item of ascending numbers its index among equal items: 0, 1, 0 for 5, 5, 7."""
     return np.arange(len(rows)) - np.searchsorted(rows, rows)
 
 
 def latest_versions(keys: Numbers, versions: Numbers, oids: Numbers, ranks: Numbers) -> Numbers:
-    """Return the number of each relation's last schema version that begins before a rank; -1 if none.
+    """Return for each OID and rank the last schema version that begins before the rank; -1 if none.
 
     Args:
         keys: For each schema version a sort key, ascending: the relation OID shifted left by `RANK_BITS`,

@@ -93,7 +93,7 @@ class KernelIndex(MessageIndex):
         """Return the messages in `rows` as objects; no row may be NULL or invalid."""
         if not rows:
             return []
-        # A message whose layout depends on stream blocks has a certain field only inside one.
+        # A message whose layout depends on stream blocks has one of its fields only inside a block.
         present = {name: self.field(name).present for name in set(_FIELD_IN_STREAM.values())}
         decoded: list[Message] = []
         for row in rows:
@@ -131,7 +131,7 @@ class KernelIndex(MessageIndex):
         return tuple(map(_numbers, found))
 
     def cells(self, numbers: Numbers) -> list[Cell]:
-        """Return the cells with the given numbers as `Cell` objects; the number -1 gives None."""
+        """Return the cells with these indexes in the batch as `Cell` objects; -1 gives None."""
         present = numbers >= 0
         kinds = np.full(len(numbers), _NULL, np.uint8)
         kinds[present] = self.kinds[numbers[present]]
@@ -139,7 +139,7 @@ class KernelIndex(MessageIndex):
         return [_CELL_READERS[kind](value) for kind, value in zip(kinds.tolist(), raw, strict=True)]
 
     def raw(self, numbers: Numbers) -> pa.Array:
-        """Return the bytes of the cells with these numbers; NULL for a NULL or UNCHANGED cell and for -1."""
+        """Return the bytes of the cells with these indexes; NULL for a NULL or UNCHANGED cell and for -1."""
         return self.raw_columns(numbers, 1)[0]
 
     def raw_columns(self, first: Numbers, columns: int) -> list[pa.Array]:
@@ -147,7 +147,7 @@ class KernelIndex(MessageIndex):
         return [read.array for read in self._variable_width(first, pa.binary(), "raw", ["raw"] * columns)]
 
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings, NULL cells and the number -1 as NULL; `unread` lists all others."""
+        """Return text cells as strings, and NULL for NULL cells and for -1; `unread` lists all other rows."""
         return self.text_columns(numbers, 1)[0]
 
     def text_columns(self, first: Numbers, columns: int) -> list[PartialArray]:

@@ -60,7 +60,7 @@ for _number, _message in enumerate(_MESSAGES.messages):
 
 
 def _numbers(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return an integer, flags or boolean field; `unread`: rows of out-of-range LSNs and timestamps."""
+    """Return an integer, flags or boolean field as a column; out-of-range LSNs and times are in `unread`."""
     values, present = index.field(field.name)
     low, high = value_range(field)
     fits = present & (values >= low) & (values <= high)
@@ -82,10 +82,10 @@ def _strings(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialAr
 
 
 def _lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return a list field; `unread`: rows with a value that Arrow cannot represent."""
+    """Return a list field as a column; rows whose value Arrow cannot represent are in `unread`."""
     if field.element == "tuple":
         return _tuples(index, field, type_)
-    # Few messages have other lists, so decoding them as objects is fast enough.
+    # Lists of other elements are rare: decoding their messages as objects is fast enough.
     tags = [tag for tag, message in _MESSAGES.by_tag.items() if field.name in _names(message)]
     rows = np.flatnonzero(np.isin(index.tags, tags))
     lists = [getattr(message, field.name) for message in index.messages(rows.tolist())]
@@ -125,7 +125,7 @@ def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArr
 
 
 def _cells(index: MessageIndex, first: Numbers, sizes: Numbers, type_: pa.StructType) -> pa.StructArray:
-    """Return the cells of all messages in one array: per message, `sizes` cells from number `first` on."""
+    """Return the cells of all messages in one array: per message, `sizes` cells from index `first` on."""
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     numbers = np.repeat(first - offsets[:-1], sizes) + np.arange(offsets[-1])
     kinds = index.kinds[numbers]

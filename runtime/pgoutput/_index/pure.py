@@ -31,7 +31,7 @@ _TUPLES: Final = {
     ]
     for message in _protocols.ALL_VERSIONS.messages
 }
-"""For each message class: pairs of a field that holds tuples, and whether it is a list of tuples."""
+"""For each message class, (name, whether it is a list of tuples) of each field that holds tuples."""
 
 
 class PureIndex(MessageIndex):
@@ -129,15 +129,15 @@ class PureIndex(MessageIndex):
         return self._tuples.get(name)
 
     def cells(self, numbers: Numbers) -> list[Cell]:
-        """Return the cells with the given numbers as `Cell` objects; the number -1 gives None."""
+        """Return the cells with these indexes in the batch as `Cell` objects; -1 gives None."""
         return [None if number < 0 else self._cells[number] for number in numbers.tolist()]
 
     def raw(self, numbers: Numbers) -> pa.Array:
-        """Return the bytes of the cells with these numbers; NULL for a NULL or UNCHANGED cell and for -1."""
+        """Return the bytes of the cells with these indexes; NULL for a NULL or UNCHANGED cell and for -1."""
         return pa.array([_bytes(cell) for cell in self.cells(numbers)], pa.binary())
 
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings, NULL cells and the number -1 as NULL; `unread` lists all others."""
+        """Return text cells as strings, and NULL for NULL cells and for -1; `unread` lists all other rows."""
         texts = [cell if isinstance(cell, str) else None for cell in self.cells(numbers)]
         try:
             array = pa.array(texts, pa.string())

@@ -39,7 +39,7 @@ def read_texts(index: MessageIndex, numbers: Numbers, type_oids: Numbers | int) 
 
     Args:
         index: Index of the batch.
-        numbers: Numbers of the cells; -1 gives NULL.
+        numbers: Indexes of the cells in the batch; -1 gives NULL.
         type_oids: OID of each cell's type, or one OID for all cells.
     """
     return _with_binary(index, index.texts(numbers), numbers, type_oids)
@@ -50,7 +50,7 @@ def read_text_columns(index: MessageIndex, first: Numbers, type_oids: Sequence[i
 
     Args:
         index: Index of the batch.
-        first: For each row the number of its cell in the first column; the other cells of the row follow.
+        first: For each row, the index of its cell in the first column; the row's other cells follow.
         type_oids: OID of the type of each column.
     """
     columns = zip(index.text_columns(first, len(type_oids)), type_oids, strict=True)
@@ -62,7 +62,7 @@ def read_text_columns(index: MessageIndex, first: Numbers, type_oids: Sequence[i
 def _with_binary(
     index: MessageIndex, read: PartialArray, numbers: Numbers, type_oids: Numbers | int
 ) -> pa.StringArray:
-    """Return the texts of cells, with those of the cells in binary format."""
+    """Return the texts in `read`, completed by the texts of the cells in binary format."""
     array, unread = read
     if not len(unread):
         return array
@@ -85,7 +85,7 @@ def read_column(
 
     Args:
         index: Index of the batch.
-        numbers: Numbers of the cells; -1 gives NULL.
+        numbers: Indexes of the cells in the batch; -1 gives NULL.
         type_oid: OID of the cells' type (pg_attribute.atttypid).
         type_modifier: Type modifier (pg_attribute.atttypmod); -1 without modifier.
         type_: Arrow type of the array; None for the type that `pgoutput.values.arrow_type` returns.

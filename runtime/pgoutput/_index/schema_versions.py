@@ -42,11 +42,11 @@ class SchemaVersions:
         self._keys = keys[self._numbers]
 
     def find(self, oids: Numbers, ranks: Numbers) -> Numbers:
-        """Return the number of each relation's last schema version that begins before a rank; -1 if none."""
+        """Return for each OID and rank the last schema version that begins before the rank; -1 if none."""
         return latest_versions(self._keys, self._numbers, oids, ranks)
 
     def find_tuples(self, index: MessageIndex, meaning: str) -> TupleLocations:
-        """Return where all tuples (new, old or key) are, and each tuple's schema version."""
+        """Return where the tuples of a meaning (new, old or key) are, and each tuple's schema version."""
         tuples = index.tuples(meaning)
         if tuples is None:
             return TupleLocations(*np.empty((4, 0), np.int64))
@@ -70,7 +70,7 @@ class BatchVersions(Generic[_T]):
     """The schema versions that the messages of a batch can refer to.
 
     Args:
-        entries: For each schema version the relation OID, the rank at which it begins, and its value.
+        entries: For each schema version the relation OID, the rank where it begins, and its item of `values`.
 
     Attributes:
         values: What the function `derive` of `SchemaTracker` returned for each schema version.

@@ -1,9 +1,9 @@
 """Apply committed changes to the tables of a target.
 
-`apply_changes` takes the changes of one relation, sorted, to its table: it folds them by key in chunks of
-bounded size, and commits rows and position together. Changes that the table has are skipped.
+`apply_changes` applies the sorted changes of one relation to its table. It folds the changes by key in chunks
+of bounded size, and commits rows and position together. Changes that the table already contains are skipped.
 
-- `sorted_changes`: gathers and sorts the changes of a micro-batch; spills what exceeds the memory.
+- `sorted_changes`: gathers and sorts the changes of a micro-batch; spills them to disk if there are too many.
 - `batch`, `chunks`, `pending_chunks`: apply the changes of a relation, chunk by chunk.
 - `data_files`: the data files of a table with changes that no commit has applied yet.
 - `rows`: applies a chunk to the rows of a table.

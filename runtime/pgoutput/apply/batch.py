@@ -44,7 +44,7 @@ from pgoutput.views import RelationChanges
 T = TypeVar("T")
 
 Updates: TypeAlias = Literal["vectors", "rewrite"]
-"""How commits remove rows: deletion vectors mark them, or the other rows of data files are written again."""
+"""How commits remove rows: deletion vectors mark the rows, or data files are rewritten without them."""
 
 _ATTEMPTS: Final = 5
 
@@ -58,18 +58,18 @@ class TableResult(msgspec.Struct, frozen=True):
     changes: dict[str, int]
     """Number of applied changes, by operation such as "Insert"; empty if the table has failed."""
     may_differ: tuple[Difference, ...] = ()
-    """Reasons why the table may differ from its source, without reasons known before."""
+    """New reasons why the table may differ from its source."""
     error: str = ""
     """Why the changes were not applied to the table, or only in part; empty if all were applied."""
     unmatched: int = 0
     """Number of changes that contradict the rows of the table: an update or delete found no row, or an insert
-    found one. Then the table lacks changes that the server did not send."""
+    found an existing row. Then the table lacks changes that the server did not send."""
     position: Position = NOTHING
     """The last change that the table has applied."""
     written_again: int = 0
-    """Number of rows that did not change, and were written again because others of their data files did."""
+    """Number of unchanged rows that were rewritten, because other rows of their data files changed."""
     dropped: str = ""
-    """What has happened to the table because its relation was dropped on the server; empty if it was not."""
+    """What happened to the table because its relation was dropped on the server; empty otherwise."""
 
     @property
     def is_empty(self) -> bool:
@@ -94,8 +94,8 @@ def apply_changes(
 
     Changes up to the position of the table are skipped, so applying changes again changes nothing. Several
     chunks are one commit where possible. A snapshot that replaces the rows of a table is one commit, whatever
-    its size. Without history, so are a TRUNCATE and the later changes of its transaction. If there is an
-    error, the table keeps the state of its last commit.
+    its size. Without history, a TRUNCATE and the later changes of its transaction are also one commit. If
+    there is an error, the table keeps the state of its last commit.
 
     Args:
         read: Returns the changes, sorted by `sequence`. Called again after a conflict with another commit.
@@ -103,15 +103,15 @@ def apply_changes(
         oid: OID of the relation.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
-        updates: How commits of the table remove rows from now on; None to leave it as it is.
-        known: A position that the table has reached.
+        updates: How commits of the table remove rows from now on; None to keep the present way.
+        known: A position that the table is known to have reached.
         from_snapshot: Whether to skip all changes before the first snapshot that replaces all rows.
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text. A larger single change is a chunk of
             its own.
 
     Returns:
-        The result; None if there are no changes that the table lacks.
+        The result; None if the table already contains all changes.
     """
     may_differ: tuple[Difference, ...] = ()
     result: TableResult | None = None
@@ -128,7 +128,7 @@ def apply_changes(
 
 
 def _from_snapshot(changes: Iterable[RelationChanges]) -> Iterator[RelationChanges]:
-    """Yield changes of one relation from a snapshot on that replaces all its rows."""
+    """Yield changes of one relation, beginning with the first snapshot that replaces all its rows."""
     found = False
     for one in changes:
         if not found:
@@ -141,7 +141,7 @@ def _from_snapshot(changes: Iterable[RelationChanges]) -> Iterator[RelationChang
 
 
 class _Application:
-    """The application of changes to one table. The arguments are those of `apply_changes`.
+    """Applies changes to one table. The arguments are described at `apply_changes`.
 
     Attributes:
         has_conflict: Whether another commit has changed the table, so that changes have to be applied again.
@@ -161,7 +161,7 @@ class _Application:
         self._target, self._oid, self._recording, self._known = target, oid, recording, known
         self._history = history
         self._table: Table | ReplicaError | None = None
-        """The table, or why it cannot be read; None if there is none."""
+        """The table, or the error if it cannot be read; None if no table exists."""
         self._position = NOTHING
         """The position after which changes are applied."""
         self.has_conflict: bool = False
@@ -170,7 +170,7 @@ class _Application:
     def apply(
         self, batches: Iterator[RelationChanges], *, max_rows: int, max_bytes: int
     ) -> TableResult | None:
-        """Apply the changes that the table does not have, until there is an error; None without any."""
+        """Apply the changes that the table lacks, until there is an error; return None if it lacks none."""
         changes = split_changes(self._skip_applied(batches), max_rows, max_bytes)
         if (first := next(changes, None)) is None:
             return None
@@ -181,7 +181,7 @@ class _Application:
             for commit in group_chunks(count_changes(chain([first], changes), counts), history=self._history):
                 if error := self._attempt(name, partial(self._apply, commit)):
                     break
-            if not self.has_conflict:  # chunks before another error are committed too
+            if not self.has_conflict:  # commit the chunks before the error
                 error = self._attempt(name, self._commit) or error
         except BaseException:  # the changes cannot be read, or the query is stopped
             if self._writer is not None:
@@ -205,7 +205,7 @@ class _Application:
         try:
             self._table = find_table(self._target, self._oid)
             self._position = NOTHING if self._table is None else self._table.position
-        except ReplicaError as error:  # raised where the changes are applied
+        except ReplicaError as error:  # `_apply` raises it
             self._table = error
         return skip_applied(batches, self._position)
 
@@ -249,12 +249,12 @@ class _Application:
 
 
 def must_switch(table: Table, updates: Updates | None) -> bool:
-    """Return whether commits of a table remove rows in another way than they should."""
+    """Return whether commits of a table remove rows in another way than `updates` demands."""
     return updates is not None and table.deletes_rows != (updates == "vectors")
 
 
 def skip_applied(changes: Iterable[RelationChanges], position: Position) -> Iterator[RelationChanges]:
-    """Yield changes without those up to a position."""
+    """Yield the changes after a position."""
     for one in changes:
         rows = one.rows
         if rows.num_rows and Position(**rows["sequence"][0].as_py()) <= position:
@@ -280,7 +280,7 @@ class TableWriter:
         chunk: The relation's first chunk.
         history: Whether to keep all versions of rows (SCD type 2).
         applied: The position that the table must have before the first chunk.
-        known: A position that the table has reached.
+        known: A position that the table is known to have reached.
 
     Attributes:
         may_differ: New reasons why the table may differ from its source.
@@ -344,8 +344,8 @@ class TableWriter:
         """Commit the chunks that were folded and not committed yet.
 
         Raises:
-            ConflictError: Another commit has changed the table. All changes that it lacks have to be applied
-                again.
+            ConflictError: Another commit has changed the table. All changes that the table lacks have to be
+                applied again.
         """
         if self._pending is not None:
             pending, self._pending = self._pending, None
@@ -428,7 +428,7 @@ class TableWriter:
         self._is_checked = True
 
     def _commit(self, commit: Callable[[], T]) -> T:
-        """Return the result of a function that commits; call it again after a commit of another program.
+        """Call a function that commits, again after a commit of another program; return its result.
 
         Raises:
             ConflictError: Several attempts failed, or another run has applied changes.
@@ -437,7 +437,7 @@ class TableWriter:
             self._check_position()
             try:
                 return commit()
-            except ConflictError:  # such as with a compaction
+            except ConflictError:  # for example with a compaction
                 if not attempts_left:
                     raise
                 self._table.refresh()

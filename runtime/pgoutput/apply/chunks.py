@@ -1,6 +1,6 @@
 """Split changes into chunks, and group the chunks by commit of the Delta table.
 
-Chunks are applied several in a commit; those of a transaction that replaces a table's rows are one commit.
+A commit applies several chunks. All chunks of a transaction that replaces a table's rows are in one commit.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
     @property
     def range(self) -> ChangeRange:
-        """The range of the changes."""
+        """First commit LSN, last position and last commit time of the changes."""
         last = Position(**self.changes["sequence"][-1].as_py())
         first_lsn, commit_time = self.changes["commit_lsn"][0].as_py(), self.changes["commit_time"][-1].value
         return ChangeRange(first_lsn, last, commit_time or 0)
@@ -95,7 +95,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 def is_after(changes: pa.RecordBatch, position: Position) -> pa.BooleanArray:
-    """Return for each of some changes, as rows of `RelationChanges`, whether it follows a position."""
+    """Return for each of `changes` (rows of `RelationChanges`) whether the change is after a position."""
     is_later, is_equal = pa.scalar(False), pa.scalar(True)
     for numbers, number in zip(changes["sequence"].flatten(), position, strict=True):
         is_later = pc.or_(is_later, pc.and_(is_equal, pc.greater(numbers, number)))
@@ -106,9 +106,9 @@ def is_after(changes: pa.RecordBatch, position: Position) -> pa.BooleanArray:
 def group_chunks(chunks: Iterable[Chunk], *, history: bool) -> Iterator[Iterator[Chunk]]:
     """Group the chunks of a relation that must be one commit; yield each group's chunks.
 
-    The chunks of a transaction from a truncate on are one commit, so that no reader of the Delta table sees a
-    part of the rows. Each other chunk is a group of its own; with history this applies to all chunks that do
-    not belong to a snapshot.
+    A truncate and the later chunks of its transaction are one commit, so that no reader of the Delta table
+    sees only a part of the rows. Every other chunk is a group of its own. With history, only chunks of a
+    snapshot are grouped.
     """
     number = 0
     replaced_by: Transaction | None = None
@@ -166,7 +166,7 @@ class _Kind(NamedTuple):
 
     relation: ChangedRelation
     replaced_by: Transaction | None
-    """The transaction that truncates the relation before the changes."""
+    """The transaction of the changes, if it truncates the relation before them; otherwise None."""
 
 
 def _split_runs(changes: Iterable[RelationChanges]) -> Iterator[tuple[_Kind, bool, pa.RecordBatch]]:
@@ -174,7 +174,7 @@ def _split_runs(changes: Iterable[RelationChanges]) -> Iterator[tuple[_Kind, boo
 
     Yield the kind of each run, whether it begins with a truncate or is an ALTER TABLE, and its rows.
     """
-    truncated_by = np.full(2, -1, np.int64)  # the latest TRUNCATE's transaction, in two numbers
+    truncated_by = np.full(2, -1, np.int64)  # commit LSN and xid of the latest TRUNCATE
     for relation, rows in changes:
         if not rows.num_rows:
             continue
@@ -184,7 +184,7 @@ def _split_runs(changes: Iterable[RelationChanges]) -> Iterator[tuple[_Kind, boo
             continue
         is_truncate = np.asarray(pc.equal(rows["operation"], "Truncate"))
         origins = np.column_stack([np.asarray(rows[name], np.int64) for name in ("commit_lsn", "xid")])
-        # The item at index -1 is the latest truncate of earlier changes.
+        # Index -1 gives the last item of `vstack`: the latest truncate of earlier batches.
         latest = np.maximum.accumulate(np.where(is_truncate, np.arange(len(is_truncate)), -1))
         truncates = np.vstack([origins, truncated_by])[latest]
         truncated_by = truncates[-1]

@@ -1,4 +1,4 @@
-"""The data files of a table, as changes are folded into them, and replaced in one commit.
+"""The data files of a table. Changes are folded into new data files, which one commit adds to the table.
 
 A row is identified by its data file and its row number in that file. A commit that removes rows from a data
 file either deletes single rows, if the table can do so, or writes the file's remaining rows to a new file.
@@ -30,19 +30,19 @@ _DELETED_SHARE: Final = 1 / 4
 _FOLDED_SHARE: Final = 1 / 20
 """Largest share of deleted rows in a data file that maintenance leaves as it is."""
 _VECTOR_BYTES_PER_ROW: Final = 2
-"""Size of a vector, in bytes for each deleted row, while few rows are deleted."""
+"""Size of a deletion vector, in bytes for each deleted row, if few rows are deleted."""
 _REWRITTEN_BYTES: Final = 2 * FILE_BYTES
-"""Size in bytes of data files with too many deleted rows after which a commit writes no more of them again.
+"""A commit stops rewriting data files with too many deleted rows when their total size exceeds these bytes.
 
-Many files may reach that number in the same commit. The next commits write the others again.
+Many files may reach the limit of deleted rows in the same commit. The next commits rewrite the other files.
 """
 
 
 def small_files(files: Iterable[DataFile]) -> set[str]:
     """Return the paths of the small data files that the next commit combines; none if there are few.
 
-    They are the five smallest, and each larger one until one is larger than all smaller ones together. So
-    the rows of a large file are written again only for a file of at least twice its size.
+    These are the five smallest files, and the next larger files, up to the first file that is larger than
+    all smaller files together. So rows are rewritten only if their new file has at least twice the size.
     """
     small = sorted((file for file in files if file.size < SMALL_FILE_BYTES), key=attrgetter("size"))
     paths: set[str] = set()
@@ -63,7 +63,7 @@ class Merged(NamedTuple):
     unused: list[DataFile]
     """New data files that no commit needs."""
     deleted: dict[str, Numbers]
-    """Numbers of the rows to delete, by path of a data file that stays or is added."""
+    """Row numbers to delete, by path of the data file, which is added or not removed."""
 
 
 def rewritten_files(
@@ -71,15 +71,15 @@ def rewritten_files(
 ) -> list[DataFile]:
     """Return the data files of a table whose remaining rows the next commit writes to new data files.
 
-    If there are too many small files, these are the smallest. A file that loses rows is one of them if
-    the table cannot delete single rows, or if too many rows of the file are deleted then. A file is also one
-    of them when the commits have written more bytes of its vectors than it has itself: each commit that
-    deletes rows writes the whole vector twice. It is assumed that the earlier commits deleted as many rows.
+    If there are too many small files, the smallest files are returned. A file that loses rows is returned if
+    the table cannot delete single rows, or if too many rows of the file are then deleted. It is also returned
+    if commits have written more bytes of its vectors than the file has: each commit that deletes rows writes
+    the whole vector twice. It is assumed that each earlier commit deleted as many rows of the file.
 
     Args:
         table: The table.
         files: The data files, and new ones that are not committed yet.
-        removed: Numbers of the rows that the commit removes, by path of the data file.
+        removed: Row numbers of the rows that the commit removes, by path of the data file.
     """
     combined = small_files(files)
     if not table.deletes_rows:
@@ -100,7 +100,7 @@ def rewritten_files(
 
 
 def add_rows(known: dict[str, Numbers], more: Mapping[str, Numbers]) -> None:
-    """Add numbers of rows to those that are known, both by path of the data file; the sums ascend."""
+    """Add the row numbers `more` to `known`, both by path of the data file, and sort the row numbers."""
     for path, numbers in more.items():
         known[path] = np.union1d(known.get(path, NO_NUMBERS), numbers)
 
@@ -110,7 +110,7 @@ class DataFiles:
 
     Args:
         table: The table.
-        schema: The columns that are read and written; those of the table if left out.
+        schema: The columns to read and write; None for the columns of the table.
     """
 
     def __init__(self, table: Table, schema: pa.Schema | None = None) -> None:
@@ -120,7 +120,7 @@ class DataFiles:
 
     @property
     def place(self) -> Location:
-        """Where the table is."""
+        """Location of the table."""
         return self._table.place
 
     @property
@@ -134,7 +134,7 @@ class DataFiles:
         return iter(self._files)
 
     def read(self, file: DataFile, columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file that the table has.
+        """Yield the rows of a data file without deleted rows.
 
         Args:
             file: The data file.
@@ -146,26 +146,26 @@ class DataFiles:
         return _leave_out(self.read_all(file, columns), self.deleted(file))
 
     def read_all(self, file: DataFile, columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield all rows of a data file, also those that are deleted; otherwise as `read`."""
+        """Yield all rows of a data file, including deleted rows; otherwise as `read`."""
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         return self._table.read(file, schema)
 
     def deleted(self, file: DataFile) -> Numbers:
-        """Return the numbers of the rows of a data file that are deleted, which ascend."""
+        """Return the row numbers of a data file's deleted rows, in ascending order."""
         return self._table.deleted_rows(file) if file.deleted else NO_NUMBERS
 
     def read_except(self, file: DataFile, rows: Numbers) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file without the rows with the given numbers, which ascend."""
+        """Yield the rows of a data file, without deleted rows and the row numbers `rows` (ascending)."""
         return _leave_out(self.read_all(file), np.union1d(self.deleted(file), rows))
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
-        """Write rows to new data files, which `Table.commit` adds to the table; return these files."""
+        """Write rows to new data files, and return the files. `Table.commit` can add them to the table."""
         writer = self._table.writer(self.schema)
         writer.write(batches)
         return writer.close()
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete data files. The caller knows that no version of the table has them."""
+        """Delete data files. The caller ensures that no version of the table uses them."""
         self._table.delete(paths)
 
 
@@ -198,7 +198,7 @@ def _replace(table: Table, file: DataFile, added: Iterable[DataFile]) -> bool:
 
 
 def _leave_out(batches: Iterator[pa.RecordBatch], rows: Numbers) -> Iterator[pa.RecordBatch]:
-    """Yield rows without those with the given numbers, which ascend; the first row is row 0."""
+    """Yield the rows of `batches` without the row numbers `rows` (ascending, from 0)."""
     first = 0
     for batch in batches if len(rows) else ():
         low, high = np.searchsorted(rows, (first, first + batch.num_rows))
@@ -238,15 +238,15 @@ class StagedFiles(DataFiles):
 
 
 class PendingFiles(DataFiles):
-    """The data files of a table with changes that no commit has applied yet.
+    """The data files of a table, and changes to them that no commit has applied yet.
 
-    New rows are in new data files. Removed rows stay in their data files; their numbers are kept.
+    New rows are in new data files. Removed rows stay in their data files; `removed` has their row numbers.
 
     Args:
         table: The table.
 
     Attributes:
-        removed: Numbers of the removed rows, by path of the data file; the numbers ascend.
+        removed: Row numbers of the removed rows, in ascending order, by path of the data file.
     """
 
     def __init__(self, table: Table) -> None:
@@ -270,18 +270,18 @@ class PendingFiles(DataFiles):
         return chain(super().__iter__(), self.added)
 
     def deleted(self, file: DataFile) -> Numbers:
-        """Return the numbers of the rows of a data file that are deleted or removed, which ascend."""
+        """Return the row numbers of a data file's deleted or removed rows, in ascending order."""
         known, removed = super().deleted(file), self.removed.get(file.path)
         return known if removed is None else np.union1d(known, removed)
 
     def change(self, added: Iterable[pa.RecordBatch], removed: Mapping[str, Numbers]) -> None:
-        """Add rows, which are written later, and remove rows, given as ascending numbers by path."""
+        """Add rows, which are written later; remove rows, given as ascending row numbers by path."""
         self._write()
         self._unwritten = added
         add_rows(self.removed, removed)
 
     def merge(self) -> Merged:
-        """Write the remaining rows of data files that are written again; combine small data files."""
+        """Write the rows of the last change, and rewrite the data files that `rewritten_files` returns."""
         new = self._added
         known = [*super().__iter__(), *new]
         replaced = rewritten_files(self._table, known, self.removed)

@@ -2,11 +2,11 @@
 
 The changes of a micro-batch are divided by key, so that all changes of a key are in one part. `fold_part`
 writes the rows that a part adds to new data files, and returns these files and the rows that the part
-removes. `plan_rewrites` and `rewrite_files` write data files that lose rows once more, without these rows,
-where a commit does not delete single rows. `commit_parts` commits all parts at once.
+removes. Where a commit does not delete single rows, `plan_rewrites` and `rewrite_files` write the remaining
+rows of data files that lose rows to new data files. `commit_parts` commits all parts at once.
 
-Until the commit, the new data files belong to no version of the Delta table. Changes that cannot be applied
-in parts have to be applied by `apply_changes`; nothing is committed then.
+Until the commit, the new data files belong to no version of the Delta table. If changes cannot be applied in
+parts, nothing is committed, and `apply_changes` has to apply the changes.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class PartsError(Exception):
 
 
 class TableVersion(msgspec.Struct, frozen=True):
-    """The version of a table to which changes are applied in parts, each by another task."""
+    """The version of a table to which several tasks apply changes, one task for each part."""
 
     place: str
     """Path or URI of the Delta table."""
     version: int
 
     def open(self) -> Table:
-        """Return the table in this version."""
+        """Return the table at this version."""
         return open_version(self.place, self.version)
 
 
@@ -109,11 +109,11 @@ def find_version(
         oid: OID of the relation.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         known: A position that the table has reached.
-        updates: How commits of the table remove rows; None to leave it as it is.
+        updates: How commits of the table have to remove rows; None for either way.
 
     Returns:
         The version; None if there is no table, or if changes have to be applied in their order, because
-        another program has changed the table, or commits have removed rows in another way.
+        another program has changed the table, or its commits do not remove rows as `updates` demands.
 
     Raises:
         ReplicaError: The target cannot be read, or the table is gone.
@@ -131,11 +131,11 @@ def fold_part(
 ) -> Part | None:
     """Write the rows that one part of a relation's changes adds to new data files.
 
-    Changes that the table has by its position are skipped; the result is None if there are no others.
+    Changes up to the position of the table are skipped; the result is None if all changes are skipped.
 
     The result has a refusal if the changes have to be applied in their order: a truncate, a schema change, an
-    update that moves a row to another key, and changes of a relation without a key. So does any error,
-    because it occurs again when the changes are applied in their order.
+    update that moves a row to another key, and changes of a relation without a key. An error is a refusal
+    too, because it occurs again when the changes are applied in their order.
 
     Args:
         changes: The changes of the part, sorted by `sequence`.
@@ -148,7 +148,7 @@ def fold_part(
     result: Part | None = None
     try:
         position = version.open().position
-    except Exception:  # it occurs again below
+    except Exception:  # the same error occurs again below
         position = NOTHING
     for chunk in count_changes(split_changes(skip_applied(changes, position), max_rows), counts):
         result = Part(chunk.oid, chunk.namespace, chunk.name, chunk.keys)
@@ -184,10 +184,10 @@ def fold_part(
 
 
 def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> list[Rewrite]:
-    """Return the rewrites of data files that lose rows, if a commit does not delete single rows of them.
+    """Return which data files to rewrite: files that lose rows, and small files if there are too many.
 
-    There are about as many rewrites as parts, unless their files would be small or too large. Small files of
-    the table are combined too, if there are too many of them.
+    There are about as many rewrites as parts, unless the new files would be too small or too
+    large. `rewritten_files` chooses the files.
 
     Raises:
         PartsError: The parts cannot be committed together.
@@ -216,7 +216,7 @@ def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> lis
 
 
 def _removed_rows(parts: Sequence[Part]) -> dict[str, Numbers]:
-    """Return the numbers of the rows that parts remove, which ascend, by path of the data file."""
+    """Return the row numbers that parts remove, in ascending order, by path of the data file."""
     removed: dict[str, Numbers] = {}
     for part in parts:
         add_rows(removed, {path: _row_numbers(numbers) for path, numbers in part.removed.items()})
@@ -233,7 +233,7 @@ def rewrite_files(rewrite: Rewrite) -> Rewritten:
             for batch in files.read_except(file, _row_numbers(rewrite.removed[file.path]))
         )
         return Rewritten(rewrite.oid, tuple(files.write(rows)))
-    except Exception as error:  # the changes are then applied without parts, which raises it again
+    except Exception as error:  # raised again when the changes are applied in order
         return Rewritten(rewrite.oid, error=one_line(error) or type(error).__name__)
 
 

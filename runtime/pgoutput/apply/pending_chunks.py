@@ -56,8 +56,8 @@ class PendingChunks:
     def commit(self, table: Table) -> None:
         """Commit all chunks.
 
-        After an error of the commit the new data files stay, because the commit may have succeeded. VACUUM
-        removes them if it has not.
+        After an error of the commit, the new data files stay, because the commit may have succeeded. If it
+        has failed, VACUUM removes them.
 
         Raises:
             ConflictError: A concurrent commit has changed the table.
@@ -75,5 +75,5 @@ class PendingChunks:
         self._files.delete(file.path for file in merged.unused)
 
     def discard(self) -> None:
-        """Delete the new data files, which no commit has."""
+        """Delete the new data files, which must not be part of a commit."""
         self._files.discard()

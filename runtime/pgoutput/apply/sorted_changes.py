@@ -15,11 +15,11 @@ import pyarrow as pa
 from pgoutput.views import RelationChanges, pack_changes, unpack_changes
 
 MEMORY: Final = 64 << 20
-"""Default size of the changes that are held in memory, in bytes."""
+"""Default maximum size of the changes that are held in memory, in bytes."""
 
 
 class _Stored(NamedTuple):
-    """Where the temporary file has an Arrow batch."""
+    """Place of an Arrow batch in the temporary file, in bytes."""
 
     offset: int
     size: int
@@ -42,7 +42,7 @@ class SortedChanges:
         counts: Number of changes of each relation, by OID.
 
     Args:
-        memory: Size of the changes that are held in memory, in bytes. If there are more, they are written to
+        memory: Maximum size of changes to hold in memory, in bytes. If there are more, they are written to
             a temporary file in `tempfile.gettempdir()`. Only changes that were not appended in their order
             need more memory while they are sorted: 40 bytes for each change of the relation.
     """
@@ -62,7 +62,7 @@ class SortedChanges:
             self._file.close()
 
     def append(self, changes: RelationChanges) -> None:
-        """Add changes of one relation, in any order; there is at least one."""
+        """Add one or more changes of one relation, in any order."""
         oid, rows = changes.relation.oid, changes.rows
         lsns, positions = _sort_keys(rows)
         first, last = ((int(lsns[at]), int(positions[at])) for at in (0, -1))

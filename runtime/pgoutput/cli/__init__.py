@@ -19,23 +19,23 @@ from pgoutput.errors import ChangesLost, ConnectionLost, PgoutputError, Recordin
 _PASSING: Final = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),  # a full disk
     *(errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
-    errno.EADDRINUSE,  # the process before may still be ending
+    errno.EADDRINUSE,  # the previous process may still be ending
     errno.ETIMEDOUT,
     *(socket.EAI_AGAIN, socket.EAI_NONAME),  # a name service that fails
 )
-"""Values of errno for conditions that may pass without a change of the command."""
+"""Values of errno for temporary conditions: the same command can succeed later."""
 
 
 def main() -> None:
     """Run the command `pgoutput` with the arguments in `sys.argv`.
 
-    An error is printed as one line on standard error. The exit code is 3 for an error that may pass, such as
-    a lost connection or a full disk, 2 for any other error, and 130 after SIGINT or SIGTERM.
+    An error is printed as one line on standard error. The exit code is 3 for a temporary error, such as a
+    lost connection or a full disk, 2 for any other error, and 130 after SIGINT or SIGTERM.
     """
     _open_standard_streams()
     if "replicate" in sys.argv[1:2]:
-        # Arrow's own allocator returns freed memory at once, which takes a replica a seventh more CPU time. A
-        # recorder would take no less time, and more memory.
+        # Arrow's own allocator returns freed memory at once, which costs a replica a seventh more CPU time.
+        # The system's allocator would save a recorder no time, and take more memory.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if not os.environ.get("COLUMNS", "1").strip("0"):
         del os.environ["COLUMNS"]  # Rich would print nothing in a terminal of width 0
@@ -99,7 +99,7 @@ def _run_command() -> None:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Hides pandas, which pyarrow imports for its first array where it is installed: 0.3 s and 45 MB."""
+    """Hides an installed pandas, which pyarrow would import for its first array: 0.3 s and 45 MB."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         """Raise ModuleNotFoundError for pandas; leave other modules to other finders."""

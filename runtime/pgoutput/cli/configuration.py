@@ -5,7 +5,7 @@ without dashes in front.
 
 A text can be given by reference, so that a file has no passwords: `{ env = "NAME" }` is the value of an
 environment variable, `{ file = "PATH" }` the content of a file, and `{ command = "PROGRAM ARGUMENTS" }` what
-a program prints. One line end at the end is removed.
+a program prints. A line break at the end of this text is removed.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def _options(command: Any) -> dict[str, Any]:
 
 
 def _without_references(value: Any) -> Any:
-    """Return a value with some text in place of each reference, to check its type.
+    """Return a value with a sample text in place of each reference, so that its type can be checked.
 
     Raises:
-        typer.BadParameter: A reference has other keys than one of those that are possible.
+        typer.BadParameter: A reference does not have exactly one of the possible keys, with a text.
     """
     if isinstance(value, list):
         return list(map(_without_references, value))
@@ -108,16 +108,16 @@ def _without_references(value: Any) -> Any:
         or not value.keys() <= _SOURCES.keys()
         or not all(isinstance(one, str) for one in value.values())
     ):
-        raise typer.BadParameter(f"a reference has one of the keys {', '.join(_SOURCES)}, with a text")
+        raise typer.BadParameter(f"a reference must have one of the keys {', '.join(_SOURCES)}, with a text")
     return "text"
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A function that returns a value with references resolved.
+    """A function that resolves the references in a value, and returns the result.
 
     Attributes:
-        value: The value as the file has it.
+        value: The value in the configuration file.
         place: File and command of the value, for error messages.
     """
 
@@ -125,7 +125,7 @@ class Reader:
     place: str
 
     def __call__(self) -> Any:
-        """Return the value with the present texts."""
+        """Resolve the references now; return the resulting value."""
         return _resolve(self.value, self.place)
 
 
@@ -168,13 +168,13 @@ _SOURCES: Final[Mapping[str, Callable[[str], str]]] = {
         subprocess.run(shlex.split(command), check=True, stdout=subprocess.PIPE, text=True).stdout
     ),
 }
-"""Functions that return the text of a reference, by its key."""
+"""Functions that return the text of a reference, by the reference's key."""
 
 
 def value_or_reader(context: typer.Context, parameter: str, value: str) -> str | Reader:
-    """Return the value of an option of a command; a function for a file or a program that gives the value.
+    """Return an option's value, or a function that returns it if it comes from a file or a program.
 
-    The function reads the file or runs the program anew, because the text may have changed.
+    Each call of the function reads the file or runs the program again, because the text may have changed.
 
     Args:
         context: The command's context.
@@ -201,7 +201,7 @@ def format_options(command: str, options: Mapping[str, str | Reader]) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a basic string of TOML, which only differs from one of JSON in the character DEL."""
+    """Return a text as a basic string of TOML, which differs from a JSON string only in the character DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -246,4 +246,4 @@ def _declare(
         ),
     ] = None,
 ) -> None:
-    """Declare the option that every command has."""
+    """Declare the option `--config`, which every configurable command has."""

@@ -21,7 +21,7 @@ _EXCLUSIVE: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "replicate": (("target",), ("metrics",)),
     "sync": (("recording",), ("target",), ("slot", "dsn"), ("metrics",)),
 }
-"""Options whose values together belong to one process, by command."""
+"""Groups of options, by command: no two processes may have the same values for a whole group."""
 
 
 def find_problems(files: Mapping[Path, Options], variables: Mapping[tuple[str, str], str]) -> Iterator[str]:
@@ -93,4 +93,4 @@ _SOURCES: Final[Mapping[str, Callable[[str, Path, str], str]]] = {
     "file": _check_file,
     "command": _check_command,
 }
-"""Functions that return why a reference has no text, or an empty text, by the key of the reference."""
+"""Functions that return the problem of a reference, or an empty text, by the reference's key."""

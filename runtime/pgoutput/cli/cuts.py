@@ -26,7 +26,7 @@ def show(target: str, as_of: str | None, *, json: bool) -> None:
         json: Whether to print a JSON object per table.
 
     Raises:
-        typer.BadParameter: `as_of` is neither.
+        typer.BadParameter: `as_of` is neither an LSN nor a time.
         ReplicaError: As in `pgoutput.replica.versions_at`.
     """
     lsn, time = _parse_moment(as_of)
@@ -51,7 +51,7 @@ def show(target: str, as_of: str | None, *, json: bool) -> None:
 
 
 def _parse_moment(text: str | None) -> tuple[int | None, datetime | None]:
-    """Return the LSN or the time of a text."""
+    """Parse an LSN or a time; return both, of which at least one is None."""
     if text is None:
         return None, None
     if "/" in text:

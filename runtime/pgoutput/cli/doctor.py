@@ -22,7 +22,7 @@ from pgoutput.errors import PgoutputError
 from pgoutput.recording import Location, locate
 
 FREE_BYTES: Final = 1 << 30
-"""Least free space of the disk of a recording or replica, in bytes."""
+"""Free space of a disk below which an error is reported, in bytes."""
 
 
 _PACKAGES: Final = {
@@ -32,7 +32,7 @@ _PACKAGES: Final = {
     "obstore": ("store", "no recording can be written to an object store"),
     "pyspark": ("spark", "no recording can be read in Spark"),
 }
-"""Extra and use of each package that a part of pgoutput needs."""
+"""For each package that a part of pgoutput needs: its extra, and what is not possible without it."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -52,8 +52,8 @@ def examine(dsn: str, slot: str, publications: Sequence[str], places: Sequence[s
 
     Args:
         dsn: Connection string of libpq.
-        slot: Name of the slot, which need not exist; empty to leave its checks out.
-        publications: Names of the publications; empty for all of the database.
+        slot: Name of the slot, which need not exist; empty to skip the checks of the slot.
+        publications: Names of the publications; empty for all publications of the database.
         places: Paths or URIs of recordings and replicas.
         json: Whether to print a JSON object.
     """
@@ -83,7 +83,7 @@ def examine(dsn: str, slot: str, publications: Sequence[str], places: Sequence[s
 
 
 def _examine_machine(places: Sequence[str]) -> Iterator[Finding]:
-    """Yield what this machine lacks."""
+    """Yield findings on missing packages, and on places that cannot be written or have little free space."""
     for package, (extra, use) in _PACKAGES.items():
         if find_spec(package) is None:
             yield Finding("advice", "packages", f"{package} is missing", use, install_line(extra))
@@ -99,7 +99,7 @@ def _examine_machine(places: Sequence[str]) -> Iterator[Finding]:
 
 
 def _free_bytes(place: Location) -> int:
-    """Return the free space of a local disk in bytes, and that of a store as the greatest int.
+    """Return the free space of a local disk, in bytes; `sys.maxsize` for an object store.
 
     Raises:
         OSError: The place cannot be read, or a local folder cannot be written.

@@ -67,7 +67,7 @@ def _line(file: Path, number: int, line: bytes, proto: int, decoder: StreamDecod
     except EncodeError as error:
         text = str(error)
     except DecodeError as error:
-        text = f"it cannot stand here in such a stream (are --proto and --streaming right?): {error}"
+        text = f"the message is out of place in this stream (are --proto and --streaming right?): {error}"
     raise RecordingError(f"{file}:{number}: {text}")
 
 
@@ -93,7 +93,7 @@ def _read_back(message: Message, raw: bytes, decoder: StreamDecoder) -> None:
         decoder.decode(message.data)
     elif type(message).__name__ not in _ENVELOPES and decoder.decode(raw) != message:
         raise EncodeError(
-            "the message has an xid, or lacks one, against its place in or outside a stream block",
+            "xid does not fit the message's place: it is required inside stream blocks, and None outside",
             message=type(message).__name__,
             field="xid",
         )

@@ -50,7 +50,7 @@ def seconds_behind(recording: Recording, segment: int, now: float) -> float | No
 
 
 def _first_time(recording: Recording, numbers: Iterable[int]) -> datetime | None:
-    """Return the time of the last commit of the first segment that has one; None if there is none."""
+    """Return the time of the last commit in the first segment with commits; None if no segment has any."""
     for number in islice(numbers, _MAX_SEGMENTS):
         time = recording.metadata([number])[0].last_commit_time
         if time is not None:
@@ -72,7 +72,7 @@ class LagClock:
         """Smallest number of seconds between the last sample and a new one."""
 
     def saw_end(self, position: int, time: float) -> None:
-        """Note that the log ended at a position at a time, in seconds since 1970."""
+        """Note that the log ended at `position` at `time`, in seconds since 1970."""
         index = bisect_left(self._samples, (position, -inf))
         if index < len(self._samples):
             if self._samples[index][0] == position:
@@ -91,6 +91,6 @@ class LagClock:
             self._step = 0.0
 
     def behind(self, position: int, now: float) -> float:
-        """Return for how many seconds the log has ended beyond a position; 0 if it is not known to."""
+        """Return how many seconds ago the end of the log moved past a position; 0 if that was not seen."""
         index = bisect_right(self._samples, (position, inf))
         return max(0.0, now - self._samples[index][1]) if index < len(self._samples) else 0.0

@@ -154,7 +154,7 @@ class Metrics:
         tables: Returns the values of the label `table` to serve; None for all.
 
     Args:
-        definitions: Metrics to serve. Counters, and metrics without labels, begin with 0.
+        definitions: Metrics to serve. Counters without labels begin with 0; others have no value at first.
     """
 
     def __init__(self, definitions: Iterable[Metric]) -> None:

@@ -27,20 +27,20 @@ _LAST_SCRAPE_SECONDS: Final = 90.0
 
 
 class Observed(Protocol):
-    """The process whose health a page tells: a recorder or a replica."""
+    """A recorder or replica whose health is served."""
 
     def stuck(self) -> str:
-        """Return why the loop counts as stuck; an empty text if it does not."""
+        """Return why the recorder or replica counts as stuck; an empty text if it does not."""
 
     def not_ready(self) -> str:
-        """Return why it does not do its work; an empty text if it does."""
+        """Return why the recorder or replica does not do its work; an empty text if it does."""
 
 
 @contextmanager
 def serve_metrics(address: str | None, metrics: Metrics, observed: Iterable[Observed]) -> Iterator[None]:
     """Serve `/metrics`, `/healthz` and `/readyz` during a `with` block.
 
-    If changes are lost then, the block's end waits for the next scrape, for 90 seconds at most.
+    If the recorder has lost changes, the block's end waits for the next scrape, for 90 seconds at most.
 
     The health pages answer `ok` with status 200, or the reasons with status 503.
 
@@ -92,7 +92,7 @@ def serve_metrics(address: str | None, metrics: Metrics, observed: Iterable[Obse
 
 
 def _await_scrape(metrics: Metrics) -> None:
-    """Serve the last values once more, for the alert that changes are lost; a signal ends the wait."""
+    """Wait until the last values are scraped, for the alert that changes are lost; a signal ends the wait."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     metrics.scraped.clear()
@@ -103,7 +103,7 @@ def _await_scrape(metrics: Metrics) -> None:
 def _parse_address(address: str) -> tuple[str, int]:
     if (found := re.fullmatch(r"\[?([^\[\]]+)\]?:(\d+)", address)) is None or int(found[2]) > 65535:
         raise typer.BadParameter(
-            f"HOST:PORT such as 127.0.0.1:9187, and not {address}", param_hint="--metrics"
+            f"expected HOST:PORT such as 127.0.0.1:9187, not {address}", param_hint="--metrics"
         )
     return found[1], int(found[2])
 

@@ -32,10 +32,10 @@ def refuse_root(*places: str) -> None:
 
 
 def restrict_permissions(target: str) -> None:
-    """Let this process give new files no permission that the folder of a replica lacks.
+    """Set the umask so that new files get no permission that the folder of a replica lacks.
 
-    delta-rs and Arrow create files with all permissions that the umask leaves. A folder that does not exist
-    yet will be its owner's only.
+    delta-rs and Arrow create files with all permissions that the umask leaves. If the folder does not exist
+    yet, only its owner gets permissions.
     """
     place = locate(target)
     mode = os.stat(place.path).st_mode if place.is_local and os.path.isdir(place.path) else 0o700

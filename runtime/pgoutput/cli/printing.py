@@ -16,7 +16,7 @@ from pgoutput._text import bounded
 from pgoutput.compiled import HOW
 
 _PROGRESS_SECONDS: Final = 60.0
-"""Seconds between two lines about progress in a log, unless others are asked for."""
+"""Default number of seconds between two lines about progress in a log."""
 
 
 def printable(text: str) -> str:
@@ -31,7 +31,7 @@ def complain(text: str) -> None:
 
 @contextmanager
 def refused_values() -> Iterator[None]:
-    """Print a ValueError, such as that of a DSN that cannot be read, as one line; exit with code 2."""
+    """Print a ValueError, such as for an invalid DSN, as one line; exit with code 2."""
     try:
         yield
     except ValueError as error:
@@ -51,7 +51,7 @@ class Interval:
     Args:
         seconds: Smallest number of seconds between two lines; None for 60 in a log, none in a terminal.
         is_log: Whether the lines are not for a terminal.
-        detail: Whether each line is printed.
+        detail: Whether all lines are printed, whatever the interval.
     """
 
     def __init__(self, seconds: float | None, *, is_log: bool, detail: bool) -> None:

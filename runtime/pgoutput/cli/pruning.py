@@ -21,7 +21,7 @@ from pgoutput.wire import format_lsn
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _UNSEEN: Final = timedelta(days=1)
-"""Age at which a reader that is behind is named."""
+"""Time without a read after which a reader that lags is reported."""
 
 
 def parse_duration(option: str, text: str) -> float:

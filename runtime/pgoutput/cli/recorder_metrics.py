@@ -24,14 +24,14 @@ from pgoutput.recorder import (
 from pgoutput.wire import parse_lsn
 
 _SILENCE_SECONDS: Final = 60.0
-"""Seconds without an event after which a connected recorder counts as stuck; one a second is usual."""
+"""Seconds without an event after which a connected recorder counts as stuck; usual is one each second."""
 
 
 class RecorderMetrics:
     """Keeps the metrics of a recorder up to date, and judges its health.
 
     Args:
-        metrics: Where the values go.
+        metrics: The metrics to update.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -129,7 +129,7 @@ class RecorderMetrics:
             self._first_wal_lsn = wal_lsn
         received = lsns[0]
         if commit_time is not None and received < self._first_wal_lsn:
-            # The recorder did not see when this WAL was written: the next commit is later than the last one.
+            # It is not known when this WAL was written, but certainly after the last received commit.
             self._clock.saw_end(received + 1, commit_time)
         for stage, lsn in zip(STAGES, lsns, strict=True):
             self._metrics.set("pgoutput_recorder_lag_bytes", max(0, wal_lsn - lsn), stage)

@@ -36,7 +36,7 @@ def parse_until(text: str | None) -> Until:
     try:
         return parse_lsn(text)
     except ValueError as error:
-        raise typer.BadParameter(f"now, or an LSN: {error}", param_hint="--until") from None
+        raise typer.BadParameter(f"expected now or an LSN: {error}", param_hint="--until") from None
 
 
 def record(
@@ -65,8 +65,8 @@ def record(
         until: LSN at which the recorder ends; `now` for the current end of the WAL, None for no such LSN.
         seconds: Number of seconds after which the recorder ends, None for no time limit.
         log: Format in which events are printed: readable text, or JSON lines.
-        interval: Seconds between two events about progress that are printed, if something has changed. If
-            None, there are 60 in a log, and in a terminal none is printed.
+        interval: Seconds between two printed events about progress, if something has changed. None means 60
+            in a log, and no such events in a terminal.
         detail: Whether to print each event about progress, and all elements of lists as JSON.
         metrics: HOST:PORT to serve metrics at; None to serve none.
         options: Further keyword arguments of `Recorder`.
@@ -122,7 +122,7 @@ def _is_progress(event: Event) -> bool:
 
 
 def _state(event: Event) -> object:
-    """Return what has to change until a line about progress is printed again."""
+    """Return the state that must change before another line about progress is printed."""
     if not isinstance(event, Progress):
         return event
     is_stored = event.stored_lsn == event.received_lsn

@@ -100,7 +100,7 @@ def replicate(
     if spark := spark or bool(master or remote):
         require("spark", "pyspark")
     if checkpoint and not spark:
-        raise typer.BadParameter("--checkpoint needs Spark; without, each table has its position")
+        raise typer.BadParameter("--checkpoint needs Spark: without Spark, each table stores its position")
     from pgoutput.cli import replication
 
     output = replication.Output(log, log_seconds, detail=detail)

@@ -22,8 +22,8 @@ class ReplicaMetrics:
     """Keeps the metrics of a replica up to date, and judges its health.
 
     Args:
-        metrics: Where the values go.
-        recording: The recording that the replica follows, as it is known to the query.
+        metrics: The metrics to update.
+        recording: The recording that the replica follows; the caller updates its list of segments.
         target: Path or URI of the replica.
         detail: Whether to serve the metrics of all tables, and not only of the 20 with the greatest lag.
     """
@@ -65,14 +65,14 @@ class ReplicaMetrics:
             self._failed[result.oid] = table
         if (
             result.may_differ or result.dropped or result.oid in self._may_differ
-        ):  # rows that were copied again make it equal
+        ):  # a new copy of the rows makes the table equal again
             known = replica_table(self._target, result.oid)
             is_different = known is not None and bool(known.may_differ) and known.dropped is None
             (self._may_differ.add if is_different else self._may_differ.discard)(result.oid)
         self._count_tables()
 
     def read_tables(self) -> None:
-        """Count the failed tables, and those that may differ, which earlier runs have left.
+        """Count the tables that failed, and those that may differ, in earlier runs.
 
         Raises:
             ReplicaError: The target cannot be read.

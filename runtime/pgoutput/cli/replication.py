@@ -80,7 +80,7 @@ class Output:
 
     Attributes:
         totals: Number of applied changes, by qualified relation name and operation.
-        failed: OIDs of the relations that have a failed table.
+        failed: OIDs of the relations whose table has failed.
         is_json: Whether events are printed as JSON.
         detail: Whether details are printed.
         interval: When to print a line about progress.
@@ -143,7 +143,7 @@ class Output:
         print_event(event, detail=self.detail)
 
     def warn(self, text: str) -> None:
-        """Print a warning or another line that stays."""
+        """Print a warning, or another line that stays in the terminal."""
         if self.is_json:
             self.print_event(Warned(time=datetime.now(UTC).isoformat(), text=text))
             return
@@ -157,7 +157,7 @@ class Run:
         is_counted: Whether this process knows how many changes were applied to each table.
         metrics: Values of the metrics that are served.
         replica_metrics: Keeps the metrics of the replica up to date.
-        observed: What the health pages judge: the replica, and in `pgoutput sync` also the recorder.
+        observed: What the health pages report on: the replica, and in `pgoutput sync` also the recorder.
 
     Args:
         recording: Folder or URI of the recording.
@@ -166,7 +166,7 @@ class Run:
         history: Whether to keep all versions of rows (SCD type 2).
         strict: Whether to refuse a recording with incomplete tables.
         latency: Least time between two micro-batches, in seconds.
-        updates: How commits remove rows from now on; None to leave it as it is.
+        updates: How commits remove rows from now on; None for no change.
         iceberg: Catalogue of the Iceberg tables of a new target. With None, a new target gets Delta tables.
         dropped: What happens to the tables of relations that were dropped on the server.
         output: Prints warnings and micro-batches; None for text.
@@ -298,8 +298,8 @@ class Run:
 
         Args:
             applied_segment: Number of the last segment whose changes were all applied; 0 for none.
-            last_segment: Number of the last segment that the query has found; None if it is not known. While
-                the query waits for segments, the recording is not looked at once more.
+            last_segment: Number of the last segment that the query has found; None if it is not known. If it
+                is applied, and no later segment is known here, the recording is not searched again.
 
         Raises:
             RecordingError: The run is strict, and the recording has incomplete tables.
@@ -330,7 +330,7 @@ class Run:
 def replicate(run: Run, apply: Callable[[Run, Event], None], metrics: str | None = None) -> None:
     """Apply the changes of a recording that a target does not have yet, and print their number.
 
-    Exits with code 1 if a table failed, and with 130 after a signal, unless the run follows.
+    Exits with code 130 after a signal, unless the run follows new segments; with code 1 if a table failed.
 
     Args:
         run: The recording and the target.

@@ -23,14 +23,14 @@ class Check(msgspec.Struct, frozen=True):
     name: str
     level: Level
     query: str
-    """Has the names `{slot}` and `{publications}`; returns a row for each problem."""
+    """SQL with the placeholders `{slot}` and `{publications}`; returns a row for each problem."""
     found: str
     cost: str
     remedy: str
     since: int = 10
-    """First major version with what the query needs."""
+    """First major version of PostgreSQL for which the check is made."""
     before: int = 1000
-    """First major version for which the check is not needed."""
+    """First major version of PostgreSQL for which the check is not made any more."""
 
 
 _TABLES: Final = """\

@@ -79,7 +79,7 @@ def find_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | Non
     try:
         context.load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
-        raise typer.BadParameter(f"no certificate with its key: {error}", param_hint="--tls-cert") from None
+        raise typer.BadParameter(f"not a certificate and its key: {error}", param_hint="--tls-cert") from None
     return context
 
 

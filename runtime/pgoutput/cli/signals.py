@@ -11,10 +11,10 @@ _IMPORTS: Final = "<frozen importlib._bootstrap>"
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; a signal handler for the time before a command has its own.
+    """Raise KeyboardInterrupt; a signal handler for the time before a command installs its own handler.
 
-    Python's handler may raise it where an import has just taken a lock, which is then held for good: the next
-    import of another thread never ends. So this one waits until the import has left that function.
+    Python's own handler may raise the exception where an import has just taken a lock. The lock is then never
+    released, and the next import of another thread never ends. So this handler waits for the import to end.
     """
     if frame is not None and frame.f_code.co_filename == _IMPORTS:
         signal.signal(signal.SIGALRM, interrupt)

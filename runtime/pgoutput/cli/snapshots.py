@@ -13,7 +13,7 @@ from pgoutput.cli.printing import complain
 from pgoutput.recorder import is_recording, is_requested, request_snapshot
 
 _TICK: Final = 0.2
-"""Seconds between two looks at the request."""
+"""Seconds between two checks whether the request is done."""
 
 
 def snapshot(
@@ -24,7 +24,7 @@ def snapshot(
     Args:
         recording: Folder or URL of the recording.
         tables: Names of the tables.
-        keys: Keys of the only rows to add, by name of the table.
+        keys: By table name, the keys of the rows to add; of other tables, all rows are added.
 
     Raises:
         RecordingError: The folder is not a recording of a server, or the recorder cannot copy the tables.

@@ -64,10 +64,10 @@ def _run_query(session: SparkSession, run: Run, stop: Event, checkpoint: str | N
     changes = source.option("maxFilesPerTrigger", str(SEGMENTS_PER_BATCH)).load()
     pace = {"processingTime": f"{round(1000 * max(run.latency, 1))} milliseconds"}
     trigger = pace if run.follow else {"availableNow": True}
-    # Without new segments, there is no micro-batch before which Spark does so.
+    # Spark does the same before each micro-batch, but without new segments there is none.
     if results := catch_up(run.recording, run.target, updates=run.updates, dropped=run.dropped):
         run.report(run.segments_recorded, results)
-    # A Spark Connect server calls the function in a process of its own.
+    # A Spark Connect server would call the function in another process, where it has no effect here.
     report, before = (run.report, {}) if run.is_counted else (None, run.tables())
     query = start_query(
         changes,

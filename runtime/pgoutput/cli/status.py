@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 LONG_SECONDS: float = 60.0
-"""Least age in seconds of an open transaction that is printed because the slot retains WAL for it."""
+"""Age in seconds from which an open transaction is printed, if the slot retains WAL for it."""
 
 
 class RecordingStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +52,9 @@ class FailedTableStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     error: str
     commit_lsn: str | None
-    """Commit LSN of the last change that is applied to the table; None without one."""
+    """Commit LSN of the last change that is applied to the table; None if no change is applied."""
     lag_seconds: float | None
-    """As in `ReplicaStatus`, for this table."""
+    """Seconds since the first recorded commit that is not applied to the table; None if it is not found."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,8 +100,8 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
         json: Whether to print a JSON object.
 
     Raises:
-        PgoutputError: The recording or a replica cannot be read. ReplicationError, after the rest was
-            printed: the server cannot be asked.
+        PgoutputError: The recording or a replica cannot be read.
+        ReplicationError: The server cannot be asked; everything else was printed before.
         typer.Exit: With exit code 1: the slot is lost, or a table is incomplete, has failed or may differ.
     """
     recording = Recording(place)

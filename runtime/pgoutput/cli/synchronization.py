@@ -33,10 +33,10 @@ _SERVICE = "OTEL_SERVICE_NAME"
 """Environment variable with the name that OpenTelemetry gives the spans of a process."""
 
 _POLL_SECONDS = 0.2
-"""Seconds between two looks whether the recorder has begun the recording."""
+"""Seconds between two checks whether the recorder has begun the recording."""
 
 RECORDING = "_recording"
-"""Name of the folder in a target with the recording, unless another folder is given."""
+"""Name of the recording's folder in the target, unless another folder is given."""
 
 
 def synchronize(
@@ -54,7 +54,7 @@ def synchronize(
     output: Output,
     metrics: str | None,
 ) -> None:
-    """Record publications, and keep a replica of the recording, until a signal or an error of either.
+    """Record publications, and keep a replica, until a signal or an error of the recorder or the replica.
 
     At a signal, and after an error of the recorder, all stored changes are applied before the command ends.
 
@@ -67,7 +67,7 @@ def synchronize(
         segment_seconds: Age in seconds at which a segment ends.
         history: Whether to keep all versions of rows (SCD type 2).
         latency: Least time between two micro-batches, in seconds.
-        updates: How commits remove rows from now on; None to leave it as it is.
+        updates: How commits remove rows from now on; None for no change.
         iceberg: Catalogue of the Iceberg tables of a new target. With None, a new target gets Delta tables.
         output: Prints events, warnings and micro-batches.
         metrics: HOST:PORT to serve the metrics of recorder and replica at; None to serve none.
@@ -79,8 +79,8 @@ def synchronize(
     """
     if recording is None and "://" in target and parse_store_url(target) is None:
         raise RecordingError(
-            f"{target}: a recording is made in a local folder or an object store: name one with the option "
-            "--recording"
+            f"{target}: no recording can be made at this URI: name a local folder or an object store with "
+            "the option --recording"
         )
     recording = recording or os.path.join(target, RECORDING)
     command = [
@@ -94,7 +94,7 @@ def synchronize(
             "--snapshot",
             "--log",
             "json",
-            "--detail",  # each event about progress is for the metrics
+            "--detail",  # the metrics need each event about progress
             "--recording",
             recording,
         ),
@@ -145,15 +145,15 @@ def _recorder(
 ) -> Iterator[tuple[subprocess.Popen[bytes], Event]]:
     """Run `pgoutput record`; yield its process, and an event that is set when the process has ended.
 
-    The process has a session of its own, so that Ctrl-C in a terminal does not reach it: a signal stops it
-    through this process. If this process is killed, the recorder ends when it reports its next event.
+    The recorder has its own session, so that Ctrl-C in a terminal does not reach it: at a signal, this
+    process stops it. If this process is killed, the recorder ends when it reports its next event.
 
     Args:
         command: The command line; the recorder writes its events to standard output, as JSON.
         dsn: Connection string of libpq, or a reference to it.
         run: The run whose output shows the recorder's events and errors.
         observed: Keeps the metrics of the recorder.
-        stop: Set at a signal.
+        stop: The event to set at a signal.
     """
     ended = Event()
     process = subprocess.Popen(

@@ -62,7 +62,7 @@ def parse_range(option: str, text: str) -> Range:
     """
     match = _RANGE.fullmatch(text)
     if match is None:
-        raise typer.BadParameter(f"a number, or a range as 10-200, not {text!r}", param_hint=option)
+        raise typer.BadParameter(f"expected a number, or a range like 1-20, not {text!r}", param_hint=option)
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
         raise typer.BadParameter(f"the range {text} ends before it begins", param_hint=option)
@@ -109,7 +109,7 @@ def make_workload(
     """Return the workload that the options of `pgoutput synth` describe.
 
     Args:
-        profile: Name of the profile, or None for the default of the number of transactions.
+        profile: Name of the profile; None for the default, which depends on the number of transactions.
         fitted: The profile that --like has fitted, or None.
         transactions: Number of transactions.
         options: Fields of the workload; None for the profile's value.

@@ -31,7 +31,7 @@ def line(decoded: DecodedRecord, decoder: StreamDecoder) -> Text:
 
 
 def _fields(message: Message, decoder: StreamDecoder) -> list[str]:
-    """Return the fields of a message as texts; those of a change begin with its relation, and end in rows."""
+    """Return a message's fields as texts; for a change, the relation comes first, and the rows come last."""
     fields = to_json(message)
     del fields["type"]
     kind = type(message)

@@ -125,7 +125,7 @@ def _chosen(kit: Path | None, captures: Collection[Path], ids: Collection[str]) 
         typer.BadParameter: There is no vector with one of the ids, or both a kit and captures are given.
     """
     if kit is not None and captures:
-        raise typer.BadParameter("a kit has its own captures", param_hint="--capture")
+        raise typer.BadParameter("a kit has its own captures: leave out --capture", param_hint="--capture")
     if kit is not None:
         from pgoutput.vectors import read_kit
 

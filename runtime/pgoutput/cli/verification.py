@@ -21,7 +21,7 @@ from pgoutput.verification import AwaitingRecording, RowDifference, TableVerdict
 from pgoutput.wire import format_lsn
 
 _REPAIRED_ROWS: Final = 100_000
-"""Largest number of differing rows of a table that are taken anew alone, without the other rows."""
+"""Largest number of differing rows of a table that are copied alone; if more differ, all rows are copied."""
 
 
 def verify(
@@ -43,7 +43,7 @@ def verify(
         tables: Names of the tables to compare; all published tables if empty.
         json: Whether to print a JSON object per table.
         rate: Number of rows to read from the source per second; None for no limit.
-        repair: Whether the recorder adds the rows that differ to the recording.
+        repair: Whether to have the recorder copy the differing rows to the recording again.
 
     Raises:
         PgoutputError: The tables cannot be compared.
@@ -72,7 +72,7 @@ def verify(
 
 
 def _repair(recording: str, different: Sequence[TableVerdict]) -> None:
-    """Have the recorder add the rows that differ to the recording, or all rows of tables without keys."""
+    """Have the recorder copy the differing rows again, or all rows if the verdict has no keys of them."""
     for verdict in different:
         rows = "all rows" if verdict.keys is None else "only the rows that differ"
         complain(f"{printable(verdict.table)}: the recorder copies {rows}")

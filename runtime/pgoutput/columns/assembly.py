@@ -71,7 +71,7 @@ class CellValues(msgspec.Struct, frozen=True):
 
 
 MessagePart: TypeAlias = bytes | Integers | Bytes | CellValues
-"""One part, such as a field, of each message of a batch. A bytes object stands for equal bytes in all
+"""One part, such as a field, of each message of a batch. A bytes object is a part that is equal in all
 messages."""
 
 
@@ -141,7 +141,7 @@ def _join(parts: Sequence[MessagePart], rows: int) -> tuple[int, pa.BinaryArray 
     size = sum(_size(piece, rows) for piece in pieces)
     if size > _MAX_BYTES:
         return size, None
-    if all(isinstance(piece, pa.Scalar) for piece in pieces):  # an array gives the result its length
+    if all(isinstance(piece, pa.Scalar) for piece in pieces):  # joined scalars would be one scalar
         pieces.append(_row_bytes(np.empty((rows, 0), np.uint8)))
     if len(pieces) == 1:
         return size, pieces[0]

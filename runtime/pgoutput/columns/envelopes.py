@@ -86,7 +86,7 @@ def _batch(lsns: Any, offsets: Any, data: Any, others: list[tuple[int, Buffer]])
 
 
 def _split(payloads: Iterable[Buffer]) -> tuple[Any, Any, bytes, list[tuple[int, Buffer]]]:
-    """Return LSNs, offsets and bytes of the messages in XLogData, and `XLogDataBatch.others` undecoded."""
+    """Return LSNs, offsets and bytes of the messages in XLogData, and the other envelopes, not decoded."""
     lsns, data, others = array("Q"), [], []
     for payload in payloads:
         message = envelope.decode(payload)

@@ -156,7 +156,7 @@ class TableIncomplete(Event, frozen=True, kw_only=True):
     reason: str
     """Text that describes why rows or changes are missing."""
     advice: str
-    """Text that says how the table becomes complete; empty if the table has to be published first."""
+    """Text that says how the table becomes complete; empty if unpublished, or if a copy does not help."""
 
 
 class TableComplete(Event, frozen=True, kw_only=True):
@@ -228,8 +228,7 @@ class Stopped(Event, frozen=True, kw_only=True):
     messages: int
     """Number of messages that were received since the recorder was started."""
     acknowledged_lsn: str | None
-    """LSN up to which everything was acknowledged; None if the recorder was stopped before a stream began,
-    which leaves neither a new slot nor a partial snapshot."""
+    """LSN up to which everything was acknowledged; None if the recorder was stopped before a stream began."""
 
 
 def event_text(event: Event) -> str:
@@ -291,7 +290,7 @@ def _snapshotted(event: Snapshotted) -> str:
 def _stopped(event: Stopped) -> str:
     if event.acknowledged_lsn is None:
         return "stopped before the recording began: nothing is stored"
-    messages = f"{counted(event.messages, 'message')}, " if event.messages else ""  # else maybe copied rows
+    messages = f"{counted(event.messages, 'message')}, " if event.messages else ""  # maybe only copied rows
     return f"stopped: {messages}all stored and acknowledged up to {event.acknowledged_lsn}"
 
 

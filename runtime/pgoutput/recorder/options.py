@@ -53,7 +53,7 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
         streaming = OPTIONS["streaming"].items()
         supported = (value for value, need in streaming if need.proto_version <= proto_version)
         requested = {
-            "streaming": self.streaming or [*supported][-1],  # the most that the version has
+            "streaming": self.streaming or [*supported][-1],  # the last value that the version supports
             "two_phase": "on" if self.two_phase else "off",
             "binary": "on" if self.binary else "off",
             "messages": "on" if self.messages else "off",
@@ -94,7 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     failover: bool
     """Whether the slot must have the flag failover, so that standbys keep the slot."""
     after_upgrade: bool
-    """Whether to continue the recording of a server from which pg_upgrade has made this one."""
+    """Whether to continue the recording if pg_upgrade has upgraded the recorded server to this server."""
     snapshot: bool
     """Whether to begin a new recording with a snapshot, and to copy the rows of incomplete tables later."""
     resync: Resync
@@ -123,5 +123,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def refused(
         self, incomplete: Iterable[IncompleteTable], published: Container[int]
     ) -> list[IncompleteTable]:
-        """Return the incomplete tables that a strict recorder refuses, as no copy completes them."""
+        """Return the tables that end a strict recorder because no copy completes them; [] if not `strict`."""
         return [one for one in incomplete if self.strict and (one.lasting or not self.copies(one, published))]

@@ -43,8 +43,9 @@ class Recorder:
     """Records the stream of a replication slot to a folder of segments.
 
     Args:
-        dsn: Connection string of libpq: server and database; or a function that returns it, which is called
-            before each connection attempt, so that a new password is used. Its ConnectionLost is retried.
+        dsn: Connection string of libpq: server and database; or a function that returns it. The function is
+            called before each connection attempt, so that a new password is used. If the function raises
+            ConnectionLost, the recorder tries again.
         slot: Name of the replication slot.
         publications: Names of the publications to record.
         recording: Folder of the recording, or URL in an object store (`s3://`, `gs://`, `az://`). An existing
@@ -52,13 +53,13 @@ class Recorder:
         options: Options of the stream.
         create_slot: Whether to create the slot of a new recording if it does not exist.
         failover: Whether to create a slot that standbys keep, with the flag failover (since PostgreSQL 17).
-        after_upgrade: Whether to continue the recording if pg_upgrade has made the server of the recorded one
-            (since PostgreSQL 17). Without effect once the recording is continued.
+        after_upgrade: Whether to continue the recording if pg_upgrade has upgraded the recorded server to
+            this server (since PostgreSQL 17). Without effect once the recording is continued.
         snapshot: Whether to begin a new recording with a copy of the published tables, and to copy the rows
             of tables that are published later.
         resync: When to copy the rows of tables anew, also without `snapshot`: `on-ddl` after ALTER TABLE has
             changed existing rows without sending them.
-        workers: Largest number of ranges of tables that are copied in parallel, each by a connection.
+        workers: Largest number of ranges of tables that are copied in parallel, each on its own connection.
         max_snapshot_age: Age in seconds at which no more ranges are copied from an exported snapshot; the
             rest is copied from a new one. Tables without a key are copied from one snapshot of any age. None
             for no limit.
@@ -70,8 +71,8 @@ class Recorder:
         on_event: Called with each event, from several threads.
 
     Raises:
-        ValueError: `publications` is empty, `workers` is less than 1, the DSN cannot be parsed, the folder is
-            a URI of another kind, or a name is not valid UTF-8.
+        ValueError: `publications` is empty, `workers` is less than 1, the DSN cannot be parsed,
+            `recording` is a URI of another kind, or a name is not valid UTF-8.
     """
 
     def __init__(
@@ -96,9 +97,9 @@ class Recorder:
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         if isinstance(publications, str) or not publications:
-            raise ValueError(f"publications are a list of names, and not {publications!r}")
+            raise ValueError(f"publications must be a list of at least one name, not {publications!r}")
         if workers < 1:
-            raise ValueError(f"at least one worker copies tables, and not {workers}")
+            raise ValueError(f"workers must be at least 1, not {workers}")
         for name in publications:
             if shown_text(name) != name:
                 raise ValueError(f"the name of the publication {shown_text(name)} is not valid UTF-8")
@@ -186,7 +187,7 @@ class Recorder:
                 except Interrupted:
                     break
                 except ChangesLost as error:
-                    # After the first one, the next session reads the catalogs, which show what is missing.
+                    # After the first skip, the next session reads the catalogs, which show what is missing.
                     if is_skipped or not isinstance(error, PublicationSkipped):
                         report(Lost(reason=str(error)))
                         raise
@@ -196,7 +197,7 @@ class Recorder:
                 except RecordingError as error:
                     if folder.is_local or not isinstance(error.__cause__, OSError):
                         raise
-                    self._pause(retry, ConnectionLost(str(error)))  # the store did not answer a reader
+                    self._pause(retry, ConnectionLost(str(error)))  # a read from the store failed
                 except (ConnectionLost, CredentialsRefused) as error:
                     self._pause(retry, error)
         self._reporter.report_stopped()
@@ -214,7 +215,7 @@ class Recorder:
             return self._dsn
         try:
             parse_dsn(dsn := self._dsn())
-        except ValueError as error:  # retryable later: it may have been read while it was written
+        except ValueError as error:  # retryable: the DSN may have been read while it was written
             raise CredentialsRefused(str(error)) from None
         return dsn
 
@@ -284,7 +285,7 @@ def _checked_place(folder: str) -> str:
     """Return the path of a folder, from a path or a URI with `file:`; or the URL of an object store.
 
     Raises:
-        ValueError: The name is another URI, the URL of an object store has no path, or the name is not valid
+        ValueError: `folder` is a URI of another kind, the URL of an object store without a path, or not valid
             UTF-8.
     """
     if folder.startswith("file:///"):
@@ -292,11 +293,11 @@ def _checked_place(folder: str) -> str:
     url = parse_store_url(folder)
     if url is not None and not url.path:
         raise ValueError(
-            f"{folder}: the URL of a recording needs a path in the bucket or container, as s3://BUCKET/PATH"
+            f"{folder}: the URL of a recording needs a path in the bucket or container: s3://BUCKET/PATH"
         )
     if url is None and (uri := _URI.match(folder)):
         raise ValueError(
-            "a recording is made in a folder, or at a URL as s3://BUCKET/PATH, gs://BUCKET/PATH or "
+            "a recording is made in a folder, or at a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or "
             f"az://CONTAINER/PATH without credentials, and not at {uri[1]}://…"
         )
     if shown_text(folder) != folder:  # pyarrow cannot open such a file
@@ -308,5 +309,5 @@ def _with_advice(error: OSError, folder: Path) -> OSError:
     """Add the folder and advice to the error of a full disk; return any other error unchanged."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return error
-    text = "what was acknowledged is stored: make room, and start again to go on from there"
+    text = "everything acknowledged is stored: free disk space, and start again to continue"
     return OSError(error.errno, f"{os.strerror(error.errno)}; {text}", str(folder))

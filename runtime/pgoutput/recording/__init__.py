@@ -11,7 +11,7 @@ writes a pack of small segments, `pack_name` and `packed_numbers` convert the na
 
 `prune` removes segments that all readers have read. `read_readers` returns the registered readers.
 
-`verified_tables` returns which tables of the replicas of a recording were found equal to the source.
+`verified_tables` returns the tables of a recording's replicas that were found equal to their source.
 `replace_file` and `remove_file` write small files, locally or in an object store.
 
 `Metadata` describes a segment, with `SchemaVersion`, `TransactionPart`, `TransactionEnd` and

@@ -53,9 +53,9 @@ class BatchTracker:
         self._replaced: dict[int, bytes] = {}
         """Messages to store in place of the received messages, by row number in the batch."""
         self._left_out = 0
-        """Number of the batch's rows that must not be stored, as found so far."""
+        """How many rows of the batch were left out so far."""
         self._next = 0
-        """Number of the row after the last message that `_track_each` processed."""
+        """Index of the row after the last message that `_track_each` processed."""
 
     def track(self) -> pa.RecordBatch:
         """Update the state with all messages of the batch; return the messages to store.
@@ -84,9 +84,10 @@ class BatchTracker:
         return self._stored()
 
     def _track_run(self, begin: FixedMessage, commit: FixedMessage, rows: _Array) -> bool:
-        """Update the state with consecutive whole transactions at once; return whether that is possible.
+        """Update the state with consecutive whole transactions at once, if possible.
 
-        If it is not possible, the state remains unchanged.
+        Returns:
+            Whether that was possible; if not, the state remains unchanged.
 
         Args:
             begin: Layout of the Begin messages.
@@ -137,7 +138,7 @@ class BatchTracker:
 def _find_runs(
     begin: FixedMessage, commit: FixedMessage, tags: _Array, lengths: _Array
 ) -> list[tuple[int, int]]:
-    """Return (start, end) indices in `tags` of each longest sequence of alternating Begin and Commit.
+    """Return start and end, as indices in `tags`, of each run of alternating Begin and Commit messages.
 
     Args:
         begin: Layout of the Begin messages.

@@ -24,7 +24,7 @@ class Directory:
     Attributes:
         path: Path of the folder when it was opened.
         descriptor: File descriptor of the folder.
-        segment_marks: Further entries for the Parquet metadata of each segment that is written to the folder.
+        segment_marks: Entries to add to the Parquet metadata of each segment that is written to the folder.
 
     Raises:
         OSError: The path does not exist or is not a folder.
@@ -101,14 +101,14 @@ class Directory:
     def create(self, name: str) -> BinaryIO:
         """Create a file under a temporary name, for writing; `publish` gives the file its final name.
 
-        An unfinished file with the same final name is removed first. The file has the permissions of the
-        folder to read and write, without those that the umask takes away.
+        An unfinished file with the same final name is removed first. The file gets the folder's permissions
+        to read and write, reduced by the umask.
         """
-        # Removed, not truncated: an abandoned writer may still have the old file open, and writes its end
-        # when it is garbage-collected.
+        # Removed, not truncated: an abandoned writer may still have the old file open. When this writer is
+        # garbage-collected, it writes the end of the old file.
         partial = partial_name(name)
         self._unlink(partial)
-        mode = os.fstat(self.descriptor).st_mode & 0o666  # whoever may not read the folder reads no file
+        mode = os.fstat(self.descriptor).st_mode & 0o666  # who cannot read the folder cannot read the file
         return open(
             partial,
             "xb",
@@ -116,7 +116,7 @@ class Directory:
         )
 
     def publish(self, name: str) -> None:
-        """Give a file that `create` opened its final name, durably.
+        """Rename a file that `create` opened to its final name, durably.
 
         The file's content must have been flushed to the disk (fsync) before.
 
@@ -138,7 +138,7 @@ class Directory:
         os.fsync(self.descriptor)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Create or replace a small file atomically: after a crash, its content is the old or the new one.
+        """Create or replace a small file atomically: after a crash, the file has the old or the new content.
 
         Raises:
             OSError: The folder was removed, or the disk failed.

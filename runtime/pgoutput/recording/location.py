@@ -19,7 +19,7 @@ from pgoutput.recording.segment_format import SchemaVersion, decode_metadata
 from pgoutput.wire import is_utf8, shown_text
 
 PathOrUri: TypeAlias = str | PathLike[str]
-"""A local path, the URL of an object store such as `s3://bucket/recording`, or another URI of pyarrow."""
+"""A local path, the URL of an object store such as `s3://bucket/recording`, or a URI for pyarrow."""
 
 SNAPSHOT: Final = "snapshot"
 """Name of the folder in a recording that contains the segments of the snapshot."""
@@ -43,7 +43,7 @@ _NAME: Final = re.compile(rf"([0-9]+){re.escape(SUFFIX)}")
 _PACK: Final = re.compile(r"([0-9]{10})-([0-9]{10})\.zip")
 
 _LISTINGS: Final = 3
-"""How often the segments are listed at most, until none is missing."""
+"""Maximum number of attempts to list the segments; an attempt can lack some of them."""
 
 
 class Location(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class Location(msgspec.Struct, frozen=True):
         """Whether the location is an existing file."""
         if self.is_local:
             return bool(self._info().type == fs.FileType.File)
-        try:  # one request, where the type of a missing path takes two
+        try:  # one request; to ask for the type of a missing path takes two
             self.filesystem.open_input_file(self.path).close()
         except FileNotFoundError:
             return False
@@ -93,7 +93,7 @@ class Location(msgspec.Struct, frozen=True):
 
     @property
     def modified(self) -> int | None:
-        """Time of the last change, in nanoseconds; None if the filesystem does not tell or nothing exists."""
+        """Time of the last change, in nanoseconds; None if nothing exists or the filesystem does not tell."""
         time: int | None = self._info().mtime_ns
         return time
 
@@ -126,8 +126,8 @@ class Location(msgspec.Struct, frozen=True):
             while True:
                 with self.filesystem.open_input_file(self.path) as file:
                     content = bytes(file.read())
-                # Arrow asks for the size first. An object that is replaced then is cut off, or other bytes
-                # follow its end.
+                # Arrow asks for the size first. If the object is replaced before it is read, its content is
+                # cut off, or other bytes follow.
                 if self.is_local or self._info().size in (len(content), None):
                     return content
         except (OSError, pa.ArrowException) as error:
@@ -158,7 +158,7 @@ def locate(place: PathOrUri) -> Location:
     text = fspath(place)
     if not is_utf8(text):
         raise RecordingError(
-            f"{text}: Arrow opens no path that is not valid UTF-8: rename the file or folder"
+            f"{text}: the path is not valid UTF-8, so Arrow cannot open it: rename the file or folder"
         )
     if not _URI.match(text):
         return Location(text, fs.LocalFileSystem(), text)
@@ -173,8 +173,8 @@ def locate(place: PathOrUri) -> Location:
 def find_segments(folder: Location) -> list[Location]:
     """Return the locations of a recording's segments in order, the snapshot's segments first; may be empty.
 
-    Pruned segments are left out, even if their files still exist. Segments in packs have the locations that
-    they had as files of their own; `SegmentReader` finds them.
+    Pruned segments are left out, even if their files still exist. A segment in a pack is returned with the
+    location that it had as a separate file; `SegmentReader` then reads it from the pack.
 
     Raises:
         RecordingError: The filesystem cannot be read, or a name is not valid UTF-8.
@@ -183,7 +183,7 @@ def find_segments(folder: Location) -> list[Location]:
 
 
 def list_recording(folder: Location) -> tuple[list[Location], Beginning]:
-    """Return the locations of a recording's segments, as `find_segments` does, and where it begins.
+    """Return the locations of a recording's segments, as `find_segments`, and where the recording begins.
 
     Raises:
         RecordingError: The filesystem cannot be read, or a name is not valid UTF-8.
@@ -197,9 +197,9 @@ def list_recording(folder: Location) -> tuple[list[Location], Beginning]:
             for parent in (folder / SNAPSHOT, folder)
             for name in sorted(_segment_names(parent))
         ]
-        beginning = read_beginning(folder)  # after the listing, which may lack segments pruned meanwhile
+        beginning = read_beginning(folder)  # last, so that segments pruned meanwhile do not count as missing
         found = [place for place, name in listed if name >= segment_name(beginning.segment)]
-        # A listing can lack the pack that is made at the same time, and the segments that it has replaced.
+        # A listing can lack both a pack that is made at the same time and the segments that it replaces.
         last = segment_name(beginning.segment + len(found) - 1)
         if not found or len(found) == before or found[-1].path.endswith(last):
             break
@@ -272,7 +272,7 @@ class Beginning(msgspec.Struct, frozen=True):
     lsn: int = 0
     """LSN before the first segment; 0 if nothing was pruned."""
     time: str = ""
-    """When earlier segments were pruned last, in UTC, as `2026-01-31 12:00:00+00:00`; empty for never."""
+    """Time of the last pruning, in UTC, such as `2026-01-31 12:00:00+00:00`; empty if nothing was pruned."""
     relations: tuple[SchemaVersion, ...] = ()
     """The last schema version that each relation had in the pruned segments."""
 

@@ -38,7 +38,7 @@ _CREDENTIALS: Final = {
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-"""Environment variables with credentials, for error texts; a store also takes those of a cloud's machine."""
+"""Environment variables with credentials, for error texts; a cloud machine's own credentials also work."""
 
 _METADATA_SERVICES: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 """Hosts that give credentials to machines and containers."""
@@ -56,13 +56,13 @@ _LARGE_BYTES: Final = 8 << 20
 """Size in bytes from which a file is large."""
 
 _SLOWEST_UPLOAD: Final = 256 << 10
-"""Bytes in a second of the slowest upload of a large file that is not given up."""
+"""Lowest speed that the timeout allows for the upload of a large file, in bytes per second."""
 
 _PROFILE_SECONDS: Final = 600.0
 """Seconds for which credentials of a profile are used: boto3 renews them 10 minutes before they expire."""
 
 _CHUNK_BYTES: Final = 8 << 20
-"""Least number of bytes of an object that are read at once, to compare them."""
+"""Minimum number of bytes that are read at once to compare the contents of objects."""
 
 
 class StoreUrl(NamedTuple):
@@ -78,7 +78,7 @@ class StoreUrl(NamedTuple):
 def parse_store_url(place: str) -> StoreUrl | None:
     """Return the parts of the URL of an object store; None for a local path or any other URI.
 
-    URLs with credentials or a query, which only pyarrow understands, are other URIs.
+    A URL with credentials or a query counts as another URI, because only pyarrow understands it.
     """
     match = _URL.fullmatch(place)
     if match is None or match[4] or "@" in match[2]:
@@ -106,12 +106,12 @@ def store_filesystem(url: StoreUrl) -> tuple[fs.FileSystem, str]:
 
 
 def uses_profile() -> bool:
-    """Return whether an AWS profile gives the credentials of S3: AWS_PROFILE is set, and no keys are."""
+    """Return whether an AWS profile gives the credentials of S3: AWS_PROFILE is set, and no access key is."""
     return bool(os.environ.get("AWS_PROFILE")) and "AWS_ACCESS_KEY_ID" not in os.environ
 
 
 def _profile_options(place: str) -> dict[str, Any]:
-    """Return obstore's options for the AWS profile: what gives its credentials, and its region.
+    """Return obstore's options for the AWS profile: the provider of its credentials, and its region.
 
     Raises:
         RecordingError: The profile does not exist, or gives no credentials.
@@ -183,14 +183,14 @@ def _setting(names: tuple[str, ...], url: StoreUrl) -> str:
 
 
 class Version(NamedTuple):
-    """A version of an object, which a precondition names."""
+    """The version of an object, for the precondition of a write."""
 
     e_tag: str | None
     version: str | None
 
 
 class Superseded(Exception):
-    """The object has another version than the precondition names."""
+    """The object does not have the version that the precondition of the write requires."""
 
 
 class StoreUnavailable(ConnectionLost):
@@ -201,7 +201,7 @@ class ObjectStore:
     """The objects below a URL. Writes of the recorder have preconditions; requests are retried with backoff.
 
     A request whose answer was lost may have been carried out. `create` recognizes its own object; after a
-    `Superseded` error of `replace`, the caller compares the object with what it wanted to write.
+    `Superseded` error of `replace`, the caller must compare the object with the content to write.
 
     Args:
         place: The URL.
@@ -219,7 +219,7 @@ class ObjectStore:
         url = parse_store_url(place)
         if url is None or not url.bucket:
             raise RecordingError(
-                "the URL of an object store has the form s3://BUCKET/PATH, gs://BUCKET/PATH or "
+                "not the URL of an object store: use s3://BUCKET/PATH, gs://BUCKET/PATH or "
                 "az://CONTAINER/PATH; credentials and settings are environment variables"
             )
         self._url = url
@@ -339,12 +339,12 @@ class ObjectStore:
             self.delete(name)
 
     def create(self, name: str, content: bytes | Path) -> Version:
-        """Store an object that does not exist yet.
+        """Store an object that does not exist yet; return its version.
 
         Args:
             name: Name of the object.
-            content: The content, or the path of a file that contains it. A file is one request too: an upload
-                in parts would leave parts after a kill, which are paid for, and which no listing shows.
+            content: The content, or the path of a file that contains it. A file too is sent in one request:
+                parts that a killed upload leaves cost money, and no listing shows them.
 
         Raises:
             FileExistsError: The object exists, with another content.
@@ -411,11 +411,11 @@ class ObjectStore:
         # Retryable: credentials are replaced or expire, rights are granted, and a metadata service may fail.
         services = *_METADATA_SERVICES, os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
         if any(service in text for service in services if service):
-            return StoreUnavailable(f"{self}: this machine gives no credentials: {text}; or set {names}")
+            return StoreUnavailable(f"{self}: this machine gives no credentials: {text}; set {names}")
         if isinstance(error, refused) or "403 Forbidden" in text:  # a refused listing
             return StoreUnavailable(f"{self}: the store refuses access: {text}; check {names}")
         if isinstance(error, FileNotFoundError):
-            return RecordingError(f"{self}: the store has no bucket {self._url.bucket}, or not this object")
+            return RecordingError(f"{self}: the store has no bucket {self._url.bucket}, or lacks the object")
         return StoreUnavailable(f"{self}: {text}")
 
 

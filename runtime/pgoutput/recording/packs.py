@@ -24,7 +24,7 @@ _COPY_BYTES: Final = 1 << 20
 """Number of bytes that are copied at once."""
 
 _ATTEMPTS: Final = 3
-"""How often a segment is looked for: the recorder may replace its pack by a larger one in between."""
+"""Maximum number of attempts to open a segment: its pack may be replaced by a larger one in between."""
 
 _END: Final = struct.Struct("<4s6xHIIH")
 """End of the central directory: signature, number of entries, size, offset, length of the comment."""
@@ -39,9 +39,9 @@ _NAME_BYTES: Final = len(segment_name(1))
 
 
 class StoredSegment(io.RawIOBase):
-    """A segment as a file that can be read, also if the segment is in a pack.
+    """A segment, opened as a readable file; the segment may be in a pack.
 
-    The segment can be read on after its file was replaced by a pack, or its pack by a larger one.
+    Reading can go on after the segment's file was replaced by a pack, or its pack by a larger one.
 
     Attributes:
         file: Location of the file that contains the segment: a pack, or the segment's own file.
@@ -121,7 +121,7 @@ class StoredSegment(io.RawIOBase):
                 data = self._file.read_at(count, self._begin + self._position)
                 break
             except OSError:
-                # An object that was removed cannot be read any more, unlike an opened file.
+                # A removed object cannot be read any more, unlike a removed local file that is still open.
                 if self._segment.is_local or attempt == _ATTEMPTS:
                     raise
                 self._file.close()
@@ -131,7 +131,7 @@ class StoredSegment(io.RawIOBase):
 
 
 def _member(file: pa.NativeFile, index: int, number: int) -> tuple[int, int]:
-    """Return offset and size of a pack's member in the pack.
+    """Return offset and size of the member at `index` in a pack, which is the segment `number`.
 
     All names have the same length, so that only one entry of the central directory is read.
 
@@ -152,7 +152,7 @@ def _member(file: pa.NativeFile, index: int, number: int) -> tuple[int, int]:
 
 
 def _open_pack(segment: Location) -> tuple[Location, pa.NativeFile] | None:
-    """Open the pack that contains a segment; return None if there is none."""
+    """Open the pack that contains a segment; return None if no pack does."""
     folder = segment.parent
     try:
         number = segment_number(segment)
@@ -169,7 +169,7 @@ def _open_pack(segment: Location) -> tuple[Location, pa.NativeFile] | None:
 
 
 _PACKS: Final[dict[str, list[tuple[range, Location]]]] = {}
-"""Numbers and locations of the packs when a folder was last listed, by the folder's path or URI."""
+"""Segment numbers and location of each pack in a folder's last listing, by the folder's path or URI."""
 
 
 def write_pack(file: BinaryIO, sources: Iterable[tuple[str, BinaryIO]]) -> None:

@@ -50,7 +50,7 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     """Number of removed files, which are segments and packs."""
     bytes: int
-    """Size of the removed files."""
+    """Total size of the removed files, in bytes."""
     kept: str
     """Why the first segment was kept."""
     readers: tuple[Reader, ...]
@@ -77,8 +77,8 @@ def prune(
 
     A segment is kept if a registered reader has not read it, the recorder has not acknowledged it, its file
     was stored less than `keep` seconds ago, or a later segment has the end of one of its transactions. All
-    segments after it, and the last segment that each reader has read, are kept too. While the recorder copies
-    tables, nothing is removed. Readers that have not registered are not waited for.
+    segments after a kept one, and the last segment that each reader has read, are kept too. While the
+    recorder copies tables, nothing is removed. Readers that have not registered do not count.
 
     Args:
         recording: The recording, as a path or URI. It must have been made by the recorder.
@@ -107,7 +107,7 @@ def prune(
         for file in () if dry_run else removed:
             _remove(file.location)
         if not dry_run and folder.is_local:
-            with suppress(OSError):  # it has segments, or does not exist
+            with suppress(OSError):  # the folder still has segments, or does not exist
                 os.rmdir((folder / SNAPSHOT).path)
         return Pruned(
             first_segment=beginning.segment,
@@ -118,7 +118,7 @@ def prune(
             readers=tuple(readers),
             last_segment=source.numbers[-1],
         )
-    raise RecordingError(f"{recording}: readers register at the same time: prune again")
+    raise RecordingError(f"{recording}: readers registered while it was pruned: prune again")
 
 
 def _without(
@@ -138,7 +138,7 @@ def _without(
 def _find_beginning(
     source: Recording, files: Sequence[_File], readers: Sequence[Reader], keep: float
 ) -> tuple[str, Beginning]:
-    """Return why the first kept segment is kept, and the beginning of the recording without earlier ones."""
+    """Return why the first kept segment is kept, and where the recording begins after pruning."""
     last, stored = source.numbers[-1], last_acknowledged(source.location)
     needed = [
         (reader.segment, f"reader {reader.id} needs it, for {reader.target} on {reader.host}")
@@ -167,7 +167,7 @@ def _find_beginning(
 
 
 def _first_of_transactions(segments: Sequence[Metadata], first: int) -> int:
-    """Return the highest number up to `first` such that no transaction has messages before and after it."""
+    """Return the last segment up to `first` before which the recording can be cut between transactions."""
     last = segments[-1]
     ended = {end.begin for one in segments for end in one.ends}
     needed = {number for one in last.prepared for number in one.segments}
@@ -184,7 +184,7 @@ def _first_of_transactions(segments: Sequence[Metadata], first: int) -> int:
 
 
 def _stored_files(folder: Location) -> Iterator[_File]:
-    """Yield the segments and packs in the folder of a recording, and in that of its snapshot."""
+    """Yield the segments and packs in the folder of a recording, and in the folder of its snapshot."""
     for parent in (folder / SNAPSHOT, folder):
         try:
             found = folder.filesystem.get_file_info(fs.FileSelector(parent.path, allow_not_found=True))
@@ -203,7 +203,7 @@ def _stored_files(folder: Location) -> Iterator[_File]:
 def _store_beginning(folder: Location, old: Beginning, new: Beginning) -> bool:
     """Store where a recording begins, unless a reader has registered meanwhile that needs earlier segments.
 
-    A reader registers before it looks where the recording begins, so that one of both is noticed.
+    A reader registers before it reads the beginning: either it is seen here, or it sees the new beginning.
 
     Returns:
         Whether the new beginning is stored.
@@ -227,6 +227,6 @@ def _write(folder: Location, beginning: Beginning) -> None:
 
 def _remove(file: Location) -> None:
     try:
-        remove_file(file)  # the recorder may have packed the segment
+        remove_file(file)  # no error if missing: the recorder may have packed the segment
     except (OSError, pa.ArrowException) as error:
         raise RecordingError(f"{file}: {one_line(error)}") from error

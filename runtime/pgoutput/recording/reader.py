@@ -131,7 +131,7 @@ class SegmentReader:
                         reader.close()  # frees the last page and batch
                         _return_memory(batch.nbytes)
                     last = [batch]
-                    del batch  # while it is processed, only the caller holds it: a message can have 1 GB
+                    del batch  # only the caller then keeps it in memory: a message can have 1 GB
                     yield last.pop()
         except _UNREADABLE as error:
             raise self._unreadable("the file is damaged", error) from error
@@ -167,7 +167,7 @@ class SegmentReader:
         if raw is None:
             raise self._error("not a segment: the metadata of `pgoutput` is missing")
         if stored.get(CHECKSUM_KEY) != checksum(raw):
-            raise self._error("the file is damaged (its metadata does not have the checksum that it should)")
+            raise self._error("the file is damaged (the checksum of its metadata is wrong)")
         try:
             if (number := decode_metadata(raw, _FORMAT).format) != FORMAT:
                 raise self._error(f"it has format {number}, this version of pgoutput reads format {FORMAT}")
@@ -175,7 +175,7 @@ class SegmentReader:
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._error(f"its metadata cannot be read ({error})") from None
         if not self._schema().equals(SCHEMA):
-            raise self._error("not a segment: it has other columns")
+            raise self._error("not a segment: it does not have a segment's columns")
         self._check_rows(metadata, self._file.metadata.num_rows)
         return metadata
 
@@ -199,7 +199,7 @@ class SegmentReader:
 
     def _check_rows(self, metadata: Metadata, rows: int) -> None:
         if (expected := metadata.keyframe + metadata.messages) != rows:
-            raise self._error(f"it has {rows} rows, and should have {expected}")
+            raise self._error(f"the file is damaged: it has {rows} rows, but should have {expected}")
 
     def _error(self, text: str) -> RecordingError:
         return RecordingError(f"{self.location}: {text}")

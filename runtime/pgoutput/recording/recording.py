@@ -58,7 +58,7 @@ class Recording:
             self._folder = self.location.parent
         self._metadata: dict[int, tuple[Metadata, int]] = {}
         self._incomplete: dict[tuple[IncompleteTable, ...], tuple[IncompleteTable, ...]] = {}
-        """Each list of incomplete tables once: successive segments mostly repeat it, and it may be long."""
+        """Each distinct list of incomplete tables: segments with equal lists share one, to save memory."""
         self._paths: dict[int, Location] = {}
         self.beginning: Beginning = Beginning()
         self._modified: int | None = None
@@ -104,7 +104,7 @@ class Recording:
         found, self.beginning = list_recording(self.location)
         self._paths = {segment_number(path): path for path in found}
         if len(self._paths) < len(found):
-            raise RecordingError(f"{self.location}: two segments have one number")
+            raise RecordingError(f"{self.location}: two segments have the same number")
         newest = max(self._paths, default=0)
         self._metadata = {number: known for number, known in self._metadata.items() if number == newest}
         self._incomplete.clear()
@@ -112,13 +112,13 @@ class Recording:
             raise RecordingError(f"{self.location}: {text}")
 
     def extend(self, *, packs: bool = True) -> None:
-        """Find segments that were stored after the last one; faster than `refresh`.
+        """Find segments that were stored after the last known segment; faster than `refresh`.
 
         The segments of a snapshot at the beginning of a recording are not found.
 
         Args:
-            packs: Whether to find segments whose files packs have replaced already, as those that a reader
-                misses that does not look for some minutes. Without, a look takes one request of a store.
+            packs: Whether to find segments that are already in packs. This is needed if the last search was
+                some minutes ago. False saves requests: an object store is asked once if no segment is new.
 
         Raises:
             RecordingError: The filesystem cannot be read.
@@ -131,7 +131,7 @@ class Recording:
             if packs:
                 last = max(last, last_acknowledged(self.location))
         elif last == known and (modified := self.location.modified) != self._modified:
-            self._modified = modified  # as above, also without a recorder
+            self._modified = modified  # find packed segments, even if the recorder stored no state
             packed = map(packed_numbers, self.location.names())
             last = self._last_file(max([known, *(numbers[-1] for numbers in packed if numbers)]))
         if last > known:
@@ -139,7 +139,7 @@ class Recording:
             self._metadata.clear()
 
     def _last_file(self, number: int) -> int:
-        """Return the number of the last of the segments after `number` that have a file of their own."""
+        """Return the last segment number in the run of segment files after `number`; `number` if none."""
         while self.path(number + 1).is_file:
             number += 1
         return number
@@ -183,7 +183,7 @@ class Recording:
             raise RecordingError(f"{self.location}: {listed(texts, '; ')}")
 
     def check_not_pruned(self, number: int) -> None:
-        """Check that a segment that a reader needs was not pruned, not even since the last listing.
+        """Check that a segment that a reader needs was not pruned, even after the last listing.
 
         Raises:
             RecordingError: The segment was pruned.

@@ -17,7 +17,7 @@ class Reader(msgspec.Struct, frozen=True):
     """A registered reader of a recording, such as a query that keeps a replica."""
 
     id: str
-    """ID of the reader: of a replica, the ID of its query."""
+    """ID of the reader; for a replica, the ID of its query."""
     kind: str
     """What the reader writes: "tables" or "history"."""
     target: str
@@ -25,9 +25,9 @@ class Reader(msgspec.Struct, frozen=True):
     segment: int
     """The reader does not need the segments before this one any more; 0 if it needs all segments."""
     lsn: int
-    """LSN after that segment; 0 if the reader needs all segments."""
+    """LSN after segment number `segment`; 0 if the reader needs all segments."""
     time: str
-    """When the reader has read that segment, in UTC, as `2026-01-31 12:00:00+00:00`."""
+    """When the reader read that segment, in UTC, such as `2026-01-31 12:00:00+00:00`."""
     host: str
     """Name of the host that the reader ran on."""
 
@@ -53,7 +53,7 @@ def read_readers(folder: Location) -> list[Reader]:
         file = reader_file(folder, name.removesuffix(_SUFFIX))
         content = file.content()
         try:
-            if content is not None:  # removed since the listing
+            if content is not None:  # None: removed since the listing
                 found.append(_READER.decode(content))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RecordingError(f"{file}: it cannot be read ({error}): remove it") from None

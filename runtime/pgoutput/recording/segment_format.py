@@ -178,7 +178,7 @@ class IncompleteTable(msgspec.Struct, frozen=True, kw_only=True):
     lsn: int
     """End of the server's WAL when the recorder last noticed that changes of the table are missing."""
     lost: str
-    """Which rows or changes are missing, and since when; empty if a copy of the table would add none."""
+    """Which rows or changes are missing until the table is copied again, and since when; empty for none."""
     lasting: str = ""
     """Which changes the server never sends, not even after a copy of the table; empty for none."""
     altered: bool = False
@@ -257,12 +257,12 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that the recorder noticed since it stored the preceding segment."""
     gone: tuple[GoneTable, ...] = ()
-    """Tables of which the recorder noticed since then that they are gone. The segment and those before it
+    """Tables that the recorder found gone since it stored the preceding segment. This and earlier segments
     have all changes of these tables."""
 
     @property
     def next_position(self) -> int:
-        """Position that the message after the segment's last message has."""
+        """Position of the first message after the segment."""
         return self.first_position + self.messages
 
 
@@ -272,7 +272,7 @@ def encode_metadata(metadata: Metadata) -> bytes:
 
 
 def encode_json(value: msgspec.Struct) -> bytes:
-    r"""Return a value with names of a database as JSON.
+    r"""Return a value as JSON, even if names of the database in it are not valid UTF-8.
 
     Names and gids of a SQL_ASCII database can contain bytes that are not valid UTF-8. Each such byte is
     written as the escape of its surrogate (PEP 383): 0xff is `\udcff`.

@@ -72,8 +72,8 @@ class StreamState:
         statements: Contents of the logical messages in the current segment that describe statements of DDL.
         ends: Transaction ends in the current segment that its metadata must list.
         prepared: Transactions that are prepared now, by gid.
-        truncates: The last transaction of the session that has emptied a table, as xid, by OID of the table.
-            No other change follows the Truncate in the transaction, which was neither streamed nor prepared.
+        truncates: By OID of an emptied table, the xid of the session's last transaction that truncated it and
+            made no other change afterwards. Streamed and prepared transactions do not count.
 
     Args:
         source: Source of the stream.
@@ -100,7 +100,8 @@ class StreamState:
         self.skipping: bool = False
         self.truncates: dict[int, int] = {}
         self._truncated: tuple[OpenTransaction | None, int, tuple[int, ...]] = (None, 0, ())
-        """A transaction, its tables whose Truncates came last, and the number of changes up to them."""
+        """The last transaction with a Truncate, the count of changes up to this Truncate, and the OIDs of
+        the tables of the uninterrupted Truncates up to there."""
         self._resent = resent or ResentCommitCheck()
         self._version = source.proto_version
         self._parallel = source.streaming == "parallel"

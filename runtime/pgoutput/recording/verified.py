@@ -25,7 +25,7 @@ class Verified(msgspec.Struct, frozen=True):
     lsn: int
     """The table was equal as of this LSN."""
     time: str
-    """Time of the comparison in UTC, as `2026-01-31 12:00:00+00:00`."""
+    """Time of the comparison in UTC, such as `2026-01-31 12:00:00+00:00`."""
     rows: int
     """Number of compared rows."""
 
@@ -56,7 +56,7 @@ def store_verified_tables(
 
     Raises:
         OSError: The file cannot be written.
-        RecordingError: The object store does not let the file be written.
+        RecordingError: The object store refuses the file.
     """
     location = locate(folder)
     name = f"{_PREFIX}{sha256(target.encode()).hexdigest()[:16]}{_SUFFIX}"
@@ -65,7 +65,7 @@ def store_verified_tables(
 
 
 def verified_tables(recording: PathOrUri | Location) -> list[VerifiedTable]:
-    """Return the tables that were found equal in the last comparison of each replica of a recording.
+    """Return the tables of a recording's replicas that were equal to the source when last compared.
 
     Args:
         recording: Path, URI or location of the recording.

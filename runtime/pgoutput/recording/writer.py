@@ -80,7 +80,7 @@ class Remarks(msgspec.Struct, frozen=True):
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that the recorder noticed since the preceding segment."""
     gone: tuple[GoneTable, ...] = ()
-    """Tables of which the recorder noticed since the preceding segment that they are gone."""
+    """Tables that the recorder found gone since the preceding segment."""
 
 
 class SegmentWriter:
@@ -99,8 +99,8 @@ class SegmentWriter:
         source: Source of the stream.
         start: The point at which the session continues the recording.
         run: Executes a job, now or later in another thread; jobs must be executed in order.
-        end: Called by a job with the last job of each segment, which stores the segment; executes it, now or
-            later in another thread. The next segment may be written meanwhile.
+        end: Executes the last job of each segment, which stores the segment; now, or later in another thread.
+            It is called by a job. The next segment may be written meanwhile.
         stored: Called by the last job of each segment with path and metadata, after the segment was flushed
             to the disk.
         segment_bytes: Size of the messages after which a new segment is started, in bytes.

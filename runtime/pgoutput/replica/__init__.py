@@ -1,13 +1,13 @@
 """Replicas: the committed changes of a recording are applied to one table for each relation.
 
-The tables are Delta tables; `use_iceberg` makes those of a new target Iceberg tables. `replicate` applies a
-recording in one process; `pgoutput.spark.replicate` does the same with Spark. Either can resume what the
+The tables are Delta tables; `use_iceberg` makes the tables of a new target Iceberg tables. `replicate`
+applies a recording in one process; `pgoutput.spark.replicate` does so with Spark. Either can resume what the
 other has begun. A table has the columns of its relation, with the types of `pgoutput.values.arrow_type`, and
 `_rescued_data`, a map from column name to the text of a value that its column cannot represent. A NULL
 instead of a text means that the server never sent the value. With history (SCD type 2) the table also has
 `__START_AT` and `__END_AT`, named as in Spark's AUTO CDC.
 
-Each table has its position, the last change that it has applied: rows and position change in one commit. A
+Each table stores its position, the last change that was applied: rows and position change in one commit. A
 table whose changes cannot be applied becomes a failed table, and keeps its position. Changes of the other
 tables are still applied. `replica_tables` returns the error of a failed table. Its changes are applied again
 after a pause, or by the next run.
@@ -19,7 +19,7 @@ How the package is divided:
 - `ownership`, `failed_tables`: files of the target that name its owner and the failed tables.
 - `remarks`: marks incomplete and dropped tables, and puts dropped tables aside.
 - `selection`: the tables that a target follows, if it does not follow all tables of the recording.
-- `registration`: registers a query in the recording, which is then not pruned before it was read.
+- `registration`: registers a query in the recording, so that segments are pruned only after it read them.
 - `tables`, `reset`: lists the tables of a target; removes tables that are to be built anew.
 - `cut`: finds the versions of all tables that show one moment.
 - `maintenance`: removes files that the tables do not need any more.

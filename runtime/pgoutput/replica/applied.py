@@ -15,9 +15,9 @@ from pgoutput.apply import TableResult
 
 _LOGGER: Final = "pgoutput.replica"
 _WORTHWHILE: Final = 50
-"""Number of rows written again for each change, above which deletion vectors are recommended."""
+"""Deletion vectors are recommended if more than this number of rows are written again for each change."""
 _MIN_ROWS: Final = 100_000
-"""Number of rows that a micro-batch may write again without a recommendation, whatever the changes."""
+"""Deletion vectors are not recommended if a micro-batch writes at most this number of rows again."""
 _advised: Final = set[str]()
 """Names of the tables for which deletion vectors were recommended."""
 
@@ -34,7 +34,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=
 
 
 def log_batch(segment: int, results: Sequence[TableResult]) -> None:
-    """Log a micro-batch, and a warning for each table that has failed or may differ since then.
+    """Log a micro-batch, and a warning for each table that failed, or may differ from its source since then.
 
     Args:
         segment: Number of the last segment of the micro-batch.

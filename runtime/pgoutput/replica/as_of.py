@@ -1,4 +1,4 @@
-"""The rows that a Delta table of a replica has as of an LSN: all transactions with lower commit LSNs.
+"""The rows of a replica's Delta table as of an LSN: after all transactions with lower commit LSNs.
 
 The newest version of the Delta table that does not go beyond the LSN is completed with the recorded changes
 that the target has not applied yet. The changes are applied to a copy of the table in a temporary folder. The
@@ -41,7 +41,7 @@ class TableAsOf:
     """The rows of a Delta table as of an LSN; with history, the versions that are current at that LSN.
 
     Attributes:
-        columns: Name in the Delta table, and description, of each column of the relation, in their order.
+        columns: The relation's columns, in order: name in the Delta table, and description.
         rescued: Name of the column with rescued values.
 
     Args:
@@ -99,7 +99,7 @@ class TablesAsOf:
         self._history = owner.output == "history"
         self._behind: set[int] = set()
         missing: dict[int, Position] = {}
-        """For each relation, a change that all changes to be read follow."""
+        """By relation OID, the position after which changes are read."""
         positions = Positions(recording, target) if recording.numbers else None
         with ThreadPoolExecutor(THREADS) as pool:
             found = pool.map(partial(_find_version, target, lsn), oids)
@@ -128,8 +128,8 @@ class TablesAsOf:
 
         Args:
             relation: Description of the relation as of the LSN, with base types in place of domains.
-            folder: A local folder for copies of tables, on the disk of a local target. It must stay while
-                the rows are read.
+            folder: A local folder for copies of tables, on the disk of a local target. It must not be removed
+                while the rows are read.
 
         Raises:
             ReplicaError: The table, or a version of it that is needed, cannot be read, or the recorded
@@ -184,7 +184,7 @@ def _find_version(target: Location, lsn: int, oid: int) -> _Version | ReplicaErr
 def _with_columns(
     copies: Location, relation: Relation, columns: tuple[Column, ...], *, history: bool
 ) -> TableAsOf:
-    """Return the rows of a copy; give it the columns of the relation, as its next change would."""
+    """Return the rows of a copy, after giving the copy the relation's columns, as a further change would."""
     table, name = find_table(copies, relation.oid), shown_text(relation.name)
     if table is None:
         return TableAsOf(None, TableLayout(pa.schema([]), "", columns=columns))

@@ -1,8 +1,8 @@
 """Versions of all tables of a target that show the source at one moment, so that readers can join them.
 
 The log of each Delta table says which LSNs a version is exact for: those after the last change of the
-version, up to the first change of the next. A cut is an LSN for which every table has an exact version. The
-end of a run is a cut, as are the LSNs between two transactions that were not applied by the same commit.
+version, up to the first change of the next one. A cut is an LSN for which each table has an exact version.
+The end of a run is a cut, as are the LSNs between two transactions that were not applied by the same commit.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def versions_at(target: PathOrUri, lsn: int | None = None, *, time: datetime | N
 
     Args:
         target: The folder that holds the replica, as a path or URI.
-        lsn: The LSN; without it and `time`, the last that all tables show.
-        time: The result is the last moment that all tables show whose transactions were committed at this
-            time or before, by the clock of the server.
+        lsn: The LSN. If `lsn` and `time` are None, the result is the last moment that all tables show.
+        time: The latest commit time, by the server's clock. The result is the last moment that all tables
+            show, without any transaction that was committed later.
 
     Raises:
         ReplicaError: The target cannot be read, or its tables do not all show the moment. The error names the
-            last LSN before that they show.
+            last LSN before it that they show.
     """
     folder = locate(target)
     reached = read_reached(folder)
@@ -121,8 +121,8 @@ class _Table:
     Args:
         target: The folder that holds the replica.
         oid: OID of the relation.
-        position: The position of the table for which `reached` is right.
-        reached: The LSN.
+        position: A position of the table.
+        reached: LSN; a table with this position has all changes with lower commit LSNs.
 
     Raises:
         ReplicaError: The table cannot be read.
@@ -155,7 +155,7 @@ class _Table:
             yield state
 
     def version_at(self, lsn: int) -> TableAt | None:
-        """Return the version as of an LSN; None if there is no Delta table, or no relation any more."""
+        """Return the version as of an LSN; None without a Delta table, or if the relation was dropped."""
         if (table := self._table) is None:
             return None
         dropped, version = decode_dropped(table), self.state_before(lsn).version

@@ -1,7 +1,7 @@
 """Failed tables: tables of a target whose changes could not be applied, with the error.
 
 A target has a file `_failed_tables/OID` for each failed table. The position of the table says which changes
-it lacks. They are applied by the next run, or by the same one after a pause.
+it lacks. These changes are applied by the next run, or by the same run after a pause.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _read(file: Location, oid: int) -> FailedTable:
 
 
 def record_failure(target: Location, table: FailedTable) -> None:
-    """Record a failed table, or another error of it, in a file of the target.
+    """Store a failed table with its error in a file of the target; replace an earlier error.
 
     Raises:
         ReplicaError: The target cannot be written.

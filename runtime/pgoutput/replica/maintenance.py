@@ -14,20 +14,20 @@ from pgoutput.targets import find_table, registered_oids
 _LOG: Final = logging.getLogger(__name__)
 
 _SECONDS: Final = 3600.0
-"""Seconds between two rounds."""
+"""Seconds between two calls of `maintain_tables`."""
 
 
 def maintain_tables(target: PathOrUri) -> int:
     """Remove data files that the tables of a target do not need; write those with deleted rows again.
 
     A data file is written again without its deleted rows if they are more than a twentieth of its rows. Each
-    is a commit of its own. The query that writes to the target may run at the same time: if both commit at
-    once, one of them repeats its commit.
+    rewritten file is one commit. The query that writes to the target may run at the same time: if both commit
+    at once, one of them repeats its commit.
 
     Replaced files are removed after a day, and so are files that a killed query has written and not
-    committed. A longer retention time that a user has set is respected. The query itself removes replaced
-    files with every twentieth commit of a table, but those of a table without new changes would stay. A table
-    that cannot be maintained is left for the next call.
+    committed. A longer retention time that a user has set is respected. The query itself removes a table's
+    replaced files at every twentieth commit, but never for a table without new changes; this function does. A
+    table that cannot be maintained is left for the next call.
 
     Args:
         target: The folder that holds the replica, as a path or URI.

@@ -28,7 +28,7 @@ class Owner(msgspec.Struct, frozen=True):
     id: str
     """UUID of the target, under which it is registered as a reader of the recording."""
     output: str
-    """What is written to it: "tables" or "history" (tables with all versions of rows)."""
+    """What is written to the target: "tables" or "history" (tables with all versions of rows)."""
     recording: str
     """UUID of the recording; empty if the changes do not come from a recording."""
 
@@ -44,9 +44,8 @@ def use_iceberg(target: PathOrUri, catalog: str = "local") -> None:
         target: The folder with the files of the tables, as a path or URI. It cannot be moved, because
             Iceberg's metadata have absolute paths.
         catalog: "local" for an SQLite catalogue in the folder; otherwise the name of a catalogue in the
-            configuration of pyiceberg (`.pyiceberg.yaml` or environment). A name may follow with which the
-            names of the namespaces begin: with `prod.shop`, the tables of the schema `public` are in the
-            namespace `shop_public`.
+            configuration of pyiceberg (`.pyiceberg.yaml` or environment). A dot and a prefix for namespaces
+            may follow: with `prod.shop`, tables of the schema `public` are in the namespace `shop_public`.
 
     Raises:
         ReplicaError: The target has tables already that are not in this catalogue, the catalogue cannot be
@@ -65,7 +64,7 @@ def use_iceberg(target: PathOrUri, catalog: str = "local") -> None:
             f"{folder}: the target holds {tables}. "
             f"Give a new target to have Iceberg tables in the catalogue {catalog}"
         )
-    check_owner(target, "tables", "")  # which refuses other files
+    check_owner(target, "tables", "")  # also refuses a folder with other files
     if folder.is_local:
         make_folder(Path(folder.path))
     open_format(wanted).names(folder)  # which opens the catalogue
@@ -110,14 +109,14 @@ def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
     if owner is None:
         others = sorted(name for name in folder.names() if not name.startswith(("_", ".")))
         if others:
-            raise ReplicaError(f"{folder}: the target has no owner and is not empty: it contains {others[0]}")
+            raise ReplicaError(f"{folder}: the folder is neither a target nor empty: it contains {others[0]}")
         return None
     if owner.output != output:
         raise ReplicaError(f"{folder}: the target holds {owner.output}. Write {output} to another target")
     if recording and owner.recording != recording:
         raise ReplicaError(
             f"{folder}: the target belongs to recording {owner.recording or 'without a UUID'}, and this is "
-            f"recording {recording}. Replicate that one, or begin anew with a new target"
+            f"recording {recording}. Give the target's own recording, or begin anew with a new target"
         )
     return owner
 

@@ -1,9 +1,9 @@
 """Positions of the tables of a target in a recording.
 
-The position of a table is in the table. Its last change may be old: what follows from it depends on the
-recording only. The file `_reached.json` of a target is a cache of that: up to which end of a segment no
-change follows the position of a table. Where a table has another position than the file says, because one of
-them was replaced by an older copy, the segments are searched, so a wrong file is harmless.
+Each table stores its position: its last applied change, which may be in an old segment. The file
+`_reached.json` of a target caches the end of the last segment up to which no further change follows this
+position. If a table has another position than the file says, because table or file was replaced by an older
+copy, the segments are searched, so a wrong file is harmless.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _File(msgspec.Struct, frozen=True):
     recording: str
     """UUID of the recording."""
     reached: Position
-    """The end of a segment up to which there are no changes of relations that are not in `tables`."""
+    """The end of a segment: relations that are not in `tables` have no changes up to there."""
     tables: dict[int, _Table]
 
 
@@ -78,7 +78,7 @@ class Positions:
     Attributes:
         errors: By relation OID, why changes cannot be applied to a table.
         foreign: OIDs of relations whose rows another program has changed since the last commit.
-        gaps: OIDs of relations whose changes are applied from a snapshot on that replaces the rows.
+        gaps: OIDs of relations whose changes are skipped before the next snapshot that replaces the rows.
 
     Args:
         recording: The recording; it has segments.
@@ -105,7 +105,7 @@ class Positions:
         """OIDs of the relations whose error is stored."""
         oids = sorted({*registered_oids(target), *self._failed, *known.tables})
         self._told: set[int] = set()
-        """OIDs of the relations whose error `new_errors` or a result has told."""
+        """OIDs of the relations whose error was reported, by `new_errors` or in a result."""
         with ThreadPoolExecutor(THREADS) as pool:
             self._tables = dict(zip(oids, pool.map(self._read_table, oids), strict=True))
         for oid in oids:
@@ -154,7 +154,7 @@ class Positions:
                 self._tables[oid] = _Table(reached=self._end(first - 1))
 
     def find(self, name: str) -> list[int]:
-        """Return the OIDs of the relations whose table has a name, such as `public.orders`."""
+        """Return the OIDs of the relations whose table has this name, such as `public.orders`."""
         return [oid for oid, one in self._tables.items() if f"{one.namespace}.{one.name}" == name]
 
     @property
@@ -207,7 +207,7 @@ class Positions:
         return self._end(number - 1)
 
     def new_errors(self) -> list[TableResult]:
-        """Return a result for each table that has got or lost an error, other than by a result."""
+        """Return a result for each table that got or lost an error which no result has reported yet."""
         last = self._recording.numbers[-1]
         lost = {oid for oid in self._told - self.errors.keys() if not self.is_behind(oid, last)}
         changed = sorted((self.errors.keys() - self._told) | lost)
@@ -224,7 +224,7 @@ class Positions:
         return [f"{qualified_name(one.namespace, one.name)}: {error}" for one, error in tables]
 
     def reached(self, oid: int) -> Position:
-        """Return up to where no change of a relation follows the position of its table."""
+        """Return the end up to which a relation has no changes after the position of its table."""
         return self._tables[oid].reached if oid in self._tables else self._reached
 
     def last_segment(self, oid: int) -> int:
@@ -232,17 +232,17 @@ class Positions:
         return self._last_segment(self.reached(oid))
 
     def is_behind(self, oid: int, segment: int) -> bool:
-        """Return whether the table of a relation may lack changes of the segments up to a number."""
+        """Return whether a relation's table may lack changes of the segments up to number `segment`."""
         return self.reached(oid) < self._end(segment)
 
     def set_errors(self, segment: int) -> None:
-        """Give tables that lack changes of the segments up to a number the error that is stored for them."""
+        """Restore the stored errors of tables that may lack changes of segments up to number `segment`."""
         for oid, table in read_failed_tables(self._target).items():
             if oid in self._tables and self.is_behind(oid, segment):
                 self.errors[oid] = table.error
 
     def forget(self, oids: Iterable[int], segment: int) -> None:
-        """Note that tables are about to be removed, so that no segments up to a number are read for them.
+        """Note that tables will be removed, so that no segments up to number `segment` are read for them.
 
         Raises:
             ReplicaError: The target cannot be written.
@@ -253,10 +253,10 @@ class Positions:
         self._store()
 
     def advance(self, segment: int, results: Iterable[TableResult]) -> None:
-        """Note that changes of the segments up to a number were applied, except to tables with an error.
+        """Note that all changes up to a segment were applied, except to tables with an error.
 
         Args:
-            segment: The number.
+            segment: Number of the segment.
             results: The results of the tables whose positions have changed, or that have failed.
 
         Raises:
@@ -338,12 +338,12 @@ class Positions:
         if number in recording.numbers and self._end(number) != reached:
             end = format_lsn(reached.commit_lsn)
             raise RecordingError(
-                f"{recording.location}: the target has read segments up to LSN {end}, and no segment ends "
-                "there: the segments are missing or others. Put them back, or begin anew with a new target"
+                f"{recording.location}: the target has read segments up to LSN {end}, but no segment ends "
+                "there: segments are missing or were replaced. Put them back, or begin anew with a new target"
             )
 
     def _end(self, segment: int) -> Position:
-        """Return the end of a segment, a position after its changes; in place of a row, its number.
+        """Return the end of a segment: a position after its changes, with the segment's number as row.
 
         Segments without messages end where the segment before them ends.
         """
@@ -369,9 +369,9 @@ class Positions:
 
 
 def read_reached(target: Location) -> dict[int, tuple[Position, int]]:
-    """Return for tables of a target their position and an LSN, by relation OID.
+    """Return a position and an LSN for each table of a target, by relation OID.
 
-    A table with this position has all changes with lower commit LSNs than the LSN.
+    A table that still has this position has all changes with lower commit LSNs.
     """
     known = _read(target / _FILE)
     if known is None or known.target != _target_id(target):

@@ -14,11 +14,11 @@ from pgoutput.views import LsnRange, plan_changes, read_changes
 
 
 def read_missing(recording: Recording, missing: Mapping[int, Position], lsn: int) -> SortedChanges:
-    """Return the changes of relations that precede an LSN, and follow the given change of each relation.
+    """Return the changes of relations below an LSN that follow the position given for each relation.
 
     Args:
         recording: The recording.
-        missing: For each relation, a change that its changes follow, by OID.
+        missing: By relation OID, the position after which the relation's changes are returned.
         lsn: The LSN: all changes have lower commit LSNs.
 
     Raises:
@@ -48,7 +48,7 @@ def read_missing(recording: Recording, missing: Mapping[int, Position], lsn: int
 
 
 def complete_since(recording: Recording, oid: int, first: int, last: int) -> int:
-    """Return the number of the segment from which on changes of a relation give all its rows.
+    """Return the number of the segment from which on the changes of a relation yield all its rows.
 
     Args:
         recording: The recording.

@@ -1,4 +1,4 @@
-"""Register a query in the recording that it reads, so that `pgoutput prune` keeps what it needs."""
+"""Register a query in the recording that it reads, so that `pgoutput prune` keeps the needed segments."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Registration:
             segment: Number of the last segment whose changes all tables have; 0 for none.
 
         Raises:
-            RecordingError: The segments that the query needs next were pruned; it is registered no longer.
+            RecordingError: The segments that the query needs next were pruned; the registration is removed.
         """
         if not self._is_prunable:
             return

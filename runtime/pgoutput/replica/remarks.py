@@ -1,7 +1,7 @@
 """Apply what the recorder has noticed: mark incomplete tables, and mark or put aside dropped tables.
 
-The stream does not tell that a table was dropped, and a table without changes shows no mark of its own. So
-after the changes of a micro-batch, the metadata of its segments are applied.
+The stream does not tell that a table was dropped, and a table must be marked even if it has no changes. So
+the remarks in the metadata of segments are applied after the changes of a micro-batch.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pgoutput.targets import (
 from pgoutput.wire import format_lsn
 
 Dropped: TypeAlias = Literal["keep", "archive", "drop"]
-"""What happens to a table whose relation was dropped on the server: it is marked and stays where it is, its
-folder gets a name with the date, or it is removed."""
+"""What happens to a table whose relation was dropped on the server: "keep" marks it, "archive" also gives its
+folder a name with the date, "drop" removes it."""
 
 
 def apply_remarks(
@@ -39,8 +39,8 @@ def apply_remarks(
 ) -> Iterator[TableResult]:
     """Mark incomplete tables, and mark or put aside dropped tables, as the metadata of segments say.
 
-    Applying the same segments again changes nothing. The tables were found incomplete, or dropped, in these
-    segments or after the changes in them.
+    Applying the same segments again changes nothing. The recorder found the tables incomplete or dropped
+    while or after it received the changes in these segments.
 
     Args:
         recording: The recording.
@@ -81,7 +81,7 @@ def apply_remarks(
             error = errors.get(one.oid, "")
             yield TableResult(one.oid, one.namespace, one.name, {}, may_differ=tuple(new), error=error)
     for one in gone:
-        # A run that was killed may have removed the table, and not yet given its folder to its successor.
+        # A killed run may have removed the table, but not yet moved its successor to the table's folder.
         if one.is_dropped and (one.oid in existing or dropped == "drop"):
             text = _settle(target, one, dropped)
             error = "" if dropped == "drop" else errors.get(one.oid, "")
@@ -124,7 +124,7 @@ def _mark_incomplete(target: Location, oid: int, difference: Difference) -> list
 
 
 def _settle(target: Location, table: GoneTable, dropped: Dropped) -> str:
-    """Mark a dropped table, and put it aside if it shall be, or if another relation has its name now.
+    """Mark, archive or remove a dropped table as `dropped` says; archive it if its name is used again.
 
     Returns:
         What has happened to the table, as the end of a sentence.
@@ -152,7 +152,7 @@ def _mark_dropped(table: Table, gone: GoneTable) -> None:
 
 
 def _successor(target: Location, table: GoneTable) -> tuple[int, Location] | None:
-    """Return OID and folder of the table that could not have its name, because the dropped table had it."""
+    """Return OID and folder of another table with this name, whose folder is still called NAME@OID."""
     prefix = f"{folder_name(table.namespace, table.name)}@"
     for name in target.names():
         oid = name.removeprefix(prefix)

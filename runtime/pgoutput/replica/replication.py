@@ -1,8 +1,8 @@
 """Keep Delta tables equal to the source of a recording, in one process and without Spark.
 
-A micro-batch is a range of segments. It is applied table by table, to the tables that lack its changes by
-their positions. Each commit stores the position of its table, so a killed query is continued where each table
-stands. `pgoutput.spark.replicate` writes the same tables, and either can resume what the other has begun.
+A micro-batch is a range of segments. It is applied table by table, to the tables whose positions show that
+they lack its changes. Each commit stores the position of its table, so after a kill, each table continues at
+its position. `pgoutput.spark.replicate` writes the same tables, and either can resume what the other began.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _POLL_SECONDS: Final = 0.05
 """Seconds between two looks for the next segment in a local folder."""
 
 _REMOTE_POLL_SECONDS: Final = 1.0
-"""Seconds between two looks for the next segment on any other filesystem, where a look is a paid request."""
+"""Seconds between two looks for the next segment on a remote filesystem, where a look is a paid request."""
 
 _IDLE_POLL_SECONDS: Final = 3.0
-"""Seconds between two such looks when there was no new segment for `_IDLE_SECONDS`."""
+"""Seconds between two looks on a remote filesystem when there was no new segment for `_IDLE_SECONDS`."""
 
 _IDLE_SECONDS: Final = 60.0
 
@@ -52,11 +52,11 @@ _REMOTE_WAIT_SECONDS: Final = 120.0
 """Seconds after which a query that waits looks for packs, and for other tables to follow."""
 
 _LIST_SECONDS: Final = 600.0
-"""Seconds between two listings of a recording on any other filesystem."""
+"""Seconds between two listings of a recording on a remote filesystem."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a micro-batch was applied. While a query waits for segments, that of the last micro-batch."""
+    """How far a micro-batch was applied; while a query waits for segments, how far the last one was."""
 
     segment: int
     """Number of the last segment of the micro-batch."""
@@ -92,12 +92,12 @@ def replicate(
 
     The target has one Delta table per relation, equal to the source as of the last commit that was recorded.
     `replica_tables` lists the tables with their location, error, and the reasons why they may differ from the
-    source. The function can be stopped or killed at any moment: each table has its position, the next call
+    source. The function can be stopped or killed at any moment: each table stores its position, the next call
     continues each table there, and each change is applied exactly once. A table whose changes cannot be
-    applied fails, and keeps its position. They are applied by the next call, or with `follow` after a pause
-    of 5 seconds to 5 minutes; if they fail again, the table is continued with the last snapshot of its rows
-    after them, if there is one. A target belongs to one recording; other recordings are refused. Before the
-    first call, `select_tables` can restrict a target to some tables.
+    applied fails, and keeps its position. Its changes are applied again by the next call, or with `follow`
+    after a pause of 5 seconds to 5 minutes. If they fail again, the table continues with the last later
+    snapshot of its rows, if there is one. A target belongs to one recording; other recordings are refused.
+    Before the first call, `select_tables` can restrict a target to some tables.
 
     Changes that are larger than 64 MiB are written to a temporary file in `tempfile.gettempdir()`.
 
@@ -115,8 +115,8 @@ def replicate(
             that every reader of Delta can read the table. None leaves existing tables as they are; new tables
             are written as with "rewrite".
         dropped: What happens to the table of a relation that was dropped on the server: "keep" marks it,
-            "archive" also renames its folder, "drop" removes it. If a new relation gets the name, the table
-            of the dropped one is archived.
+            "archive" also renames its folder, "drop" removes it. If a new relation gets the same name, "keep"
+            archives the table too.
         stop: If another thread or a signal handler sets this event, the function returns after the commit to
             a Delta table that is in progress.
         on_batch: Called after each micro-batch with the number of its last segment, and one result for each
@@ -141,15 +141,15 @@ def catch_up(
     updates: Updates | None = None,
     dropped: Dropped = "keep",
 ) -> list[TableResult]:
-    """Apply the changes that tables of a target lack, while others have them, without Spark.
+    """Apply the changes that some tables of a target lack although other tables have them, without Spark.
 
-    Such tables have failed, were added by `select_tables`, or were replaced by an older copy. Call it before
-    a streaming query of `pgoutput.spark.replicate`, which does the same before its first micro-batch.
+    Such tables have failed, were added by `select_tables`, or were replaced by an older copy. Call this
+    before a streaming query of `pgoutput.spark.replicate`, which does the same before its first micro-batch.
 
     Args:
         recording: The recording that the target follows.
         target: The folder that holds the replica, as a path or URI.
-        segment: Number of the last segment whose changes are applied; None for the last that a table has.
+        segment: Number of the last segment whose changes are applied; None for the last that any table has.
         updates: How commits remove rows from now on, as in `replicate`.
         dropped: What happens to the table of a relation that was dropped on the server.
 
@@ -174,7 +174,7 @@ def catch_up(
 
 
 class _Stopped(BaseException):
-    """The query was asked to stop. Not an Exception, which would be the error of one table."""
+    """The query was asked to stop. Not an Exception, because those count as the error of one table."""
 
 
 class _Query:
@@ -210,7 +210,7 @@ class _Query:
         self._report = report
         self._progress = progress
         self._listed = self._found = time.monotonic()
-        """When the recording was listed last, and when a new segment was found."""
+        """When the recording was listed last, and when a new segment was found last."""
 
     def run(self, *, follow: bool, latency: float = 0.0) -> None:
         """Apply micro-batches until there are no more segments, or with `follow` until stopped."""
@@ -268,7 +268,7 @@ class _Query:
         return range(first, min(last, first + SEGMENTS_PER_BATCH - 1) + 1)
 
     def _begin(self, positions: Positions) -> None:
-        """Make the folder a target, register in the recording, and mark tables that others have changed."""
+        """Claim the target, register in the recording, and mark tables that other programs have changed."""
         recording = self._recording
         recording.check_not_pruned(positions.least_segment + 1)
         owner = claim_target(self._target.place, self._output, recording.identity)
@@ -362,9 +362,9 @@ class _Query:
             self._progress(Progress(segment, last, applied, changes, self._applied_segment))
 
     def _await_segment(self) -> None:
-        """Wait until there is a new segment, the query is stopped, or it is time for a longer look.
+        """Wait for a limited time until there is a new segment, or the query is stopped.
 
-        Segments of a snapshot are in a folder of their own: until others follow, the recording is listed.
+        The segments of a snapshot are in another folder: until others follow, the recording must be listed.
         """
         recording = self._recording
         is_local, last = recording.location.is_local, recording.last

@@ -17,8 +17,8 @@ from pgoutput.targets import remove_table
 def reset_tables(recording: PathOrUri, target: PathOrUri, tables: Iterable[str]) -> None:
     """Remove tables of a target, with all their files; the next run builds them anew.
 
-    It helps where a file of a table is lost for good. Until the next run, readers find no table. After a
-    kill, call the function again.
+    This helps if a file of a table is lost for good. Until the next run, readers find no table. After a kill,
+    call the function again.
 
     Args:
         recording: The recording that the target follows.
@@ -32,7 +32,7 @@ def reset_tables(recording: PathOrUri, target: PathOrUri, tables: Iterable[str])
     source, folder = Recording(recording), locate(target)
     owner = read_owner(target)
     if owner is None or owner.recording != source.identity:
-        raise ReplicaError(f"{folder}: tables cannot be reset: the target is not one of this recording")
+        raise ReplicaError(f"{folder}: no table is reset: the target does not belong to this recording")
     positions, oids = Positions(source, folder), list[int]()
     for name in tables:
         found = {oid: replica_table(target, oid) for oid in positions.find(name)}

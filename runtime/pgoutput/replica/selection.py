@@ -198,7 +198,7 @@ class Relations:
 
 
 class Selection:
-    """The relations that a query applies.
+    """The relations whose changes a query applies.
 
     Args:
         recording: The recording that the query reads.

@@ -4,7 +4,7 @@
   the schema history of a recording, in batch and in streaming queries, and writes DataFrames as recordings.
 - `rows`: converts messages to rows for `createDataFrame` with the schemas in `pgoutput.schemas.spark`.
 - `from_pgoutput`, `to_pgoutput`: column functions that decode and encode messages one by one.
-- `lsn_text`: column function; LSNs as PostgreSQL writes them.
+- `lsn_text`: column function that returns LSNs as PostgreSQL writes them.
 - `register_functions`: makes the column functions known to Spark SQL.
 - `decode`: decodes the messages of whole streams in a column of any DataFrame, with the changes of rows.
 - `replicate`: starts a streaming query that keeps one Delta table per relation equal to the source.

@@ -39,7 +39,7 @@ def add_decoded(
         keys: Sort keys of the rows, for errors.
         decoded: The decoded messages of the rows.
         mode: The mode of `decode`, in capitals.
-        names: Names of the columns of the result: without the column of errors, errors are left out.
+        names: Names of the result's columns; if the column of errors is not among them, it is left out.
 
     Raises:
         DecodeError: A message is invalid, and the mode is FAILFAST.

@@ -69,10 +69,10 @@ def decode(
     cache `df`, or limit its range, for example with Kafka's `endingOffsets`.
 
     A streaming DataFrame can have several replication streams, which `partition_by` tells apart. Its query
-    keeps these messages, and the order of the last row, in the state of each stream, in Spark's checkpoint.
+    keeps such messages, and the sort key of the last row, in the state of each stream, in Spark's checkpoint.
     So each row is decoded exactly once, also after a restart. All rows of one stream in a micro-batch are
-    sorted in the memory of one task. A row that comes late or again, which is one whose order is not after
-    the last row of an earlier micro-batch, or is that of another row, is an invalid message.
+    sorted in the memory of one task. A row that comes late or again counts as an invalid message: its sort
+    key is not after the last row of the earlier micro-batches, or equals the key of another row.
 
     The result has the unchanged columns of `df`, and these columns:
 
@@ -96,15 +96,15 @@ def decode(
             `StreamDecoder`).
         order_by: One or more columns that sort the messages as the server sent them, such as Kafka's
             `offset`, the `position` in a recording, or file and line. No two messages may have equal values.
-            LSNs are unsuitable: several messages can have the same LSN, and LSNs can decrease. Of a streaming
-            DataFrame, integers, text, binary, dates or timestamps.
-        partition_by: Of a streaming DataFrame, one or more columns that have different values in different
+            LSNs are unsuitable: several messages can have the same LSN, and LSNs can decrease. In a streaming
+            DataFrame, the columns must be integers, text, binary, dates or timestamps.
+        partition_by: In a streaming DataFrame, one or more columns that have different values in different
             replication streams, such as Kafka's `topic` and `partition`; empty if there is one stream.
         mode: What to do with invalid messages, and with changes of a relation without an earlier Relation
             message. As in Spark's own data sources: PERMISSIVE keeps such messages, DROPMALFORMED drops such
             messages, FAILFAST raises an error.
-        context: A DataFrame with all messages on which the decoding depends, if `df` lacks some of these: for
-            a micro-batch, the table with all earlier messages. `context` needs the same columns as `df`.
+        context: A DataFrame with all messages on which the decoding depends, if `df` lacks some of them: if
+            `df` is a micro-batch, the table with all earlier messages. It needs the same columns as `df`.
             `column` and `order_by` are evaluated on both DataFrames, so pass column names. Not for a
             streaming DataFrame, whose query keeps these messages.
 
@@ -125,8 +125,8 @@ def decode(
             raise ValueError("a streaming DataFrame needs no context: its query keeps earlier messages")
     elif partitions or (context is not None and context.isStreaming):
         raise ValueError(
-            "partition_by is for streaming DataFrames, and context is a batch DataFrame: decode each "
-            "replication stream of a batch DataFrame by itself"
+            "partition_by is only for streaming DataFrames, and context must be a batch DataFrame: decode "
+            "each replication stream of a batch DataFrame by itself"
         )
     order, data = _make_expressions(column, order_by)
     _check_types(df.select(order, data).schema)
@@ -154,7 +154,7 @@ def _make_expressions(column: str | Column, order_by: Order) -> tuple[Column, Co
     """Return two column expressions: a struct of the columns that sort the messages, and the messages."""
     order = [order_by] if isinstance(order_by, str | Column) else list(order_by)
     if not order:
-        raise ValueError("order_by names no column")
+        raise ValueError("order_by is empty: give the columns that sort the messages")
     data = functions.col(column) if isinstance(column, str) else column
     columns = [functions.col(one) if isinstance(one, str) else one for one in order]
     numbered = [one.alias(f"order_by[{number}]") for number, one in enumerate(columns)]

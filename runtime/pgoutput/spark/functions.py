@@ -70,7 +70,7 @@ def from_pgoutput(
 def to_pgoutput(struct: str | Column, *, proto_version: int, message: str | None = None) -> Column:
     """Return structs encoded as messages: the inverse of `from_pgoutput`.
 
-    NULL gives NULL, and so does a struct whose field `type` is NULL, as of an invalid message.
+    NULL gives NULL, and so does a struct whose field `type` is NULL, such as that of an invalid message.
 
     Args:
         struct: A column of structs with fields of `pgoutput.schemas.spark.MESSAGES`. A field may be missing
@@ -169,7 +169,7 @@ def _encoder(proto_version: int, message: str | None) -> Any:
     def encode(structs: pa.Array) -> pa.Array:
         if message is None and structs.type.get_field_index(TYPE) < 0:
             raise EncodeError(
-                "the structs have no field type: give to_pgoutput the argument message", field=TYPE
+                "the structs have no field `type`: pass the argument `message` to to_pgoutput", field=TYPE
             )
         rows = structs.to_pylist()
         if message is not None:

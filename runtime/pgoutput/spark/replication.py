@@ -30,8 +30,8 @@ def replicate(
     """Start a streaming query that keeps one Delta table per relation equal to the source.
 
     `pgoutput.replica.replica_tables` lists the tables with their location, error, and the reasons why they
-    may differ from the source. The query can be stopped or killed at any moment: each table has its position,
-    and each change is applied exactly once. A target belongs to one recording; other recordings are refused.
+    may differ from the source. The query can be stopped or killed at any moment: each table stores its
+    position, and each change is applied exactly once. A target belongs to one recording; others are refused.
     With the view `batches`, the driver first applies the changes that a table lacks before the first
     micro-batch: those of a table that failed earlier, or of a table that was replaced by an older copy.
 
@@ -50,7 +50,7 @@ def replicate(
             table that was changed.
 
     Raises:
-        ValueError: `changes` is not a streaming DataFrame of one of these views.
+        ValueError: `changes` is not a streaming DataFrame of the view `batches` or `changes`.
         ReplicaError: The target contains something other than a replica.
 
     The query fails with a ReplicaError if the target, or one of its tables, belongs to another recording.

@@ -21,6 +21,6 @@ def rows(messages: Iterable[Message]) -> list[dict[str, Any]]:
     `_rescued_data`, as `pgoutput.schemas.spark` describes.
 
     Args:
-        messages: The messages; with a schema of `BY_MESSAGE`, all of this class.
+        messages: The messages; with a schema of `BY_MESSAGE`, all must have the schema's class.
     """
     return list(map(to_row, messages))

@@ -9,7 +9,7 @@ Options for reading:
 - `path`: The folder of a recording, or one segment, as a path or as a URI of a pyarrow filesystem.
 - `view`: `messages`, `changes` (the default), `batches`, `table` or `schema`: see `pgoutput.views`.
 - `table`: For the view `table`, the qualified name of the table, such as `public.orders`. For a renamed
-  table, each name selects the changes made while the table had it.
+  table, each name selects the changes made while the table had that name.
 - `columns`: Names of the columns to read, separated by commas; all columns by default. Spark does not tell a
   Python data source which columns a query needs.
 - `maxFilesPerTrigger`: Maximum number of segments in a micro-batch. By default, a micro-batch contains all
@@ -96,7 +96,7 @@ class PgoutputDataSource(DataSource):
         Raises:
             ValueError: Always.
         """
-        raise ValueError("pgoutput writes batches only: append each in foreachBatch, with df.write")
+        raise ValueError("pgoutput cannot write a stream: in foreachBatch, append each batch with df.write")
 
     def _view_reader(self) -> ViewReader:
         return ViewReader(self._options)
@@ -105,7 +105,7 @@ class PgoutputDataSource(DataSource):
         """Convert a Spark schema to Arrow; raise ValueError if the selected view has other columns."""
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
         if not self._view_reader().accepts_schema(arrow_schema):
-            raise ValueError(f"the view {self._options.view} has columns of its own: leave out .schema(…)")
+            raise ValueError(f"the schema is not that of the view {self._options.view}: leave out .schema(…)")
         return arrow_schema
 
 

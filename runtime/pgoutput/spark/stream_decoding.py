@@ -1,7 +1,7 @@
 """Decode the messages of streaming DataFrames, with the earlier messages of each stream in Spark's state.
 
-Rows move between Spark's stages packed: one binary value has many rows as an Arrow stream. So no value passes
-through pandas, which would change integers and timestamps with NULLs.
+Rows are packed when they move between Spark's stages: one binary value contains many rows as an Arrow stream.
+So no value passes through pandas, which would change integers and timestamps with NULLs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def decode_stream(
     """Return a streaming DataFrame with the columns that `decode` adds.
 
     Args:
-        rows: The rows. Their last column is a struct of `order`, the columns that sort, and `data`.
+        rows: The rows. Their last column is a struct of the sort key (`order`) and the message (`data`).
         partitions: Columns that have different values in different streams; empty for one stream.
         make_decoder: Returns a new decoder.
         mode: The mode of `decode`, in capitals.
@@ -112,7 +112,7 @@ def _decode_rows(
     keys = sort_keys(order)
     sorted_keys: list[Key] = list(zip(*(column.to_pylist() for column in keys), strict=True))
     late = _late_rows(sorted_keys, known.last)
-    # Numbers take the place of the keys. Those of the context's messages are the least: they come first.
+    # Replace the keys by numbers. The context's messages get the lowest numbers, so that they come first.
     first = len(known.context)
     has_key = np.array([None not in key for key in sorted_keys])
     numbers = pa.array(first + np.arange(len(rows)), mask=~has_key)
@@ -147,7 +147,7 @@ def _sorted(table: pa.Table) -> pa.Table:
 
 
 def _late_rows(keys: Sequence[Key], last: Sequence[Any] | None) -> dict[int, StreamError]:
-    """Return an error for each row whose key is that of the row before, or not after the last key."""
+    """Return, by row, an error for each key that is not greater than `last` and all keys before it."""
     errors: dict[int, StreamError] = {}
     before = None if last is None else tuple(last)
     for row, key in enumerate(keys):
@@ -166,7 +166,7 @@ def _late_rows(keys: Sequence[Key], last: Sequence[Any] | None) -> dict[int, Str
 def _stored(
     decoder: StreamDecoder, relations: Iterable[Relation], context: Sequence[tuple[Key, bytes]]
 ) -> list[bytes]:
-    """Return messages that give a new decoder the state of a decoder.
+    """Return the messages that give a new decoder the state of `decoder`.
 
     Args:
         decoder: The decoder, which has decoded `context`.

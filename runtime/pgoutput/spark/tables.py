@@ -6,8 +6,8 @@ in order, to the Delta table. If a relation has many changes, they are divided b
 several partitions then fold them into new data files, and the driver makes one commit of these files for each
 table (`pgoutput.apply.parts`).
 
-The number of changes is only known at the end, so it is that of the previous micro-batch which decides
-whether a relation's changes are divided. Changes that turn out not to be divisible are applied by one task.
+The number of changes is only known after a micro-batch. Therefore the number in the previous micro-batch
+decides whether a relation's changes are divided. Changes that cannot be divided are applied by one task.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ _ROWS: Final = pa.schema([("value", pa.binary())])
 _ROWS_DDL: Final = "value binary"
 
 _MAX_PAUSE: Final = 64
-"""Maximum number of micro-batches in which a relation is not divided after it could not be."""
+"""Maximum number of micro-batches before an attempt to divide a relation's changes is repeated."""
 
 _CONCURRENT: Final = 8
 """Maximum number of Delta tables that the driver opens, or commits to, at the same time."""
 
 _PARTS: Final = pa.schema([*BATCHES, pa.field("part", pa.int64())])
-"""Rows of the view `batches`, with the number of the part of the relation's changes."""
+"""Columns of the view `batches`, and the number of the part to which the changes belong."""
 _PARTS_DDL: Final = "oid bigint, data binary, part bigint"
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -94,8 +94,10 @@ class TablesWriter:
         target: The folder that holds the replica.
         history: Whether to keep all versions of rows (SCD type 2).
         updates: How commits remove rows from now on, as in `pgoutput.replica.replicate`.
-        report: Called after each micro-batch with its number, and one result for each changed table.
+        report: Called after each micro-batch with the number of its last segment, or its own number without a
+            recording, and one result for each changed table.
         dropped: What happens to the tables of relations that were dropped on the server.
+        is_filtered: Whether the rows are of the view `changes`, which may be filtered.
     """
 
     def __init__(
@@ -119,13 +121,13 @@ class TablesWriter:
         self._parts: dict[int, int] = {}
         """Number of parts in the next micro-batch, by OID of each relation that has several."""
         self._pauses: dict[int, tuple[int, int]] = {}
-        """Number of micro-batches, and number of the last one, in which a relation is not divided, by OID."""
+        """By relation OID, for how many micro-batches its changes are not divided, and the last of these."""
 
     def __call__(self, rows: DataFrame, batch: Batch, owner: Owner) -> None:
-        """Apply a micro-batch, and what its recording says about tables."""
+        """Apply a micro-batch, and the recorded remarks about tables."""
         if not batch.recording:
             results = self._apply(rows, batch, {}, frozenset())
-            if errors := [one.error for one in results if one.error]:  # they cannot be read again
+            if errors := [one.error for one in results if one.error]:  # the changes cannot be read again
                 raise ReplicaError(errors[0])
             self._finish(batch, results)
             return
@@ -217,7 +219,7 @@ class TablesWriter:
                 position = known.get(oid, NOTHING)
                 return find_version(locate(self._target), oid, batch.recording, position, self._updates)
             except ReplicaError:
-                return None  # the error occurs again when the changes are applied
+                return None  # not raised here: applying the changes undivided raises the error again
 
         found = zip(oids, _map_concurrently(find, oids), strict=True)
         return {oid: version for oid, version in found if version is not None}
@@ -284,7 +286,7 @@ class _Plan(msgspec.Struct, frozen=True):
     known: Mapping[int, Position]
     """Positions that the tables have reached, by relation OID."""
     from_snapshot: frozenset[int]
-    """OIDs of the relations whose changes are applied only from a snapshot on that replaces all rows."""
+    """OIDs of the relations whose changes are skipped before the first snapshot that replaces all rows."""
     divided: Mapping[int, TableVersion]
     """The tables whose changes are divided, by relation OID."""
 
@@ -344,7 +346,7 @@ def _divide_partition(
 
 
 def _parts(changes: RelationChanges, parts: Mapping[int, int]) -> pa.RecordBatch:
-    """Return changes as rows of `_PARTS`."""
+    """Return changes as rows of `_PARTS`, divided if `parts` contains their relation."""
     oid = changes.relation.oid
     if oid not in parts:
         return _packed(oid, [pack_changes(changes)], [0])
@@ -388,7 +390,7 @@ def _apply_partition(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Iterator
 def _commit(
     session: SparkSession, divided: Mapping[int, TableVersion], parts: Iterable[Part]
 ) -> list[TableResult]:
-    """Commit the parts of each table at once; return the results, without tables that have to be applied."""
+    """Commit all parts of each table at once; return the results of the tables for which that succeeded."""
     by_table = {oid: list(found) for oid, found in groupby(sorted(parts, key=_oid), _oid)}
 
     def plan(oid: int) -> list[Rewrite] | None:

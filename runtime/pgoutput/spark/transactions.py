@@ -71,7 +71,7 @@ def write_partition(
         changes = encode_rows(table, batch)
         commit_lsn = lsn + _STEP * (len(changes) + 1)
         if commit_lsn + _STEP > end:
-            raise ValueError(f"partition {partition} has more rows than the LSNs reserved for it")
+            raise ValueError(f"partition {partition} has too many rows for its LSNs: use more partitions")
         # The last transaction ends where the next segment begins.
         end_lsn = end if after is None else commit_lsn + _STEP
         xid = _FIRST_XID + number % _XIDS

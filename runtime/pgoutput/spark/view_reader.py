@@ -118,7 +118,7 @@ class ViewReader:
         names = self.options.columns or schema.names
         if unknown := [name for name in names if name not in schema.names]:
             raise ValueError(
-                f"the option columns names {', '.join(unknown)}: "
+                f"the option columns names {', '.join(unknown)}, but "
                 f"the columns of the view {self.options.view} are {', '.join(schema.names)}"
             )
         return pa.schema([schema.field(name) for name in names])
@@ -160,7 +160,7 @@ class ViewReader:
         """Yield the rows of a Spark partition.
 
         Args:
-            partition: The value of the Spark partition, as `plan` has chosen it.
+            partition: The value of the Spark partition that `plan` returned.
             schema: The columns of the rows to return.
         """
         if self.options.view == "schema":

@@ -26,7 +26,7 @@ _FIRST_OID: Final = 16_384
 _OPTIONS: Final = frozenset(("path", "table", "key", "operation", "proto_version"))
 
 STRIDE: Final = 1 << 40
-"""Number of positions, and of LSNs, reserved for each segment, as segments are written concurrently."""
+"""Number of positions, and of LSNs, reserved for each segment, because segments are written concurrently."""
 
 _SOURCE: Final = Source(
     recording="",
@@ -41,7 +41,7 @@ _SOURCE: Final = Source(
 
 
 class WrittenTable(msgspec.Struct, frozen=True):
-    """The table that a DataFrame is written as, and the roles of the DataFrame's columns."""
+    """The table to which the rows of a DataFrame are written, and the roles of the DataFrame's columns."""
 
     relation: Relation
     indices: tuple[int, ...]
@@ -75,7 +75,7 @@ class SegmentPlan(msgspec.Struct, frozen=True):
 
 
 def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTable:
-    """Return the table that a DataFrame is written as, from the options and the DataFrame's columns.
+    """Return the table to which a DataFrame's rows are written, from the options and the columns.
 
     Args:
         options: The options of the data source for writing.
@@ -85,7 +85,7 @@ def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTabl
         ValueError: An option is missing or has an invalid value, or a column has no PostgreSQL type.
     """
     if unknown := sorted(options.keys() - _OPTIONS):
-        raise ValueError(f"there is no option {unknown[0]}; a write has {', '.join(sorted(_OPTIONS))}")
+        raise ValueError(f"there is no option {unknown[0]}; the options are {', '.join(sorted(_OPTIONS))}")
     namespace, _, name = options.get("table", "").partition(".")
     if not (namespace and name):
         raise ValueError(

@@ -49,7 +49,7 @@ class Portal(msgspec.Struct):
 
 
 class ReplicationProgress(msgspec.Struct):
-    """How far a walsender has sent and its client has written, for the view pg_stat_replication."""
+    """How much of the stream a walsender has sent and its client has written, for pg_stat_replication."""
 
     slot: Slot
     """Slot that the walsender streams from."""
@@ -83,7 +83,7 @@ class Backend(msgspec.Struct, eq=False):
     replication: ReplicationProgress | None = None
     """Progress of the walsender, or None while the connection does not stream."""
     notifications: bytes = b""
-    """ParameterStatus messages that the client has not been sent yet."""
+    """ParameterStatus messages that have not been sent to the client yet."""
 
     def change_setting(self, name: str, value: str) -> None:
         """Change a setting. Queue a ParameterStatus message if the server reports changes of this setting.

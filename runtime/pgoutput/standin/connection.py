@@ -59,7 +59,7 @@ class Connection:
         self._writer = writer
         self._tls = tls
         self._certificate_hash = certificate_hash
-        # Responses are sent together, as by a server: a client may wait for the last one before reading.
+        # Buffered responses are sent together, as by a server: a client may read none before the last one.
         self._responses: list[bytes] = []
 
     async def run(self) -> None:
@@ -79,7 +79,7 @@ class Connection:
             self._writer.write(protocol.error_response(error))
         except asyncio.CancelledError:
             text = "terminating connection due to administrator command"
-            with suppress(RuntimeError):  # an incident has ended what the server sends
+            with suppress(RuntimeError):  # an incident has closed the socket for sending
                 self._writer.write(protocol.error_response(ServerError("57P01", text, fatal=True)))
             raise
         except (asyncio.IncompleteReadError, TimeoutError, Terminated):

@@ -56,8 +56,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     at_message: Mapping[int, Incident] = {}
     """Incidents, by the number of the message, from 1. Messages sent again are not counted."""
     at_lsn: Mapping[int, Incident] = {}
-    """Incidents, by LSN. Each happens once for a slot: at the first message, of those that were not sent
-    before, whose LSN is not lower."""
+    """Incidents, by LSN. Each happens once for a slot: at the first message with this LSN or a higher one
+    that was not sent before."""
 
     def __post_init__(self) -> None:
         for name, value in msgspec.structs.asdict(self).items():
@@ -124,19 +124,19 @@ class SlotProgress(msgspec.Struct):
     """How far a slot's stream has been sent on all connections that used the slot."""
 
     furthest: tuple[int, int] = (0, 0)
-    """Pair that locates the last message sent so far: end LSN of the transaction that ended before the
-    message, and the message's number after that transaction, from 1. Later messages have larger pairs."""
+    """Pair that locates the last message sent so far: end LSN of the last transaction that ended before the
+    message, and number of messages since that transaction's end. Later messages have larger pairs."""
     new_messages: int = 0
     """Number of messages sent so far. Messages sent again after a reconnect are not counted."""
     happened: set[int] = set()
-    """LSNs of the incidents that have happened."""
+    """LSNs in `Faults.at_lsn` whose incidents have happened."""
 
 
 class FaultInjector:
     """Applies faults to the messages that are sent on one connection.
 
     Attributes:
-        ending: Incident with which the stream ends once the last applied message is sent, or None.
+        ending: Incident that ends the stream after the messages from `apply` have been sent, or None.
 
     Args:
         faults: Faults to inject.

@@ -1,6 +1,6 @@
 """Frontend/backend protocol 3.0: encode the messages that a server sends.
 
-A message is a tag, an Int32 length that counts itself and the body, and the body
+A message consists of a tag, an Int32 length and a body. The length counts the bytes of itself and of the body
 (src/include/libpq/protocol.h, src/backend/libpq/pqcomm.c).
 """
 

@@ -40,10 +40,10 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 
 
 class StandIn:
-    """A stand-in server; as a context manager, in a thread of this process and on a free port of 127.0.0.1.
+    """A stand-in server. As a context manager, it runs in a thread, on a free port of 127.0.0.1.
 
     Attributes:
-        port: Port that the server listens on; 0 before it does.
+        port: Port that the server listens on; 0 before the server listens.
         user: Name with which clients connect.
         database: Database to which clients connect.
 
@@ -76,7 +76,7 @@ class StandIn:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         if (user is None) != (password is None):
-            raise ValueError("a user and a password go together")
+            raise ValueError("pass both a user and a password, or neither")
         verifier = None if user is None or password is None else ScramVerifier.from_password(user, password)
         self.port: int = 0
         self.user: str = user or "postgres"
@@ -153,9 +153,9 @@ class StandIn:
 
     @property
     def acknowledged(self) -> dict[str, dict[int, datetime]]:
-        """When clients have acknowledged each LSN first, in UTC: by slot, and then by LSN in rising order.
+        """Time (UTC) at which a client first acknowledged each LSN, by slot, then by LSN in rising order.
 
-        A Standby Status Update acknowledges the LSN that it has as flushed. Dropped slots stay.
+        A Standby Status Update acknowledges the LSN in its field `flushed_lsn`. Dropped slots are included.
         """
         return {slot: dict(lsns) for slot, lsns in self._state.acknowledged.copy().items()}
 

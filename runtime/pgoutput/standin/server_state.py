@@ -39,9 +39,9 @@ class ServerState(msgspec.Struct, eq=False):
     started: str = msgspec.field(default_factory=_now)
     """Time when the server was started, as the text of a timestamptz."""
     switch_lsns: list[int] = []
-    """LSN of the end of each timeline but the current one."""
+    """End LSN of each timeline except the current one."""
     acknowledged: dict[str, dict[int, datetime]] = {}
-    """When clients have acknowledged each LSN first, by slot; also for dropped slots."""
+    """Time at which a client first acknowledged each LSN, by slot name and LSN; also for dropped slots."""
     slots: Slots = msgspec.field(default_factory=Slots)
     """Replication slots."""
     backends: dict[int, Backend] = {}
@@ -57,7 +57,7 @@ class ServerState(msgspec.Struct, eq=False):
         return len(self.switch_lsns) + 1
 
     def switch_timeline(self) -> None:
-        """Begin a new timeline after what any client has been sent, as a promoted standby does."""
+        """Begin a new timeline at the highest LSN that was sent to a client, as a promoted standby does."""
         sent = (one.replication.sent_lsn for one in self.backends.values() if one.replication is not None)
         self.switch_lsns.append(max(sent, default=self.source.start_lsn))
         self.started = _now()
@@ -86,8 +86,8 @@ class ServerState(msgspec.Struct, eq=False):
         if self.source.publications is not None:
             raise ServerError(
                 "0A000",
-                f"the stand-in server serves a stream of {', '.join(self.source.publications)}, "
-                f'not of "{name}"',
+                f"the stand-in server serves only the publications {', '.join(self.source.publications)}: "
+                f'"{name}" cannot be created',
             )
         self.created_publications.append(name)
 
@@ -183,4 +183,4 @@ _LOST: Final = (
         "This slot has been invalidated because it exceeded the maximum reserved size.",
     ),
 )
-"""Message and detail of the error at a lost slot, by the first major version that reports them so."""
+"""First major version, message and detail of each error for a lost slot, newest version first."""

@@ -101,7 +101,7 @@ class Settings:
         if name in _READ_ONLY:
             raise ServerError("55P02", f'parameter "{name}" cannot be changed')
         if name == "client_encoding" and _clean(value) not in _UTF8_NAMES:
-            raise ServerError("22023", f"the stand-in server supports only UTF8, not {value}")
+            raise ServerError("22023", f"client_encoding {value}: the stand-in server supports only UTF8")
         if name == "client_encoding":
             value = "UTF8"
         changed = self._values.get(name) != value
@@ -109,7 +109,7 @@ class Settings:
         return name if changed and name in REPORTED else None
 
     def catalog_rows(self) -> Mapping[str, str]:
-        """Return the values that pg_settings shows, by setting name. Times are plain milliseconds."""
+        """Return the values that pg_settings shows, by setting name. Times are milliseconds without unit."""
         return self._values | {"wal_sender_timeout": self._values["wal_sender_timeout"].removesuffix("ms")}
 
 

@@ -26,7 +26,7 @@ class Slot(msgspec.Struct):
     database: str
     """Name of the database that the slot belongs to."""
     confirmed_flush_lsn: int
-    """LSN that the client has acknowledged. Transactions that ended up to this LSN are not sent again."""
+    """LSN that the client has acknowledged. Transactions that ended at or before it are not sent again."""
     temporary: bool = False
     """Whether the slot is dropped when the connection that created it ends."""
     two_phase: bool = False

@@ -86,8 +86,8 @@ class StreamFactory(Protocol):
     The generated stream may grow while it is served: a later call of `stream` returns the same messages and
     then new messages, and `end_lsn` is larger.
 
-    A stream factory may have an attribute `published`, a sequence with a `Relation` for each published table,
-    which subscribers of PostgreSQL ask for.
+    A stream factory may have an attribute `published`, a sequence with a `Relation` for each published table.
+    PostgreSQL's subscribers ask the server for the published tables.
     """
 
     @property
@@ -114,7 +114,7 @@ class StreamFactory(Protocol):
 class GeneratedSource:
     """A source that serves the streams of a stream factory.
 
-    Each attribute with a default has the value of the factory's attribute of that name, if there is one.
+    If the factory has an attribute with the name of one of these, the factory's value replaces the default.
 
     Attributes:
         server_version: Reported PostgreSQL version; 18.4 by default.
@@ -139,7 +139,7 @@ class GeneratedSource:
 
     @property
     def tables(self) -> Sequence[Relation]:
-        """Published tables as they are now; a stream factory that does not tell them has none."""
+        """Current published tables; empty if the stream factory has no attribute `published`."""
         return getattr(self._factory, "published", ())
 
     @property

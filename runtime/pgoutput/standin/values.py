@@ -48,7 +48,7 @@ JSONB: Final = 3802
 
 
 _SLOT: Final = re.compile(r"\((\w+),([0-9A-F]+/[0-9A-F]+)\)")
-"""Text of a record of a slot's name and an LSN, the only records that the server has in binary format."""
+"""Text of a record with a slot's name and an LSN. Only such records can be sent in binary format."""
 
 
 def infer_type_oid(value: SqlValue) -> int:
@@ -101,7 +101,7 @@ def decode_parameter(data: EncodedValue, type_oid: int, format_: int) -> SqlValu
             return number
         return decode_binary(data, type_oid) if format_ and type_oid in _TYPES else data.decode()
     except (struct.error, ValueError):
-        raise ServerError("22P03", f"a parameter of type {type_oid} cannot be read") from None
+        raise ServerError("22P03", f"invalid parameter value for the type with OID {type_oid}") from None
 
 
 _TYPES: Final = {oid for builtin in TYPES for oid in (builtin.oid, builtin.array_oid) if oid}

@@ -37,7 +37,7 @@ EventKind: TypeAlias = Literal[
 - `prepared`: The transaction was prepared.
 - `subtransaction_rolled_back`: A subtransaction of a streamed transaction was rolled back.
 - `changed`: A row change or a transactional logical message came in the open transaction.
-- `origin`: The message names the replication origin of the open transaction.
+- `origin`: The message contains the replication origin of the open transaction.
 - `described`: A relation or type was described.
 - `emitted`: A logical message that belongs to no transaction came.
 - `ignored`: A subtransaction that was not streamed was rolled back (PostgreSQL bug 19616).
@@ -77,9 +77,9 @@ class TransactionTracker(Generic[T]):
 
     Args:
         new: Function that returns the object for a transaction, from its xid and its first message (None if
-            that is missing).
-        lenient: Whether to accept a message that a server would not send at its point of the stream, instead
-            of raising StreamError. A missing first message is then assumed to have come.
+            the message is missing).
+        lenient: Whether to accept a message that a server would not send at this point of the stream, instead
+            of raising StreamError. A transaction whose first message is missing then counts as begun.
     """
 
     def __init__(self, new: Callable[[int, Message | None], T], *, lenient: bool = False) -> None:
@@ -101,7 +101,7 @@ class TransactionTracker(Generic[T]):
 
     @property
     def in_flight(self) -> int:
-        """Number of transactions that have begun and not ended; a prepared transaction has ended."""
+        """Number of transactions that have begun and not ended; a prepared transaction counts as ended."""
         return len(self.streamed) + (self.current is not None and not self.in_block)
 
     def feed(self, message: Message) -> TransactionEvent[T]:
@@ -276,4 +276,4 @@ _XIDS: Final = getters("xid")
 _CLOSERS: Final = {
     kind: closer for opener, closer in zip(OPENERS, CLOSERS, strict=True) for kind in classes(opener)
 }
-"""Role of the message that ends what a message of this class opens."""
+"""Role of the message that closes the transaction or stream block, by class of the opening message."""

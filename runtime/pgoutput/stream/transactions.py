@@ -62,7 +62,7 @@ class _ChangeFields(NamedTuple):
     relations: str | None
     subxid: str | None
     tuples: tuple[tuple[str, bool], ...]
-    """(name, whether it is a list of tuples) of each field that holds rows."""
+    """Name of each field that holds rows, with whether the field is a list of tuples."""
 
 
 _CHANGES: Final = {
@@ -103,7 +103,7 @@ class Transactions:
         if event.kind == "committed":
             if event.transaction is None:
                 gid = meaning_of(message, "gid")
-                text = f"no transaction is prepared as {gid!r}; its Prepare is not in this stream"
+                text = f"no transaction is prepared as {gid!r}: the stream has no Prepare with this gid"
                 raise StreamError.at(message, text)
             return _build_transaction(event.transaction, message)
         if event.transaction is not None:

@@ -36,7 +36,7 @@ def add_generated_columns(definition: TableDefinition, generated: Mapping[str, s
     """Return the table definition with stored generated columns, given as for `Scenario.table`.
 
     Raises:
-        ScenarioError: A column whose value is wanted does not exist.
+        ScenarioError: The source column of a generated column does not exist.
     """
     columns = list(definition.columns)
     for name, from_ in generated.items():
@@ -111,7 +111,7 @@ def alter_definition(
     key_columns = definition.index_columns | {column.name for column in definition.columns if column.primary}
     sources = {column.source for column in definition.columns}
     if used := {name for name in dropped | retype.keys() if definition.column(name).number in sources}:
-        refuse("a generated column depends on ", used)
+        refuse("cannot drop or retype the source of a generated column: ", used)
     if used := dropped & key_columns:
         refuse("cannot drop part of a key: ", used)
     changed = dropped.union(rename, retype)

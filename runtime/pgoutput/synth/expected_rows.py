@@ -44,7 +44,7 @@ def published_rows(table: ScenarioTable, columns: Collection[str]) -> list[Table
 
     Args:
         table: A table that is not partitioned.
-        columns: Names of columns that the table has or had.
+        columns: Names of the columns to return, which may be dropped columns.
     """
     definition = table.committed_definition
     by_name = {column.name: column for column in (*definition.dropped, *definition.columns)}

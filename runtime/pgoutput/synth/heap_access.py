@@ -29,7 +29,7 @@ class CommitEffects(msgspec.Struct, frozen=True):
 
 
 class HeapAccess:
-    """Reads rows, writes rows and locks tables for one transaction; `tables` are those that it uses."""
+    """Row reads, row writes and table locks of one transaction. `tables` contains the locked tables."""
 
     def __init__(self, transaction: object) -> None:
         self.tables: set[ScenarioTable] = set()
@@ -103,7 +103,7 @@ class HeapAccess:
             values = key_values(cells, key)
             shown = ", ".join(f"{column.name}={value}" for column, value in zip(key, values, strict=True))
             if None in values:
-                raise ScenarioError(f"{leaf.definition.full_name}: NULL in the key ({shown})")
+                raise ScenarioError(f"{leaf.definition.full_name}: a key column must not be NULL ({shown})")
             for row in leaf.find_rows(key, values):
                 if row.writer not in (None, self._transaction):
                     raise ScenarioError(
@@ -115,7 +115,7 @@ class HeapAccess:
                     raise ScenarioError(f"{leaf.definition.full_name} has a row with {shown} already")
 
     def write_row(self, leaf: ScenarioTable, row: Row | None, cells: Cells | None) -> Undo:
-        """Replace a row, insert it if `row` is None, or delete it if `cells` is None; return the undo."""
+        """Replace a row, insert it if `row` is None, or delete it if `cells` is None; return the `Undo`."""
         row = leaf.add_row() if row is None else row
         leaf.write_row(row, cells, self._transaction)
         self._rows[row] = leaf

@@ -51,7 +51,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     def requested(self) -> dict[str, str]:
         """Return the options of START_REPLICATION that differ from their default, as text by option name.
 
-        `proto_version` is left out, and so is a flag of the slot that is no option of the protocol version.
+        `proto_version` is left out. An option that the protocol version lacks is left out too: it is only a
+        flag of the slot.
         """
         return {
             name: value
@@ -65,7 +66,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _slot_flags(proto_version: int) -> set[str | None]:
-    """Return the options that a server follows as flags of the slot, although the version lacks them."""
+    """Return options that the protocol version lacks, but that a server follows as flags of the slot."""
     return {message.option for message in _protocols.VERSIONS[proto_version].foreign}
 
 

@@ -63,11 +63,11 @@ class OutputPlugin:
         self._sent_relations: set[int] = set()
         """OIDs of the relations whose Relation message the client has (RelationSyncEntry.schema_sent)."""
         self._sent_relations_in: defaultdict[int, set[int]] = defaultdict(set)
-        """By xid of a streamed transaction: OIDs of the relations whose Relation message its stream blocks
-        have (RelationSyncEntry.streamed_txns)."""
+        """By xid of a streamed transaction: OIDs of the relations whose Relation message is in a stream block
+        of the transaction (RelationSyncEntry.streamed_txns)."""
 
     def invalidate(self, oids: Iterable[int]) -> None:
-        """Send Relation messages again before the next changes of relations (rel_sync_cache_relation_cb)."""
+        """Before the next changes, send Relation messages of `oids` again (rel_sync_cache_relation_cb)."""
         for sent in (self._sent_relations, *self._sent_relations_in.values()):
             sent.difference_update(oids)
 
@@ -78,7 +78,7 @@ class OutputPlugin:
         self._unsent_begin = (lsn, end)
 
     def commit(self, end: TransactionEnd) -> None:
-        """Write Commit, from PostgreSQL 15 on only after a published change (pgoutput_commit_txn)."""
+        """Write Commit; from PostgreSQL 15 on, only if a change was published (pgoutput_commit_txn)."""
         if self._sends_empty:
             self._send_begin()
         if self._unsent_begin is None:
@@ -90,7 +90,7 @@ class OutputPlugin:
         self._write_opening(lsn, self._end_message("begin_prepare", end), end.origin)
 
     def end(self, role: str, end: TransactionEnd) -> None:
-        """Write the message that ends or resolves a transaction, by its role such as `prepare`."""
+        """Write the message that ends or resolves a transaction; `role` is its role, such as `prepare`."""
         self._write(end.end_lsn, self._end_message(role, end))
 
     # Streamed transactions
@@ -112,7 +112,7 @@ class OutputPlugin:
         self._sent_relations_in.pop(end.top, None)
 
     def stream_commit(self, end: TransactionEnd) -> None:
-        """Write Stream Commit; the Relation messages of the transaction then count as sent for all others."""
+        """Write Stream Commit. The Relation messages of the transaction then count as sent for others too."""
         self.end("commit_streamed", end)
         self._sent_relations |= self._sent_relations_in.pop(end.top, set())
 
@@ -149,7 +149,7 @@ class OutputPlugin:
             self._write(change.lsn, message)
 
     def payload(self, record: PayloadRecord, streamed: bool) -> None:
-        """Write a logical message (pgoutput_message), or another payload, if the client has asked for it.
+        """Write a logical message (pgoutput_message), or another message of the role `payload`, if requested.
 
         In a stream block a logical message has the xid of the top-level transaction, even if a subtransaction
         emitted the message.
@@ -208,7 +208,7 @@ class OutputPlugin:
     def _change_message(self, change: RowChange | MultiInsert, oid: int, xid: int | None) -> Message | None:
         """Return the message for a row change, or None if the row filter excludes it (pgoutput_row_filter).
 
-        The row filter may turn an update into an insert or a delete, and may exclude some of several rows.
+        The row filter may turn an update into an insert or a delete, and may exclude rows of a `MultiInsert`.
         """
         definition = change.definition
         if isinstance(change, MultiInsert):

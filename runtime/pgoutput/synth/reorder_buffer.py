@@ -32,9 +32,9 @@ BufferedRecord: TypeAlias = RowChange | MultiInsert | TruncateRecord | PayloadRe
 """WAL record that is kept until its transaction is sent."""
 
 _FIRST_WITH_KNOWN_SUBTRANSACTIONS: Final = 14
-"""First major version of PostgreSQL that links a subtransaction to its transaction at its first WAL record.
-Earlier servers do so at the commit, so they send nothing for a transaction whose changes are all rolled
-back."""
+"""First major version of PostgreSQL that links a subtransaction to its transaction when the subtransaction
+writes its first WAL record. Earlier servers link both at the commit, so they send nothing for a transaction
+whose changes are all rolled back."""
 
 _CHANGE_BYTES: Final = 80
 """Size of a change in memory without its rows, in bytes (sizeof(ReorderBufferChange))."""
@@ -67,7 +67,8 @@ class _Txn(msgspec.Struct, eq=False):
 class ReorderBuffer:
     """Decodes the WAL for one connection: collects each transaction's changes until they can be sent.
 
-    Arguments are as for `Scenario` and `Scenario.stream`; `work_mem` is in bytes.
+    `work_mem` and `via_root` are logical_decoding_work_mem, in bytes, and publish_via_partition_root. The
+    other arguments are as for `Scenario` and `Scenario.stream`.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class ReorderBuffer:
                 self._queue_rows(record)
             else:
                 self._queue(record)
-        elif isinstance(record, Invalidation):  # invalidations have no origin in the WAL
+        elif isinstance(record, Invalidation):  # kept by servers: invalidations have no origin in the WAL
             self._get_txn(record).invalidations.append(record)
         return self._output
 
@@ -228,7 +229,7 @@ class ReorderBuffer:
         txn.distributed_oids.clear()
 
     def _commit_prepared(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Send Commit Prepared, or all if two_phase is off (ReorderBufferFinishPrepared)."""
+        """Send Commit Prepared; the whole transaction if two_phase is off (ReorderBufferFinishPrepared)."""
         if not self._options.two_phase:
             self._commit(txn, end)
             return
@@ -270,7 +271,7 @@ class ReorderBuffer:
         return end.lsn < self._after_lsn or self._is_filtered(end)
 
     def _remove_committed(self, txn: _Txn) -> None:
-        """Pass a committed transaction's invalidations to others (SnapBuildDistributeSnapshotAndInval)."""
+        """Remove a transaction; pass its invalidations to open ones (SnapBuildDistributeSnapshotAndInval)."""
         del self._txns[txn.xid]
         for other in self._txns.values():
             if not other.prepared:

@@ -57,7 +57,7 @@ class Scenario:
 
     Args:
         server: Major version of the PostgreSQL server, such as 13: the scenario sends what this version
-            sends. None for 18, or for the first that speaks `proto_version`.
+            sends. None for 18, or for a later version if `proto_version` needs one.
         proto_version: Protocol version; None for the newest released version that the server speaks.
         streaming: As in `StreamOptions`.
         two_phase: As in `StreamOptions`.
@@ -133,7 +133,7 @@ class Scenario:
 
     @property
     def published(self) -> Sequence[Relation]:
-        """Relation messages of the tables that the publication publishes as they are now."""
+        """Relation messages of the published tables, with their current definitions."""
         via_root = self.publish_via_partition_root
         return tuple(
             table.definition.relation_message()
@@ -179,7 +179,7 @@ class Scenario:
                 None publishes all rows.
             partition_by: Column whose values select the partition (PARTITION BY LIST), or None.
             partitions: Column values of each partition, by partition name without schema.
-            generated: Stored generated columns: for each one, the column whose value it has.
+            generated: Stored generated columns: the column to copy, by name of the generated column.
             named: More column types, as keyword arguments named like the columns.
 
         Raises:
@@ -220,7 +220,7 @@ class Scenario:
     # Transactions
 
     def transaction(self, *, origin: str | None = None, origin_lsn: int = 0) -> Transaction:
-        """Begin a transaction (BEGIN), with the name of a replication origin and its commit's LSN there."""
+        """Begin a transaction (BEGIN), with a replication origin and the LSN of its commit on the origin."""
         replicated = None if origin is None else ReplicationOrigin(origin, origin_lsn)
         return Transaction(self._database, None, replicated)
 
@@ -247,7 +247,7 @@ class Scenario:
         self.wal.write(PayloadRecord, payload_size(message), xid=0, top=0, message=message)
 
     def wait(self, seconds: float = 1.0) -> None:
-        """Let up to one year pass without changes. A walsender that has sent all then sends a keepalive.
+        """Let up to one year pass without changes. A walsender that has sent everything sends a keepalive.
 
         Raises:
             ScenarioError: The duration is negative or longer than a year.

@@ -33,7 +33,7 @@ class Column(msgspec.Struct, frozen=True):
     primary: bool = False
     """Whether the column is part of the primary key."""
     source: int | None = None
-    """Attribute index of the column whose value a stored generated column has; None for other columns."""
+    """For a stored generated column: attribute index of the column that it copies. Otherwise None."""
 
     def is_toasted(self, text: str | None) -> bool:
         """Return whether a value is TOASTed because of its size, as with SET STORAGE EXTERNAL."""
@@ -102,7 +102,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
     column_list: frozenset[str] | None = None
     """Names of the published columns; None publishes all columns."""
     publishes_generated: bool = False
-    """Whether generated columns are published that no column list names (publish_generated_columns)."""
+    """Whether generated columns are published if there is no column list (publish_generated_columns)."""
     where: RowFilter | None = None
     """Row filter of the publication; None publishes all rows."""
     dropped: tuple[Column, ...] = ()
@@ -195,7 +195,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         return texts
 
     def fill_row(self, old: Cells, given: Mapping[str, str | None]) -> Cells:
-        """Return row `old` with the values `given` by column name, and those of generated columns."""
+        """Return row `old` with the values `given` by column name, and new values of generated columns."""
         cells = [*old, *(None,) * (self.attribute_count - len(old))]
         for name, text in given.items():
             cells[self.column(name).number] = text

@@ -27,7 +27,7 @@ class Row(msgspec.Struct, eq=False):
 
     @property
     def committed(self) -> Cells | None:
-        """The committed cells; None if the row does not exist for other transactions than `writer`."""
+        """The committed cells; None if no transaction except `writer` can see the row."""
         return self.versions[0]
 
     def visible_to(self, transaction: object) -> Cells | None:
@@ -116,7 +116,7 @@ class ScenarioTable:
         return row
 
     def write_row(self, row: Row, cells: Cells | None, writer: object) -> None:
-        """Add a version that the open transaction `writer` writes; None deletes the row."""
+        """Add a row version, written by the open transaction `writer`. None for `cells` deletes the row."""
         row.versions.append(cells)
         row.writer = writer
         if cells is not None:
@@ -126,7 +126,7 @@ class ScenarioTable:
                     rows.append(row)
 
     def find_rows(self, key: Key, values: Cells) -> list[Row]:
-        """Return the rows of which any version has the values `values` in the columns `key`."""
+        """Return the rows with the values `values` in the columns `key`, in any of their versions."""
         rows = self._key_index(key).get(values, [])
         rows[:] = [row for row in rows if row.has_key(key, values)]
         return list(rows)

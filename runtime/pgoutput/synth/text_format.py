@@ -89,7 +89,7 @@ def _array_lengths(value: Any) -> tuple[int, ...]:
 
 
 def _python_text(value: Any, type_name: str) -> str:
-    """Return text for a Python value that is not text; not necessarily the text that the server writes."""
+    """Return a Python value that is not a string as text. The server may write the value in another form."""
     if type_name == "json":
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     if type_name == "jsonb":

@@ -129,7 +129,7 @@ class TransactionScope(ABC):
             )
 
     def update(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Update one row. The stream has UNCHANGED for a TOASTed value that keeps its value.
+        """Update one row. In the stream, a TOASTed value that the update does not set is UNCHANGED.
 
         Args:
             table: The table.
@@ -171,7 +171,7 @@ class TransactionScope(ABC):
         self._delete(leaf, row, old)
 
     def truncate(self, *tables: ScenarioTable, cascade: bool = False, restart_identity: bool = False) -> None:
-        """Truncate tables (TRUNCATE), with the options CASCADE and RESTART IDENTITY in the message.
+        """Truncate tables (TRUNCATE). CASCADE and RESTART IDENTITY are only flags of the Truncate message.
 
         A scenario has no foreign keys, so include the tables that CASCADE would reach.
 
@@ -184,7 +184,7 @@ class TransactionScope(ABC):
         leaves = [leaf for table in tables for leaf in table.leaves()]
         named = dict.fromkeys(one for table in tables for one in (table, *table.leaves()))
         self._access.lock(*leaves, exclusive=True)
-        # A table with new files is truncated in place; only its indexes are rebuilt (heap_truncate_one_rel).
+        # A second TRUNCATE in a transaction is in place: only indexes are rebuilt (heap_truncate_one_rel).
         emptied = [leaf for leaf in leaves if leaf.truncated_in is not self or leaf.definition.unique_keys]
         if emptied:
             self._log(Invalidation, 200, oids=tuple(leaf.definition.oid for leaf in emptied))
@@ -207,7 +207,7 @@ class TransactionScope(ABC):
         name: str | None = None,
         replica_identity: str | Sequence[str] | None = None,
     ) -> None:
-        """Alter a table (ALTER TABLE), of which the stream has only a new Relation message.
+        """Alter a table (ALTER TABLE). The stream shows this only by a new Relation message.
 
         Args:
             table: A table without partitions.
@@ -249,16 +249,18 @@ class TransactionScope(ABC):
         self.payload(logical_message(MessageFlag.TRANSACTIONAL, prefix, content))
 
     def payload(self, message: Message) -> None:
-        """Emit a message of the role `payload`, which is sent if the protocol version has it.
+        """Emit a message of the role `payload`. Only protocol versions that have this message send it.
 
-        The stream has the message with the LSN and xids of its place.
+        The message is sent with the LSN of its WAL record and this transaction's xids instead of its own.
 
         Raises:
             ScenarioError: The message has another role, or does not belong to a transaction.
         """
         self._open()
         if not has_role(message, "payload") or not is_transactional(message):
-            raise ScenarioError(f"{type(message).__name__} is not a payload of a transaction")
+            raise ScenarioError(
+                f"{type(message).__name__}: expected a transactional message of the role `payload`"
+            )
         self._log(PayloadRecord, payload_size(message), message=message)
 
     def savepoint(self) -> Savepoint:
@@ -292,7 +294,7 @@ class TransactionScope(ABC):
         if self.ended:
             raise ScenarioError("the transaction or savepoint has ended")
         if self._open_savepoint is not None and not self._open_savepoint.ended:
-            raise ScenarioError("a savepoint is open: use it, or release it or roll it back first")
+            raise ScenarioError("a savepoint is open: call its methods, or release it or roll it back first")
         for table in tables:
             if getattr(table, "owner", None) is not self._database:
                 raise ScenarioError(
@@ -397,7 +399,7 @@ class Transaction(TransactionScope):
         self.ended = True
 
     def finish_prepared(self, kind: str) -> None:
-        """Commit or roll back this prepared transaction: `commit_prepared` or `rollback_prepared`."""
+        """Commit or roll back this transaction; `kind` is `commit_prepared` or `rollback_prepared`."""
         prepare = self.prepared
         record = self._log_end(
             kind, gid=prepare.gid, prepare_time=prepare.time, prepare_end_lsn=prepare.end_lsn

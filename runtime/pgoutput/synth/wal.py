@@ -29,7 +29,7 @@ def cells_size(cells: Cells | None) -> int:
 
 
 def payload_size(message: Message) -> int:
-    """Return the size of a payload's text and bytes in the WAL, in bytes."""
+    """Return the total size of the texts and bytes in a message of the role `payload`, in bytes."""
     values = msgspec.structs.astuple(message)
     return sum(len(value) for value in values if isinstance(value, str | bytes))
 
@@ -97,10 +97,10 @@ class TruncateRecord(WalRecord, frozen=True, eq=False):
 
 
 class PayloadRecord(WalRecord, frozen=True, eq=False):
-    """WAL record of a logical message written by pg_logical_emit_message, or of another payload."""
+    """WAL record of a logical message (pg_logical_emit_message) or another message of the role `payload`."""
 
     message: Message
-    """The message, of the role `payload`; the record has its LSN and xids."""
+    """The message. It is sent with the LSN and xids of this record instead of its own."""
 
 
 class Invalidation(WalRecord, frozen=True, eq=False):
@@ -147,7 +147,7 @@ class WriteAheadLog:
     def advance(self, lsn: int, time: int, xid: int | None) -> None:
         """Continue at a later LSN and time, as if other transactions had written the WAL in between.
 
-        The next transaction gets the xid `xid`, or with None the xid that follows the last one.
+        The next transaction gets the xid `xid`; None continues after the last assigned xid.
         """
         self.end_lsn, self.time = lsn, time
         if xid is not None:
@@ -164,10 +164,10 @@ class WriteAheadLog:
         return self._oid
 
     def write(self, kind: type[_R], size: int, /, **fields: Any) -> _R:
-        """Append a record of a class, with data of `size` bytes and other fields, and return the record."""
+        """Append a record of the class `kind` with `fields` and `size` bytes of data; return the record."""
         lsn, end_lsn = self.end_lsn, self.end_lsn + (_RECORD_HEADER_BYTES + size + 7) // 8 * 8
         self.time += self._random.randrange(20, 400)
         record = kind(lsn=lsn, end_lsn=end_lsn, time=self.time, **fields)
         self.records.append(record)  # type: ignore[arg-type]
-        self.end_lsn = end_lsn  # last: a reader in another thread finds all records up to end_lsn
+        self.end_lsn = end_lsn  # set last, so that another thread finds all records up to end_lsn
         return record

@@ -1,7 +1,7 @@
-"""Metadata of a table's commits about its changes, in each table format.
+"""The metadata in which a table's commits describe their changes, in each table format.
 
-Each commit of changes says the position of its version, the first commit LSN and the last commit time of its
-changes. A commit that changes rows and says no position was made by another program.
+The metadata of each commit of changes contain the position of its version, and the first commit LSN and the
+last commit time of its changes. A commit that changes rows without a position was made by another program.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ class Commit(NamedTuple):
     version: int
     """The version that the commit has made."""
     metadata: Mapping[str, str]
-    """What the commit says of itself."""
+    """Metadata of the commit, by key."""
     operation: str
     """The operation of the commit, as its table format names it."""
     changes_rows: Callable[[], bool]
-    """Returns whether the commit adds or removes data files with other rows than before."""
+    """Function that returns whether the commit changes the rows of the table."""
 
     @property
     def position(self) -> Position | None:
-        """The position that the commit names; None if it names none."""
+        """The position in the metadata of the commit; None if there is none."""
         if KEYS[-1] not in self.metadata:
             return None
         return Position(*(int(self.metadata[key]) for key in KEYS))
 
 
 def commit_metadata(position: Position, changes: ChangeRange | None) -> dict[str, str]:
-    """Return what a commit says of its changes.
+    """Return the metadata in which a commit describes its changes.
 
     Args:
         position: The position after the commit.
@@ -80,7 +80,7 @@ def version_before(commits: Iterable[Commit], newest: int, place: Location, lsn:
     if applied is None:
         raise ReplicaError(
             f"{place}: the commits of the table do not say up to which LSN changes were applied. "
-            "The next changes that `pgoutput replicate` applies to the table say it"
+            "The next commit of changes by `pgoutput replicate` says it"
         )
     return Version(number, applied)
 

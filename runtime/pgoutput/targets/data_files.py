@@ -18,7 +18,7 @@ from pgoutput.recording import Location, ObjectStore, StoreUnavailable, parse_st
 class NewFile:
     """A file that is being written. In an object store, it is stored by one request when it is complete.
 
-    An upload in parts takes more requests, and a kill leaves the parts in the store, which are paid for.
+    A multipart upload takes more requests, and a killed process leaves parts in the store, which cost money.
 
     Args:
         folder: The folder that the path is relative to.
@@ -44,7 +44,7 @@ class NewFile:
 
         Raises:
             OSError: The file cannot be written.
-            ReplicaError: The object store does not take the file.
+            ReplicaError: The object store rejects the file, or is unavailable.
         """
         size = int(self.sink.tell())
         if self._folder.is_local:
@@ -86,13 +86,13 @@ def copy_file(file: Location, copy: Path) -> None:
 
 
 def delete_files(folder: Location, paths: Iterable[str]) -> None:
-    """Remove files that no version of a table has; what cannot be removed is left for later cleaning.
+    """Remove files that no version of a table uses. A file that cannot be removed is left for later cleaning.
 
     Args:
         folder: The folder that the paths are relative to.
         paths: Paths of the files.
     """
-    if parse_store_url(folder.place) is not None:  # Arrow asks for more with each object, and lists
+    if parse_store_url(folder.place) is not None:  # Arrow needs more requests per object, and lists objects
         with suppress(RecordingError, StoreUnavailable):
             ObjectStore(folder.place).delete(*paths)
         return

@@ -23,7 +23,7 @@ _BATCH_ROWS: Final = 1 << 16
 
 
 FIELD_ID: Final = b"PARQUET:field_id"
-"""Key in the metadata of an Arrow field with the field ID that a Parquet file has."""
+"""Key in the metadata of an Arrow field; the value is the column's field ID in a Parquet file."""
 
 
 def read_parquet(
@@ -62,7 +62,7 @@ def _read_groups(
 ) -> Iterator[pa.RecordBatch]:
     present = _names_in_file(parquet.schema_arrow, schema, ids)
     names = list(present.values())
-    # A batch of several row groups could be larger than what was held in memory to write them.
+    # Read each row group alone: a batch of several could be larger than the rows that the writer held.
     groups = ([number] for number in range(parquet.num_row_groups))
     for batch in chain.from_iterable(
         parquet.iter_batches(_BATCH_ROWS, group, names, use_threads=False) for group in groups
@@ -82,7 +82,7 @@ def _read_groups(
 
 
 def _names_in_file(file: pa.Schema, schema: pa.Schema, ids: Mapping[str, int] | None) -> dict[str, str]:
-    """Return the name that columns have in a data file, by name; without columns that the file lacks."""
+    """Return the names of columns in a data file, by name in `schema`; without columns not in the file."""
     if ids is None:
         present = set(file.names)
         return {name: name for name in schema.names if name in present}
@@ -91,7 +91,7 @@ def _names_in_file(file: pa.Schema, schema: pa.Schema, ids: Mapping[str, int] | 
 
 
 class ParquetWriter:
-    """A writer of rows to data files; it begins the next file when one has `FILE_BYTES`.
+    """Writes rows to data files, and begins the next file when a file exceeds `FILE_BYTES`.
 
     Args:
         folder: The folder of the files.
@@ -105,7 +105,7 @@ class ParquetWriter:
         self._writer: _FileWriter | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write rows, to the last file as long as it is not complete."""
+        """Write rows to the last file, or to a new file if the last file is complete."""
         for batch in batches:
             if not batch.num_rows:
                 continue

@@ -1,9 +1,9 @@
 """The interface of a table format: tables whose rows and position change in one commit.
 
 A table consists of data files, which hold rows and are never changed. A row is identified by its data file
-and its number in the file. A commit adds data files, removes others, and may delete single rows of those that
-stay. It makes the next version.
-`pgoutput.targets.delta` and `pgoutput.targets.iceberg` are such formats.
+and its number in the file. A commit adds and removes data files, and may delete single rows of the
+remaining files. Each commit makes the next version of the table.
+`pgoutput.targets.delta` and `pgoutput.targets.iceberg` implement this interface.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pgoutput.recording import Location
 
 
 class ConflictError(ReplicaError):
-    """Another commit has changed a table, so that nothing was committed."""
+    """Nothing was committed, because another commit has changed the table."""
 
 
 class Position(NamedTuple):
-    """The last change that a table has applied; changes sort by these numbers."""
+    """The last change that a table has applied. Positions sort in the order of the changes."""
 
     commit_lsn: int
     position: int
@@ -49,7 +49,7 @@ class ChangeRange(NamedTuple):
 
     @classmethod
     def join(cls, ranges: Iterable[ChangeRange]) -> ChangeRange:
-        """Return the range from the first to the last change of ranges."""
+        """Return the range from the first to the last change of several ranges."""
         ranges = list(ranges)
         return max(ranges, key=lambda one: one.last)._replace(first_lsn=min(one.first_lsn for one in ranges))
 
@@ -68,7 +68,7 @@ class State(NamedTuple):
     version: int | None
     """The version of the table with these rows; None before the table was created."""
     after: int
-    """The rows are exact as of all greater LSNs up to `until`: see `pgoutput.replica.versions_at`."""
+    """The rows are exact as of each greater LSN, up to `until`: see `pgoutput.replica.versions_at`."""
     until: int
     commit_time: int
     """Commit time of the last change, as in `ChangeRange`."""
@@ -82,7 +82,7 @@ class DataFile(msgspec.Struct, frozen=True):
     size: int
     """Size of the file, in bytes."""
     rows: int
-    """Number of rows of the file; 0 if the table does not tell."""
+    """Number of rows in the file; 0 if the table's metadata do not contain the number."""
     min_values: Mapping[str, Any]
     """Least value of each column in the file, by column name; only columns with statistics."""
     max_values: Mapping[str, Any]
@@ -90,31 +90,31 @@ class DataFile(msgspec.Struct, frozen=True):
     null_counts: Mapping[str, Any]
     """Number of NULLs of each column in the file, by column name; only columns with statistics."""
     deleted: int = 0
-    """Number of rows of the file that the table does not have: see `Table.deleted_rows`."""
+    """Number of rows in the file that are deleted from the table: see `Table.deleted_rows`."""
 
 
 NO_ROWS: Final[Mapping[str, Numbers]] = {}
-"""Numbers of rows, by path of their data file, if there are none."""
+"""An empty mapping from paths of data files to row numbers."""
 
 
 class Writer(Protocol):
-    """A writer of data files, which no commit has added to a table yet."""
+    """Writes new data files. They belong to the table once a commit adds them."""
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write rows, to the last file as long as it is not complete."""
+        """Write rows to the last file, or to a new file if the last file is complete."""
 
     def close(self) -> list[DataFile]:
         """Complete the last file; return the files that were written since the last call."""
 
 
 class Table(Protocol):
-    """A version of a table, first the newest. A commit makes it the version of the commit.
+    """A table at one of its versions. `commit` moves on to the version that it makes.
 
     All functions raise `ReplicaError` if the table or a data file cannot be read, or if a commit fails.
     """
 
     place: Location
-    """Where the table is."""
+    """Location of the table."""
 
     @property
     def version(self) -> int:
@@ -122,7 +122,7 @@ class Table(Protocol):
 
     @property
     def reader_version(self) -> int:
-        """What readers of the format call the version."""
+        """Number of the version for readers of the format; in Iceberg, the snapshot ID."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -140,20 +140,20 @@ class Table(Protocol):
         """Read the newest version."""
 
     def at(self, version: int) -> Table:
-        """Return another version of the table."""
+        """Return the table at the version with this number."""
 
     @property
     def deletes_rows(self) -> bool:
-        """Whether commits may delete single rows of a data file. If not, its other rows are written again."""
+        """Whether commits may delete single rows of a data file. If not, its remaining rows are rewritten."""
 
     def files(self) -> list[DataFile]:
         """Return the data files of the version."""
 
     def deleted_rows(self, file: DataFile) -> Numbers:
-        """Return the numbers of the rows of a data file that the version does not have, which ascend."""
+        """Return the row numbers that this version has deleted from a data file, in ascending order."""
 
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file, in their order, with those that the version does not have.
+        """Yield all rows of a data file in the order of the file, including deleted rows.
 
         Args:
             file: A data file of any version, or one that a writer has written.
@@ -164,7 +164,7 @@ class Table(Protocol):
         """Return a writer of data files with these columns."""
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete data files that no version of the table has; a file that cannot be deleted stays."""
+        """Delete data files; the caller ensures that no version uses them. Files stay if this fails."""
 
     def commit(
         self,
@@ -181,18 +181,18 @@ class Table(Protocol):
             removed: The files to remove; None for all files.
             changes: The changes that the commit applies; None to leave the position where it is.
             schema: The new columns of the table, if all files are removed; None to leave them as they are.
-                Without columns and changes, the added files have the rows of the removed ones.
-            deleted: Numbers of rows to delete, which ascend, by path of a data file that is added or stays;
-                only if `deletes_rows`.
+                If `schema` and `changes` are None, the added files must have the rows of the removed files.
+            deleted: Row numbers to delete, in ascending order, by path of the data file, which is added or
+                not removed; only if `deletes_rows`.
 
         Raises:
             ConflictError: A concurrent commit has changed the table. The new files stay.
         """
 
     def set_deletes_rows(self, enabled: bool) -> None:
-        """Let later commits delete single rows of data files, or not; see `deletes_rows`.
+        """Set whether later commits may delete single rows of data files; see `deletes_rows`.
 
-        If not, the next commit of changes writes the data files with deleted rows again.
+        If not, the next commit of changes rewrites the data files that have deleted rows.
 
         Raises:
             ConflictError: As in `commit`.
@@ -206,7 +206,7 @@ class Table(Protocol):
         """
 
     def change_columns(self, added: Iterable[pa.Field], metadata: Iterable[pa.Field]) -> None:
-        """Add columns, and replace the metadata of others, while the data files stay as they are.
+        """Add columns, and replace the metadata of existing columns. The data files stay as they are.
 
         Args:
             added: The columns to add, which are NULL in all rows.
@@ -226,7 +226,7 @@ class Table(Protocol):
         """
 
     def version_before(self, lsn: int) -> Version:
-        """Return the newest version without changes of a commit LSN of at least `lsn`.
+        """Return the newest version that contains only changes with commit LSNs lower than `lsn`.
 
         Raises:
             ReplicaError: The table does not say how far it has applied the changes.
@@ -272,14 +272,14 @@ class TableFormat(Protocol):
         """
 
     def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
-        """Create a table; if another process creates one at the same time, return one of both.
+        """Create a table. If another process creates it at the same time, return the table of either process.
 
         Raises:
             ReplicaError: The table cannot be created.
         """
 
     def names(self, target: Location) -> list[str]:
-        """Return the names of the tables in a target; some may be other folders.
+        """Return the names of the tables in a target; other folders may be among them.
 
         Raises:
             ReplicaError: The target cannot be read.
@@ -288,7 +288,7 @@ class TableFormat(Protocol):
     def move(self, place: Location, to: Location) -> None:
         """Move a table in the local filesystem; in an object store, copy it, and leave the old table.
 
-        The copy becomes readable with its last file. A call after a kill completes it.
+        The copy becomes readable with its last file. After a kill, another call completes the copy.
 
         Raises:
             ReplicaError: The table cannot be read or written, or the new place exists and is local.

@@ -38,7 +38,7 @@ RECORDING: Final = "pgoutput.recording"
 MAY_DIFFER: Final = "pgoutput.may_differ"
 """Key of a Delta table property; the value is a JSON array of the reasons why the table may differ."""
 DROPPED: Final = "pgoutput.dropped"
-"""Key of a Delta table property; the value is when the relation was dropped, a `GoneTable` as JSON."""
+"""Key of a Delta table property; the value is a `GoneTable` as JSON: when the relation was dropped."""
 
 _FOLDER: Final = "_relations"
 
@@ -55,9 +55,9 @@ class IcebergCatalog(msgspec.Struct, frozen=True):
     """The Iceberg catalogue with the tables of a target."""
 
     name: str = ""
-    """Name of the catalogue in the configuration of pyiceberg; empty for one in the folder of the target."""
+    """Name of the catalogue in the configuration of pyiceberg; empty for one in the target's folder."""
     namespace: str = ""
-    """What the names of the tables' namespaces begin with; a dot separates levels."""
+    """Prefix of the namespaces of the tables; a dot separates levels."""
 
 
 def format_of(target: Location) -> TableFormat:
@@ -91,7 +91,7 @@ def read_catalog(target: Location) -> IcebergCatalog | None:
     """Return the Iceberg catalogue with the tables of a target; None if they are Delta tables.
 
     Raises:
-        ReplicaError: The file that names it cannot be read.
+        ReplicaError: The file that contains the catalogue's name cannot be read.
     """
     text = read_file(target / _FORMAT_FILE)
     try:
@@ -101,7 +101,7 @@ def read_catalog(target: Location) -> IcebergCatalog | None:
 
 
 def copy_format(target: Location, to: Location) -> None:
-    """Give a local target without tables the format of another; Iceberg tables get a catalogue in its folder.
+    """Give `to`, a local target without tables, the format of `target`; Iceberg gets a catalogue in `to`.
 
     Raises:
         ReplicaError: The targets cannot be read or written.
@@ -134,7 +134,7 @@ def check_recording(table: Table, recording: str) -> None:
     if owner != recording:
         raise ReplicaError(
             f"{table.place}: the Delta table belongs to recording {owner or 'without a UUID'}, and this is "
-            f"recording {recording or 'without a UUID'}. Remove it from this target"
+            f"recording {recording or 'without a UUID'}. Remove the table from this target"
         )
 
 
@@ -214,13 +214,13 @@ def decode_dropped(table: Table) -> GoneTable | None:
 
 
 def archive_table(target: Location, dropped: GoneTable) -> str:
-    """Give the folder of a dropped relation's Delta table a name with the OID and the date of the drop.
+    """Rename the folder of a dropped relation's Delta table: append the OID and the date of the drop.
 
     After a kill, call the function again. In an object store the table is copied, and readers of the old
     folder find a part of its files until the old folder is removed.
 
     Returns:
-        Name of the folder.
+        New name of the folder.
 
     Raises:
         ReplicaError: The table cannot be read or moved.

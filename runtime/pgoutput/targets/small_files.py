@@ -73,7 +73,7 @@ def create_file(place: Location, text: str) -> None:
             elif parse_store_url(folder.place) is not None:
                 ObjectStore(folder.place).create(name, text.encode())
             else:
-                raise ReplicaError(f"{place}: a target is in a local folder, or at an s3, gs or az URL")
+                raise ReplicaError(f"{place}: a target must be a local folder, or an s3, gs or az URL")
     except FileExistsError:
         raise ConflictError(f"{place}: another process has written this file") from None
 

@@ -3,8 +3,8 @@
 - `shop` returns an example scenario. `scenarios` is a Hypothesis strategy of random scenarios.
 - `Stream.of` returns the stream that a server sends for a scenario. `streams` is a strategy of the streams
   of random scenarios.
-- `broken_streams` is a strategy of streams with one fault. `corruptions` is a strategy that applies a fault
-  to the stream that is its argument. `FAULTS` lists the kinds of faults.
+- `broken_streams` is a strategy of streams with one fault. `corruptions(stream)` is a strategy that applies
+  one fault to `stream`. `FAULTS` lists the kinds of faults.
 - `Server` serves a scenario or recording to real replication clients, in a process of its own.
 - The pytest fixtures `pgoutput_stream` and `pgoutput_server` are available wherever pgoutput is installed.
 """

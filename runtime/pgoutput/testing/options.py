@@ -11,9 +11,9 @@ class ScenarioOptions(TypedDict, total=False):
     """Keyword arguments of `pgoutput.synth.Scenario`, which documents them."""
 
     server: int
-    """If it is not given, a random version."""
+    """Default of the strategies: a random version."""
     proto_version: int
-    """If it is not given, a random released version."""
+    """Default of the strategies: a random released version."""
     streaming: Streaming
     two_phase: bool
     binary: bool

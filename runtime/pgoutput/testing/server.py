@@ -20,7 +20,7 @@ from pgoutput.standin import Faults, RecordedSource, StandIn
 from pgoutput.synth import Scenario
 
 _SHUTDOWN_SECONDS: Final = 10.0
-"""Time that the server's process has to end before the process is killed, in seconds."""
+"""Seconds that the server's process has to end; after that, the process is killed."""
 
 
 class Server:
@@ -85,7 +85,7 @@ class Server:
                 response = pickle.load(process.stdout)
             except EOFError:
                 raise ChildProcessError(
-                    "the process of the stand-in server has ended before it listened"
+                    "the process of the stand-in server ended before it accepted connections; see its stderr"
                 ) from None
             if isinstance(response, BaseException):
                 raise response

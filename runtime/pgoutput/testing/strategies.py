@@ -31,7 +31,7 @@ _DEPENDENT_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
     "publish_generated_columns": ("none", "stored"),
     "server": (None, 14, 13),
 }
-"""Values of each option of `Scenario` that not every server supports in every protocol version, by name.
+"""Values of the options of `Scenario` that depend on the server or the protocol version, by option name.
 
 PostgreSQL 14 is the last server that sends empty transactions, and 13 the last without stream blocks.
 """
@@ -126,7 +126,7 @@ def _scenarios(
 
 @cache
 def _payloads(proto_version: int) -> st.SearchStrategy[list[Message]]:
-    """Return a strategy of lists of payloads that a protocol version has, without logical messages."""
+    """Return a strategy of lists of `payload` messages of a protocol version, except logical messages."""
     made = strategies.VERSIONS[proto_version](False, "off")
     kinds = [kind.__name__ for kind in classes("payload") if kind is not LogicalMessage]
     drawn = [made[name] for name in kinds if name in made]

@@ -81,7 +81,7 @@ def _unpack_numbers(values: Sequence[bytes], send: str) -> Iterable[int | float]
         ):
             return None
         return [number + epoch for number in numbers]
-    if send in ("float4send", "float8send"):  # text has a single NaN
+    if send in ("float4send", "float8send"):  # all bit patterns of NaN have one text
         return [math.nan if number != number else number for number in numbers]
     return numbers
 

@@ -31,8 +31,8 @@ _PATTERNS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_timestamp, rf"{_MOMENT}[+-][0-9]{{2}}(:[0-9]{{2}}){{0,2}}"),
     (pa.types.is_binary, r"\\x([0-9a-f]{2})*"),
 )
-"""Pairs of a test for Arrow types, and a regular expression for the texts that an Arrow type can represent if
-it passes the test. An Arrow type that passes no test can represent any text."""
+"""Pairs of a test for Arrow types, and a regular expression for the texts that the Arrow types which pass the
+test can represent. An Arrow type that passes no test can represent any text."""
 
 
 def to_arrow(

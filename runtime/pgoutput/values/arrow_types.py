@@ -1,4 +1,4 @@
-"""Arrow types for PostgreSQL columns, also where a type changed; PostgreSQL types for Arrow types."""
+"""Arrow types for PostgreSQL columns, also for columns whose type changed; and the reverse."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def _decimal_digits(type_: pa.DataType) -> tuple[int, int] | None:
-    """Return the most digits before and after the decimal point; None if neither decimal nor integer."""
+    """Return the largest number of digits before and after the point; None if not decimal or integer."""
     if pa.types.is_decimal(type_):
         return type_.precision - type_.scale, type_.scale
     return (_INTEGER_DIGITS[type_], 0) if type_ in _INTEGER_DIGITS else None

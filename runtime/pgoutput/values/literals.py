@@ -38,19 +38,19 @@ _MAX_DIMENSIONS: Final = 6
 
 
 def quote_array_element(text: str, delimiter: str = ",") -> str:
-    """Return an array element, quoted if it must be; quotes and backslashes are escaped (array_out)."""
+    r"""Return an array element. If necessary, put it in double quotes and escape `"` and `\` (array_out)."""
     if not _QUOTED_IN_ARRAY[delimiter].search(text):
         return text
     return '"' + _SPECIAL.sub(r"\\\g<0>", text) + '"'
 
 
 def quote_range_bound(text: str) -> str:
-    """Return a range bound, quoted if it must be; quotes and backslashes are doubled (range_bound_escape)."""
+    r"""Return a range bound. If necessary, put it in `"` and double each `"` and `\` (range_bound_escape)."""
     return _quote_doubled(text) if _QUOTED_IN_RANGE.search(text) else text
 
 
 def quote_record_field(text: str) -> str:
-    """Return a record field; if it must be quoted, quotes and backslashes are doubled (record_out)."""
+    r"""Return a record field. If necessary, put it in `"` and double each `"` and `\` (record_out)."""
     return _quote_doubled(text) if _QUOTED_IN_RECORD.search(text) else text
 
 
@@ -151,7 +151,7 @@ def _close_brace(counts: list[int], sizes: list[int]) -> bool:
 
 
 def _element_text(quoted: str | None, plain: str | None) -> str | None:
-    """Return an element's text, which is given either in quotes or plain (then it is not empty)."""
+    """Return an element's text; None for NULL. It is given as `quoted` (without its quotes) or as `plain`."""
     if plain and plain.upper() == "NULL":
         return None
     text = plain or quoted or ""

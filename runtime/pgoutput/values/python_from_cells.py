@@ -52,8 +52,8 @@ def to_python(cell: Cell, type_oid: int) -> Any:
     ===============================================  ==================================================
 
     The types are those of psycopg 3, with three exceptions. json, jsonb and ranges stay text. xid, cid and
-    xid8 are int. And a value that its Python type cannot represent is not an error, but the server's text:
-    infinite dates, timestamps and intervals; years before 1 and after 9999; the time 24:00:00; intervals with
+    xid8 are int. And a value that its Python type cannot represent is returned as the server's text: infinite
+    dates, timestamps and intervals; years before 1 and after 9999; the time 24:00:00; intervals with
     months or years, because their length in days varies.
 
     A timestamptz has the offset that the server sent; in binary format, UTC. Lower bounds of arrays are

@@ -20,10 +20,10 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 _DAY: Final = 86_400_000_000
 _FLOAT4_PLAIN: Final = (1e-4, 1e6)
 _FLOAT8_PLAIN: Final = (1e-4, 1e10)
-"""Bounds of the absolute values of a float8 (`_FLOAT4_PLAIN`: of a float4) whose text in Arrow is the
-server's text."""
+"""Range of absolute values of a float8 that Arrow writes like the server; `_FLOAT4_PLAIN` is that of a
+float4."""
 _DECIMAL_PLAIN: Final = 6
-"""Largest scale with which Arrow writes no decimal with an exponent."""
+"""Largest scale up to which Arrow writes every decimal without an exponent."""
 
 _QUOTED: Final = {delimiter: rf'[ \t\n\r\v\f"\\{{}}{delimiter}]|^$|^(?i:null)$' for delimiter in (",", ";")}
 """Regular expression for array elements that need quotes, by delimiter of the array (array_out)."""
@@ -38,7 +38,7 @@ def from_arrow(array: pa.Array, type_oid: int, type_modifier: int = -1) -> pa.St
             and integers are valid too.
         type_oid: OID of the column's type.
         type_modifier: Type modifier (`atttypmod`), -1 if there is none. It sets the number of fractional
-            digits of a numeric; without it, the scale of the Arrow type does.
+            digits of a numeric. Without a modifier, the scale of the Arrow type sets that number.
 
     Raises:
         ValueError: The PostgreSQL type cannot represent a value, or a text contains a zero character.
@@ -145,7 +145,7 @@ def _format_list(array: pa.ListArray, delimiter: str) -> pa.StringArray:
     """Return one-dimensional arrays as text (array_out)."""
     if pa.types.is_list(array.type.value_type):
         raise ValueError(
-            "nested lists are not supported: an array with several dimensions has rows of one length"
+            "nested lists are not supported: in a PostgreSQL array, all rows must have the same length"
         )
     elements = _format(array.flatten(), ",")
     quoted = pc.match_substring_regex(elements, _QUOTED[delimiter])

@@ -12,7 +12,7 @@ from pgoutput.values.forms.parsing import INVALID_VALUE_ERRORS
 from pgoutput.wire import UNCHANGED, is_utf8, shown_text
 
 Rescued: TypeAlias = dict[int, str | None]
-"""Rescued values of a column: their text by row number (0-based), None for an UNCHANGED value."""
+"""Rescued values of a column, which are NULL in its array: text by row (from 0), None if UNCHANGED."""
 
 
 def to_text(cells: Sequence[Cell], type_oid: int) -> list[str | None]:
@@ -70,7 +70,7 @@ def decode_binary(data: bytes, type_oid: int) -> str:
 
 
 def require_sequence(cells: Sequence[Cell]) -> None:
-    """Refuse a single value, mapping or set in place of a sequence of cells.
+    """Check that `cells` is a sequence, not a single value, mapping or set.
 
     Raises:
         TypeError: `cells` is a str, bytes-like object, mapping or set.

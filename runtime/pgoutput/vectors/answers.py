@@ -31,7 +31,7 @@ def answer(request: Request) -> Answer:
             continue
         try:
             transaction = assembled.feed(one)
-        except StreamError:  # the messages are no whole stream
+        except StreamError:  # the messages are not a whole stream
             committed = None
         else:
             committed += [] if transaction is None else [transaction]

@@ -19,7 +19,7 @@ _TYPICAL: Final[Mapping[str, int]] = {
     "oid": 16_385,
     "full_xid": 741,
 }
-"""A usual value of each integer type that has a meaning, by its name in the spec."""
+"""A usual value of each special integer type, by name of the type in the spec."""
 
 _STRINGS: Final[tuple[Choice, ...]] = (
     ("ascii", "public"),
@@ -49,10 +49,10 @@ _BINARIES: Final[tuple[Choice, ...]] = (
     ("binary-long", bytes(range(256)) * 2),
 )
 EXTREME: Final = "extreme-"
-"""Beginning of the names of LSNs and times that are possible, but that no server has reached."""
+"""Prefix of the names of LSNs and times that are possible, but that no server has reached."""
 
 MANY: Final = 300
-"""Number of elements that needs more than one byte."""
+"""Length of long lists, which does not fit into one byte."""
 
 
 def choices(field: Field) -> Iterator[Choice]:
@@ -120,7 +120,7 @@ def _lists(field: Field) -> Iterator[Choice]:
 
 
 def _tuples(field: Field) -> Iterator[Choice]:
-    """Yield tuples. The first cell of each is text, as that of a column of the replica identity."""
+    """Yield tuples with their names. The first cell is text, like a cell of the replica identity."""
     yield "text", ("1", "ab")
     for cell in field.cells:
         match cell.form:

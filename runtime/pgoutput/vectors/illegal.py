@@ -91,7 +91,7 @@ def _faults(layout: Message, data: bytes, pieces: Sequence[Piece]) -> Iterator[_
 
 
 def _bad_values(layout: Message, data: bytes, piece: Piece) -> tuple[Kind, list[int]]:
-    """Return the kind of fault of a piece, and the invalid values of the piece."""
+    """Return the kind of fault and the invalid values for a piece of an encoded message."""
     value = int.from_bytes(data[piece.start : piece.end], "big")
     if piece.notation.startswith("Byte1('"):
         others = [ord(one) for one in "NKO" if piece.path.partition(".")[0] in ("key", "old", "new")]

@@ -12,8 +12,8 @@ from pgoutput.vectors.model import Answer, Json, Vector
 Outcome = Literal["passed", "failed", "skipped"]
 
 Level = Literal["given", "fields", "exact"]
-"""What is compared. `given`: what the answer says. `fields`: all fields of legal messages, and what else the
-answer says. `exact`: all keys."""
+"""What is compared. `given`: the keys that the answer contains. `fields`: these keys, and all fields of legal
+messages. `exact`: all keys."""
 
 _COMPARED: Final = ("message", "field", "offset")
 """Keys of an error that are compared."""
@@ -34,7 +34,7 @@ class Mismatch(Exception):
 
 
 def judge(vector: Vector, answer: Answer, *, lenient: bool, level: Level) -> Verdict:
-    """Return whether an answer is what a vector expects.
+    """Compare an answer with what the vector expects, and return the `Verdict`.
 
     Args:
         vector: The vector.
@@ -89,8 +89,8 @@ def _compare_lists(path: str, expected: list[Any], found: list[Any] | None, exac
 def _compare(path: str, expected: Any, found: Any, exact: bool) -> None:
     """Raise Mismatch if a value differs.
 
-    Unless `exact`, keys that an object of the answer lacks are not compared, and an empty object is equal to
-    any value.
+    Unless `exact`, only the keys that an object of the answer contains are compared, and an empty object is
+    equal to any value.
     """
     if found == {} and not exact:
         return

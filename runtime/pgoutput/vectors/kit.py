@@ -12,7 +12,7 @@ from pgoutput.errors import RecordingError
 from pgoutput.vectors.model import FORMAT, Manifest, Vector
 
 MANIFEST: Final = "manifest.json"
-"""Name of the file of a kit that lists the others."""
+"""Name of the file that lists the other files of a kit."""
 
 
 def read_kit(folder: str | Path) -> Iterator[Vector]:

@@ -31,7 +31,7 @@ _TEXT_OID: Final = 25
 _LONG_TEXT: Final = "y" * 65_536
 _WIRE_ONLY: Final = ("count", "length", "literal")
 _IN_BLOCK: Final = ("origin", "close_block")
-"""Roles of messages that stand inside stream blocks, and have no field that only messages there have."""
+"""Roles of messages that occur in stream blocks, but have no field that is sent only there."""
 
 
 class Context(NamedTuple):
@@ -92,8 +92,8 @@ def contexts() -> Iterator[Context]:
 def message_vectors() -> Iterator[Vector]:
     """Yield the vectors of the messages of all protocol versions.
 
-    A context in which a message has the same bytes as in an earlier context of the version has one vector of
-    each form of the message, and not all boundary values.
+    If a message has the same fields in several contexts of a protocol version, only the first of these
+    contexts has vectors of all boundary values. The others have one vector for each form of the message.
     """
     for context, sample in samples():
         streaming, version = context.streaming, context.version
@@ -110,7 +110,7 @@ def message_vectors() -> Iterator[Vector]:
 
 
 def samples() -> Iterator[tuple[Context, Sample]]:
-    """Yield the messages of all contexts."""
+    """Yield the legal messages of all contexts, each with its context."""
     seen: set[tuple[object, ...]] = set()
     for context in contexts():
         protocol = _protocols.VERSIONS[context.version]
@@ -154,7 +154,7 @@ def _group(context: Context, sample: Sample) -> str:
 
 
 def _messages(layout: Message, context: Context, *, every: bool) -> Iterator[tuple[str, Any]]:
-    """Yield the messages of a layout with their names: the usual one first, then with one other value each.
+    """Yield (name, message): the usual message of a layout, then messages that differ from it in one value.
 
     Args:
         layout: The layout.

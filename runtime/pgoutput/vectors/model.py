@@ -22,9 +22,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     streaming: Streaming = "off"
     two_phase: bool = False
-    """Whether the slot sends prepared transactions, in every protocol version."""
+    """Whether the slot sends transactions at PREPARE TRANSACTION; possible in every protocol version."""
     binary: bool = False
-    """Whether a value is in binary format."""
+    """Whether some values are in binary format."""
     messages: bool = False
     """Whether the stream has logical messages."""
 
@@ -63,20 +63,20 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     """Name of the vector, unique in the kit, such as `v2/on/block/Insert/new=null`."""
     group: str
-    """What the vector tests; the scoreboard counts by group."""
+    """What the vector tests, such as `binary`. `pgoutput vectors run` counts results by group."""
     version: int | None
     """Protocol version; None for messages of the streaming replication protocol (XLogData, …)."""
     options: Options
     messages: list[str]
     """Messages of one connection in stream order, in hex. A decoder begins each vector without state."""
     legal: bool
-    """Whether a decoder accepts all messages; if not, it accepts all but the last one."""
+    """Whether all messages are legal. If false, all messages except the last one are legal."""
     expected: list[Json]
     """The legal messages as JSON objects."""
     fault: Fault | None = None
     """Why the last message is illegal; None if it is legal."""
     transactions: list[Committed] | None = None
-    """Transactions that the stream commits, in commit order; None for vectors that are no whole stream."""
+    """Transactions that the stream commits, in commit order; None if the messages are not a whole stream."""
     tables: dict[str, list[Json]] | None = None
     """Rows of all tables after the last message, by table name with schema: text by column name, in no
     particular order. None if unknown, as in streams with values in binary format."""
@@ -94,16 +94,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line that a decoder writes to standard output, for each request.
 
-    Keys that an object of the answer lacks are not compared.
+    Keys that are missing in an object of the answer are not compared.
     """
 
     id: str
     messages: list[Json] | None = None
     """The decoded messages, up to the first illegal one."""
     error: Json | None = None
-    """The refusal of a message; its keys are those of `Fault`."""
+    """Why the decoder refused a message, with keys as in `Fault`; None if it refused none."""
     skip: str | None = None
-    """Reason why the decoder does not claim to decode the request, such as `version 2`."""
+    """Reason why the decoder does not support the request, such as `version 2`."""
     transactions: list[Json] | None = None
     tables: dict[str, list[Json]] | None = None
 

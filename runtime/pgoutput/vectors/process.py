@@ -19,13 +19,13 @@ from pgoutput.vectors.model import Answer, Request
 
 _CHUNK: Final = 1 << 16
 _MAX_ANSWER: Final = 16 << 20
-"""Longest line that is read as an answer, in bytes; it also ends endless answers."""
+"""Maximum length of an answer, in bytes. A longer answer, which may be endless, fails."""
 
 _START_SECONDS: Final = 30.0
-"""Time that the first answer of a process may take longer than the others, in seconds."""
+"""Extra time for the first answer of a process, in seconds."""
 
 _MAX_FAILURES: Final = 3
-"""Number of requests without an answer after which a decoder that has never answered is given up."""
+"""Number of failed requests after which a decoder that has never answered is not started again."""
 
 
 class DecoderFailed(Exception):
@@ -50,7 +50,7 @@ class DecoderProcess:
         self, command: Sequence[str], *, seconds: float, memory: int | None = None, quiet: bool = True
     ) -> None:
         if memory is not None and not hasattr(resource, "prlimit"):
-            raise ValueError("a limit of memory needs Linux")
+            raise ValueError("memory: the memory of a decoder can be limited only on Linux; pass None")
         self._command = list(command)
         self._seconds = seconds
         self._memory = memory
@@ -58,7 +58,7 @@ class DecoderProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._read = b""
         self._warm_up: bytes | None = None
-        """First request that was answered; a process that is started again answers it first."""
+        """First request that was answered. A process that is started again gets this request first."""
         self._failures = 0
 
     def __enter__(self) -> Self:
@@ -80,7 +80,7 @@ class DecoderProcess:
             data = msgspec.json.encode(request) + b"\n"
             answer = msgspec.json.decode(self._exchange(data), type=Answer)
             if answer.id != request.id:
-                raise DecoderFailed(f"the answer has the id {answer.id!r}")
+                raise DecoderFailed(f"the answer has the id {answer.id!r}, not the request's id")
         except msgspec.MsgspecError as error:
             raise self._failed(f"not an answer: {error}") from None
         except DecoderFailed as error:
@@ -141,7 +141,7 @@ class DecoderProcess:
             raise DecoderFailed(f"the answer is longer than {_MAX_ANSWER} bytes")
 
     def _send(self, process: subprocess.Popen[bytes], target: int, data: bytes) -> bytes:
-        """Write what the pipe takes; return the rest."""
+        """Write as much of `data` as the pipe accepts; return the rest."""
         try:
             return data[os.write(target, data) :]
         except BrokenPipeError:
@@ -162,7 +162,7 @@ class DecoderProcess:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             bufsize=0,
-            process_group=0,  # so that what the program starts ends with it
+            process_group=0,  # so that child processes of the program are killed with it
         )
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)

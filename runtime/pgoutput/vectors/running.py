@@ -27,8 +27,8 @@ def run_decoder(
         seconds: Time that an answer may take, in seconds.
         memory: Limit of the memory that the program allocates, in bytes (on Linux); None for no limit.
         lenient: Whether the program may accept illegal messages; their vectors are then skipped.
-        level: What is compared: what an answer says (`given`), also all fields of each message (`fields`), or
-            all keys (`exact`).
+        level: What is compared: the keys that an answer contains (`given`), also all fields of each message
+            (`fields`), or all keys (`exact`).
         quiet: Whether to discard what the program writes to standard error.
 
     Raises:

@@ -12,7 +12,7 @@ _LARGE: Final = "x" * 3000
 
 
 def changes(db: Scenario) -> None:
-    """Change tables of every replica identity, alter one, and roll changes back."""
+    """Change tables of every replica identity, alter a table, and roll changes back."""
     db.enum("public.state")
     db.domain("public.amount", "numeric(12,2)")
     orders = db.table(
@@ -54,7 +54,7 @@ def changes(db: Scenario) -> None:
 
 
 def concurrent(db: Scenario) -> None:
-    """Interleave transactions, of which some and some of their savepoints are rolled back."""
+    """Interleave transactions; roll back some transactions and some savepoints."""
     table = db.table("public.t", id="int4 key", v="text")
     first, second, third = (db.transaction() for _ in range(3))
     for number in range(3):

@@ -1,4 +1,4 @@
-"""Vectors of whole streams: synthetic ones, and captures of real servers."""
+"""Vectors of whole streams: synthetic streams, and captures of real servers."""
 
 from __future__ import annotations
 

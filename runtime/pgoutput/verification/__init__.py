@@ -1,7 +1,7 @@
 """Verification: prove that the Delta tables of a replica equal the tables of the source, as of one LSN.
 
 The server hashes the rows of each table as of an exported snapshot; this process hashes the rows of the
-replica as of the same LSN. Only where the sums of the hashes differ, rows are fetched.
+replica as of the same LSN. Rows are fetched only where the sums of the hashes differ.
 
 How the package is divided:
 

@@ -9,7 +9,7 @@ from pgoutput.wire import shown_text
 
 
 def check_columns(relation: Relation, *, binary: bool, server_version: int) -> None:
-    """Check that the text of the columns' values in a replica is that of the server.
+    """Check that the text of values in a replica equals the text of the server, for each column.
 
     Args:
         relation: The relation, with base types in place of domains.
@@ -17,18 +17,18 @@ def check_columns(relation: Relation, *, binary: bool, server_version: int) -> N
         server_version: Version of the server as server_version_num.
 
     Raises:
-        ReplicaError: The text of some columns differs.
+        ReplicaError: The text of some columns may differ.
     """
     if binary and (names := [one.name for one in relation.columns if not _is_text_known(one.type_oid)]):
         raise ReplicaError(
-            f"the recording has the values of {_listed(names)} in binary format, which is not converted to "
-            "the server's text"
+            f"the columns {_listed(names)} cannot be compared: the recording has their values in binary "
+            "format, which pgoutput does not convert to the server's text"
         )
     # extra_float_digits gives the shortest exact text since PostgreSQL 12.
     if server_version < 120_000 and (
         names := [one.name for one in relation.columns if _type_name(one.type_oid).startswith("float")]
     ):
-        raise ReplicaError(f"the text of floats, in {_listed(names)}, is comparable since PostgreSQL 12")
+        raise ReplicaError(f"the text of floats ({_listed(names)}) cannot be compared before PostgreSQL 12")
 
 
 def _is_text_known(type_oid: int) -> bool:

@@ -50,9 +50,9 @@ class FoundDifferences(msgspec.Struct, frozen=True):
     count: int
     """Number of rows that differ."""
     shown: tuple[RowDifference, ...]
-    """The first of these rows."""
+    """The first of the rows that differ."""
     keys: Keys = frozenset()
-    """Keys of these rows in the source and in the replica; None if the keys do not identify the rows."""
+    """Keys of differing rows in the source and in the replica; None if the keys do not identify the rows."""
 
 
 _Hash: TypeAlias = tuple[int, int]
@@ -69,12 +69,12 @@ def find_differences(
     identity: Sequence[int] = (),
     max_keys: int = 0,
 ) -> FoundDifferences:
-    """Return the rows that differ.
+    """Return the rows that differ, in the key ranges that differ.
 
     Args:
         source: The rows of the source.
         replica: The rows of the replica.
-        replica_sums: By number of each key range that differs: the sums of its buckets in the replica.
+        replica_sums: Sums of buckets in the replica, by number of the key range, for ranges that differ.
         names: Names of the columns.
         key: Indices of the columns that identify a row; empty if only the whole row does.
         limit: Largest number of rows to return.
@@ -104,7 +104,7 @@ def find_differences(
 
 
 def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:
-    """Yield the buckets that differ, counted through all key ranges, in groups of limited size."""
+    """Yield groups of buckets that differ; buckets are numbered through all key ranges."""
     group: list[int] = []
     size = 0
     for number, (here, there) in sums.items():
@@ -122,7 +122,7 @@ def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:
 def _compare_pairs(
     source: SourceRows, replica: ReplicaRows, cells: Sequence[int]
 ) -> Iterator[tuple[int, dict[_Hash, int]]]:
-    """Yield for each key range how often each row of some buckets is missing in the replica.
+    """Yield for each key range how often each row of the buckets `cells` is missing in the replica.
 
     The number is negative if the row is missing in the source.
     """
@@ -160,7 +160,7 @@ def _find_keys(
     unequal: Mapping[int, Mapping[_Hash, int]],
     identity: Sequence[int],
 ) -> Keys:
-    """Return the keys of rows that differ; None if they do not identify the rows.
+    """Return the keys of rows that differ; None if the keys do not identify the rows.
 
     Args:
         source: The rows of the source.
@@ -170,7 +170,7 @@ def _find_keys(
     """
     keys: set[tuple[str | None, ...]] = set()
     surplus: set[int] = set()
-    """Hashes of the keys of rows that the source lacks, or has fewer times."""
+    """Hashes of the keys of rows that the source lacks, or has fewer times than the replica."""
     for number, rows in unequal.items():
         here = {one[0] for one, times in rows.items() if times > 0}
         if here:
@@ -182,7 +182,7 @@ def _find_keys(
         found[hashed] += 1
         keys.add(tuple(values[at] for at in identity))
     texts = {tuple(value for value in key if value is not None and is_utf8(value)) for key in keys}
-    # The Delete of a key removes only one of two rows.
+    # A Delete removes only one of two rows that share a key.
     if max(found.values(), default=0) > 1 or any(len(key) < len(identity) for key in texts):
         return None
     return frozenset(texts)

@@ -28,22 +28,22 @@ _ROW_BYTES: Final = 28
 """Least size of a row in a table of the server, in bytes: its header and its line pointer."""
 
 _BYTES: Final = 36
-"""Number of bytes of a text that are compared with the bounds; a UUID has so many."""
+"""Number of bytes of a text that are compared with bounds: the length of a UUID as text."""
 
 _DATETIME: Final = "^[0-9]{4}-[0-9 :.+-]+$"
 """Regular expression for dates and timestamps whose text sorts as their values do."""
 
 _WHOLE: Final = "^-?[0-9]{1,18}$"
-"""Regular expression for integers that certainly have 64 bits."""
+"""Regular expression for integers that certainly fit into 64 bits."""
 
 
 class _Order(NamedTuple):
     """The order of a type's values."""
 
     keys: Callable[[pa.StringArray], npt.NDArray[Any]]
-    """Function for an array that compares with the keys of bounds as the values compare with the bounds."""
+    """Function that returns sort keys: the keys of a value and a bound compare as the two themselves."""
     bound: Callable[[str], str] = str
-    """Function for a value near the given value that can be a bound; empty if there is none."""
+    """Function that returns a value near the given value that can be a bound; empty if there is none."""
 
 
 def _integers(texts: pa.StringArray) -> Numbers:
@@ -55,21 +55,21 @@ def _first_bytes(texts: pa.StringArray) -> npt.NDArray[np.bytes_]:
 
 
 def _datetimes(texts: pa.StringArray) -> npt.NDArray[np.bytes_]:
-    """Return the texts, of which those before year 1 are replaced by "", and those after 9999 by "~"."""
+    """Return the texts as sort keys: a time before year 1 becomes "", a time after year 9999 "~"."""
     is_early = pc.or_(pc.starts_with(texts, "-"), pc.ends_with(texts, " BC"))
     is_usual = pc.match_substring_regex(texts, _DATETIME)
     return _first_bytes(pc.if_else(is_early, "", pc.if_else(is_usual, texts, "~")))
 
 
 def _numerics(texts: pa.StringArray) -> Numbers:
-    """Return the integer parts of numbers, which compare with positive integers as the numbers do."""
+    """Return integer parts of numbers. They compare with positive integers as the numbers do."""
     parts = pc.replace_substring_regex(texts, r"\..*", "")
     limits = pc.if_else(pc.starts_with(parts, "-"), str(-(1 << 63)), str((1 << 63) - 1))
     return _integers(pc.if_else(pc.match_substring_regex(parts, _WHOLE), parts, limits))
 
 
 def _text_bound(text: str) -> str:
-    """Return the first characters, without a backslash, which some servers take for an escape character."""
+    """Return the first bytes, up to a backslash, which some servers take for an escape character."""
     return text.partition("\\")[0].encode()[:_BYTES].decode(errors="ignore")
 
 
@@ -113,7 +113,7 @@ getdatabaseencoding() = 'UTF8' AND EXISTS (
 """SQL condition: the column's texts are sorted by their bytes. `datlocprovider` is new in PostgreSQL 15."""
 
 _CORRELATION: Final = 0.9
-"""Least correlation of column and rows on the disk. Below it, each range would read most of the table."""
+"""Least pg_stats.correlation of a column. Below it, reading one range would read most of the table."""
 
 
 class KeyRanges(msgspec.Struct, frozen=True):
@@ -141,7 +141,7 @@ class KeyRanges(msgspec.Struct, frozen=True):
         return condition if number else f"({condition} OR {self.sql} IS NULL)"
 
     def find(self, texts: pa.StringArray) -> Numbers:
-        """Return the number of the range of each value, from the text of the column."""
+        """Return the number of each value's range; `texts` are the values of the column as text."""
         if not self.bounds:
             return np.zeros(len(texts), np.int64)
         keys = _ORDERS[self.type_oid].keys
@@ -152,7 +152,7 @@ class KeyRanges(msgspec.Struct, frozen=True):
 
 
 def choose_ranges(connection: Connection, table: PublishedTable, size: int, rate: float | None) -> KeyRanges:
-    """Return the key ranges of a table from the server's statistics; one range without them.
+    """Return the key ranges of a table from the server's statistics; one range without statistics.
 
     Args:
         connection: Connection to the server.

@@ -36,7 +36,7 @@ class _HashedRows(msgspec.Struct, frozen=True):
 
     @property
     def cells(self) -> Numbers:
-        """Number of the bucket of each row, counted through all key ranges."""
+        """Bucket number of each row; buckets are numbered through all key ranges."""
         return self.ranges * BUCKETS + (self.hashes & np.uint64(BUCKETS - 1)).astype(np.int64)
 
 
@@ -77,7 +77,7 @@ class ReplicaRows:
         """Return key range, hash of the key, and hash of the row, of each row in these buckets.
 
         Args:
-            cells: Numbers of the buckets, counted through all key ranges.
+            cells: Bucket numbers, through all key ranges as in `_HashedRows.cells`.
         """
         wanted = np.zeros(len(self._ranges) * BUCKETS, np.bool_)
         wanted[[*cells]] = True
@@ -90,7 +90,7 @@ class ReplicaRows:
         return np.concatenate(found)
 
     def rows(self, keys: Iterable[int]) -> Iterator[tuple[int, int, tuple[str | None, ...], set[int]]]:
-        """Yield the rows with these hashes of keys.
+        """Yield the rows whose key has one of these hashes.
 
         Yields:
             Hash of the key, hash of the row, values as text, and indices of the columns whose value was never

@@ -1,4 +1,4 @@
-"""The rows of a replica as the server's text: of each value, and of whole rows.
+"""Convert the values and rows of a replica to the text that the server writes for them.
 
 The text of a row is that of the server's `ROW(…)::text` (record_out in src/backend/utils/adt/rowtypes.c). It
 consists of the output functions' texts, which are the values in the text format of the stream.
@@ -29,7 +29,7 @@ class ColumnTexts:
 
     Attributes:
         texts: The texts; NULL for NULL and for values that were never sent.
-        never_sent: Numbers of the rows whose value was never sent.
+        never_sent: Indices of the rows whose value was never sent.
 
     Args:
         array: The values.
@@ -65,7 +65,7 @@ def column_texts(batch: pa.RecordBatch, table: TableAsOf) -> list[ColumnTexts]:
     for name, column in table.columns:
         array = batch[name]
         texts = (
-            array  # the server's text
+            array  # strings are the server's text
             if pa.types.is_string(array.type)
             else from_arrow(array, column.type_oid, column.type_modifier)
         )
@@ -100,7 +100,7 @@ def _quote(texts: pa.StringArray) -> pa.StringArray:
     if not pc.any(is_special).as_py():
         return texts
     doubled = texts
-    if np.isin(value_bytes(texts), _DOUBLED).any():  # replacing takes longer than all else
+    if np.isin(value_bytes(texts), _DOUBLED).any():  # the replacement is the slowest step
         doubled = pc.replace_substring_regex(texts, r'(["\\])', r"\1\1")
     quoted = pc.binary_join_element_wise('"', doubled, '"', "")
     return quoted if pc.all(is_special).as_py() else pc.if_else(is_special, quoted, texts)

@@ -72,8 +72,8 @@ def choose_hash(connection: Connection) -> RowHash:
         (row,) = connection.query(f"SELECT ROW('{_NO_SPACES}')::text")
         if row != (f"({_NO_SPACES})",):
             raise ReplicationError(
-                "the server's locale takes bytes of letters for white space, so that its texts of rows "
-                "cannot be compared"
+                "the database's locale treats single bytes of multibyte letters as white space. This changes "
+                "the server's text of rows, so `pgoutput verify` cannot compare this database"
             )
     if encoding not in ("UTF8", "SQL_ASCII"):
         return RowHash(_DIGESTED.format(_CONVERTED), md5_hashes)
@@ -85,7 +85,7 @@ def choose_hash(connection: Connection) -> RowHash:
 
 
 def table_sizes(connection: Connection, tables: Sequence[PublishedTable]) -> dict[int, int]:
-    """Return the sizes of tables with TOAST, but without indexes, in bytes, by OID."""
+    """Return the size of each table in bytes, by OID, with TOAST but without indexes."""
     if not (oids := ", ".join(str(leaf.oid) for table in tables for leaf in table.leaves)):
         return {}
     rows = connection.query(f"SELECT oid, pg_table_size(oid) FROM pg_class WHERE oid IN ({oids})")
@@ -150,7 +150,7 @@ class SourceRows:
 
         Args:
             number: Number of the key range.
-            keys: The hashes.
+            keys: The hashes of keys.
             columns: Indices of the columns whose values are read; None for all columns.
         """
         signed = np.array([*keys], np.uint64).view(np.int64).tolist()

@@ -74,7 +74,7 @@ SHOWN_ROWS: Final = 100
 """Largest number of differing rows of a table in a `TableVerdict`."""
 
 _ATTEMPTS: Final = 5
-"""Largest number of snapshots as of which a table is compared that is altered after each snapshot."""
+"""Maximum number of snapshots to compare a table with, if the table is altered after each snapshot."""
 
 _GROUP_TABLES: Final = 100
 _GROUP_BYTES: Final = 64 << 20
@@ -100,7 +100,7 @@ class TableVerdict(msgspec.Struct, frozen=True):
     table: str
     """Name of the table, such as `public.orders`."""
     lsn: int
-    """The tables were compared as of this LSN; after an interruption, some rows as of a later one."""
+    """The tables were compared as of this LSN; after an interruption, some rows as of a later LSN."""
     rows: int
     """Number of rows in the source."""
     different_rows: int = 0
@@ -110,7 +110,7 @@ class TableVerdict(msgspec.Struct, frozen=True):
     error: str = ""
     """Why the table could not be compared; empty if it was compared."""
     pending: int = 0
-    """Number of recorded changes that the Delta table had not applied yet. The comparison has added them."""
+    """Number of recorded changes that the Delta table had not applied yet. The comparison includes them."""
     keys: Keys = None
     """Keys of the rows that differ, for `pgoutput.recorder.request_snapshot`. None if the table is equal or
     has no key, if more than `max_keys` rows differ, or if the keys do not identify the rows."""
@@ -135,9 +135,9 @@ def verify_tables(
 
     The comparison waits until the recording has all transactions before the LSN. If no recorder is running,
     the function records until then itself. Transactions that the replica has not applied yet, or has applied
-    beyond the LSN, make no difference. If the comparison is interrupted, the next one of the same target
-    continues it. Equal tables get the property `pgoutput.verified_through`, which tables that differ lose.
-    `pgoutput.recording.verified_tables` returns the same.
+    beyond the LSN, make no difference. If the comparison is interrupted, the next one of this target
+    continues it. The property `pgoutput.verified_through` is set for equal tables, and removed from tables
+    that differ. `pgoutput.recording.verified_tables` returns the same.
 
     Args:
         recording: Path or URL of the recording.
@@ -146,7 +146,7 @@ def verify_tables(
         tables: Names of the tables to compare, such as `public.orders`; if empty, all published tables that
             the target follows.
         rate: Number of rows to read from the source per second; None for no limit.
-        max_keys: Largest number of differing rows of a table whose keys a verdict has; 0 for no keys.
+        max_keys: A verdict has keys only if at most this number of rows differ; 0 for no keys.
         on_event: Called with `Waiting` and `AwaitingRecording` events, possibly from another thread.
 
     Yields:
@@ -217,7 +217,7 @@ def _check_server(dsn: str, recording: Recording) -> Source:
     if (server.system_identifier, server.database) != (source.system_identifier, source.database):
         raise ReplicationError(
             f"the recording is of the database {source.database} of the system {source.system_identifier}, "
-            f"and the connection is to {server.database} of {server.system_identifier}"
+            f"but the connection is to the database {server.database} of {server.system_identifier}"
         )
     return source
 
@@ -260,13 +260,13 @@ def _groups(
 
 
 def _left_over(target: Location, published: Iterable[PublishedTable], lsn: int) -> Iterator[TableVerdict]:
-    """Yield a verdict for each table that cannot be compared: not published, and not known as dropped."""
+    """Yield a verdict for each table that is not published any more, unless it is known to be dropped."""
     oids = {one.relation.oid for one in published}
     for oid in sorted(existing_tables(target) - oids):
         table = replica_table(target.place, oid)
         if table is not None and table.dropped is None:
             name = f"{table.namespace}.{table.name}"
-            text = "the publications do not have it any more, so its rows are those of an earlier time"
+            text = "the publications do not contain the table any more, so its rows are out of date"
             yield TableVerdict(table.oid, name, lsn, 0, error=text)
 
 
@@ -275,7 +275,7 @@ def _await_recording(
 ) -> None:
     """Wait until a recording has all transactions with a commit LSN below `lsn`.
 
-    If no recorder is running, record them.
+    If no recorder is running, record the transactions here.
     """
     is_reported = False
     while (stored := stored_lsn(folder)) < lsn:
@@ -306,7 +306,7 @@ def _await_recording(
 
 
 class _Pair(msgspec.Struct):
-    """A table of the source and its replica, and what was found out about them."""
+    """A table of the source, its replica, and the results of comparing them."""
 
     table: PublishedTable
     relation: Relation
@@ -317,7 +317,7 @@ class _Pair(msgspec.Struct):
     key: list[int] = []
     """Indices of the columns that identify a row; empty if only the whole row does."""
     identity: list[int] = []
-    """Indices of the columns whose values `TableVerdict.keys` has; empty for no keys."""
+    """Indices of the columns whose values `TableVerdict.keys` contains; empty for no keys."""
     source: SourceRows | None = None
     """The rows of the source; None if the table is not compared."""
     replica: ReplicaRows | None = None
@@ -328,7 +328,7 @@ class _Pair(msgspec.Struct):
     """Why the tables cannot be compared."""
 
     def read(self) -> None:
-        """Read the replica."""
+        """Read the replica, and keep the sums of its buckets."""
         with self.errors():
             self.sums = [] if self.replica is None else self.replica.sums()
 
@@ -338,7 +338,7 @@ class _Pair(msgspec.Struct):
         return rows, hashes
 
     def reopen_changed(self) -> list[int]:
-        """Reopen the finished key ranges whose rows the replica has changed since; return their numbers."""
+        """Reopen the finished key ranges whose total in the replica has changed; return their numbers."""
         finished = self.progress.finished
         changed = [number for number, one in finished.items() if one.total != self.total(number)]
         for number in changed:
@@ -347,7 +347,7 @@ class _Pair(msgspec.Struct):
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Keep the error of a replica or recording, because of which the tables cannot be compared."""
+        """Catch an error of the replica or recording, and keep it as `error`."""
         try:
             yield
         except (ReplicaError, RecordingError) as error:
@@ -373,7 +373,7 @@ class _Comparison(msgspec.Struct):
     ) -> tuple[list[TableVerdict], dict[int, str]]:
         """Compare tables, and store the verdicts in the Delta tables.
 
-        The server computes its totals in one thread, while others read the replica.
+        One thread waits for the totals of the server, while other threads read the replica.
 
         Args:
             tables: The tables.
@@ -408,7 +408,7 @@ class _Comparison(msgspec.Struct):
         folder: Path,
         now: str,
     ) -> _Pair:
-        """Return a table of the source with its replica, which are not compared yet."""
+        """Return a table of the source and its replica, ready to be compared."""
         relation = base_types(table.relation, {one.oid: one for one in table.types})
         columns = tuple((shown_text(one.name), one.type_oid, one.type_modifier) for one in relation.columns)
         progress = self.workspace.progress(relation.oid, columns)
@@ -428,7 +428,7 @@ class _Comparison(msgspec.Struct):
         return pair
 
     def _lock(self, connection: Connection, tables: Sequence[PublishedTable]) -> dict[int, str]:
-        """Lock tables against changes of their columns; return errors of the others by OID."""
+        """Lock tables against changes of columns; return, by OID, errors of altered or unlocked tables."""
         oids = [one.relation.oid for one in tables]
         try:
             check_privileges(connection, oids)
@@ -445,7 +445,7 @@ class _Comparison(msgspec.Struct):
     def _totals(
         self, pool: ThreadPoolExecutor, pair: _Pair, numbers: Iterable[int], stop: Flag
     ) -> dict[int, Future[Total]]:
-        """Return the totals in the source of key ranges, by number."""
+        """Return futures for the totals of key ranges in the source, by number of the key range."""
         if (source := pair.source) is None:
             return {}
         return {number: pool.submit(self._limited_total, source, number, stop) for number in numbers}
@@ -453,7 +453,7 @@ class _Comparison(msgspec.Struct):
     def _compare(
         self, pool: ThreadPoolExecutor, pair: _Pair, totals: Mapping[int, Future[Total]], stop: Flag
     ) -> None:
-        """Note the equal key ranges of a table, and the differences in the others.
+        """Store which key ranges of a table are equal, and find the differences in the other key ranges.
 
         Args:
             pool: The thread that uses the connection to the source.
@@ -537,7 +537,7 @@ class _Comparison(msgspec.Struct):
 
 @contextmanager
 def _threads(count: int, name: str, stop: Flag) -> Iterator[ThreadPoolExecutor]:
-    """Run threads; after an exception, set `stop`, and do not wait for them."""
+    """Run threads; after an exception, set `stop`, and do not wait for the threads."""
     with ThreadPoolExecutor(count, name) as pool:
         try:
             yield pool

@@ -22,11 +22,11 @@ from pgoutput.verification.source_rows import Total
 _FOLDER: Final = "_verification"
 _STATE: Final = "finished.json"
 _SECONDS: Final = 5.0
-"""Least time between two writes of the progress, in seconds: it names all tables."""
+"""Least time between two writes of the progress, in seconds: each write contains all tables."""
 
 
 class FinishedRange(msgspec.Struct, frozen=True):
-    """A key range that was found equal; it stays so while the replica's total is the same."""
+    """A key range that was found equal. It counts as equal until its total in the replica changes."""
 
     lsn: int
     """The range was equal as of this LSN."""
@@ -42,7 +42,7 @@ class TableProgress(msgspec.Struct):
     """Name, type OID and type modifier of the compared columns."""
     ranges: KeyRanges
     finished: dict[int, FinishedRange] = {}
-    """By number of the key range."""
+    """The key ranges that were found equal, by number of the key range."""
 
     @property
     def is_finished(self) -> bool:
@@ -51,7 +51,7 @@ class TableProgress(msgspec.Struct):
 
     @property
     def unfinished(self) -> list[int]:
-        """Numbers of the other key ranges."""
+        """Numbers of the key ranges that are not finished."""
         return [number for number in range(len(self.ranges)) if number not in self.finished]
 
     @property
@@ -87,7 +87,7 @@ class Workspace:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(self._descriptor)
-                raise ReplicaError(f"{self._place}: another process verifies this replica") from None
+                raise ReplicaError(f"{self._place}: another process is verifying this replica") from None
         with suppress(msgspec.DecodeError):
             self._tables = msgspec.json.decode(read_file(self._place / _STATE), type=dict[int, TableProgress])
         return self
@@ -102,14 +102,14 @@ class Workspace:
 
     @contextmanager
     def temporary(self) -> Iterator[Path]:
-        """Return an empty local folder for temporary files, on the disk of a local target."""
+        """Return an empty local folder for temporary files; for a local target, on the target's disk."""
         with TemporaryDirectory(
             prefix="pgoutput-", dir=self._place.path if self._place.is_local else None
         ) as folder:
             yield Path(folder)
 
     def progress(self, oid: int, columns: tuple[tuple[str, int, int], ...]) -> TableProgress | None:
-        """Return the progress of an earlier comparison of these columns of a table; None without one."""
+        """Return the progress of an earlier comparison of these columns of a table, or None."""
         known = self._tables.get(oid)
         return known if known is not None and known.columns == columns else None
 

@@ -1,7 +1,7 @@
 """Views of a recording as Arrow batches: its messages, its committed changes, one table, or its schema.
 
-`plan_messages` and `plan_changes` return the tasks of a view. A task names one segment and which of its
-transactions to read. Tasks can run in parallel. `MessagesView`, `ChangesView` and `TableView` convert the
+`plan_messages` and `plan_changes` return the tasks of a view. A task says which transactions of one
+segment to read. Tasks can run in parallel. `MessagesView`, `ChangesView` and `TableView` convert the
 batches of a segment to rows of `MESSAGES`, `CHANGES` or a schema that `table_schema` returns. `read` converts
 a whole segment. `read_changes` reads the committed changes of a segment by relation, for replicas.
 `schema_versions` and `schema_batch` give the rows of the view `schema`.
@@ -99,7 +99,7 @@ class ChangesView:
 
     Args:
         segment: The segment.
-        task: The task for this segment; names the transactions to read.
+        task: The task for this segment, with the transactions to read.
         wanted: Called with a relation's schema; returns whether to read the relation's changes.
     """
 
@@ -129,7 +129,7 @@ class TableView(ChangesView):
 
     Args:
         segment: The segment.
-        task: The task for this segment; names the transactions to read.
+        task: The task for this segment, with the transactions to read.
         wanted: Called with a relation's schema; returns whether the relation is the table.
         schema: Schema of the rows, as `table_schema` returns it.
     """

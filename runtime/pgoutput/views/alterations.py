@@ -70,7 +70,7 @@ class Alteration(msgspec.Struct, frozen=True):
 
     @property
     def added_values(self) -> dict[str, str | None]:
-        """Values that existing rows have in added columns, by name; without unknown values."""
+        """Values that existing rows have in added columns, by column name; without unknown values."""
         added = (one for one in self.columns if one.was is None and one.origin in ("", "missing"))
         return {one.name: one.missing for one in added}
 

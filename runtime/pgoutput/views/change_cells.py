@@ -64,12 +64,12 @@ class CellLists(NamedTuple):
     offsets: Numbers
     """Index in `cells` where each change's cells begin, and where the last change's cells end."""
     missing: Mask
-    """For each change, true if it has no such tuple (new or old), so that its list is NULL rather than
-    empty."""
+    """For each change, true if the change has no such tuple (new or old), so that its list is NULL rather
+    than empty."""
     cells: Numbers
     """Index of each cell among all cells of the batch's `MessageIndex`."""
     columns: Numbers
-    """Number of each cell's column, in the concatenated columns of all schemas of the batch."""
+    """Index of each cell's column in the concatenated columns of all schemas of the batch."""
     schema: RelationSchema | None = None
     """The schema of all changes, if the lists are whole tuples of one schema; otherwise None."""
 
@@ -85,23 +85,23 @@ class CellLists(NamedTuple):
 
 
 def new_first(changes: Changes) -> Numbers:
-    """Return the number of the first cell of each change's new tuple; -1 without a new tuple."""
+    """Return the index of the first cell of each change's new tuple; -1 without a new tuple."""
     return _first(changes, "new")
 
 
 def old_first(changes: Changes) -> Numbers:
-    """Return the number of the first cell of each change's old or key tuple; -1 if neither was sent."""
+    """Return the index of the first cell of each change's old or key tuple; -1 if neither was sent."""
     key = key_first(changes)
     return np.where(key >= 0, key, _first(changes, "old"))
 
 
 def key_first(changes: Changes) -> Numbers:
-    """Return the number of the first cell of each change's key tuple; -1 without a key tuple."""
+    """Return the index of the first cell of each change's key tuple; -1 without a key tuple."""
     return _first(changes, "key")
 
 
 def _first(changes: Changes, meaning: str) -> Numbers:
-    """Return for each change the number of the first cell of its tuple (`new`, `old` or `key`), or -1."""
+    """Return for each change the index of the first cell of its tuple (`new`, `old` or `key`), or -1."""
     rows, tuples = changes.rows, changes.index.tuples(meaning)
     if tuples is None:
         return np.full(len(rows), -1, np.int64)
@@ -130,7 +130,7 @@ def unchanged_cells(changes: Changes) -> CellLists:
 
 
 def old_cells(changes: Changes) -> CellLists:
-    """Return the cells of the old tuples; of key tuples, only those of the replica identity's columns."""
+    """Return the cells of old tuples, and of key tuples only in the columns of the replica identity."""
     return _cells(changes, old_first(changes), key_first(changes) >= 0)
 
 
@@ -145,7 +145,7 @@ def _cells(changes: Changes, first: Numbers, is_key: Mask) -> CellLists:
 
     Args:
         changes: The changes.
-        first: Number of the first cell of each change's tuple; -1 for a change without the tuple.
+        first: Index of the first cell of each change's tuple; -1 for a change without the tuple.
         is_key: Whether each tuple is a key tuple, of which only the columns of the replica identity are
             returned.
     """

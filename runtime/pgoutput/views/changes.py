@@ -87,7 +87,7 @@ CHANGES: Final = pa.schema(
 
 In a row with the operation Schema, `columns` are all columns after the alteration, also unpublished ones.
 `before` maps them to their earlier names, without added columns. `after` contains the values that existing
-rows have in added columns, as far as they are known. `unchanged` names the generated columns.
+rows have in added columns, as far as they are known. `unchanged` lists the generated columns.
 
 Values are PostgreSQL's text, whether they were sent in text or in binary format.
 """
@@ -170,7 +170,7 @@ def commit_columns(committed: CommittedBatch, *, snapshot: bool) -> dict[str, pa
         snapshot: Whether the changes are rows of a snapshot. If so, `operation` is returned too, with the
             value Snapshot in place of Insert.
     """
-    # Compared in microseconds since 2000: out-of-range times since 1970 may need more than 64 bits.
+    # Compare in microseconds since 2000: as microseconds since 1970, a time may exceed 64 bits.
     first, end = (year - EPOCH_UNIX_MICROSECONDS for year in (UNIX_YEAR_1, UNIX_YEAR_10000))
     commits, commit = committed.commits, committed.commit
     out_of_range = (commits.times < first) | (commits.times >= end)

@@ -30,7 +30,7 @@ _COLUMNS: Final = msgspec.json.Decoder(dict[str, tuple[int, int]])
 
 
 def from_rows(changes: pa.RecordBatch) -> Iterator[RelationChanges]:
-    """Yield changes, as rows of the view `changes`, by relation and schema version, in unchanged order."""
+    """Convert rows of the view `changes`; yield the changes of each relation and schema version, in order."""
     oids = pc.struct_field(changes["relation"], "oid").to_numpy()
     for _, of_relation in grouped_rows(oids, changes):
         is_altered = np.asarray(pc.equal(of_relation["operation"], OPERATION))
@@ -81,7 +81,7 @@ def _from_rows(rows: pa.RecordBatch, *, is_altered: bool) -> RelationChanges:
 
 
 def _columns_of_maps(maps: pa.MapArray, names: Sequence[str]) -> list[ColumnCells]:
-    """Convert tuples, as maps from column name to text, to one `ColumnCells` for each column.
+    """Convert tuples, given as maps from column name to text, to one `ColumnCells` for each column.
 
     Args:
         maps: The old tuple, or the new tuple, of each change as a map; NULL if a change has no such tuple.

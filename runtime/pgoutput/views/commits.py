@@ -51,7 +51,7 @@ class CommitTracker:
 
     Args:
         metadata: Metadata of the segment.
-        task: The task for the segment; names the transactions to read.
+        task: The task for the segment, with the transactions to read.
     """
 
     def __init__(self, metadata: Metadata, task: Task) -> None:
@@ -67,7 +67,7 @@ class CommitTracker:
         )
         rolled_back = [part << 32 | xid for part, commit in enumerate(ordered) for xid in commit.rolled_back]
         self._rolled_back = np.array(rolled_back, np.int64)
-        # The keyframe opens transactions that began before the segment; their xid identifies them there.
+        # The keyframe reopens transactions that began before the segment, and identifies them by xid.
         self._begun = {
             part.xid: part.begin for part in metadata.parts if part.begin < metadata.first_position
         }

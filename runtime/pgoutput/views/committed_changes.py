@@ -1,7 +1,7 @@
 """Read the changes of a segment that belong to committed transactions, without reading other segments.
 
 A segment alone does not show whether its streamed and prepared transactions, and the transactions that
-continue in other segments, commit later. The segment's task names the transactions to read, with their
+continue in other segments, commit later. The segment's task lists the transactions to read, with their
 commits.
 """
 
@@ -66,7 +66,7 @@ class CommittedChangesReader:
 
     Args:
         segment: The segment.
-        task: The task for this segment; names the transactions to read.
+        task: The task for this segment, with the transactions to read.
         wanted: Called with a relation's schema; returns whether to read the relation's changes.
     """
 
@@ -171,7 +171,7 @@ def _first_errors(
         yield row, change_error(index.messages([row])[0], relation.oid, relation)
     far = committed.commits.lsns < 0
     for row in changes.rows[far[committed.commit]][:1].tolist() if far.any() else ():
-        yield row, StreamError.at(index.messages([row])[0], "its commit has an LSN of 2**63 or more")
+        yield row, StreamError.at(index.messages([row])[0], "the LSN of its commit is 2**63 or more")
 
 
 IS_CHANGE: Final = tag_mask(*_roles.CHANGES)

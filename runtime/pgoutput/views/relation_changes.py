@@ -25,9 +25,9 @@ _TEXT: Final = pa.string()
 _NUMBERS: Final = pa.list_(pa.field("element", pa.int32(), nullable=False))
 
 _METADATA: Final = b"pgoutput.relation"
-"""Key in the metadata of an Arrow schema with the `ChangedRelation` as JSON."""
+"""Key in the metadata of an Arrow schema; the value is the `ChangedRelation` as JSON."""
 
-_PRIME: Final = np.uint64(1099511628211)  # that of the hash function FNV
+_PRIME: Final = np.uint64(1099511628211)  # the prime of the hash function FNV
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class AlteredNames(msgspec.Struct, frozen=True):
     """The effect of ALTER TABLE on the columns of a relation."""
 
     earlier: dict[str, str]
-    """Earlier name of each column, by name, without added columns."""
+    """Earlier name of each column, by present name, without added columns."""
     values: dict[str, str | None]
     """Known values of existing rows in added columns, as text, by name of the column."""
     generated: frozenset[str]
@@ -52,7 +52,7 @@ class AlteredNames(msgspec.Struct, frozen=True):
 
 
 class ChangedRelation(msgspec.Struct, frozen=True):
-    """The relation of changes, as it was when they were made."""
+    """The relation that changes belong to, as it was when the changes were made."""
 
     oid: int
     namespace: str
@@ -61,7 +61,7 @@ class ChangedRelation(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     """Names of the columns of the relation's replica identity."""
     alteration: AlteredNames | None = None
-    """The effect of ALTER TABLE, if that is the only change; `columns` are all columns after it."""
+    """The effect of an ALTER TABLE, if it is the only change; then `columns` has all columns after it."""
 
 
 class RelationChanges(NamedTuple):
@@ -71,14 +71,14 @@ class RelationChanges(NamedTuple):
     rows: pa.RecordBatch
     """One row per change: some columns of the view `changes`, and the following.
 
-    - `old`, `new`: Structs with the old and the new tuple, NULL without the tuple. Field number i has the
-      text of column number i; NULL if the value is NULL or was not sent.
+    - `old`, `new`: Structs with the old and the new tuple, NULL without the tuple. Field i has the text of
+      column i, from 0; NULL if the value is NULL or was not sent.
     - `key_only`: Whether only the columns of the replica identity were sent in the old tuple.
-    - `unchanged`: Numbers of the columns that were not sent in the new tuple, because they are unchanged.
+    - `unchanged`: Indices of the columns that were not sent in the new tuple, because they are unchanged.
     """
 
     def with_rows(self, rows: pa.RecordBatch) -> RelationChanges:
-        """Return changes of the same relation and schema version."""
+        """Return `rows` as changes of the same relation and schema version."""
         return RelationChanges(self.relation, rows)
 
 
@@ -94,9 +94,9 @@ def altered_changes(
     """Return an ALTER TABLE as the only change of a relation.
 
     Args:
-        relation: The relation after it.
-        values: The values of its row in the view `changes`: `before`, `after` and `unchanged`.
-        columns: The columns that the view has too, as arrays with one row.
+        relation: The relation after the ALTER TABLE.
+        values: `before`, `after` and `unchanged` of the row of the ALTER TABLE in the view `changes`.
+        columns: The columns of `COMMON`, as arrays with one row.
     """
     names = AlteredNames(
         dict(values["before"] or ()), dict(values["after"] or ()), frozenset(values["unchanged"])
@@ -112,7 +112,7 @@ def altered_changes(
 
 
 def tuple_type(columns: int) -> pa.DataType:
-    """Return the type of the columns `old` and `new` for a relation with a number of columns."""
+    """Return the type of the columns `old` and `new` for a relation with `columns` columns."""
     return pa.struct([pa.field(str(number), _TEXT) for number in range(columns)])
 
 
@@ -123,7 +123,7 @@ def tuple_array(texts: Sequence[pa.StringArray], missing: Mask) -> pa.StructArra
 
 
 def number_lists(mask: Mask) -> pa.ListArray:
-    """Return for each row of a mask the numbers of the columns where it is true."""
+    """Return for each row of a mask the indices of the columns where the mask is true."""
     offsets = np.concatenate(([0], np.cumsum(mask.sum(axis=1)))).astype(np.int32)
     numbers = pa.array(np.nonzero(mask)[1].astype(np.int32))
     return pa.ListArray.from_arrays(pa.array(offsets), numbers, type=_NUMBERS)
@@ -175,7 +175,7 @@ def _combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def pack_changes(changes: RelationChanges) -> bytes:
-    """Return changes as bytes: a stream in Arrow's IPC format with one batch, which names the relation."""
+    """Return changes as bytes: an Arrow IPC stream with one batch, and the relation in its metadata."""
     sink = pa.BufferOutputStream()
     schema = changes.rows.schema.with_metadata({_METADATA: msgspec.json.encode(changes.relation)})
     with pa.ipc.new_stream(sink, schema) as stream:
@@ -193,16 +193,16 @@ def unpack_changes(data: bytes) -> RelationChanges:
 
 
 def split_by_key(changes: RelationChanges, parts: int) -> Iterator[tuple[int, RelationChanges]]:
-    """Divide changes by their old keys.
+    """Divide changes into parts by their old keys.
 
-    Only an update that moves a row has another new key.
+    The new key of a change is the old key, except in an update that moves a row to another key.
 
     Args:
         changes: The changes.
         parts: Number of parts.
 
     Yields:
-        The number of a part, and its changes in unchanged order; all changes of a key have the same number.
+        The number of a part, and its changes in unchanged order; all changes of a key are in one part.
     """
     relation, rows = changes
     hashes = np.zeros(rows.num_rows, np.uint64)
@@ -227,7 +227,7 @@ def grouped_rows(numbers: Numbers, rows: pa.RecordBatch) -> Iterator[tuple[int, 
 
 
 def _hash_texts(texts: pa.StringArray) -> npt.NDArray[np.uint64]:
-    """Return a hash of each text, which is the same in every process; that of an empty text for NULL."""
+    """Return a hash of each text, the same in every process; NULL has the hash of an empty text."""
     offsets = value_offsets(texts).astype(np.int64)
     values = value_bytes(texts)[offsets[0] : offsets[-1]].astype(np.uint64)
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)

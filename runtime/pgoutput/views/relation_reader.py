@@ -37,7 +37,7 @@ def read_changes(segment: SegmentReader, task: Task, wanted: RelationFilter) -> 
 
     Args:
         segment: The segment.
-        task: The task for this segment; names the transactions to read.
+        task: The task for this segment, with the transactions to read.
         wanted: Called with a relation's schema; returns whether to read the relation's changes.
 
     Raises:
@@ -97,7 +97,7 @@ def _relation(schema: RelationSchema) -> ChangedRelation:
 
 
 def _read_tuples(index: MessageIndex, schema: RelationSchema, first: Numbers) -> pa.StructArray:
-    """Return tuples as structs of text, NULL where `first`, the number of the first cell, is -1."""
+    """Return tuples as structs of text; `first` has the index of each tuple's first cell, -1 for NULL."""
     missing = first < 0
     if missing.all():
         return pa.nulls(len(first), tuple_type(len(schema.types)))
@@ -106,12 +106,12 @@ def _read_tuples(index: MessageIndex, schema: RelationSchema, first: Numbers) ->
 
 
 def _find_unchanged(unchanged: Mask, columns: int, first: Numbers) -> pa.ListArray:
-    """Return for each new tuple the numbers of the columns whose cell is UNCHANGED.
+    """Return for each new tuple the indices of the columns whose cell is UNCHANGED.
 
     Args:
         unchanged: For each cell of the batch, whether it is UNCHANGED.
         columns: Number of columns.
-        first: Number of the first cell of each tuple; -1 without a tuple.
+        first: Index of the first cell of each tuple; -1 without a tuple.
     """
     if not unchanged.any():
         return number_lists(np.zeros((len(first), 0), np.bool_))

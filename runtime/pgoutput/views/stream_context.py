@@ -56,10 +56,10 @@ class StreamContext:
     between the two ranks.
 
     Attributes:
-        relations: The Relation messages that begin a schema version, without xids. An invalid one begins a
-            schema version without columns.
+        relations: The Relation messages that begin a schema version, without xids. An invalid message
+            begins a schema version without columns.
         schemas: The schema that each message of `relations` describes.
-        invalid: For each message of `relations`, whether it is invalid; one more item is False.
+        invalid: For each message of `relations`, whether it is invalid; a further last item is False.
         versions: Finds the index in `relations` and `schemas` for a relation OID and rank.
 
     Args:
@@ -145,7 +145,7 @@ def build_stream_context(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecod
         if number and ordered[number - 1][0] == key:
             raise ValueError(
                 f"the order is ambiguous: two messages, {ordered[number - 1][1][:1]!r} and {data[:1]!r}, "
-                f"have the key {format_key(key)}; LSNs are not enough, since many messages share one"
+                f"have the key {format_key(key)}; an LSN is not enough, since many messages share it"
             )
         before, invalid = decoder.in_stream, False
         try:
@@ -227,7 +227,7 @@ class UnorderedDecoder:
         at_border = (tags != _NO_TAG) & ~_IS_CONTEXT[tags] & self._context.is_block_border(ranks)
         for row in np.flatnonzero(at_border).tolist():
             (message,) = index.messages([row])
-            text = f"a stream block begins or ends at the same key {format_key(key_at(keys, row))}"
+            text = f"a Stream Start or Stream Stop has the same key {format_key(key_at(keys, row))}"
             errors[row] = StreamError.at(message, text)
         changes, wrong = self._changes(index, np.flatnonzero(IS_CHANGE[tags] & ~at_border), ranks, keys)
         return UnorderedBatch(index, errors | wrong, changes)

@@ -65,8 +65,8 @@ def table_batch(committed: CommittedBatch, schema: pa.Schema, *, snapshot: bool)
 
     Args:
         committed: Changes of the table.
-        schema: The columns to return, all or some of those that `table_schema` returns. Values of the table's
-            columns that `before` and `after` lack go into `_rescued_data`.
+        schema: The columns to return, all or some of those that `table_schema` returns. Values of columns for
+            which `before` and `after` have no field go into `_rescued_data`.
         snapshot: Whether the changes are rows of a snapshot.
     """
     changes = committed.changes
@@ -85,7 +85,7 @@ def _structs(changes: Changes, first: Numbers, unsent: Mask | None, type_: pa.St
 
     Args:
         changes: The changes.
-        first: Number of the first cell of each change's old or new row; -1 for a change without that row.
+        first: Index of the first cell of each change's old or new row; -1 for a change without that row.
         unsent: Whether each cell of the batch is UNCHANGED; None if no cell is UNCHANGED.
         type_: Type of the rows.
     """

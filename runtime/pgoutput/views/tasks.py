@@ -1,7 +1,7 @@
 """Plan the tasks of a view, so that each committed change is read exactly once.
 
 A task reads one segment and is independent of other tasks. If a transaction spans several segments, the
-metadata of the segment with its commit names all these segments. The plan for the commit's segment then has a
+metadata of the segment with its commit lists all these segments. The plan for the commit's segment then has a
 task for each segment with changes of the transaction.
 """
 
@@ -94,7 +94,7 @@ def plan_changes(recording: Recording, numbers: Sequence[int], lsns: LsnRange = 
     whole: set[int] = set()
     commits: dict[int, dict[int, Commit]] = {}
     for segment in recording.metadata(numbers):
-        # A transaction ends after its commit LSN; those that end before start_lsn are in earlier segments.
+        # Transactions end after their commit LSN. Those that end before start_lsn are in earlier segments.
         if segment.start_lsn <= lsns.last and segment.end_lsn >= lsns.first:
             whole.add(segment.number)
         for end in segment.ends:
@@ -102,7 +102,7 @@ def plan_changes(recording: Recording, numbers: Sequence[int], lsns: LsnRange = 
                 continue
             if end.lsn is None or end.time is None:
                 path = recording.path(segment.number)
-                raise RecordingError(f"{path}: its metadata has a {end.type} without LSN or time")
+                raise RecordingError(f"{path}: damaged metadata: a {end.type} without LSN or time")
             if end.lsn in lsns:
                 commit = Commit(end.xid, end.lsn, end.time, frozenset(end.rolled_back))
                 for number in end.segments:

@@ -1,6 +1,6 @@
 """Apply the changes of a relation to the rows of its Delta table.
 
-- `keys`: number keys and values, so that equal ones have equal numbers.
+- `keys`: assign numbers to keys and values, the same number to equal keys or values.
 - `lookup`: find the rows of the table that have the keys of the changes.
 - `merge`: decide which rows the changes add and which rows they remove or end.
 - `builder`: build the rows that the changes add.

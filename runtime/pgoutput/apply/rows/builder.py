@@ -85,9 +85,9 @@ class RowBuilder:
         return array, rescued
 
     def _find_sources(self, cells: ColumnCells) -> Numbers:
-        """Return for each change the row with the column's value; -1 if the value was never sent."""
+        """Return for each change the number of the row with the column's value; -1 if it was never sent."""
         count = len(cells.sent)
-        # A row of the table is its own source. The last item, -1, is what the index -1 finds.
+        # A row of the table is its own source. Index -1 finds the last item, so the source of -1 is -1.
         sources = np.arange(count + self._existing.num_rows + 1)
         sources[-1] = -1
         sources[:count] = np.where(cells.sent, sources[:count], self._previous)

@@ -33,7 +33,7 @@ class ChunkWriter:
     Attributes:
         unmatched: Commit LSNs of the changes that contradict the rows of the table, in order; empty before
             the rows were looked up. An update or delete found no row, or the new key of an insert or update
-            was that of another row. Changes of a snapshot do not count.
+            was the key of another row. Changes of a snapshot do not count.
     """
 
     def __init__(self, files: DataFiles, layout: TableLayout, chunk: Chunk) -> None:
@@ -54,7 +54,7 @@ class ChunkWriter:
         self._is_copied = np.asarray(pc.equal(operations, "Snapshot"))
         self._effects = read_effects(operations)
         # An update without an old tuple has not changed the key. A change without a new tuple has no new key:
-        # its old key takes the place.
+        # its old key is used instead.
         has_old = changes["old"].combine_chunks().is_valid()
         begins = boolean_array(self._effects.begins)
         self._old_keys = [pc.if_else(has_old, old[at].texts, self._new[at].texts) for at in key_columns]
@@ -97,8 +97,8 @@ class ChunkWriter:
     def fold(self) -> tuple[Iterator[pa.RecordBatch], dict[str, Numbers]]:
         """Return the rows that the chunk adds, and the rows that it removes from data files.
 
-        With history, a row version that gets an end is removed and added. The removed rows are returned as
-        ascending row numbers, by path of the data file.
+        With history, a row version that gets an end is removed and added again. The removed rows are returned
+        as ascending row numbers, by path of the data file.
 
         Raises:
             ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
@@ -131,7 +131,7 @@ class ChunkWriter:
             effects = Effects(np.zeros(count, np.bool_), effects.begins)
             numbers = first = np.arange(count)
         else:
-            # REPLICA IDENTITY FULL of a table without columns has the empty key, which all rows share.
+            # With REPLICA IDENTITY FULL, a table without columns has an empty key, which all rows share.
             numbers, first = np.zeros(count, np.int64), np.zeros(1, np.int64)
         old, new = numbers[:count], numbers[-count:]
         is_searched = np.zeros(len(first), np.bool_)
@@ -181,7 +181,7 @@ class ChunkWriter:
             names = ", ".join(self._key[at][1].name for at in columns)
             raise ReplicaError(
                 f"{chunk.namespace}.{chunk.name}: rows cannot be found by {names}: the key was altered, and "
-                "the values that rows of the Delta table have there were never sent. "
+                "the values of existing rows in these columns were never sent. "
                 "Replicate anew, into an empty target"
             )
 
@@ -223,6 +223,6 @@ class ChunkWriter:
 
 
 def read_moments(changes: pa.Table) -> pa.StructArray:
-    """Return `sequence` and `commit_time` of each change, as structs of the type of `__START_AT`."""
+    """Return commit LSN, position and commit time of each change, as structs of the type `MOMENT`."""
     columns = [changes[field.name].combine_chunks().cast(field.type) for field in MOMENT]
     return pa.StructArray.from_arrays(columns, fields=list(MOMENT))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pgoutput.values import default_type, from_arrow
 
 Digests: TypeAlias = npt.NDArray[np.bytes_]
-"""Digests of rows. Digests of equal rows are equal, and others differ (with 128 bits: almost certainly)."""
+"""Digests of rows. Equal rows have equal digests, different rows almost certainly not (128 bits)."""
 
 _SIZE: Final = 16
 _TYPE: Final = f"S{_SIZE}"

@@ -1,10 +1,11 @@
-"""An index of the keys in a data file: finds rows by key in time in proportion to the keys.
+"""An index of the keys in a data file: the time to find rows is proportional to the number of keys.
 
-The index of a data file is a file of its own: the hashes of all keys, sorted, and the row number of each.
-Data files never change, so an index is never out of date. It is a cache: it is made from the data file when
-it is missing, damaged, or of another key. It has 12 bytes for each row.
+The index of a data file is a file of its own: the hashes of all keys, sorted, and the row number of each key.
+Data files never change, so an index is never out of date. An index is a cache: if it is missing, damaged, or
+for another key, it is built from the data file. An index has 12 bytes for each row.
 
-The indexes of a local table are in its folder, those of a table in an object store in a local cache folder.
+The indexes of a local table are in its folder. For a table in an object store, they are in a local cache
+folder.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ MIN_ROWS: Final = 50_000
 
 _FOLDER: Final = "_pgoutput_index"
 _MARK: Final = "@"
-"""What follows the name of the data file in the name of its index."""
+"""Separates the name of the data file and a digest of the key columns in the name of an index."""
 _BLOCK: Final = 512
 """Number of keys in a block."""
 _NO_ROW: Final = np.uint32(0xFFFFFFFF)
-"""What stands for the number of a row in the rest of the last block."""
+"""Row number that fills the rest of the last block."""
 _HEADER: Final = struct.Struct("<16sQQQQ")
-"""Magic bytes, checksum of what precedes the blocks, size of the data file, numbers of blocks and others."""
+"""Magic bytes, checksum of the next part, data file size, numbers of blocks and of rows with unknown key."""
 _MAGIC: Final = b"pgoutput index 1"
 
 
 class Found(NamedTuple):
-    """Rows of a data file that may have one of some keys."""
+    """Rows of a data file that may have one of the keys to find."""
 
     rows: Numbers
-    """Numbers of the rows, which ascend."""
+    """Row numbers, in ascending order."""
     keys: Numbers
     """For each row, the index of a key with the same hash; -1 if some part of the row's key is NULL."""
 
@@ -73,7 +74,7 @@ class Keys:
         self._values = np.asarray(columns[0])[order] if has_range else None
 
     def find(self, files: DataFiles, file: DataFile) -> Found | None:
-        """Return the rows of a data file that may have one of the keys; None if it has no index."""
+        """Return the rows of a data file that may have one of the keys; None if the file has no index."""
         if file.rows < MIN_ROWS:
             return None
         hashes, numbers = self._hashes, self._numbers
@@ -119,7 +120,7 @@ def _is_word(type_: pa.DataType) -> bool:
 
 
 def _words(column: pa.Array) -> Iterator[tuple[Hashes, npt.NDArray[np.bool_]]]:
-    """Yield the values of a column, none of which is NULL, as words, and which values have a word there."""
+    """Yield word after word: the next 8 bytes of each value (no NULLs), and which values have such a word."""
     every = np.ones(len(column), np.bool_)
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         offsets = value_offsets(column).astype(np.int64)
@@ -129,7 +130,7 @@ def _words(column: pa.Array) -> Iterator[tuple[Hashes, npt.NDArray[np.bool_]]]:
         for first in range(0, int(sizes.max(initial=0)), 8):
             left = sizes - first
             used = left > 0
-            cut = (8 * np.clip(8 - left, 0, 7)).astype(np.uint64)  # bytes of the next values
+            cut = (8 * np.clip(8 - left, 0, 7)).astype(np.uint64)  # drop bytes of the next values
             yield at_offset[np.where(used, starts + first, 0)] << cut, used
         yield sizes.astype(np.uint64), every
         return
@@ -148,7 +149,7 @@ def _words(column: pa.Array) -> Iterator[tuple[Hashes, npt.NDArray[np.bool_]]]:
 
 
 def _mix(words: Hashes) -> Hashes:
-    """Return the words mixed, each to another (the finalizer of splitmix64)."""
+    """Mix the bits of each word; different words stay different (the finalizer of splitmix64)."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -156,7 +157,7 @@ def _mix(words: Hashes) -> Hashes:
 
 
 def _index_path(files: DataFiles, file: DataFile, names: Sequence[str]) -> Path:
-    """Return the path of the index of a data file; it depends on the columns and their types."""
+    """Return the path of the index of a data file. The path depends on the key columns and their types."""
     if files.place.is_local:
         folder = Path(files.place.path, _FOLDER)
     else:
@@ -173,8 +174,8 @@ def _index_name(file: DataFile, key: str) -> str:
 def _write_index(path: Path, files: DataFiles, file: DataFile, names: Sequence[str]) -> None:
     """Write the index of a data file; remove the indexes of data files that the table does not have any more.
 
-    The hashes and numbers stand in blocks. The header is followed by the first hash and the checksum of each
-    block, and by the rows whose keys are unknown, so that a search reads only the blocks that it needs.
+    Hashes and row numbers are stored in blocks. Before the blocks are the first hash and the checksum of each
+    block, and the numbers of rows with unknown keys, so that a search reads only the blocks that it needs.
     """
     hashes, valid = [np.zeros(0, np.uint64)], [np.zeros(0, np.bool_)]
     for batch in files.read_all(file, names):
@@ -212,8 +213,8 @@ def _search(path: Path, file: DataFile, hashes: Hashes) -> tuple[Numbers, Number
         hashes: The hashes to find, sorted.
 
     Returns:
-        The numbers of the rows with such a hash, for each of them the index of the hash, and the numbers of
-        the rows whose keys are unknown. None if there is no index, or if it is damaged or of another file.
+        The numbers of the rows with such a hash, for each of these rows the index of the hash in `hashes`,
+        and the numbers of rows with unknown keys. None if the index is missing, damaged, or of another file.
     """
     try:
         content = np.memmap(path, np.uint8, "r")
@@ -244,9 +245,9 @@ def _search(path: Path, file: DataFile, hashes: Hashes) -> tuple[Numbers, Number
 
 
 def _used_blocks(first: Hashes, hashes: Hashes) -> Numbers:
-    """Return the numbers of the blocks that may have some hashes, from the first hash of each block.
+    """Return the indices of blocks that may contain some hashes; `first` is the first hash of each block.
 
-    A hash may stand at the end of a block and at the beginning of the next ones.
+    The same hash may be at the end of a block and at the beginning of the next blocks.
     """
     begin = np.maximum(np.searchsorted(first, hashes, "left") - 1, 0)
     end = np.searchsorted(first, hashes, "right")
@@ -257,7 +258,7 @@ def _used_blocks(first: Hashes, hashes: Hashes) -> Numbers:
 
 
 def _checksums(*arrays: npt.NDArray[np.unsignedinteger]) -> Hashes:
-    """Return a checksum of each row of the arrays: the sum of its words, each with a weight of its own."""
+    """Return a checksum of each row of the arrays: a weighted sum of the row's words in all arrays."""
     sums = np.zeros(len(arrays[0]), np.uint64)
     for words in arrays:
         sums += words.astype(np.uint64) @ (2 * np.arange(words.shape[1], dtype=np.uint64) + 1)

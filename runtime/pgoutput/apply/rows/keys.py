@@ -1,4 +1,4 @@
-"""Number the keys of rows, so that equal keys have equal numbers."""
+"""Assign numbers to the keys of rows, the same number to equal keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NULL: Final = -2
 
 
 def number_keys(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
-    """Return the number of each key, from 0, and for each number the index of a key with this number.
+    """Return the number of each key, from 0, and for each number the index of the first key that has it.
 
     Args:
         columns: For each key column the numbers that `number_values` returns; at least one column.
@@ -40,7 +40,7 @@ def _renumber(numbers: Numbers) -> Numbers:
 
 
 def number_values(array: pa.Array, rescued: Rescued | Mapping[int, str | None]) -> Numbers:
-    """Return a number for each value. Numbers of equal values are equal, of floats: of equal text.
+    """Return a number for each value, the same number for equal values (for floats: with equal text).
 
     Args:
         array: The values.
@@ -57,7 +57,7 @@ def number_values(array: pa.Array, rescued: Rescued | Mapping[int, str | None]) 
 
 
 def _comparable(array: pa.Array) -> pa.Array:
-    """Return an array of another type whose values are equal where these values are equal."""
+    """Return the values in a type that Arrow can dictionary-encode, equal where they were equal before."""
     if pa.types.is_nested(array.type):
         return from_arrow(array, *default_type(array.type))
     if pa.types.is_floating(array.type):

@@ -39,9 +39,9 @@ class LookupResult(msgspec.Struct, frozen=True):
     number: Numbers
     """For each found row, its row number in the data file, from 0."""
     row_values: npt.NDArray[np.int64]
-    """For each found row, numbers of the values of its key columns."""
+    """For each found row, the numbers (`number_values`) of the values in its key columns."""
     key_values: npt.NDArray[np.int64]
-    """For each looked-up key, numbers of the values of its columns."""
+    """For each looked-up key, the numbers (`number_values`) of the values in its columns."""
 
     def match_partly(self, keys: Mapping[int, int]) -> dict[int, int]:
         """Return for each key the index of a found row that equals the key in all columns that were sent.
@@ -50,10 +50,10 @@ class LookupResult(msgspec.Struct, frozen=True):
         all sent columns cannot be distinguished then.
 
         Args:
-            keys: Indices of looked-up keys, by any number.
+            keys: Indices of looked-up keys, by IDs that the caller chooses.
 
         Returns:
-            Indices of rows, by the same numbers; without keys that no row matches.
+            Indices of rows, by the same IDs; without keys that no row matches.
         """
         rows = np.flatnonzero(self.keys < 0)
         matches: dict[int, int] = {}
@@ -135,7 +135,7 @@ def look_up_rows(
         none = np.zeros((0, len(key)), np.int64)
         return LookupResult(rows, number, used, file_index, number, none, none)
     values = [_number_column(column, rows, layout) for column in key_columns]
-    # A table without columns has the empty key, which all rows share.
+    # A table without columns has an empty key, which all rows share.
     values = values or [np.zeros(count + len(number), np.int64)]
     table = np.column_stack(values)
     ids, _ = number_keys(values)
@@ -169,13 +169,13 @@ def _typed_keys(
 
 
 class _Search:
-    """A search for the rows that may have one of some keys.
+    """Searches data files for the rows that may have one of the given keys.
 
     Args:
         files: The data files of the table.
         layout: The layout of the table.
         schema: The columns to return.
-        key_columns: The key columns, with the keys.
+        key_columns: The key columns, with the values to look up.
         unique: Whether a key identifies at most one row.
     """
 
@@ -191,17 +191,17 @@ class _Search:
         self._files, self._end, self._schema = files, layout.end, schema
         self._key = [column for column in key_columns if not pa.types.is_nested(column.values.type)]
         self._keys: Keys | None = None
-        if self._key and unique and files.deletes_rows:  # otherwise data files are written again, and indexes
+        if self._key and unique and files.deletes_rows:  # otherwise, each rewritten file needs a new index
             self._keys = Keys([one.name for one in self._key], [one.values for one in self._key])
 
     def find(self, file: DataFile) -> tuple[Numbers, pa.Table]:
-        """Return the numbers of the rows in a data file that may have one of the keys, and the rows."""
+        """Return the row numbers of rows in a data file that may have one of the keys, and these rows."""
         if self._keys is None or (found := self._keys.find(self._files, file)) is None:
             return self._read(file, self._scan(file))
         left = ~np.isin(found.rows, self._files.deleted(file), assume_unique=True)
         numbers, keys = found.rows[left], found.keys[left]
         if self._keys.are_exact and len(self._schema) == 2 and (keys >= 0).all():
-            (column,) = self._key  # the keys have all values of the rows: the file need not be read
+            (column,) = self._key  # the keys contain all values of the rows: do not read the file
             key = {column.name: column.values.take(pa.array(keys))}
             arrays = [key.get(one.name, pa.nulls(len(keys), one.type)) for one in self._schema]
             return numbers, pa.table(arrays, schema=self._schema)
@@ -212,12 +212,12 @@ class _Search:
         return numbers[current.to_numpy()], rows.filter(current)
 
     def _scan(self, file: DataFile) -> Numbers:
-        """Return the numbers of the rows that may have one of the keys, found by reading the key columns."""
+        """Read the key columns of a data file; return the numbers of rows that may have one of the keys."""
         names = [column.name for column in self._key] + [name for name in (self._end,) if name is not None]
         table = pa.Table.from_batches(self._files.read_all(file, names))
         matches = np.ones(table.num_rows, np.bool_)
         for column in self._key:
-            # NULL is searched too: a column whose value was never sent is NULL, and may have any value.
+            # Search NULL too: a value that was never sent is NULL here, and may equal any key.
             values = pa.concat_arrays([column.values, pa.nulls(1, column.values.type)])
             matches &= pc.is_in(table[column.name], values).to_numpy()
         if self._end is not None:
@@ -233,7 +233,7 @@ class _Search:
 def _take_rows(
     files: DataFiles, file: DataFile, names: Sequence[str], numbers: Numbers
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows with the given numbers, which ascend, of a data file."""
+    """Yield the rows of a data file that have these row numbers (ascending)."""
     first = 0
     for batch in files.read_all(file, names):
         low, high = np.searchsorted(numbers, (first, first + batch.num_rows))
@@ -242,7 +242,7 @@ def _take_rows(
 
 
 def _number_column(column: _KeyColumn, rows: pa.Table, layout: TableLayout) -> Numbers:
-    """Return numbers of the values in a key column, first of the looked-up keys, then of rows."""
+    """Return numbers (`number_values`) of a key column: first of the values to look up, then of `rows`."""
     rescued = dict(column.rescued)
     for row, texts in rescued_values(rows[layout.rescued]).items():
         if column.name in texts:
@@ -252,7 +252,7 @@ def _number_column(column: _KeyColumn, rows: pa.Table, layout: TableLayout) -> N
 
 
 def rescued_values(maps: pa.ChunkedArray) -> dict[int, dict[str, str | None]]:
-    """Return the rescued values of rows by column name, by row; without rows that have none."""
+    """Return, by row index, the rescued values of the row by column name; without rows that have none."""
     if maps.null_count == len(maps):
         return {}
     rows = pc.indices_nonzero(maps.is_valid()).to_pylist()

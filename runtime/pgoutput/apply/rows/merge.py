@@ -91,9 +91,9 @@ def merge_changes(
         new: For each change, the number of the key of the row that an insert or update writes.
         unique: Whether a key identifies at most one row. If not, equal rows cannot be distinguished, and a
             change ends any one of the equal rows.
-        find_matches: Called with the changes whose old key no row has. Returns the number of a row whose key
-            is partly unknown and may be that key, by index of the change. Raises an error if it cannot be
-            decided whether there is such a row.
+        find_matches: Called with the indices of the changes whose old key no row has. Returns, by index of
+            the change, the number of a row whose key is partly unknown and may be the old key. Raises an
+            error if it cannot be decided whether there is such a row.
     """
     count = len(old)
     ended, previous = np.full(count + len(found), -1, np.int64), np.full(count, -1, np.int64)
@@ -106,8 +106,8 @@ def merge_changes(
         groups = items.keys * (depths.max(initial=0) + 1) + depths[order]
     row = np.full(len(groups), -1, np.int64)
     row[1:] = np.where(groups[1:] == groups[:-1], items.rows[:-1], -1)
-    # A beginning also ends the row of its key: the row's delete was not sent, because the publication lacked
-    # the table then.
+    # A beginning also ends an earlier row with the same key: the delete of that row was not sent, because the
+    # publication lacked the table at that time.
     ends = (row >= 0) & (items.changes >= 0)
     ended[row[ends]] = items.changes[ends]
     updates = ends & (items.rows < 0)
@@ -135,7 +135,7 @@ def _sorted_items(found: Numbers, effects: Effects, old: Numbers, new: Numbers) 
 
 
 def _depths(items: _Items) -> Numbers:
-    """Return for each item how many equal rows there are with the row that the item begins or ends.
+    """Return for each item the number of equal rows, including the row that the item begins or ends.
 
     An end without a row has depth 1.
     """
@@ -145,8 +145,8 @@ def _depths(items: _Items) -> Numbers:
     group = np.cumsum(is_first) - 1
     sums = np.cumsum(steps)
     balance = sums - (sums - steps)[is_first][group]
-    # A key's sum of steps falls to a new minimum below zero where there is no row to end. The offset of each
-    # group makes the minimum of all groups so far the minimum of the group.
+    # A key's sum of steps falls to a new minimum below zero where there is no row to end. The offsets put
+    # each group below the groups before it, so that the running minimum is the minimum within the group.
     offset = group * (2 * len(steps) + 1)
     lowest = np.minimum.accumulate(np.minimum(balance, 0) - offset) + offset
     depths: Numbers = balance - lowest + (steps < 0)

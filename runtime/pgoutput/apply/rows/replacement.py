@@ -1,6 +1,6 @@
 """Replace all rows of a Delta table in one commit.
 
-The new rows are first written to data files that no commit names: chunk by chunk, in bounded memory. Without
+The new rows are first written to uncommitted data files: chunk by chunk, in bounded memory. Without
 history, one commit then replaces all data files of the table by these files. With history, one commit ends
 and begins the row versions in which the table differs from these files.
 """
@@ -26,7 +26,7 @@ from pgoutput.targets import ChangeRange, Position, Table
 
 
 class Replacement:
-    """The rows that replace all rows of a Delta table, in data files that no commit names.
+    """The rows that replace all rows of a Delta table, in uncommitted data files.
 
     After a crash, VACUUM removes the data files from the table's folder.
 
@@ -78,8 +78,8 @@ class Replacement:
         """Replace the rows of the table in one commit, which brings it to the position of the last change.
 
         Raises:
-            ConflictError: A concurrent commit has changed the table. Another call commits the same data
-                files.
+            ConflictError: A concurrent commit has changed the table. To commit the same data files, call
+                the function again.
         """
         if self._history:
             self._commit_versions()

@@ -23,7 +23,7 @@ from pgoutput.targets import DataFile
 def write_versions(
     current: DataFiles, layout: TableLayout, wanted: DataFiles, moment: pa.StructScalar
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Write data files after which the current row versions of a table equal the wanted rows.
+    """Write data files with which the current row versions of a table equal the wanted rows.
 
     Row versions without an equal wanted row end, and wanted rows without an equal row version begin. Other
     row versions stay as they are.
@@ -32,7 +32,7 @@ def write_versions(
         current: The data files of the table.
         layout: The layout of the table.
         wanted: Data files with the wanted rows.
-        moment: `__END_AT` of the row versions that end, and `__START_AT` of those that begin.
+        moment: `__END_AT` of the row versions that end, and `__START_AT` of row versions that begin.
 
     Returns:
         The new data files, and the data files that they replace.
@@ -63,7 +63,7 @@ def _find_ended(
 ) -> Iterator[npt.NDArray[np.bool_]]:
     """Yield for the rows of a data file whether they are current versions without an equal row in `missing`.
 
-    Rows that are equal to other current versions are removed from `missing`.
+    Rows of `missing` that equal a current version are removed from `missing`.
     """
     assert layout.end is not None
     for batch in current.read(file, [*delta_names(layout.columns), layout.rescued, layout.end]):

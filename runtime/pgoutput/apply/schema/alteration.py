@@ -1,7 +1,7 @@
 """Apply ALTER TABLE to a Delta table.
 
-Renamed columns keep their values. Existing rows get the values of added columns, as far as they are known;
-with history, the current versions of the rows get them.
+Renamed columns keep their values. Existing rows get the values of added columns, as far as these values are
+known. With history, only the current versions of the rows get the values.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class TableAlteration:
     """An ALTER TABLE, applied to the layout of a Delta table.
 
     Attributes:
-        columns: Columns of the relation after the alteration that are published, as far as the columns of
-            the Delta table show it.
-        sources: Earlier names of these columns, by name, without added columns.
+        columns: Published columns of the relation after the alteration. The columns of the Delta table show
+            which columns are published.
+        sources: Earlier names of these columns, by present name, without added columns.
         values: Known values that existing rows have in added columns, by name of the column.
 
     Args:
@@ -61,7 +61,7 @@ class TableAlteration:
         self.values: dict[str, str | None] = {name: value for name, value in values.items() if name in names}
 
     def compared(self, layout: TableLayout) -> list[Column]:
-        """Return the columns of a layout as the alteration names them, with added columns of known values."""
+        """Return the columns of a layout under their new names, and the added columns with known values."""
         before = {column.name: column for column in layout.columns}
         return [
             column
@@ -130,7 +130,7 @@ class _Filler:
                 self._rescued[name] = kept
 
     def fill(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with the values; versions of rows that have ended stay as they are."""
+        """Return rows with the values filled in. Row versions that have ended stay as they are."""
         if self._layout.end is None:
             is_current = pa.array([True] * batch.num_rows, pa.bool_())
         else:

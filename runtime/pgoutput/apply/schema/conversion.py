@@ -29,7 +29,7 @@ from pgoutput.views import RESCUED_TYPE, Column
 
 
 def _oids(*names: str) -> frozenset[int]:
-    """Return the OIDs of the types with these names, and of the types with the same forms (`like`)."""
+    """Return the OIDs of the types with these names, and of types with the same formats (`like`)."""
     return frozenset(oid for oid, forms in catalog.FORMS.items() if forms.name in names)
 
 
@@ -199,7 +199,7 @@ def _text_cast(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[s
 
 
 def _round(text: str, scale: int, rounding: str, max_exponent: int = _MAX_EXPONENT) -> str:
-    """Round the text of a number to `scale` decimals; return a text that is no such number unchanged."""
+    """Round a number, given as text, to `scale` decimals; return other texts and huge numbers unchanged."""
     try:
         number = Decimal(text)
     except ArithmeticError:
@@ -207,4 +207,4 @@ def _round(text: str, scale: int, rounding: str, max_exponent: int = _MAX_EXPONE
     if not number.is_finite() or number.adjusted() > max_exponent:
         return text
     rounded = number.quantize(Decimal(1).scaleb(-scale), rounding, _EXACT)
-    return f"{abs(rounded) if rounded.is_zero() else rounded:f}"  # no type that is rounded to has -0
+    return f"{abs(rounded) if rounded.is_zero() else rounded:f}"  # no target type of a rounding has -0

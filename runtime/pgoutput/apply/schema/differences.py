@@ -21,7 +21,7 @@ from pgoutput.views import Column
 _UNMATCHED: Final = (
     "changes did not match the table's rows: an update or delete found no row, or an insert found one"
 )
-"""The reason of tables that `store_unmatched` marks."""
+"""The reason that `store_unmatched` stores."""
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -44,8 +44,8 @@ def keeps_files(old: TableLayout, new: TableLayout, chunk: Chunk) -> bool:
         new: The layout with the columns of the chunk.
         chunk: Changes of the relation.
     """
-    # With REPLICA IDENTITY FULL a row is looked up by all columns, so each existing row has to be marked: the
-    # value of the added column was never sent. That rewrites the files.
+    # With REPLICA IDENTITY FULL, a row is looked up by all columns. So existing rows have to be marked: the
+    # value of their added column was never sent. Marking rows rewrites the files.
     is_marked = bool(_added_columns(new)) and len(chunk.keys) == len(chunk.columns)
     return not is_marked and only_adds_columns(new, old)
 

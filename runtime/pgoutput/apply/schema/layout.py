@@ -61,7 +61,7 @@ class TableLayout(msgspec.Struct, frozen=True):
 
 
 def delta_names(columns: Iterable[Column]) -> list[str]:
-    """Return for each column of a relation its name in a Delta table, where case does not distinguish names.
+    """Return each column's name in a Delta table, where names that differ only in case are equal.
 
     Underscores are appended to a name that an earlier column has already.
     """
@@ -192,8 +192,8 @@ def read_layout(table: Table, name: str) -> TableLayout:
     moments = [field.name for field in schema if pa.types.is_struct(field.type)]
     if len(maps) != 1 or len(moments) not in (0, 2):
         raise ReplicaError(
-            f"{name}: the Delta table has columns that are not of the relation. "
-            "Restore its version before these, or build it anew (`pgoutput replicate --reset-table`)"
+            f"{name}: another program has changed the columns of the Delta table. Restore the version before "
+            "this change, or build the table anew (`pgoutput replicate --reset-table`)"
         )
     text = (maps[0].metadata or {}).get(COLUMNS.encode())
     columns = () if text is None else msgspec.json.decode(text, type=tuple[Column, ...])

@@ -1,4 +1,4 @@
-"""Alterations of tables between two readings of the catalogs, whose rows the stream does not contain."""
+"""Alterations of tables, between two readings of the catalogs, that change rows without sending them."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class Alterations:
     def is_complete_since_published(self, table: CatalogTable) -> bool:
         """Return whether the stream has all changes of a table that was not published before.
 
-        That is so if the table is empty, or if it was created under a publication FOR ALL TABLES, and not
-        altered since: it may have been unlogged at first, or its existing rows may have got other values. A
-        publication that was altered meanwhile may not have sent all changes.
+        That is so if the table is empty, or if it was created under a publication FOR ALL TABLES and not
+        altered since. (An altered table may have been unlogged at first, or its rows may have got other
+        values.) A publication that was altered meanwhile may not have sent all changes.
         """
         versions = {one.name: one.row_version for one in self._before.publications}
         publications = self._after.publications_of(table)
@@ -84,7 +84,7 @@ class Alterations:
             one.is_truncated for oid, one in table.storages.items() if one.file != oid
         )
         if is_covered and not (is_new or is_truncated):
-            return False  # the stream may have rows that it does not remove
+            return False  # the removal of rows in the stream may not have been sent
         columns = table.columns.values()
         is_unaltered = len({one.row_version for one in columns}) < 2 and not any(
             one.type_oid in self._altered_types for one in columns

@@ -98,10 +98,10 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     A link ends with `+` if its partition was created by CREATE TABLE … PARTITION OF, and not attached later.
     """
     identifies_rows: bool = True
-    """Whether old values have the columns of the published table's replica identity.
+    """Whether old and key tuples contain all columns of the published table's replica identity.
 
-    The server writes the replica identity of the published table into messages, and old values as the replica
-    identity of the partition says (logicalrep_write_delete in proto.c).
+    The server writes the replica identity of the published table into messages, but chooses the columns of
+    old and key tuples by the replica identity of the partition (logicalrep_write_delete in proto.c).
     """
 
 
@@ -125,8 +125,8 @@ class CatalogTable(msgspec.Struct, frozen=True):
     memberships: dict[str, Membership]
     """How each publication names the table, by name of the publication.
 
-    Contains only publications that name the table, its schema, or a partitioned table above the table:
-    none that is FOR ALL TABLES.
+    Contains only publications that name the table, its schema, or a partitioned table above the table,
+    but no publication FOR ALL TABLES.
     """
     publications: tuple[str, ...]
     """Names of all publications that publish the table."""
@@ -141,7 +141,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
     """The partitioned tables above a partition that is published by itself, each as OID and xmin.
 
     The xmin is that of the oldest row in pg_attribute of the table's columns: ATTACH PARTITION writes all
-    these rows anew, and an alteration of a column only one.
+    these rows anew; an alteration of a column writes only the row of that column anew.
     """
 
     @property
@@ -189,7 +189,7 @@ class Catalog(msgspec.Struct, frozen=True):
         return {oid for oid, table in self.tables.items() if table.is_root}
 
     def sent_columns(self, table: CatalogTable) -> dict[int, tuple[str, int, int]]:
-        """Return name, OID of the type and type modifier of each published column of a table, by number."""
+        """Return name, OID of the type and type modifier of each published column of a table, by attnum."""
         columns = sorted(table.columns.items(), key=lambda item: item[1].number)
         return {
             column.number: (name, column.type_oid, column.type_modifier)

@@ -35,7 +35,7 @@ class CatalogChanges(msgspec.Struct, frozen=True):
     incomplete: tuple[IncompleteTable, ...]
     """Tables that became incomplete between the two readings of the catalogs."""
     gone: tuple[GoneTable, ...] = ()
-    """Tables that were dropped between the two readings of the catalogs."""
+    """Tables that were dropped, or may not be published by themselves any more, since the first reading."""
     pending: tuple[PendingTable, ...] = ()
     """Tables that may have become incomplete between the two readings of the catalogs."""
 
@@ -132,7 +132,7 @@ def compare_catalogs(
 def _own_partitions(
     before: Catalog, after: Catalog, time: int, republished: Collection[int]
 ) -> tuple[GoneTable, ...]:
-    """Return the partitions that are published through their root, and may have been published by themselves.
+    """Return the partitions that are published through a root now, and may have been published by themselves.
 
     Such a partition was attached, or the publication of its root was altered: the stream may have changes of
     the partition itself.
@@ -141,7 +141,7 @@ def _own_partitions(
         before: The catalogs as read earlier.
         after: The catalogs as read later.
         time: Time at which `after` was read.
-        republished: OIDs of the tables of which other changes are published.
+        republished: OIDs of the tables of which other changes are published than before.
     """
     links = {oid: one.links for table in before.tables.values() for oid, one in table.storages.items()}
     found = {

@@ -42,7 +42,7 @@ def altered_columns(
         are_described: Whether the stream describes the alterations. Then replicas rename columns, and give
             existing rows the constants of added columns.
     """
-    # VACUUM FULL stores the constants of added columns. A root has no file, and no constants.
+    # VACUUM FULL writes the constants of added columns into the new file. A root has no file or constants.
     has_new_file = new.is_root or {one.file for one in new.storages.values()} != {
         one.file for one in old.storages.values()
     }
@@ -80,7 +80,7 @@ def altered_columns(
 
 
 def _may_have_been_attached(old: CatalogTable, new: CatalogTable) -> bool:
-    """Return whether the table may have been a partition for a time, whose changes were sent as its root's.
+    """Return whether the table may have been a partition for a time, with changes sent as those of its root.
 
     ATTACH and DETACH PARTITION update the rows of all columns, and the table's row in pg_class.
     """
@@ -102,7 +102,7 @@ def may_be_set_back(old: CatalogTable, new: CatalogTable) -> bool:
 
 
 def _kept_columns(old: CatalogTable, new: CatalogTable) -> list[tuple[Column, Column]]:
-    """Return the columns that a table has in both readings, in both."""
+    """Return the columns that a table has in both readings, each as a pair of `old` and `new`."""
     earlier = {one.number: one for one in old.columns.values()}
     return [(earlier[one.number], one) for one in new.columns.values() if one.number in earlier]
 
@@ -124,7 +124,7 @@ def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> 
 
 
 def with_undescribed(before: Catalog, after: Catalog) -> Catalog:
-    """Return `after` with the columns that tables had before alterations that are still undescribed."""
+    """Return `after`; tables with alterations that the stream has not described yet get `undescribed`."""
     tables = {}
     for oid, now in after.tables.items():
         was = before.tables.get(oid)

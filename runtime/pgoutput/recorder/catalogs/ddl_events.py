@@ -206,7 +206,7 @@ class Statement(msgspec.Struct, frozen=True):
     objects: tuple[str, ...] = ()
     """Names of the objects that the command has altered; empty if it has dropped them."""
     tables: tuple[int, ...] = ()
-    """OIDs of concerned tables: also of all tables above partitions, before and after the statement."""
+    """OIDs of the concerned tables, and of the tables above them before or after the statement."""
     left: tuple[int, ...] = ()
     """OIDs of the tables that a publication has ceased to publish, or publishes otherwise."""
 

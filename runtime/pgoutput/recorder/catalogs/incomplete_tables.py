@@ -38,20 +38,20 @@ def tables_to_copy(catalog: Catalog, lsn: int) -> tuple[IncompleteTable, ...]:
 
 
 def tables_without_all_changes(catalog: Catalog) -> tuple[IncompleteTable, ...]:
-    """Return the published tables as incomplete of which the server does not send all changes."""
+    """Return, as incomplete tables, the published tables of which the server does not send all changes."""
     return tuple(incomplete_table(catalog.tables[oid], catalog, "") for oid in lasting_reasons(catalog))
 
 
 def incomplete_table(
     table: CatalogTable, catalog: Catalog, lost: str, *, lsn: int | None = None, altered: bool = False
 ) -> IncompleteTable:
-    """Return why a table is incomplete, for the recording.
+    """Return an `IncompleteTable`, which tells why a table is incomplete.
 
     Args:
         table: The table.
-        catalog: The catalogs that show it.
+        catalog: The catalogs that contain the table.
         lost: Which rows or changes are missing; empty if a copy of the rows would add none.
-        lsn: End of the server's WAL when it was noticed; None for the LSN of `catalog`.
+        lsn: End of the server's WAL when this was noticed; None for the LSN of `catalog`.
         altered: Whether existing rows were altered without being sent.
     """
     return IncompleteTable(
@@ -68,7 +68,7 @@ def incomplete_table(
 def lasting_reasons(catalog: Catalog) -> dict[int, str]:
     """Return which changes of tables the server never sends, by OID of the table.
 
-    TRUNCATE is absent: the catalogs show it, and a copy of the rows follows it.
+    TRUNCATE is not included: the catalogs show a TRUNCATE that is not sent, and the rows are then copied.
     """
     reasons = {}
     for oid, table in catalog.tables.items():

@@ -24,20 +24,19 @@ class PendingTable(msgspec.Struct, frozen=True, kw_only=True):
     table: IncompleteTable
     """What to report. Its LSN is behind the end of all transactions that the second reading has seen."""
     descriptions: tuple[Description, ...] = ()
-    """The table is incomplete if the stream, before the LSN, has another description of it than these."""
+    """The table is incomplete if the stream, up to the LSN of `table`, describes it in any other way."""
     truncated_by: int | None = None
-    """The table is incomplete unless the stream has a Truncate of it, as the last change of the transaction
-    with this xid. None if the stream need not have one."""
+    """The table is incomplete unless the last change of the transaction with this xid is, in the stream, a
+    Truncate of the table. None if no Truncate is needed."""
 
 
 def harmless_descriptions(
     old: Mapping[int, tuple[str, int, int]], new: Mapping[int, tuple[str, int, int]], added: int
 ) -> tuple[Description, ...]:
-    """Return the descriptions between two readings in which no column of both has another name or type.
+    """Return the descriptions that prove that no column had another name or type between two readings.
 
-    A description does not contain the numbers of its columns. If it has as many columns as a reading has, and
-    the numbers allow for no other set of so many columns at any time between the readings, then the
-    description has the columns of that reading.
+    A description does not contain the attnums of its columns. The description of a reading is a proof only if
+    the table cannot have had, at any time between the readings, another set of equally many columns.
 
     Args:
         old: Published columns of the earlier reading, by number (`Catalog.sent_columns`).
@@ -59,7 +58,7 @@ def description_of(relation: Relation) -> Description:
 
 
 def contradicted(pending: Iterable[PendingTable], versions: Iterable[SchemaVersion]) -> list[PendingTable]:
-    """Return the tables that schema versions of a segment describe otherwise than they allow."""
+    """Return the pending tables that a schema version describes otherwise than their `descriptions`."""
     relations: list[tuple[int, Any]] = [(one.lsn, from_json(one.relation)) for one in versions]
     return [
         one

@@ -75,7 +75,7 @@ def _altered_settings(before: Catalog, after: Catalog) -> dict[str, str]:
             for column, text in _SETTINGS.items()
             if was.get(column) != now.get(column)
         ]
-        # If only other settings differ, only the owner changed.
+        # If only settings outside of `_SETTINGS` differ, only the owner changed.
         if old.row_version != one.row_version and (altered or was == now):
             texts[one.name] = f"altered ({'; '.join(altered) or 'and set back'})"
     return texts

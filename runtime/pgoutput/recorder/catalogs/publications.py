@@ -57,8 +57,8 @@ class PublishedTable(msgspec.Struct):
     binary: tuple[bool, ...] | None
     """For each column, whether COPY writes its cells in binary format; None for a COPY in text format."""
     columns: tuple[Row, ...]
-    """All columns in the catalogs, also unpublished ones. The list of published columns is no criterion for
-    alterations: pg_get_publication_tables() leaves out a column that was dropped after the snapshot."""
+    """All columns in the catalogs, also unpublished ones. The published columns do not show all alterations:
+    pg_get_publication_tables() leaves out a column that was dropped after the snapshot."""
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class PublishedTable(msgspec.Struct):
 
     @property
     def has_key(self) -> bool:
-        """Whether each change of a row names the row's key, which is less than the whole row."""
+        """Whether each change of a row contains the row's key, and the key is not the whole row."""
         flags = [column.flags & ColumnFlag.KEY for column in self.relation.columns]
         return any(flags) and self.relation.replica_identity != ReplicaIdentity.FULL
 
@@ -200,7 +200,7 @@ def published_tables(
 
 
 def _by_oid(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
-    """Return the rows of a query, without the first column, by the first column."""
+    """Group the rows of a query by the first column, the OID, which is removed from the rows."""
     found: defaultdict[str, list[Row]] = defaultdict(list)
     for oid, *row in rows:
         found[oid].append(tuple(row))
@@ -224,7 +224,9 @@ def check_privileges(connection: Connection, oids: Iterable[int]) -> None:
     """
     query = sql.SQL(MISSING_PRIVILEGES).format(oids=sql.SQL(", ").join(map(sql.Literal, [0, *oids])))
     if missing := list(dict.fromkeys(str(row[-1]) for row in connection.query(query))):
-        raise PermissionDenied(f"a superuser has to run: {listed(missing, '; ')}")
+        raise PermissionDenied(
+            f"the role may not read all rows: a superuser has to run: {listed(missing, '; ')}"
+        )
 
 
 def published_relations(connection: Connection, publications: Sequence[str]) -> sql.Composed:
@@ -251,7 +253,7 @@ def _table(
     if len(column_lists) > 1:
         raise ReplicationError(
             f"the publications have different column lists for the table {namespace}.{name}, "
-            "and the server refuses to publish it so: record them separately"
+            "and the server refuses to publish it so: record the publications separately"
         )
     filters = {row[6] for row in rows}
     only = "ONLY " if kind == "r" else ""  # tables that inherit from this one are published by themselves

@@ -154,10 +154,10 @@ Since PostgreSQL 16, pg_get_publication_tables opens, and therefore locks, each 
 """
 
 _ATTEMPTS: Final = 5
-"""Number of readings of the catalogs at most, until one has a `Membership` for each published table."""
+"""Largest number of readings of the catalogs until one has a `Membership` for each published table."""
 
 _SAMPLE: Final = 1000
-"""Number of rows of a table that are read to find one from before."""
+"""Number of rows of a table in which `has_row_from_before` looks for an old row."""
 
 _WRITERS: Final = """\
 SELECT 1 FROM pg_locks WHERE relation = {oid} AND mode = 'RowExclusiveLock'
@@ -170,7 +170,7 @@ On a standby, the query always returns a row: a standby does not know the locks 
 DDL_EVENTS: Final = f"""\
 SELECT string_agg(oid || ' ' || xmin, ' ' ORDER BY oid) FROM pg_event_trigger
 WHERE evtname IN {TRIGGERS} AND evtenabled = 'A' HAVING count(*) = {len(TRIGGERS)}"""
-"""Query that returns a row if the event triggers are installed; it changes with them."""
+"""Query that returns a row if the event triggers are installed; the row changes if the triggers do."""
 
 _QUOTED_NAME: Final = """\
 SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -203,8 +203,8 @@ def _read_once(connection: Connection, publications: Sequence[str]) -> Catalog:
         return query_catalog(connection, publications, lsn)
     except LockNotAvailable:
         raise ConnectionLost(
-            "the catalogs cannot be read: a transaction holds a published table exclusively (VACUUM FULL, or "
-            "an ALTER TABLE that has not ended or is prepared)"
+            "the catalogs cannot be read: a transaction has locked a published table exclusively (VACUUM "
+            "FULL, or an ALTER TABLE that has not ended or is prepared)"
         ) from None
     finally:
         connection.query("COMMIT")
@@ -253,7 +253,7 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
         for (oid,) in connection.query(query):
             publishing.setdefault(int(oid), []).append(one.name)
     memberships = _read_memberships(connection, {one.oid: one.name for one in publications})
-    # The function returns tables as they are now, not as of the transaction: it is called once.
+    # pg_get_publication_tables returns the current tables, not those of the transaction: call it once.
     published = sql.SQL("SELECT unnest(ARRAY[{}]::oid[]) AS relid").format(
         sql.SQL(", ").join(map(sql.Literal, publishing))
     )

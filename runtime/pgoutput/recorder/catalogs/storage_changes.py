@@ -28,8 +28,8 @@ def altered_storages(
 ) -> dict[str, list[str]]:
     """Return the partitions whose rows changed without being sent, by reason.
 
-    The table itself, if it stores its own rows, has the name "". `SET_LOGGED` is certainly a rewrite by ALTER
-    TABLE; without a TOAST table, `REWRITTEN` and `TRUNCATED` may be one.
+    The table itself, if it stores its own rows, has the name "". The reason `SET_LOGGED` stands for a certain
+    rewrite by ALTER TABLE. Without a TOAST table, `REWRITTEN` and `TRUNCATED` stand for a possible rewrite.
 
     Args:
         old: The table as read earlier.

@@ -50,8 +50,8 @@ class CatalogWatch:
         wal_lsn: End of the server's WAL when the catalogs were last read; None while the server does not
             answer.
         end_lsn: End of the server's WAL, at most about 2 seconds ago; None while the server does not answer.
-        slot: The replication slot at the same time; None while the server does not answer.
-        settled: A transaction and an LSN: all earlier transactions had ended there.
+        slot: The replication slot when `end_lsn` was read; None while the server does not answer.
+        settled: An xid and an LSN: all transactions before this xid had ended at this LSN.
 
     Args:
         dsn: DSN of the server that streams, and of no other server.
@@ -81,7 +81,7 @@ class CatalogWatch:
         self._condition = Condition()
         self._asked: Collection[int] = ()
         self._existing: frozenset[int] = frozenset()
-        """Those of the OIDs in `_asked` that relations have."""
+        """OIDs in `_asked` whose relations exist."""
         self._described: set[int] = set()
         self._requested = self._answered = 0
         """Calls of `read_now`: number of all calls, and number of calls that a reading has answered."""

@@ -92,8 +92,8 @@ class Connection:
     Attributes:
         more: Whether libpq may have buffered messages; then call `receive` without waiting for the socket.
         ended: Whether the server has ended the stream.
-        may_skip_publications: Whether to receive a stream that lacks changes of a publication that did not
-            exist at that time, because all tables that lack changes are known.
+        may_skip_publications: Whether to receive a stream that lacks changes from the time when a publication
+            did not exist. Set if all tables that lack changes are known.
 
     Args:
         dsn: Connection string of libpq: keywords and values, or a URI.
@@ -103,7 +103,7 @@ class Connection:
 
     Raises:
         ConnectionLost: The connection was refused, but may be accepted later.
-        ReplicationError: The DSN cannot be used, or the server refuses the role, password or database.
+        ReplicationError: The DSN has unusable values, or the server refuses the role, password or database.
         ValueError: The DSN cannot be parsed.
     """
 
@@ -207,7 +207,7 @@ class Connection:
         ]
 
     def copy_out(self, statement: str) -> Iterator[CopiedRows]:
-        """Run COPY … TO STDOUT; yield the rows in batches of about 1 MiB, as the statement formats rows.
+        """Run COPY … TO STDOUT; yield the rows, in the format of the statement, in batches of about 1 MiB.
 
         Raises:
             ConnectionLost: The connection was lost.
@@ -239,7 +239,7 @@ class Connection:
 
     @property
     def _reads_socket(self) -> bool:
-        """Whether CopyData is read without libpq: that needs the compiled kernel, and bytes not encrypted."""
+        """Whether CopyData is read without libpq, which needs the compiled kernel and no encryption."""
         return compiled.kernel is not None and not (self._libpq.ssl_in_use or self._libpq.used_gssapi)
 
     def _wait(self) -> None:
@@ -313,11 +313,11 @@ class Connection:
         self.more = room <= 0
 
     def _take_buffered(self, received: list[bytes], room: int) -> int:
-        """Append about `room` bytes of messages from libpq's buffer to `received`; return the room left."""
+        """Move about `room` bytes of messages from libpq's buffer to `received`; return the room left."""
         get = self._libpq.get_copy_data
         while room > 0:
             size, data = get(1)
-            if self._error is not None:  # of a notice that was sent before this message
+            if self._error is not None:  # from a notice that was sent before this message
                 raise self._error
             if size < 0:
                 self._end_of_copy()

@@ -1,9 +1,9 @@
 """Read CopyData messages from the socket of a connection: rows of COPY … TO STDOUT, or a replication stream.
 
-libpq returns each message by itself and holds the GIL meanwhile, which takes most of the time of a copy. Here
+libpq returns one message per call and holds the GIL meanwhile, which takes most of the time of a copy. Here
 the compiled kernel divides the received bytes into messages. For libpq, COPY … TO STDOUT then has no output:
-the messages from CopyOutResponse to CopyDone are read without it. A replication stream is read without it
-from CopyBothResponse to its end, with its error.
+the messages from CopyOutResponse to CopyDone are read without libpq. A replication stream is read without
+libpq from CopyBothResponse to its end, including an error that ends it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _LENGTH_BYTES: Final = 4
 """Size of the length, which counts itself."""
 _COPY_OUT, _COPY_BOTH, _COPY_DATA, _COPY_DONE, _ERROR, _NOTICE = b"H", b"W", b"d", b"c", b"E", b"N"
 _READ_HERE: Final = (_COPY_OUT, _COPY_BOTH, _COPY_DONE, _NOTICE, b"S", b"A")
-"""Types of the other messages within a copy; S and A are ParameterStatus and NotificationResponse."""
+"""Types of messages that are read here, besides CopyData; S is ParameterStatus, A NotificationResponse."""
 
 _LOST: Final = ErrorFields.of_contents(b"Mserver closed the connection unexpectedly")
 
 
 class CopiedRows(NamedTuple):
-    """Output of COPY."""
+    """Rows from COPY … TO STDOUT."""
 
     number: int
     """Number of rows. In binary format, the header and the trailer may count as rows."""
@@ -85,7 +85,7 @@ class _CopySocket:
         self._socket.close()
 
     def _take(self, peeked: bytes) -> bool:
-        """Read the CopyData among bytes that were peeked at; return whether something else follows."""
+        """Read the CopyData in `peeked`; return True if another message follows or the connection is lost."""
         assert compiled.kernel is not None
         buffer, size = self._buffer, len(self._buffer)
         buffer += peeked
@@ -121,7 +121,7 @@ class _CopySocket:
         return bytes(data)
 
     def _peek(self) -> bytes:
-        """Wait for bytes and return them without reading; return no bytes if the connection was lost."""
+        """Wait for bytes; return them and leave them in the socket. Return b"" if the connection was lost."""
         return self._receive(_READ_BYTES, socket.MSG_PEEK)
 
     def _receive(self, size: int, flags: int) -> bytes:
@@ -238,7 +238,7 @@ class ReplicationSocket(_CopySocket):
         elif kind == _ERROR:
             self.error = ErrorFields.of_contents(contents)
         self.ended = kind not in _READ_HERE or kind == _COPY_DONE
-        if self.ended and not self._is_done and self.error is None:  # as at the shutdown of a server
+        if self.ended and not self._is_done and self.error is None:  # the server was shut down, for example
             self.error = _LOST
 
     def send(self, contents: bytes) -> None:

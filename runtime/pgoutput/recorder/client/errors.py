@@ -80,7 +80,7 @@ class ErrorFields(NamedTuple):
 
     @classmethod
     def of_result(cls, result: pq.abc.PGresult) -> Self:
-        """Return the fields of a result of libpq; if it has no message, its error message is the message."""
+        """Return the fields of a result of libpq; libpq's error message replaces an absent message field."""
         fields = cls(*(_text(result.error_field(name)) for name in _FIELDS))
         return fields._replace(message=fields.message or _text(result.error_message))
 
@@ -127,7 +127,7 @@ _CLASSES: Final = {
     "55P03": LockNotAvailable,
     _INSUFFICIENT_PRIVILEGE: PermissionDenied,
 }
-"""Exception classes for errors that are not retryable, by SQLSTATE; ReplicationError for absent SQLSTATEs."""
+"""Exception classes for errors that are not retryable, by SQLSTATE; ReplicationError for all others."""
 
 
 def error_of_attempt(error: psycopg.OperationalError) -> ReplicationError:

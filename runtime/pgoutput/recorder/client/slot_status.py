@@ -54,7 +54,7 @@ class ServerTransaction(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None
     """Role that runs the transaction, or has prepared it."""
     state: str | None
-    """State of the server process, such as `idle in transaction`; None as for `seconds`."""
+    """State of the server process, such as `idle in transaction`; None if prepared or not visible."""
     seconds: float | None
     """Age of the transaction in seconds; None if the role must not see it."""
 
@@ -83,13 +83,13 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     client: str | None
     """Name of the client's application; None if no client streams, or the role must not see it."""
     address: str | None
-    """Address of the client; None for a local client, or as for `client`."""
+    """Address of the client; None for a local client, or if `client` is None."""
     connected_since: str | None
-    """When the client has connected, in ISO 8601; None as for `client`."""
+    """Time when the client connected, in ISO 8601; None if `client` is None."""
     state: str | None
-    """What the server does for the client, such as `streaming` or `catchup`; None as for `client`."""
+    """What the server does for the client, such as `streaming` or `catchup`; None if `client` is None."""
     oldest_transaction: ServerTransaction | None = None
-    """The oldest open transaction of the server; the slot retains WAL from its beginning on."""
+    """The oldest open transaction of the server; the slot retains WAL from the transaction's start on."""
 
 
 def read_slot_status(dsn: str, slot: str) -> SlotStatus | None:
@@ -102,7 +102,7 @@ def read_slot_status(dsn: str, slot: str) -> SlotStatus | None:
 
     Raises:
         ConnectionLost: The connection was refused or lost.
-        ReplicationError: The DSN cannot be used, or the server refuses the query.
+        ReplicationError: The DSN has unusable values, or the server refuses the query.
         ValueError: The DSN cannot be parsed.
     """
     with Connection(dsn) as connection:

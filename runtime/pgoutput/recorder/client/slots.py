@@ -73,7 +73,8 @@ def check_slot(slot: Slot, server: Server, settings: Settings) -> None:
         raise ReplicationError(f"{name} is {kind}, not of pgoutput: choose another name for the slot")
     if slot.database != server.database:
         raise ReplicationError(
-            f"the slot {name} belongs to the database {slot.database}, the connection is to {server.database}"
+            f"the slot {name} belongs to the database {slot.database}, the connection is to "
+            f"{server.database}: connect to the slot's database, or use another slot"
         )
     if slot.wal_status == "lost" or slot.invalidation_reason is not None:
         raise ChangesLost(
@@ -94,7 +95,7 @@ def check_slot(slot: Slot, server: Server, settings: Settings) -> None:
     if slot.active_pid is not None:
         raise ConnectionLost(
             f"the slot {name} is in use by another connection (server process {slot.active_pid}): "
-            "end that one, or record from a slot of its own"
+            "end that connection, or record from another slot"
         )
 
 
@@ -133,7 +134,7 @@ def create_slot(
 
 
 def create_temporary_slot(connection: Connection, stop: Callable[[], bool]) -> tuple[int, str]:
-    """Create a slot that ends with the connection, and export a snapshot; return the point and the snapshot.
+    """Create a slot that ends with the connection, and export a snapshot as of its consistent point.
 
     Args:
         connection: Replication connection to the server.

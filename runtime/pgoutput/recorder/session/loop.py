@@ -64,8 +64,8 @@ class SessionLoop:
     def run(self, until: int | None, stop: Callable[[], bool], on_stream: Callable[[], None]) -> bool:
         """Record until an LSN is stored and acknowledged, or until the session is stopped.
 
-        Returns False if another session must begin at once: the server sends changes according to earlier
-        publications, or changes of partitions under relations that they belonged to before.
+        Returns False if another session must begin at once, because the server still uses earlier settings of
+        publications, or earlier roots of partitions.
 
         Args:
             until: The LSN; None for no end.
@@ -95,7 +95,7 @@ class SessionLoop:
                 if remarks.save_updates() or is_due:
                     session.announce()
                 self._report_progress(session)
-                if not self._stale_lsn():  # the next session copies
+                if not self._stale_lsn():  # otherwise the next session copies
                     self._request_copies(requests)
                     self._store_copies(session)
                 is_undecided = remarks.settle_truncates(session) or bool(remarks.unannounced_gone)
@@ -109,8 +109,8 @@ class SessionLoop:
                 session.run(until, lambda: stop() or is_stale(), tick)
             except UndefinedObject as error:  # decoding uses the catalogs as of the WAL it reads
                 raise ChangesLost(
-                    f"where the slot {self._settings.slot} stands, {error}: do without it, or record "
-                    "anew from a new slot and in another folder"
+                    f"where the slot {self._settings.slot} stands, {error}: record without that "
+                    "publication, or record anew from a new slot and in another folder"
                 ) from None
             finally:
                 self._reporter.session_ends(session)
@@ -138,7 +138,7 @@ class SessionLoop:
         )
 
     def _has_unannounced_changes(self) -> bool:
-        """Return whether the last segment lacks what the state of the recording has."""
+        """Return whether the state of the recording has changes that the last segment's metadata lacks."""
         state, last = self._folder.state, self._folder.last_segment()
         return last is not None and bool(
             state.publication_changes
@@ -151,7 +151,7 @@ class SessionLoop:
         self._reporter.report_progress(session, self._watch.end_lsn, self._watch.slot)
 
     def _save_stored(self, path: Path, metadata: Metadata) -> None:
-        """Save that a segment is stored in the state of the recording, report it, and pack small segments."""
+        """Save in the recording's state that a segment is stored; report it, and pack small segments."""
         announced, gone = metadata.publication_changes, metadata.gone
         self._folder.update(
             last_segment=metadata.number,
@@ -167,8 +167,8 @@ class SessionLoop:
     def _stale_lsn(self) -> int:
         """Return the LSN after which another session must begin; 0 if none.
 
-        Before PostgreSQL 15, a walsender keeps in mind through which root a partition is published, also when
-        the partition is attached or detached (rel_sync_cache_relation_cb in pgoutput.c).
+        Before PostgreSQL 15, a walsender keeps in mind through which root a partition is published, even
+        after the partition was attached or detached (rel_sync_cache_relation_cb in pgoutput.c).
         """
         remembered = self._remembered.lsn
         if self._connection.server_version >= FRESH_ROOTS_SINCE:
@@ -179,7 +179,7 @@ class SessionLoop:
         return max([remembered, *(one.lsn for one in altered if one.lsn > begin)])
 
     def _request_copies(self, names: Sequence[str]) -> None:
-        """Have tables copied that a user asks for, and incomplete tables as the settings say.
+        """Request copies of the tables that users ask for, and of incomplete tables as the settings say.
 
         Args:
             names: File names of new requests.
@@ -199,7 +199,7 @@ class SessionLoop:
                 raise self._folder.incomplete_error(state.incomplete)
 
     def _store_copies(self, session: Session) -> None:
-        """Store copied tables if the stream has reached their rows."""
+        """Store copied tables if the stream has reached the LSN of their last snapshot."""
         copied = self._snapshots.copied
         if copied is None or not session.has_received(copied.lsn):
             return
@@ -229,5 +229,5 @@ class SessionLoop:
 
 
 def _undecided(state: State, lsn: int) -> tuple[PendingTable, ...]:
-    """Return the pending tables that the stream after an LSN decides on, and those that need a Truncate."""
+    """Return the pending tables that are still undecided when everything up to an LSN is stored."""
     return tuple(one for one in state.pending if one.truncated_by is not None or one.table.lsn > lsn)

@@ -1,6 +1,6 @@
 """Remarks of a session about tables and publications, from the catalogs and the stream.
 
-It is saved in the state of the recording, reported, and written to the metadata of segments.
+Remarks are saved in the state of the recording, reported, and written to the metadata of segments.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SessionRemarks:
         self._altered: dict[int, int] = {}
         """LSN of the last reading of the catalogs that has found a table's columns altered, by OID."""
         self._truncates: dict[int, int] = {}
-        """`Session.truncates` when a segment ended last."""
+        """`Session.truncates` at the end of the last segment."""
 
     @property
     def unannounced_gone(self) -> tuple[GoneTable, ...]:
@@ -88,7 +88,7 @@ class SessionRemarks:
         return tuple(one for one in self._folder.state.gone if one not in self._announced)
 
     def is_due(self, session: Session) -> bool:
-        """Return whether the metadata of a segment must name tables that are gone."""
+        """Return whether tables that are gone must now be written to the metadata of a segment."""
         return bool(self.unannounced_gone) and session.has_received(self._gone_lsn)
 
     def for_segment(
@@ -160,7 +160,7 @@ class SessionRemarks:
         return len(sent) + len(unsent) < len(pending)
 
     def note_later_alterations(self, copied: CopiedTables) -> None:
-        """Note copied tables as incomplete that were altered after they were copied, if the stream says so.
+        """Note copied tables as incomplete that were altered after the copy, if the stream describes DDL.
 
         In the recording, the copied rows come after the description of the alteration. If only rows with some
         keys of such a table were copied, they are left out, and all rows are copied.
@@ -174,15 +174,15 @@ class SessionRemarks:
         self._note_altered(since & copied.complete.keys(), "altered while its rows were copied")
 
     def _note_altered(self, oids: Collection[int], reason: str) -> None:
-        """Note published tables as incomplete whose existing rows were altered."""
+        """Note the published tables with these OIDs as incomplete, because existing rows were altered."""
         catalog = self._folder.catalog
         tables = [table for oid, table in catalog.tables.items() if oid in oids]
         self._note(tuple(incomplete_table(one, catalog, reason, altered=True) for one in tables))
 
     def _note_left(self, statements: Sequence[Statement]) -> None:
-        """Note published tables that a statement of the stream has taken out of their only publication.
+        """Note tables as incomplete that a statement in the stream has removed from their only publication.
 
-        Two readings of the catalogs need not show it, if the table was published again in between.
+        The catalogs do not show this if the table was published again before they were read.
         """
         catalog, lsn = self._folder.catalog, self._watch.wal_lsn
         known = {one.oid for one in self._folder.state.incomplete}
@@ -202,7 +202,7 @@ class SessionRemarks:
             self._note(tuple(one.table for one in found if one.table.oid in self._folder.catalog.tables))
 
     def _note_described(self, relations: Sequence[Relation]) -> None:
-        """Note tables whose columns, as last read, are those of a Relation message."""
+        """Note that the stream has described a table, if a Relation message has the catalogs' columns."""
         catalog = self._folder.catalog
         described = {
             one.oid
@@ -216,11 +216,11 @@ class SessionRemarks:
             self._folder.save_catalog(without_undescribed(catalog, described))
 
     def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
-        """Note relations of the stream that no reading of the catalogs has shown, and roots that had them.
+        """Note relations of the stream that no reading of the catalogs has shown, and their possible roots.
 
-        A relation was published by itself, or it was a partition: before changes of a partition that is
+        Such a relation was published by itself, or it was a partition: before changes of a partition that is
         published through its root, the server describes both (maybe_send_schema in pgoutput.c). The
-        description does not name the root: it has the same columns.
+        description does not name the root, so each root with matching columns is noted as incomplete.
 
         Args:
             relations: The Relation messages of the schema versions that begin in a segment.
@@ -269,7 +269,7 @@ class SessionRemarks:
 
 
 def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> CatalogChanges:
-    """Return changes of the catalogs whose reasons name the statements that concern the table."""
+    """Return `changes`, with the DDL statement that concerns a table added to the reason for the table."""
     texts = {oid: one.text for one in statements for oid in one.tables}
     incomplete = tuple(
         msgspec.structs.replace(one, lost=f"{one.lost} ({texts[one.oid]})")
@@ -281,7 +281,7 @@ def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> Cata
 
 
 def _is_described(catalog: Catalog, relation: Relation) -> bool:
-    """Return whether the catalogs have a table, or a partition of a root, with the columns of a relation."""
+    """Return whether the catalogs describe a relation as the stream does, or have it as a partition."""
     table = catalog.tables.get(relation.oid)
     if table is None:
         return any(relation.oid in one.storages for one in catalog.tables.values())

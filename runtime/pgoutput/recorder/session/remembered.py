@@ -19,20 +19,20 @@ from pgoutput.recorder.session.start import PreparedSession
 from pgoutput.recorder.storage import Folder
 
 FIXED_MINORS: Final = {13: 21, 14: 18, 15: 13, 16: 9, 17: 5}
-"""First minor release that does not remember, by major version; newer major versions do not either."""
+"""First minor release that forgets old settings of publications, by major version; newer majors do too."""
 
 _NEVER: Final = 1 << 64
 """An LSN that no server reaches."""
 
 
 def remembers_publications(server_version: int) -> bool:
-    """Return whether a server of a `server_version_num` may remember publications as they were."""
+    """Return whether servers of a `server_version_num` may use settings from before ALTER PUBLICATION."""
     major, minor = divmod(server_version, 10_000)
     return major < min(FIXED_MINORS) or (major in FIXED_MINORS and minor < FIXED_MINORS[major])
 
 
 class RememberedPublications:
-    """State that the walsender of a session may remember wrongly. It is kept in the state of the recording.
+    """Notes in the recording's state that the walsender of a session may use old settings of publications.
 
     Args:
         folder: Folder of the recording.

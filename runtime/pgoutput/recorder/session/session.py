@@ -88,7 +88,7 @@ class Session:
         self._save_lsn = save_lsn
         self._save_seconds = save_seconds
         self._next_save = 0.0
-        """Time from which the next LSN at which no segment ends is saved, by time.monotonic()."""
+        """Earliest time to save the next LSN at which no segment ends, by time.monotonic()."""
         self._silence_seconds = max(_SILENCE_SECONDS, sender_timeout)
         self._status_seconds = min(_STATUS_SECONDS, sender_timeout / 3 or _STATUS_SECONDS)
         self.stored_lsn: int = prepared.acknowledged_lsn
@@ -159,7 +159,7 @@ class Session:
 
     @property
     def truncates(self) -> dict[int, int]:
-        """The last transaction of the session that has emptied a table, as xid, by OID of the table."""
+        """For each table, by OID, the xid of the session's last transaction that ended with its TRUNCATE."""
         return self._writer.state.truncates
 
     def announce(self) -> None:
@@ -180,8 +180,8 @@ class Session:
         When the method returns, the transactions are stored. The server's messages wait meanwhile.
 
         Args:
-            messages: Returns the messages, from the end LSN of the last recorded transaction. Called when
-                everything received before is stored.
+            messages: Called with the end LSN of the last recorded transaction, when everything received
+                before is stored; returns the messages to store.
             report: Called after each batch of messages, to report that the session is not stuck.
 
         Raises:
@@ -258,9 +258,9 @@ class Session:
         row, error = found
         lsn = ([self.received_lsn] + [lsn for lsn in lsns[: row + 1].to_pylist() if lsn])[-1]
         raise type(error)(
-            f"{error}; it came at {format_lsn(lsn)}, is message {self.messages + row} of the session, "
-            "and neither it nor what follows is acknowledged. If it comes again after a restart, the server "
-            "or the network damages it, or this package does not know the server's version",
+            f"{error}; the message came at {format_lsn(lsn)} as message {self.messages + row} of the "
+            "session. No message from there on is acknowledged. If the error occurs again after a restart, "
+            "the server or the network damages messages, or this package does not know the server's version",
             message=error.message,
             field=error.field,
             offset=error.offset,
@@ -302,7 +302,7 @@ class Session:
         return writer.open_for >= self._segment_seconds and (writer.has_ends or not writer.state.in_flight)
 
     def _segment_patience(self) -> float:
-        """Return the seconds until the open segment is old enough to end; infinity if none will be."""
+        """Return the seconds until the open segment should end; infinity if no transaction ends in it."""
         if not self._writer.has_ends:
             return math.inf
         return max(0.0, self._segment_seconds - self._writer.open_for)
@@ -314,7 +314,7 @@ class Session:
         """Send status updates while the session waits for the disk."""
         self._last_heard = time.monotonic()  # messages of the server are not read meanwhile
         if self._last_heard - self._status_sent >= self._status_seconds:
-            with suppress(ReplicationError):  # the next `receive` raises it again; the disk goes on
+            with suppress(ReplicationError):  # the next `receive` raises the error again
                 self._acknowledge()
 
     def _acknowledge(self, *, reply_requested: bool = False) -> None:

@@ -123,7 +123,7 @@ class SessionStarter:
 
         Raises:
             ConnectionLost: The slot is in use, the standby lags behind, or the connection was lost.
-            ChangesLost: The server lacks changes that follow the recording, or recorded changes.
+            ChangesLost: The server lacks changes that follow the recording, or changes that are in it.
             ReplicationError: The server, the slot or a publication does not match the settings.
             RecordingError: The folder does not match slot, server or settings, or tables are incomplete in
                 strict mode.
@@ -295,7 +295,7 @@ class SessionStarter:
                     state, acknowledged_lsn=lsn, snapshot="complete", incomplete=tables_to_copy(before, lsn)
                 )
             )
-            # A store has no folder of copied rows that appears at once: the stream inserts the rows.
+            # A store cannot rename a folder when the copy is complete: the session inserts the rows.
             if not folder.is_local or (copied := self._copy_tables(source, lsn, str(snapshot))) is None:
                 return lsn, self._read_catalog()  # the tables are copied while the stream is recorded
             if copied:  # a publication may have no tables yet
@@ -360,7 +360,9 @@ class SessionStarter:
         ends = f"stands at {format_lsn(flush_lsn)}, before the end of the recording, {format_lsn(stored_lsn)}"
         if in_recovery:
             raise ConnectionLost(f"the standby {ends}: it has to replay more first")
-        raise ChangesLost(f"the server {ends}: it was restored, or is another; record anew in another folder")
+        raise ChangesLost(
+            f"the server {ends}: it was restored, or is another one; record anew in another folder"
+        )
 
     def _save_catalog_changes(self, catalog: Catalog) -> tuple[Catalog, CatalogChanges]:
         """Compare `catalog` with the catalogs saved last; save and return `catalog` and the differences."""

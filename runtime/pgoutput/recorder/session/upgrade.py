@@ -65,13 +65,13 @@ SELECT (SELECT setting FROM pg_settings WHERE name = 'wal_segment_size'),
 _MEMBERS_SINCE: Final = """\
 SELECT oid FROM pg_publication_rel WHERE age(xmin) <= age('{xid}'::xid)
 UNION ALL SELECT oid FROM pg_publication_namespace WHERE age(xmin) <= age('{xid}'::xid)"""
-"""Query for the OIDs of the rows that were added to publications since an xid."""
+"""Query for the OIDs of the catalog rows by which publications got tables or schemas since an xid."""
 
 
 def continue_after_upgrade(
     connection: Connection, catalogs: Connection, server: Server, folder: Folder, settings: Settings
 ) -> None:
-    """Give a recording the system identifier of its server after pg_upgrade; do nothing if it has it already.
+    """Give a recording the system identifier of the upgraded server; do nothing if it is unchanged.
 
     Args:
         connection: Replication connection to the server.
@@ -102,7 +102,8 @@ def continue_after_upgrade(
     last, before = folder.last_segment(), folder.saved_catalog
     if last is None or before is None:
         raise RecordingError(
-            f"{place}: a recording without segments or catalogs is not continued: begin anew"
+            f"{place}: a recording without segments or catalogs cannot be continued after pg_upgrade: "
+            "record anew in another folder"
         )
     lsn = parse_lsn(str(slot.confirmed_flush_lsn))
     stored_lsn = folder.stored_lsn(state)
@@ -146,7 +147,7 @@ def _not_proven(place: object, reason: str) -> RecordingError:
 
 
 def _check_end(last: Metadata, server: Server, *, place: str) -> None:
-    """Check that the recorded server could be upgraded to this one where the recording ends."""
+    """Check that pg_upgrade can have upgraded the server from the last recorded state to this one."""
     was = _major_version(last.source.server_version)
     if not _SLOTS_KEPT_SINCE <= was <= server.major_version:
         raise _not_proven(
@@ -168,12 +169,14 @@ def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
     A table whose OID is gone may have been dropped, and a table with another file may have been rewritten.
 
     Raises:
-        ReplicationError: A table has another name, or no table has its file.
+        RecordingError: A table has another name, or no table has the file that it had.
     """
     known = {oid: table for oid, table in before.tables.items() if oid in after.tables}
     for oid, table in known.items():
         if (name := after.tables[oid].full_name) != table.full_name:
-            raise _not_proven(place, f"the table with OID {oid} is {name} there, and was {table.full_name}")
+            raise _not_proven(
+                place, f"the table with OID {oid} is now {name}, and {table.full_name} in the recording"
+            )
     files = {(part, one.file) for table in known.values() for part, one in table.storages.items()}
     if not any(
         (part, one.file) in files for oid in known for part, one in after.tables[oid].storages.items()
@@ -212,7 +215,7 @@ def _record_heads(wal: bytes, page_bytes: int) -> Iterator[tuple[int, int, int, 
 
 
 def _read_wal(connection: Connection, lsn: int) -> tuple[bytes, int]:
-    """Return the WAL from the start of the WAL file that has an LSN to the LSN, and the size of a page.
+    """Return the WAL from the start of the LSN's WAL file up to the LSN, and the size of a WAL page.
 
     Args:
         connection: Replication connection, which cannot be used for anything else afterwards.
@@ -225,12 +228,12 @@ def _read_wal(connection: Connection, lsn: int) -> tuple[bytes, int]:
     while len(wal) < lsn - start:
         wal += b"".join(connection.receive().data.to_pylist())
         if connection.ended:
-            raise ReplicationError(f"the server has ended its WAL after {format_lsn(start + len(wal))}")
+            raise ReplicationError(f"the server has stopped sending WAL at {format_lsn(start + len(wal))}")
     return bytes(wal[: lsn - start]), page_bytes
 
 
 def rebased(before: Catalog, after: Catalog, connection: Connection, slot: Slot) -> Catalog:
-    """Return a reading of the catalogs with the OIDs and row versions that pg_upgrade has given their rows.
+    """Return the catalogs as read before pg_upgrade, with the OIDs and row versions that rows have after it.
 
     Rows that were written after the upgrade keep their old identity, so that `compare_catalogs` finds them.
 
@@ -280,7 +283,7 @@ def rebased(before: Catalog, after: Catalog, connection: Connection, slot: Slot)
 
 
 def _rebased_label(before: str, after: str, is_restored: Callable[[str], bool]) -> str:
-    """Return the label of an enum with the row version of `after`, if the label is the same and restored."""
+    """Return `after` if it has the same enum label, and pg_upgrade has restored its row; else `before`."""
     (old, _, _), (new, _, version) = before.rpartition(" "), after.rpartition(" ")
     return after if after and old == new and is_restored(version) else before
 
@@ -310,13 +313,13 @@ def _rebased_table(
 
 
 def _is_restored_member(member: Membership, is_restored: Callable[[str], bool], added: set[int]) -> bool:
-    """Return whether pg_upgrade has restored all rows that name a table: an OID, then row versions."""
+    """Return whether pg_upgrade has restored all catalog rows in the identity of a membership."""
     rows = [re.findall(r"\d+", row) for row in str(member[0]).split(", ")]
     return all(int(oid) not in added and all(map(is_restored, versions)) for oid, *versions in rows)
 
 
 def _tables_with_other_text(last: Metadata, catalog: Catalog, server: Server) -> tuple[IncompleteTable, ...]:
-    """Return the tables as incomplete that have values which the new server writes in another way."""
+    """Return the tables with pg_lsn columns as incomplete, if the new server writes pg_lsn otherwise."""
     if not _major_version(last.source.server_version) < _LSN_TEXT_SINCE <= server.major_version:
         return ()
     lost = f"since the upgrade, PostgreSQL {_LSN_TEXT_SINCE} writes values of type pg_lsn in another way"

@@ -23,7 +23,7 @@ class ChangesOfKeys(msgspec.Struct):
     keys: set[Key]
     """The keys of the copied rows, and the keys that the changes have given to these rows."""
     keeps_copied: bool
-    """Whether the changes follow the copied rows; False if a TRUNCATE has removed the copied rows."""
+    """Whether the copied rows precede the changes; False if a TRUNCATE has removed the copied rows."""
     changes: list[Message]
 
 
@@ -32,8 +32,8 @@ def changes_of_keys(
 ) -> ChangesOfKeys | None:
     """Return the changes of the rows with some keys.
 
-    When an update gives one of the rows another key, no row has that key: from there on, the changes of that
-    key are changes of the row. When an update gives one of the keys to another row, the row is inserted.
+    When an update gives one of the rows a new key, which no other row has then, later changes with that key
+    are changes of this row too. When an update gives one of the keys to another row, that row is inserted.
 
     Args:
         relation: Description of the relation, as of the copied rows.
@@ -42,8 +42,8 @@ def changes_of_keys(
         version: Protocol version.
 
     Returns:
-        The changes; None if the relation was altered, or if a row that was not copied has got one of the keys
-        and the update has not sent all of the row's values.
+        The changes; None if the relation was altered, or if an update has given one of the keys to a row that
+        was not copied, without sending all values of that row.
     """
     found = ChangesOfKeys(set(keys), True, [])
     columns = key_columns(relation)
@@ -79,7 +79,7 @@ def deletes(relation: Relation, keys: Iterable[Key], version: int) -> Iterator[M
 
 
 def named_keys(message: Message, columns: list[int]) -> Iterator[Key]:
-    """Yield the keys that a change names; an unchanged cell has the value of the tuple before."""
+    """Yield the key in each tuple of a change; an unchanged cell gets its value from the preceding tuple."""
     before: list[object] = []
     for _, cells in tuples(message):
         key: list[object] = [cells[column] for column in columns]

@@ -1,8 +1,8 @@
 """Transactions that make copied rows part of a recording.
 
-Rows may have been copied from several snapshots. The ranges of such a table were copied again from its last
-snapshot, without the rows that were older than the snapshot before. A row is then superseded if a later copy
-has its key, or if a recorded change between its snapshot and the last one names its key.
+The rows of a table may have been copied from several snapshots. Ranges of earlier snapshots were then copied
+again from the last snapshot, but only rows newer than the earlier copy. A copied row is superseded if a later
+copy contains its key, or a change with its key was recorded between the row's snapshot and the last snapshot.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CopiedTables(msgspec.Struct, frozen=True):
 
     @property
     def lsn(self) -> int:
-        """Transactions with a commit LSN before this one are contained in the rows of some table."""
+        """LSN of the last snapshot: at least one table has rows as of this LSN. 0 without tables."""
         return max((table.lsn for table in self.tables.values()), default=0)
 
 
@@ -76,8 +76,8 @@ def transactions_of(
     """
     version = source.proto_version
     now = timestamp_now()
-    # Later transactions have higher commit LSNs, also one whose commit record begins at the end LSN: it may
-    # have been streamed before, and readers order the changes of equal commit LSNs by position.
+    # All later transactions must have higher commit LSNs, also one whose commit record begins at the end LSN.
+    # Readers order changes of equal commit LSNs by position, and that one may have been streamed before.
     end_lsn = max(lsn, copied.lsn)
     commit_lsn = end_lsn - 1
     begin = build("begin", version, lsn=commit_lsn, time=now)
@@ -139,7 +139,7 @@ def _rows(
 def _rows_of_keys(folder: Path, table: CopiedTable, keys: set[Key], version: int) -> Iterator[pa.BinaryArray]:
     """Yield the Insert messages of the copied rows with some keys, each key once.
 
-    The server may have found other rows too, whose keys are equal to it, such as 1.0 and 1.00.
+    The server may also have returned rows with other keys that it treats as equal, such as 1.00 for 1.0.
     """
     missing = set(keys)
     for one in table.ranges:
@@ -164,7 +164,7 @@ def _messages(
 
 
 def _keyed_rows(data: pa.BinaryArray, decoder: ColumnDecoder) -> tuple[list[int], list[Key]]:
-    """Return the row numbers of the Insert messages, and the keys of the inserted rows."""
+    """Return the index in `data` of each Insert message, and the key of each inserted row."""
     rows: list[int] = []
     keys: list[Key] = []
     for of_relation in decoder.decode(data).relations:
@@ -185,7 +185,7 @@ def _inserts(data: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _redescribed(relation: Message, changes: Iterable[tuple[Relation, Message]]) -> Iterator[Message]:
-    """Yield changes, and before them the relation's description where it differs from the last one."""
+    """Yield changes, each preceded by its relation's description if that differs from the last one."""
     for described, change in changes:
         if described != relation:
             yield described
@@ -240,7 +240,7 @@ def _of_relation(message: Any, oid: int) -> Any:
 def _later_transactions(recording: Recording, lsn: int) -> Iterator[Transaction]:
     """Yield the recorded transactions with a commit LSN of at least `lsn`, in commit order.
 
-    Transactions of copied rows, which may be millions, are yielded without the rows.
+    Transactions of copied rows are yielded without the rows, which may be millions.
     """
     begin = last = recording.numbers[-1] if recording.numbers else 0
     for number in reversed(recording.numbers):

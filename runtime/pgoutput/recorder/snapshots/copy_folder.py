@@ -41,11 +41,11 @@ class CopiedRange(msgspec.Struct, frozen=True, array_like=True):
     xmin: int
     """Transaction ID of the snapshot: it contains all rows that earlier transactions have committed."""
     segments: tuple[int, ...]
-    """Numbers of the segments with the rows; empty if there are no newer rows."""
+    """Numbers of the segments with the rows; empty if a later copy has found no newer rows."""
 
     @property
     def place(self) -> Place:
-        """Where the range is."""
+        """Place of the range: `leaf` and `number`."""
         return self.leaf, self.number
 
 
@@ -142,7 +142,7 @@ class CopyFolder:
         """Remove the copied rows of tables."""
         removed = [self.tables.pop(oid) for oid in oids if oid in self.tables]
         if removed:
-            self.save()  # before segments are removed that the file names
+            self.save()  # first, because the file names the segments that are removed next
         for number in (number for table in removed for one in table.ranges for number in one.segments):
             self.directory.remove(segment_name(number))
 
@@ -152,7 +152,7 @@ class CopyFolder:
             self._save()
 
     def publish(self) -> None:
-        """Make the folder one of segments only, when the copy is complete; the folder is then renamed."""
+        """Leave only segments in the folder, because the copy is complete and the folder will be renamed."""
         self.tables = {}
 
     def _save(self) -> None:

@@ -46,7 +46,7 @@ def _text_cells(rows: CopiedRows, width: int) -> Cells:
     if compiled.kernel is not None:
         encoded = compiled.kernel.encode_text_rows(rows.data, rows.number, width)
         return Cells(from_buffers(pa.binary(), rows.number, *encoded), width)
-    lines = bytes(rows.data).split(b"\n")[:-1]  # values have line feeds and tabs as escapes only
+    lines = bytes(rows.data).split(b"\n")[:-1]  # line feeds and tabs in values are escaped
     return Cells(binary_array([b"".join(map(_text_cell, line.split(b"\t"))) for line in lines]), width)
 
 
@@ -57,7 +57,7 @@ def _text_cell(value: bytes) -> bytes:
 
 
 def _without_header(data: memoryview) -> memoryview:
-    """Return rows in binary format without the header, which ends with its extension and that one's size."""
+    """Return rows in binary format without the header and the header's extension of variable size."""
     (size,) = _SIZE.unpack_from(data, _HEADER_BYTES - _SIZE.size)
     return data[_HEADER_BYTES + size :]
 

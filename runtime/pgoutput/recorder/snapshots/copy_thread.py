@@ -36,10 +36,10 @@ _RETRY_SECONDS: Final = 1.0
 """Seconds between two attempts if the connection is lost."""
 
 MIN_PAUSE: float = 10.0
-"""Seconds after which a table is copied again that could not be copied; twice as long after each failure."""
+"""Seconds until a table that could not be copied is tried again; twice as long after each further failure."""
 
 _GREATEST_PAUSE: Final = 120.0
-"""Largest number of seconds after which a table is copied again that could not be copied."""
+"""Largest number of seconds until a table that could not be copied is tried again."""
 
 
 class TableSnapshots:
@@ -98,18 +98,18 @@ class TableSnapshots:
         self._requested |= new.keys()
         of_keys: dict[int, Keys] = {oid: keys for oid, keys in new.items() if keys is not None}
         of_tables: dict[int, Keys] = dict.fromkeys(new.keys() - of_keys.keys())
-        # Some rows of a table are soon copied: they do not wait for the rows of other tables.
+        # Rows with given keys are copied quickly: they do not wait for copies of whole tables.
         for group in (of_keys, of_tables):
             if group:
                 self._requests.put(group)
 
     def retry(self, oids: Collection[int]) -> None:
-        """Let tables be requested again that could not be copied in this session."""
+        """Allow new requests for tables that could not be copied in this session."""
         self._requested -= self._failed.intersection(oids)
         self._failed -= set(oids)
 
     def retry_later(self, oids: Iterable[int]) -> None:
-        """Let tables be requested again after a pause that could not be copied."""
+        """Allow new requests, after a pause, for tables that could not be copied."""
         for oid in oids:
             self._pauses.begin(oid)
 
@@ -143,7 +143,7 @@ class TableSnapshots:
                 if len(rows) > 1:  # the other tables can be copied without the one that has failed
                     for oid, keys in rows.items():
                         self._requests.put({oid: keys})
-                elif None not in rows.values():  # the server may refuse a key that the replica has
+                elif None not in rows.values():  # the server may refuse a requested key: copy all rows
                     self._requests.put(dict.fromkeys(rows))
                 else:
                     self._failed |= rows.keys()
@@ -174,7 +174,7 @@ class TableSnapshots:
                         return CopiedTables(self._folder, {oid: copied.get(oid) for oid in rows}, tables)
 
     def _copy_from_snapshot(self, folder: CopyFolder, rows: Mapping[int, Keys]) -> dict[int, Keys] | None:
-        """Copy missing ranges from a new snapshot; return as `TableCopy.run` does."""
+        """Copy missing ranges from a new snapshot; return the result of `TableCopy.run`."""
         with export_snapshot(self._dsn, self._report, self._stop.is_set) as snapshot:
             copy = TableCopy(snapshot, self._source, folder, self._settings, rows)
             return copy.run(self._report, self._stop.is_set)

@@ -47,7 +47,7 @@ class RangePlan:
         connection: Connection in the transaction that sees the snapshot, with locks on the tables.
         tables: The tables.
         catalog: The catalogs as of the snapshot.
-        rows: Keys of the wanted rows, by OID. The keys are ignored if not all changes of the table name keys.
+        rows: Keys of the wanted rows, by OID; ignored if not all changes of the table contain the row's key.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class RangePlan:
         ]
 
     def outdated(self, oid: int, copied: CopiedTable, lsn: int) -> list[Task]:
-        """Return the ranges that must be brought to a snapshot, as a table has ranges of several snapshots.
+        """Return the ranges to copy again from a snapshot, if a table has ranges of several snapshots.
 
         Args:
             oid: OID of the table.
             copied: The copied ranges of the table, of which none is missing.
-            lsn: LSN of the snapshot.
+            lsn: LSN of the snapshot; ranges from this snapshot are not returned.
         """
         if len(copied.lsns) < 2:
             return []
@@ -176,7 +176,7 @@ def _is_mixable(table: PublishedTable, catalog: Catalog) -> bool:
 
 
 def _has_keys(table: PublishedTable, keys: frozenset[RowKey]) -> bool:
-    """Return whether the keys have as many values as a key of the table, and the text that COPY writes."""
+    """Return whether each key has a value for each key column of the table, and COPY writes text format."""
     width = len(key_columns(table.relation))
     return table.binary is None and all(len(key) == width for key in keys)
 
@@ -186,7 +186,7 @@ def _whole(table: PublishedTable) -> Leaf:
 
 
 def _leaves(table: PublishedTable) -> tuple[Leaf, ...]:
-    """Return the tables to copy ranges of: the table as a whole if the role may not read its leaves."""
+    """Return the leaves of a table; only the table itself if the role may not read the leaves."""
     if table.has_ranges and table.leaves:
         return table.leaves
     return (_whole(table),)

@@ -28,7 +28,7 @@ _SUFFIX: Final = ".json"
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True):
-    """A request to add the rows of tables to a recording. The recorder removes the file of a finished one."""
+    """A request to add the rows of tables to a recording. The recorder removes a finished request's file."""
 
     tables: tuple[str, ...]
     """Names of the tables, such as `public.orders`."""
@@ -47,8 +47,8 @@ def request_snapshot(
         recording: Path or URL of the recording.
         tables: Names of the tables, such as `public.orders`.
         keys: Keys of the only rows to add, by name of the table. A key has the values of the columns of the
-            replica identity, as text. The recorder adds all rows of a table if adding the rows with the keys
-            would not give the table as it is in the source.
+            replica identity, as text. The recorder adds all rows of a table if the rows with the keys alone
+            would not make the table equal to its source.
 
     Raises:
         RecordingError: The folder is not a recording that a recorder has written.
@@ -56,7 +56,7 @@ def request_snapshot(
     """
     location = locate(recording)
     if not (location / STATE_FILE).is_file:
-        raise RecordingError(f"{location}: no recording of a server: give the folder that `record` writes")
+        raise RecordingError(f"{location}: not a recording of a server: give the folder that `record` writes")
     name = f"{_PREFIX}{uuid4()}{_SUFFIX}"
     request = SnapshotRequest(tuple(tables), {table: tuple(keys[table]) for table in keys})
     content = msgspec.json.encode(request) + b"\n"

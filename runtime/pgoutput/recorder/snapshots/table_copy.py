@@ -33,7 +33,7 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 _SNAPSHOT: Final = """\
 SELECT (extract(epoch FROM now()) * 1000000)::int8,
     txid_snapshot_xmin(txid_current_snapshot()) % 4294967296"""
-"""Query for the time of a snapshot in microseconds, and for its first transaction that may be missing."""
+"""Query for the time of a snapshot in microseconds, and for the first xid that the snapshot may lack."""
 
 
 class SchemaChanged(Exception):
@@ -126,7 +126,7 @@ class TableCopy:
         return plan
 
     def _copy_all(self, connection: Connection, tasks: list[Task]) -> None:
-        """Copy ranges with several workers; the given connection copies what the workers cannot lock."""
+        """Copy ranges with several workers; `connection` copies from tables that the workers cannot lock."""
         if not tasks:
             return
         pending = iter(tasks)
@@ -217,7 +217,7 @@ class TableCopy:
             return None
 
     def _is_too_old_for(self, task: Task) -> bool:
-        """Return whether a range is left for a later snapshot. At least one range is copied from each."""
+        """Return whether a range is left for a later snapshot. At least one is copied from each snapshot."""
         limit = self._settings.max_snapshot_age
         return (
             limit is not None
@@ -340,7 +340,7 @@ class _Storing:
 
 
 def _read_ahead(batches: Iterator[Cells]) -> Iterator[Cells]:
-    """Yield batches; while the caller writes one, a thread reads the next, so that the server goes on."""
+    """Yield batches; while the caller writes one, a thread reads the next: the server need not wait."""
     with ThreadPoolExecutor(1, "pgoutput-copy") as pool:
         coming = pool.submit(next, batches, None)
         while (batch := coming.result()) is not None:

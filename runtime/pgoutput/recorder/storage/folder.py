@@ -45,7 +45,7 @@ LEASE_FILE: Final = "_lease.json"
 """Name of the object with the lease of a recording in an object store."""
 
 _SAVED: Final = (STATE_FILE, CATALOG_FILE, LEASE_FILE)
-"""Names of files that also a folder without a recording may have: a recorder has begun, and was killed."""
+"""Names of files that a folder without a recording may contain, if a recorder was killed at its start."""
 
 _T = TypeVar("_T")
 
@@ -78,11 +78,11 @@ class State(msgspec.Struct, kw_only=True):
     last_segment: int = 0
     """Number of the last stored segment, which may be acknowledged already; 0 for none."""
     first_segments: tuple[int, ...] = ()
-    """Numbers of segments in an object store that keep their objects, as `store_folder` explains."""
+    """Numbers of the segments in a store whose objects packing must not remove: see `store_folder`."""
     snapshot: Literal["none", "running", "complete"] = "none"
     """How the recording has begun: `none` without a snapshot, `complete` with one.
 
-    The state is `running` until the slot is created. The tables of an unfinished snapshot are incomplete.
+    The value is `running` until the slot is created. The tables of an unfinished snapshot are incomplete.
     """
     incomplete: tuple[IncompleteTable, ...] = ()
     """Incomplete tables of the recording."""
@@ -110,7 +110,7 @@ class Folder:
         directory: The opened folder; still valid, unlike `path`, after the folder was moved.
         search_seconds: Seconds between two searches for requests for snapshots.
         save_seconds: Least number of seconds between two LSNs that are saved while nothing is received.
-        is_local: Whether the folder contains the whole recording, which `StoreFolder` has in an object store.
+        is_local: Whether the folder contains the recording. False for `StoreFolder`, with an object store.
         saved_state: State of the recording; None for a new recording.
         saved_catalog: The server's catalogs as last saved; None for a new recording.
 
@@ -146,14 +146,14 @@ class Folder:
                 if self._names_of_recording():
                     text = f"{self.location}: {STATE_FILE} is missing: put it back, or use another folder"
                 else:
-                    text = f"{self.location}: the folder is not empty, and no recording: use a new one"
+                    text = f"{self.location}: the folder is not empty, and not a recording: use a new folder"
                 raise RecordingError(text)
             self.saved_catalog = self._load(CATALOG_FILE, Catalog)
             self.directory.remove_partial()
             # An unwritable folder fails here, before a slot is created.
             with self.directory.create("writable") as file:
                 file.write(b"\n")
-            # Not remove_partial again: replace_file tries only twice if its unfinished file is removed.
+            # Not remove_partial again: it may remove a file of replace_file, which tries only twice.
             (self.path / partial_name("writable")).unlink(missing_ok=True)
         except BaseException:
             self.close()
@@ -217,8 +217,8 @@ class Folder:
             )
         if last is not None and last.source.recording != self.state.recording:
             raise RecordingError(
-                f"{self.location}: segment {last.number} is of the recording {last.source.recording}, and "
-                f"{STATE_FILE} of the recording {self.state.recording}: put the right files back"
+                f"{self.location}: segment {last.number} belongs to the recording {last.source.recording}, "
+                f"{STATE_FILE} to the recording {self.state.recording}: put the right files back"
             )
         return self.state
 
@@ -334,7 +334,7 @@ class Folder:
 
     @property
     def copies(self) -> Path:
-        """Path of the folder for rows of tables that are copied and not yet part of the recording."""
+        """Path of the folder for copied rows that are not yet part of the recording."""
         return self.path / COPIES
 
     def reset(self, state: State) -> State:

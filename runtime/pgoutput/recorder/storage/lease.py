@@ -46,7 +46,7 @@ class LeaseFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_leased(content: bytes | None) -> bool:
-    """Return whether a lease has not expired, from the content of its object; None if there is no object."""
+    """Return whether a lease is valid; `content` is that of its object, or None if there is no object."""
     return content is not None and msgspec.json.decode(content, type=LeaseFile).expires > time.time()
 
 
@@ -59,7 +59,7 @@ class Lease:
 
     Args:
         store: The recording's objects.
-        owner: ID of the recorder's working folder. Its earlier recorder has ended.
+        owner: ID of the recorder's working folder. An earlier recorder with this folder has ended.
         stop: Returns whether to stop waiting for the lease of another recorder.
 
     Raises:
@@ -80,7 +80,7 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise the error of a lost lease; do nothing if the lease was not found lost.
+        """Raise an error if this recorder has noticed that it lost the lease.
 
         Raises:
             RecordingError: Another recorder has taken the lease.
@@ -89,7 +89,7 @@ class Lease:
             raise self._error
 
     def lost(self) -> RecordingError:
-        """Return the error of a recorder that finds that it has lost the lease; `check` then raises it."""
+        """Return the error to raise for a lost lease; from then on, `check` raises the error too."""
         if self._error is None:
             found = self._read()
             by = "" if found is None else f" ({found[0].recorder})"
@@ -165,7 +165,7 @@ class Lease:
                 found = self._read()
                 if found is None or (found[0].lease, found[0].owner) != (self.number, self._owner):
                     raise self.lost() from None
-                self._version = found[1]  # of an own renewal whose answer was lost
+                self._version = found[1]  # this recorder's renewal, whose answer was lost
 
     def _read(self) -> tuple[LeaseFile, Version] | None:
         if (found := self._store.get(LEASE_FILE)) is None:

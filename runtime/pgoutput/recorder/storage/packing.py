@@ -1,8 +1,8 @@
 """Pack small segments, so that a recording with short segments does not have many files.
 
 One pack replaces enough small segments, and a larger pack replaces enough packs. A pack is flushed to the
-disk before the files that it replaces are removed. After a crash in between, both exist and have the same
-content; the next session removes the files.
+disk before the files that it replaces are removed. After a crash in between, the pack and these files have
+the same content; the next session removes the files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pgoutput.recording import Directory, pack_name, packed_numbers, segment_nam
 _LOG: Final = logging.getLogger(__name__)
 
 FILE_SECONDS: Final = 10.0
-"""Seconds of recording that a pack has at least, unless it is large. Such long segments are not packed."""
+"""Least number of seconds of recording in a pack, unless it is large. Such long segments are not packed."""
 
 _PACK_BYTES: Final = 64 << 20
 """Largest size of a pack, in bytes."""
@@ -128,7 +128,7 @@ class Packer:
         return ()
 
     def _fits(self, place: int, is_last: bool, limit: int) -> bool:
-        """Return whether a file has less than `limit` segments, and is followed by the next without a gap."""
+        """Return whether a file has fewer than `limit` segments, and no gap after it unless `is_last`."""
         file = self._files[place]
         return file.segments < limit and (is_last or file.last + 1 == self._files[place + 1].first)
 
@@ -199,7 +199,7 @@ class PackerThread:
         while (number := self._numbers.get()) is not None and not self._is_over:
             try:
                 if packer is None:
-                    packer = self._begin()  # it finds the segment in the store
+                    packer = self._begin()  # a new packer lists the segments in the store
                 else:
                     packer.add(number)
             except (PgoutputError, OSError) as error:

@@ -132,7 +132,7 @@ class StoreDirectory(Directory):
         return BytesIO(found[0])
 
     def publish(self, name: str) -> None:
-        """Store a file that `create` opened as an object.
+        """Store a file, which `create` has opened, as an object.
 
         Raises:
             ConnectionLost: An earlier recorder has stored this segment just now; the next session continues
@@ -160,7 +160,7 @@ class StoreDirectory(Directory):
             StoreUnavailable: The store does not answer.
         """
         self._lease.check()
-        if name not in _FENCED:  # a request, whose file the recorder shares with others
+        if name not in _FENCED:  # a request, which other programs write too
             self._store.put(name, content)
             return
         while True:
@@ -171,12 +171,12 @@ class StoreDirectory(Directory):
                 found = self._store.get(name)
                 if found is None or self._number(found[0]) != self._lease.number:
                     raise self._lease.lost() from None
-                self._versions[name] = found[1]  # of an own write whose answer was lost
+                self._versions[name] = found[1]  # this recorder's write, whose answer was lost
 
     def remove(self, *names: str) -> None:
         """Remove objects; a state file is emptied, and keeps the number of the lease.
 
-        A removal has no precondition. If the lease is lost after it was checked, then nothing is lost: the
+        A removal has no precondition. If the lease is lost after it was checked, no data is lost: the
         removed objects are requests that are finished, or files whose segments are also in a pack.
 
         Raises:
@@ -233,7 +233,7 @@ class StoreFolder(Folder):
         self._store = ObjectStore(place)
         self._lease: Lease | None = None
         self._last: Metadata | None = None
-        """Metadata of the segment that was the last one in the last call of `last_segment`."""
+        """Metadata that the last call of `last_segment` has returned."""
         name = hashlib.sha256(str(self._store).encode()).hexdigest()[:16]
         super().__init__(_state_folder() / name, place)
 
@@ -267,7 +267,7 @@ class StoreFolder(Folder):
         return self._last
 
     def next_start(self, lsn: int) -> SessionStart:
-        """Return where the next session starts, after its first segment is saved as one to keep."""
+        """Return where the next session starts; save that packing must not remove its first segment."""
         start, beginning = super().next_start(lsn), read_beginning(self.location).segment
         first = {*self.state.first_segments, *range(self.state.last_segment + 1, start.number + 1)}
         self.update(first_segments=tuple(sorted(number for number in first if number >= beginning)))

@@ -76,7 +76,7 @@ class WriterThreads:
                 self._waiting()
 
     def submit_end(self, job: Job) -> None:
-        """Queue a job that stores a segment; wait while the queue is full. For jobs that write."""
+        """Queue a job that stores a segment; wait while the queue is full. Called by jobs that write."""
         self._ends.put(job)
 
     def collect(self) -> None:

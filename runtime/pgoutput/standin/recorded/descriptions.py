@@ -27,12 +27,12 @@ class Descriptions:
     """The latest Type and Relation messages of a recorded stream, and those that a client lacks.
 
     A Relation message in a stream block describes the relation for other transactions only after the block's
-    transaction is committed, because it may be rolled back or applied by another process
+    transaction is committed, because that transaction may be rolled back or applied by another process
     (cleanup_rel_sync_cache).
 
     Attributes:
         relations: The latest Relation message of each relation in the recording, without xid, by OID.
-        unsent: Those of `relations` that the client does not have outside of stream blocks, by OID.
+        unsent: Messages of `relations` that the client lacks for changes outside of stream blocks, by OID.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Descriptions:
         self._types: dict[int, Type] = {}
 
     def read(self, message: Message) -> None:
-        """Take note of a message of the recording; only Type and Relation messages matter."""
+        """Remember a message of the recording if it is a Type or Relation message."""
         if isinstance(message, Type):
             self._types[message.oid] = outside_block(message)
         elif isinstance(message, Relation):
@@ -52,7 +52,7 @@ class Descriptions:
             self._compare(message.oid)
 
     def sent(self, message: Message) -> None:
-        """Take note that the client has received a message."""
+        """Remember that the client has received a message."""
         match ROLES[type(message)]:
             case "open_block":
                 self._block = self._sent_in_blocks.setdefault(meaning_of(message, "xid"), {})
@@ -87,7 +87,7 @@ class Descriptions:
                 yield from (*filter(None, types), relation)
 
     def _note(self, relations: dict[int, Relation]) -> None:
-        """Take note that the client has received descriptions of relations."""
+        """Remember that the client has received these Relation messages."""
         if self._block is not None:
             self._block.update(relations)
             return

@@ -11,7 +11,7 @@ from pgoutput.standin.recorded.index import CHANGE_TAGS
 from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 
 _HAVE_LSN: Final = (*ENDS, "abort_streamed", "payload")
-"""Roles of messages that contain their own LSN. Begin and Begin Prepare contain that of a later message."""
+"""Roles of messages that contain their own LSN. Begin and Begin Prepare contain a later message's LSN."""
 
 _OPENING_TAGS: Final = tags(*OPENERS)
 _ORIGIN_TAGS: Final = tags("origin")
@@ -24,11 +24,11 @@ def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMess
     """Yield the messages of a stream with LSNs for their envelopes.
 
     A message that contains its own LSN gets that LSN: the end LSN of a commit, prepare or rollback, or the
-    LSN of a Stream Abort or logical message. The LSNs of the messages before it rise by one, up to the LSN
-    of its WAL record. So a client can resume inside a transaction by the LSN of the last change that it has
-    stored: the LSNs of the changes differ, and are lower than the commit LSN. They are not lower than on the
-    server, because each change takes at least one byte of WAL. As on a server, they can be lower than the
-    LSNs of earlier transactions. In a stream with stream blocks, LSNs rise inside each block.
+    LSN of a Stream Abort or logical message. The messages before it get LSNs that rise by one and end just
+    below the LSN of its WAL record. So the changes of a transaction have different LSNs, which are lower than
+    the commit LSN: a client can resume inside a transaction by the LSN of the last change that it has stored.
+    The assigned LSNs are not lower than the server's, because each change takes at least one byte of WAL. As
+    on a server, they can be lower than LSNs of earlier transactions. They rise inside each stream block.
 
     As in a walsender's stream, Origin and a message that opens a transaction or stream block have the LSN of
     the next change. The LSN is 0 for Relation, for Type, and for an opening message before an Origin message.

@@ -152,7 +152,7 @@ class _Indexer:
                 self.index.relations[message.oid] = message
 
     def _add_end(self, role: str, end: End, transaction: _Transaction | None) -> None:
-        if role == "abort_streamed":  # only some versions have an LSN: use the last end
+        if role == "abort_streamed":  # may have no LSN: use the last end LSN
             lsn, end_lsn = self._ended_lsn, None
         else:
             lsn, end_lsn = end.end_lsn if end.lsn is None else end.lsn, end.end_lsn

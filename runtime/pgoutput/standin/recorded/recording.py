@@ -83,7 +83,7 @@ def open_stream(path: str | PathLike[str]) -> RecordedStream:
     location = locate(path)
     last = last_acknowledged(location) if location.is_folder else 0
     paths = segments_at(location)
-    # Rows that were copied while the stream was recorded are part of the stream.
+    # Session 0 is the snapshot. Rows that were copied while the stream was recorded are part of the stream.
     metadata = [one for one in map(read_metadata, paths) if one.session]
     for gap in find_inconsistencies(metadata, metadata[0].number, last) if metadata else ():
         raise RecordingError(f"{path}: {gap}")

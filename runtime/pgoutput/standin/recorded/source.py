@@ -30,9 +30,9 @@ class RecordedSource:
 
     A client that requests other options than those of the recording receives the stream as a server sends it
     for these options: in its protocol version, without messages that it has not requested, and with streamed
-    or prepared transactions as a whole. Options that need something which was not recorded are refused, such
-    as `two_phase`; with `messages` the stream has the logical messages that were recorded, if any.
-    Reassembled transactions are kept in memory until their commit.
+    or prepared transactions as a whole. Options that need data which was not recorded are refused, such as
+    `two_phase`. With `messages`, only the logical messages that were recorded are sent. Transactions that are
+    reassembled for such a client are kept in memory until their commit.
 
     Creating the source reads all messages, or only the segments' metadata if that is enough to index the
     stream. Each connection reads all messages again.
@@ -82,12 +82,12 @@ class RecordedSource:
         if refused:
             raise ReplicationError(
                 f"this stream was recorded with {_format_options(recorded, _MATCHERS)}: "
-                f"ask for that, and not for {_format_options(options, refused)}"
+                f"request these options instead of {_format_options(options, refused)}"
             )
         if self.publications and set(options.publication_names) != set(self.publications):
             raise ReplicationError(
                 f"this stream was recorded with the publications {', '.join(self.publications)}: "
-                "ask for all of them"
+                "request all of them"
             )
         if different:
             stream, index = self._transcoded(options)
@@ -173,8 +173,8 @@ _MATCHERS: Final[Mapping[str, OptionMatcher]] = {
 def _formats_convertible(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
     """Return whether values can be sent in the requested format; as text only if all types are built in.
 
-    For a client that has requested binary values, values of other types stay text: so does a server with
-    types that have no binary format.
+    A client that has requested binary values gets text for types that are not built in. A server also sends
+    text for types without a binary format.
     """
     columns = (column for relation in index.relations.values() for column in relation.columns)
     return requested.binary or all(column.type_oid in _BUILTIN_TYPES for column in columns)
@@ -188,11 +188,11 @@ _CONVERTIBLE: Final[Mapping[str, OptionMatcher]] = {
     "streaming": lambda index, recorded, requested: requested.streaming != "parallel",
     "two_phase": lambda index, recorded, requested: not requested.two_phase,
     "binary": _formats_convertible,
-    # Debezium always requests logical messages; a stream without them is one of a server that has none.
+    # Debezium always requests logical messages. Without them, the stream is that of a server that wrote none.
     "messages": lambda index, recorded, requested: True,
     "origin": lambda index, recorded, requested: requested.origin == "none",
 }
-"""Matcher for each stream option: whether the stream can be transcoded to the requested value, by name."""
+"""By option name, a function that returns whether the stream can be transcoded to the requested value."""
 
 
 def _format_options(options: PluginOptions, names: Iterable[str]) -> str:

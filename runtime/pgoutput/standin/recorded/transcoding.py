@@ -1,8 +1,8 @@
-"""Transcode a recorded stream: serve it as a server sends it for other options than those of the recording.
+"""Transcode a recorded stream into the stream that a server sends for options other than the recorded ones.
 
-Streamed and prepared transactions that the client has not asked for are kept in memory until their commit.
-Stream blocks lack the LSN of the transaction's origin, which is sent as 0. They also lack the subtransactions
-of logical messages, so logical messages of rolled-back subtransactions are sent.
+Streamed and prepared transactions are kept in memory until their commit if the client has not requested them
+in this form. Stream blocks lack the LSN of the transaction's origin; 0 is sent. They also lack the xid of a
+logical message's subtransaction, so logical messages of rolled-back subtransactions are sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pgoutput.values import decode_binary, encode_binary
 
 
 class TranscodedStream(RecordedStream, frozen=True, kw_only=True):
-    """A recorded stream as a server sends it for other options, which are the attribute `options`."""
+    """A recorded stream as a server sends it for `options`, which differ from the recorded options."""
 
     recorded: RecordedStream
     """The recorded stream."""
@@ -42,7 +42,7 @@ class TranscodedStream(RecordedStream, frozen=True, kw_only=True):
 
 class _Transaction(TrackedTransaction):
     held: list[tuple[int, Message]] = msgspec.field(default_factory=list)
-    """LSNs and messages that are sent with the transaction's commit or prepare."""
+    """Pairs of LSN and message that are sent only with the transaction's commit or prepare."""
     openers: list[tuple[int, Message]] = msgspec.field(default_factory=list)
     """Messages at the beginning of the transaction or stream block, sent before the first change."""
     is_sent: bool = False
@@ -60,7 +60,7 @@ class _Transcoder:
         self._keeps_blocks = options.streaming != "off"
         self._converts_values = options.binary != recorded.options.binary
         self._refitted = _different(recorded.options.proto_version, options.proto_version)
-        """The message classes that have other fields in the requested protocol version."""
+        """Message classes whose fields differ between the recorded and the requested protocol version."""
         self._keeps_empty = int(recorded.server_version.partition(".")[0]) < FIRST_WITHOUT_EMPTY
         self._descriptions = Descriptions()
         self._tracker = TransactionTracker(self._new, lenient=True)
@@ -133,13 +133,13 @@ class _Transcoder:
         yield lsn, message
 
     def _is_requested(self, message: Message) -> bool:
-        """Return whether the protocol version of the client has a message, and the client its option."""
+        """Return whether the client's version has this message and any option that it needs is requested."""
         option = OPTIONS[type(message)]
         is_known = layout_of(type(message), self._options.proto_version) is not None
         return is_known and (option is None or bool(getattr(self._options, option)))
 
     def _known_changes(self, message: Message) -> list[Message]:
-        """Return a message, or one Insert for each of its rows if the client's protocol version lacks it."""
+        """Return the message, or one Insert per row if the client's protocol version lacks the message."""
         version = self._options.proto_version
         if ROLES[type(message)] != "insert" or layout_of(type(message), version) is not None:
             return [message]
@@ -199,7 +199,7 @@ class _Transcoder:
             yield lsn, fitted(one, self._options.proto_version)
 
     def _is_reassembled(self, role: str) -> bool:
-        """Return whether a transaction without changes is sent where a message of this role ends it."""
+        """Return whether an empty transaction is sent when a message of this role ends the transaction."""
         if role == "prepare_streamed":
             return not self._keeps_blocks
         return role.startswith("commit_") and self._keeps_empty
@@ -223,7 +223,7 @@ class _Transcoder:
         return encode_for(message, self._options.proto_version)
 
     def _convert_values(self, message: Any) -> Message:
-        """Convert the values of a change to the requested format. Later Relation messages do not matter."""
+        """Convert a change's values to the requested format, with the types of the last Relation message."""
         for name, is_list in ROW_FIELDS[type(message)]:
             value = getattr(message, name)
             if value is not None:
@@ -234,14 +234,14 @@ class _Transcoder:
         return converted
 
     def _convert(self, cells: TupleData, relation: messages.Relation) -> TupleData:
-        """Convert the values of a row to the requested format; to binary only if the type is built in."""
+        """Convert a row's values to the requested format. Values of types that are not built in stay text."""
         convert = _to_binary if self._options.binary else _to_text
         columns = zip(cells, relation.columns, strict=True)
         return tuple(convert(cell, column.type_oid) for cell, column in columns)
 
 
 def _different(one: int, other: int) -> set[type[Message]]:
-    """Return the message classes that do not have the same fields in two protocol versions."""
+    """Return the message classes whose fields differ between two protocol versions."""
     layouts = {kind: (layout_of(kind, one), layout_of(kind, other)) for kind in ROLES}
     return {kind for kind, (old, new) in layouts.items() if old and new and old.fields != new.fields}
 

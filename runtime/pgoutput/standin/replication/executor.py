@@ -24,10 +24,10 @@ _CREATE_FIELDS: Final = tuple(map(Field, ("slot_name", "consistent_point", "snap
 _READ_FIELDS: Final = (Field("slot_type"), Field("restart_lsn"), Field("restart_tli", INT8))
 _HISTORY_FIELDS: Final = (Field("filename"), Field("content"))
 _FLAGS: Final = {"failover": (17, 17), "two_phase": (15, 18)}
-"""First major versions with which an option of a slot can be set at its creation, and altered."""
+"""First major version in which a slot option can be set at creation, and first in which it can be altered."""
 
 _SINCE: Final = {"READ_REPLICATION_SLOT": 15, "ALTER_REPLICATION_SLOT": 17}
-"""First major version that has a command; all have the others."""
+"""First major version that has a command. All versions have the commands that are not listed."""
 
 _UNSUPPORTED: Final = ("BASE_BACKUP", "UPLOAD_MANIFEST")
 _NAME_KINDS: Final = ("word", "quoted")
@@ -92,7 +92,7 @@ class ReplicationExecutor:
         keyword = first[1].upper() if first else ""
         if keyword in _UNSUPPORTED:
             raise ServerError(
-                "0A000", f"a stand-in server has no {keyword}, which is not for logical replication"
+                "0A000", f"a stand-in server does not support {keyword}, which is not for logical replication"
             )
         if keyword not in self._commands:
             return None
@@ -145,7 +145,7 @@ class ReplicationExecutor:
             raise ServerError("0A000", text, "Create the slot LOGICAL pgoutput.")
         self._check_database()
         options = dict(given)
-        if len(options) < len(given) or "reserve_wal" in options:  # which is for physical slots
+        if len(options) < len(given) or "reserve_wal" in options:  # reserve_wal is for physical slots
             raise ServerError("42601", "conflicting or redundant options")
         known = [flag for flag, (since, _) in _FLAGS.items() if major_version >= since]
         flags = {flag: _parse_flag(flag, options.pop(flag)) for flag in known if flag in options}
@@ -230,7 +230,7 @@ class ReplicationExecutor:
         server, backend = self._server, self._backend
         after_lsn = max(slot.confirmed_flush_lsn, lsn)
         begins_early = server.major_version < 11
-        if begins_early:  # PostgreSQL 10 reads the options of the plugin then
+        if begins_early:  # PostgreSQL 10 parses the plugin options after this response
             self._writer.write(protocol.copy_both_response())
         options, envelopes = start_decoding(server, slot, given, after_lsn)
         slot.two_phase = options.two_phase  # a request that the source refuses does not change the slot
@@ -247,8 +247,8 @@ class ReplicationExecutor:
         )
         opening = b"" if begins_early else protocol.copy_both_response()
         if slot.confirmed_flush_lsn > server.source.start_lsn and not server.faults.stall_keepalive:
-            # A subscriber's apply worker tells its table synchronization workers where to stop: without a
-            # position, which it has lost with its connection, that is the beginning.
+            # A subscriber's apply worker tells its table synchronization workers where to stop. Without this
+            # keepalive, it tells them the beginning, because it lost its position with its connection.
             opening += encode_keepalive(after_lsn, reply_requested=False)
         self._writer.write(opening)
         await walsender.run()
@@ -259,7 +259,7 @@ class ReplicationExecutor:
 
 
 def _parse_flag(flag: str, value: str | None) -> bool:
-    """Parse the Boolean value of a slot option; unlike one of a plugin option, it may be a number."""
+    """Parse the Boolean value of a slot option. It may be a number, unlike the value of a plugin option."""
     return value == "1" if value in ("0", "1") else parse_boolean(flag, value)
 
 

@@ -63,7 +63,7 @@ _VERSIONED_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "streaming": {"on": "streaming", "parallel": "parallel streaming"},
     "two_phase": {"on": "two-phase commit"},
 }
-"""Names in error messages of option values that need a minimum protocol version, by option and value."""
+"""Names that error messages use for values with a minimum protocol version, by option and value."""
 
 
 def parse_boolean(name: str, value: str | None) -> bool:
@@ -79,7 +79,7 @@ def parse_boolean(name: str, value: str | None) -> bool:
 
 
 _BOOLEANS: Final = {"true": True, "on": True, "false": False, "off": False}
-"""Values of a Boolean option. The numbers 0 and 1 are none, since options of the plugin are strings."""
+"""Values of a Boolean option. 0 and 1 are not valid, because the values of plugin options are strings."""
 
 
 def _first_server_version(name: str) -> int:

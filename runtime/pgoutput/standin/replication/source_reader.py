@@ -51,7 +51,7 @@ class SourceReader:
         envelopes: Iterator that yields the source's envelopes, and None while no new message is available.
         faults: Faults to inject.
         progress: How far the slot's stream has been sent, shared by all connections of the slot.
-        start_lsn: LSN that the client requested as the start of the stream.
+        start_lsn: LSN after which the stream starts.
         proto_version: Protocol version that the client requested.
     """
 
@@ -117,7 +117,7 @@ class SourceReader:
         return b"".join(messages), lsn
 
     def close(self) -> None:
-        """Tell the thread to stop and return immediately. The thread stops after the next envelope."""
+        """Tell the thread to stop, without waiting for it. The thread stops after the next envelope."""
         self._closed = True
         self._has_room.set()
 
@@ -195,6 +195,6 @@ class SourceReader:
 def _end_lsn_offsets(proto_version: int) -> dict[int, int | None]:
     """Return the byte offset of the end LSN in messages that end a transaction, by the message's tag byte.
 
-    An offset is None if it varies, so that the message must be decoded.
+    An offset is None if it varies; such a message must be decoded.
     """
     return {ord(kind.wire_tag): offset_of(kind, "end_lsn", proto_version) for kind in classes(*ENDS)}

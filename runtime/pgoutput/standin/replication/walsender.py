@@ -81,7 +81,7 @@ class WalSender:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        if self._is_dropped:  # while the client ended the stream
+        if self._is_dropped:  # the server dropped the connection as the client ended the stream
             raise Terminated
 
     async def _send(self) -> None:

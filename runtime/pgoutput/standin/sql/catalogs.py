@@ -24,7 +24,7 @@ _FIRST_INDEX_OID: Final = 1 << 31
 """OID of the first index. A recording does not contain the OIDs of indexes, so they are invented."""
 
 Row: TypeAlias = Mapping[str, object]
-"""Values of a catalog's row, by column name. A missing value is NULL, or else false, 0 or ''."""
+"""Values of a catalog's row, by column name. A missing value is NULL, or false, 0 or '' if NOT NULL."""
 
 
 class CatalogContext(msgspec.Struct, frozen=True):
@@ -77,8 +77,8 @@ def _slots(context: CatalogContext) -> Iterator[Row]:
 _FIRST_XID: Final = 3
 
 _RESTART_LSN: Final = format_lsn(1)
-"""LSN before each message of a stream: a stand-in server can send all of them. Debezium refuses a slot whose
-restart LSN is higher than the LSN of its last change, which can be lower than the confirmed flush LSN."""
+"""LSN before every message of a stream: a stand-in server can send them all again. Debezium refuses a slot
+whose restart LSN is higher than the LSN of Debezium's last change; the confirmed flush LSN can be higher."""
 
 
 def _publications(context: CatalogContext) -> Iterator[Row]:
@@ -289,7 +289,7 @@ def _constraints(context: CatalogContext) -> Iterator[Row]:
 
 
 def _key(table: Relation) -> list[int]:
-    """Return the numbers, from 1, of the columns of the table's replica identity index; empty for none."""
+    """Return the column numbers (from 1) of a table's replica identity index; empty if there is no index."""
     if table.replica_identity not in (ReplicaIdentity.DEFAULT, ReplicaIdentity.INDEX):
         return []
     return [number for number, column in enumerate(table.columns, 1) if column.flags & ColumnFlag.KEY]
@@ -327,4 +327,4 @@ _ROWS: Final[Mapping[str, Callable[[CatalogContext], Iterable[Row]]]] = {
     "pg_settings": _settings,
     "pg_stat_replication": _walsenders,
 }
-"""Functions that return the rows of a catalog that depend on the state of the server, by catalog."""
+"""By catalog, a function that returns the rows which depend on the state of the server."""

@@ -23,14 +23,14 @@ from pgoutput.wire import format_lsn
 _NO_LIMIT: Final = 1 << 64
 
 _MAX_BYTES: Final = 16 << 20
-"""Largest size of the messages of one call."""
+"""Maximum total size of the messages that one call returns, in bytes."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A row that the functions return."""
+    """A result row of pg_logical_slot_get_binary_changes and similar functions."""
 
     lsn: str
-    """LSN of the message, which XLogData has as 0 for Relation messages."""
+    """LSN of the message; for a Relation message, whose LSN in XLogData is 0, the LSN of the next message."""
     xid: int
     """Transaction ID of the transaction; 0 for a message outside of transactions."""
     data: str
@@ -44,11 +44,11 @@ def read_changes(
     server: ServerState,
     backend: Backend,
 ) -> list[Change]:
-    """Return the changes for a call of one of `functions.CHANGES`; those that *get* changes acknowledge them.
+    """Return the changes for a call of one of `functions.CHANGES`. The `get` functions also acknowledge them.
 
     Args:
         function: Name of the function.
-        arguments: Nodes of the syntax tree: constants, parameters, casts and arrays of them.
+        arguments: Arguments of the call, as nodes of the syntax tree.
         parameters: Values of the query's parameters.
         server: State of the server.
         backend: State of the connection.
@@ -96,7 +96,7 @@ def read_changes(
 
 
 def is_variadic(arguments: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the options are one parameter, an array that is given with VARIADIC."""
+    """Return whether the plugin options are passed as one array parameter with VARIADIC."""
     return len(arguments) == 4 and arguments[3]["class"] == "PARAMETER"
 
 

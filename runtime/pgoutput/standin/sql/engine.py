@@ -1,8 +1,8 @@
 """Execute queries on the catalogs with DuckDB.
 
-A server has one database in memory. Before a query is executed, the rows of the catalogs that it reads are
-replaced if the state of the server has changed. The query can only read. Its run time, its memory and the
-size of its result are limited.
+A server has one DuckDB database in memory. Before a query is executed, the rows of the catalogs that it
+reads are replaced if the state of the server has changed. The query can only read. Its run time, its memory
+and the size of its result are limited.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _READ_BY_MACROS: Final = (
     *("pg_attribute", "pg_class", "pg_constraint", "pg_index", "pg_namespace", "pg_proc", "pg_publication"),
     *("pg_roles", "pg_settings", "pg_type"),
 )
-"""Catalogs that functions read."""
+"""Catalogs that the macros in `functions` read."""
 
 _SESSION: Final = {
     "version": "VARCHAR",
@@ -82,7 +82,7 @@ _UNPARSE: Final = "SELECT json_deserialize_sql($1::JSON)"
 
 _VARIADIC: Final = re.compile(r"\bVARIADIC\s", re.IGNORECASE)
 _EXPANDED: Final = re.compile(r"\((pg_get_publication_tables\(.*?\))\)\.\*", re.IGNORECASE | re.DOTALL)
-"""A call whose records are expanded, as the subscriber of PostgreSQL 16 writes it (fetch_table_list)."""
+"""Matches `(pg_get_publication_tables(…)).*`, as PostgreSQL 16's subscriber sends it (fetch_table_list)."""
 
 
 class Engine:
@@ -93,7 +93,7 @@ class Engine:
         self._analyzed: dict[str, Query] = {}
         """Recently analyzed queries, by their text."""
         self._stored: dict[str, object] = {}
-        """Contents of each filled table, or for tables that are filled once the source's tables."""
+        """Version of each table's rows: the rows, or the source's tables if these decide the rows."""
         self._run("CREATE SCHEMA pg; SET schema = 'pg'")
         for name, relation in RELATIONS.items():
             columns = {column: duckdb_type(abs(oid)) for column, oid in relation.columns.items()}
@@ -119,7 +119,7 @@ class Engine:
         self._database.close()
 
     def analyze(self, sql: str) -> Query:
-        """Parse a query, and adapt it to DuckDB.
+        """Parse a query and rewrite it for DuckDB.
 
         Raises:
             ServerError: The query is not supported.
@@ -222,7 +222,7 @@ class Engine:
     def _store(
         self, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]], version: object
     ) -> None:
-        """Replace the rows of a table, unless the table has this version of them."""
+        """Replace the rows of a table, unless this version of the rows is already stored."""
         if name in self._stored and self._stored[name] == version:
             return
         self._run(f"DELETE FROM {name}")
@@ -272,7 +272,7 @@ def _quoted(name: str) -> str:
 
 
 def _default(type_oid: int) -> object:
-    """Return the value of a catalog's column that a row does not give."""
+    """Return the value of a column that a row omits: NULL, or an empty value if NOT NULL (`type_oid` < 0)."""
     if type_oid >= 0:
         return None
     kind = duckdb_type(-type_oid)
@@ -305,7 +305,7 @@ def _fields(columns: Sequence[Field], description: Sequence[Any]) -> list[Field]
 
 
 def _equivalent(kind: str) -> int:
-    """Return the OID of the type in PostgreSQL for one of DuckDB."""
+    """Return the OID of the PostgreSQL type for a DuckDB type."""
     if kind.endswith("[]"):
         return TYPE_OIDS.get(f"_{_EQUIVALENTS.get(kind[:-2], 'text')}", TEXT)
     if kind.startswith("STRUCT"):
@@ -358,6 +358,6 @@ def _text(value: object) -> SqlValue:
 
 
 def _server_error(text: str) -> ServerError:
-    """Return the error for the text of DuckDB's error."""
+    """Return the ServerError that reports an error text of DuckDB."""
     own = re.search(r"(\w{5})\|(.*)", text)
     return ServerError(own[1], own[2]) if own is not None else not_supported(text.partition("\n")[0])

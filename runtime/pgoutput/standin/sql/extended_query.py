@@ -35,7 +35,7 @@ class ExtendedQuery:
             b"E": self._execute,
             b"C": self._close,
             b"H": lambda body: b"",
-            # CopyData, CopyDone and CopyFail that a client still sends after a failed COPY (PostgresMain).
+            # Ignored: CopyData, CopyDone, CopyFail that clients send after a failed COPY (PostgresMain).
             **dict.fromkeys((b"d", b"c", b"f"), lambda body: b""),
         }
 

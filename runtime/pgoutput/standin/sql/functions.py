@@ -99,7 +99,7 @@ def _of_session(column: str) -> str:
 
 
 def _call(name: str, parameters: Sequence[str]) -> str:
-    """Return a macro's result that `SideEffects` replaces by the result of a call, if it is output."""
+    """Return a macro's result: a struct that describes a call. `SideEffects` executes the call on output."""
     values = ", ".join(f"{one}::VARCHAR" for one in parameters)
     return f"{{'call': '{name}', 'arguments': [{values}]}}"
 
@@ -279,7 +279,7 @@ ARGUMENTS: Final[Mapping[str, Sequence[str]]] = {
     "pg_replication_slot_advance": ("name", "pg_lsn"),
     **dict.fromkeys(CHANGES, ("name", "pg_lsn", "int4")),
 }
-"""Types of the arguments of functions that read or change slots, by name; further arguments are text."""
+"""Argument types of functions that read or change slots, by function name. All further arguments are text."""
 
 OBJECT_NAMES: Final[Mapping[str, str]] = {
     "pg_class": "(a) AS (SELECT CASE WHEN pg_table_is_visible(a) THEN '' ELSE _n.nspname || '.' END"
@@ -328,7 +328,7 @@ TABLE_MACROS: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
 
 
 _FLAGS_SINCE: Final = (10, 14, 17)
-"""First major version that has each flag of `pg_create_logical_replication_slot`."""
+"""First major versions with the flags temporary, twophase and failover of the function `_CREATE`."""
 
 
 class SideEffects:
@@ -353,7 +353,7 @@ class SideEffects:
         }
 
     def execute(self, call: Mapping[str, object]) -> str | None:
-        """Execute a call and return its result; None if an argument is NULL: the functions are strict.
+        """Execute a call and return its result. The functions are strict: None if an argument is NULL.
 
         Raises:
             ServerError: The call failed.
@@ -401,7 +401,7 @@ def _is_true(text: str) -> bool:
 
 
 def parse_lsn_argument(text: str) -> int:
-    """Return the LSN that a text argument of a function has.
+    """Parse an LSN that is passed to a function as text.
 
     Raises:
         ServerError: The text is not an LSN.

@@ -1,4 +1,4 @@
-"""Analyze a query: adapt its syntax tree to DuckDB, and infer the names and types that PostgreSQL gives."""
+"""Analyze a query: rewrite its syntax tree for DuckDB; infer column names and types as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _TYPE_ALIASES: Final = {
     "string": "text",
     "timestamp with time zone": "timestamptz",
 }
-"""PostgreSQL's names of types, by other names."""
+"""Names of types in pg_type, by other names of the types."""
 
 _UNNAMED: Final = "?column?"
 _NULLARY: Final = ("current_user", "current_role", "session_user", "current_catalog", "current_schema")
@@ -70,22 +70,22 @@ _QUERIES: Final = ("SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "C
 
 
 class Query:
-    """A query whose syntax tree is adapted to DuckDB.
+    """A query whose syntax tree is rewritten for DuckDB.
 
     Attributes:
-        tree: The adapted syntax tree.
-        sql: Text of the adapted syntax tree; set by `Engine.analyze`.
+        tree: The rewritten syntax tree.
+        sql: Text of the rewritten syntax tree; set by `Engine.analyze`.
         catalogs: Names of the catalogs that the query reads.
         parameters: Type OIDs of the parameters, by number; text for a parameter of unknown type.
-        bound: Numbers of the parameters in `sql`, which lacks those of a function that returns changes; set
-            by `Engine.analyze`.
-        changes: Name of the function whose changes the query reads from the table `changes`, and its
-            arguments; None if it reads none.
+        bound: Numbers of the parameters in `sql`, without the parameters of a function that returns changes;
+            set by `Engine.analyze`.
+        changes: Name and arguments of the function that returns changes, if the query calls one; otherwise
+            None. The query reads the changes from the table `changes`.
         columns: Columns of the result.
 
     Args:
         sql: Text of the query.
-        tree: Syntax tree of the query, which is changed.
+        tree: Syntax tree of the query. It is modified.
 
     Raises:
         ServerError: The query reads a table that is not a catalog, or calls an unknown function.
@@ -100,7 +100,7 @@ class Query:
         self.changes: tuple[str, Sequence[Node]] | None = None
         self._written = sql.encode()
         self._types: dict[int, int] = {}
-        """Type OIDs of the adapted expressions, by the identity of their nodes."""
+        """Type OIDs of the rewritten expressions, by the `id` of their nodes."""
         self._kept: list[Node] = []
         if len(tree["statements"]) != 1:
             raise not_supported("it is not one statement")
@@ -112,7 +112,7 @@ class Query:
     # Queries and tables
 
     def _query(self, node: Node, outer: Tables, ctes: Tables) -> Columns:
-        """Adapt a query and return its columns."""
+        """Rewrite a query for DuckDB and return its result columns."""
         for entry in node.get("cte_map", {}).get("map", ()):
             value = entry["value"]
             columns = self._query(value["query_node"], outer, {**ctes, entry["key"]: ()})
@@ -154,7 +154,7 @@ class Query:
         return columns
 
     def _table(self, node: Node, outer: Tables, ctes: Tables, tables: dict[str, Columns]) -> None:
-        """Adapt an item of FROM, and add its columns to `tables`."""
+        """Rewrite an item of FROM for DuckDB, and add its columns to `tables`."""
         scope = {**outer, **tables}
         is_function = node["type"] == "TABLE_FUNCTION"
         match node["type"]:
@@ -194,9 +194,7 @@ class Query:
         name = node["table_name"].lower()
         schema = node.get("schema_name", "pg_catalog" if name in RELATIONS else "public")
         if schema == "information_schema":
-            raise not_supported(
-                "it reads information_schema; the catalogs pg_class and pg_attribute are there"
-            )
+            raise not_supported("it reads information_schema; use the catalogs pg_class and pg_attribute")
         if schema != "pg_catalog":
             return _make_empty(node, schema)
         if name not in RELATIONS:
@@ -234,7 +232,7 @@ class Query:
         if self.changes is not None:
             raise not_supported("it reads the changes of a slot twice")
         arguments = [one["expression"] for one in node.pop("function").get("arguments", ())]
-        self._expressions(deepcopy(arguments), {}, {})  # for the types of parameters in casts
+        self._expressions(deepcopy(arguments), {}, {})  # to infer the types of parameters in casts
         self._type_arguments(name, arguments)
         if is_variadic(arguments):
             self.parameters[_number(arguments[3]["identifier"])] = ARRAY_OIDS[TEXT]
@@ -245,7 +243,7 @@ class Query:
     # Expressions
 
     def _expressions(self, value: Any, scope: Tables, ctes: Tables) -> None:
-        """Rewrite all expressions inside a part of the tree, so that DuckDB executes them as PostgreSQL."""
+        """Rewrite all expressions inside a part of the tree, so that DuckDB executes them like PostgreSQL."""
         if isinstance(value, list):
             for one in value:
                 self._expressions(one, scope, ctes)
@@ -258,7 +256,7 @@ class Query:
                 self._expressions(list(value.values()), scope, ctes)
 
     def _expression(self, node: Node, scope: Tables, ctes: Tables) -> int:
-        """Adapt an expression and return the OID of its type."""
+        """Rewrite an expression for DuckDB and return the OID of its type."""
         if node["class"] == "SUBQUERY":
             columns = self._query(node["subquery"]["node"], scope, ctes)
             self._expressions(node.get("child"), scope, ctes)
@@ -273,7 +271,7 @@ class Query:
         return type_oid
 
     def _type(self, node: Node, scope: Tables) -> int:
-        """Adapt an expression whose operands are adapted, and return the OID of its type."""
+        """Rewrite an expression whose operands are already rewritten, and return the OID of its type."""
         match node["class"]:
             case "COLUMN_REF":
                 return self._column(node, scope)
@@ -339,7 +337,7 @@ class Query:
         return type_oid
 
     def _target(self, node: Node) -> int:
-        """Return the OID of the type that a cast names, and replace the type by DuckDB's."""
+        """Return the OID of a cast's target type, and replace the type in the tree by DuckDB's type."""
         name = node["type_name"].lower()
         if name == "list":
             (element,) = node["children"]
@@ -429,7 +427,7 @@ class Query:
         return BOOL
 
     def _common_type(self, nodes: Sequence[Node]) -> int:
-        """Return the type of a CASE or COALESCE expression: its operands' type, apart from literals."""
+        """Return the type of a CASE, COALESCE or array: that of its operands, apart from untyped ones."""
         types = {
             self._types.get(id(one), UNKNOWN)
             for one in nodes
@@ -442,7 +440,7 @@ class Query:
         return types.pop() if len(types) == 1 else UNKNOWN
 
     def _unify(self, nodes: Sequence[Node], type_oid: int = UNKNOWN) -> None:
-        """Give the parameters among operands a type: `type_oid`, or the type of another operand."""
+        """Give the parameters among operands a type: `type_oid`, or the type of a non-parameter operand."""
         known = (self._types.get(id(one), UNKNOWN) for one in nodes if one["class"] != "PARAMETER")
         found = type_oid if type_oid != UNKNOWN else next((one for one in known if one != UNKNOWN), UNKNOWN)
         for one in nodes:
@@ -513,7 +511,7 @@ class Query:
 
 
 _KNOWN_CASTS: Final = tuple(map(TYPE_OIDS.get, ("date", "interval", "numeric", "timestamp", "timestamptz")))
-"""Types that DuckDB's casts know, and no catalog has."""
+"""OIDs of types that DuckDB has under the same name: casts to them keep their type."""
 
 _EMPTY_SELECT: Final = {
     "type": "SELECT_NODE",
@@ -524,14 +522,14 @@ _EMPTY_SELECT: Final = {
 
 
 def _renamed(columns: Columns, names: Sequence[str]) -> Columns:
-    """Return the columns with the first of them renamed."""
+    """Return the columns; the first ones get the new names `names`."""
     renamed = [Field(name, column.type_oid) for name, column in zip(names, columns, strict=False)]
     return [*renamed, *columns[len(renamed) :]]
 
 
 def _number(parameter: str) -> int:
     if not parameter.isdigit():
-        raise not_supported(f"${parameter} is not a parameter")
+        raise not_supported(f"${parameter} is not a numbered parameter such as $1")
     return int(parameter)
 
 

@@ -79,7 +79,7 @@ OBJECT_TYPES: Final[Mapping[int, tuple[str, str]]] = {
     TYPE_OIDS["regnamespace"]: ("pg_namespace", "nspname"),
     TYPE_OIDS["regrole"]: ("pg_roles", "rolname"),
 }
-"""Catalog, and its column with the name of the object, by OID of a type such as regclass."""
+"""By OID of a type such as regclass: catalog of the objects, and its column with the names of objects."""
 
 _DUCKDB_TYPES: Final = {
     BOOL: "BOOLEAN",
@@ -98,7 +98,7 @@ _DUCKDB_TYPES: Final = {
 
 
 def duckdb_type(type_oid: int) -> str:
-    """Return the DuckDB type that holds the values of a built-in type; VARCHAR for types without an equal."""
+    """Return the DuckDB type for a built-in type; VARCHAR if DuckDB has no equivalent."""
     if type_oid in ELEMENT_OIDS:
         return f"{duckdb_type(ELEMENT_OIDS[type_oid])}[]"
     return _DUCKDB_TYPES.get(type_oid, "VARCHAR")

@@ -30,7 +30,7 @@ def split_statements(sql: str) -> Iterator[str]:
 
 
 def string_literals(sql: str) -> Iterator[str]:
-    """Yield the values of the string literals in a statement, without their backslash escapes."""
+    """Yield the values of the string literals in a statement. Backslash escapes are not decoded."""
     for match in _TOKEN.finditer(sql):
         if match.lastgroup == "string":
             yield match[0].lstrip("eE")[1:-1].replace("''", "'")

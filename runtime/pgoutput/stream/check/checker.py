@@ -28,8 +28,8 @@ _RuleCheck: TypeAlias = tuple[Callable[..., Breach | None], str]
 class Checker:
     """Checks the messages of a stream against `RULES`, one after the other.
 
-    A stream may end anywhere, because a connection may break. After a violation the checker adapts its
-    state to the invalid message, so that most errors are reported only once.
+    A stream may end anywhere, because a connection may break. An invalid message also updates the
+    checker's state, so that most errors are reported only once.
 
     Attributes:
         fed: Number of messages and envelopes that have been checked.
@@ -82,7 +82,7 @@ class Checker:
         self._state.connect(options)
 
     def leave_out(self, without: Collection[str]) -> None:
-        """Check the messages that follow without some rules, and with all others.
+        """From the next message on, check all rules except these.
 
         Args:
             without: Names of rules that are not checked.
@@ -147,7 +147,7 @@ class Checker:
             _rules_by_message(rule for rule in messages if not rule.in_blocks),
             _rules_by_message(messages),
         )
-        """Rules outside stream blocks and rules inside them."""
+        """Rules that apply outside stream blocks, and rules that apply inside them."""
         self._envelope_rules = _rules_by_message(rule for rule in kept if rule.envelope)
 
     def _feed(self, data: bytes, outer: XLogData | None) -> Violation | None:
@@ -199,7 +199,7 @@ class Checker:
         except DecodeError:
             return Violation(MESSAGE, state.number, error.offset, error.message, error.field, str(error))
         if has_role(message, "open_block", "close_block") and version >= _FIRST_WITH_BLOCKS:
-            return message, None  # the rule of the message reports it later
+            return message, None  # the rule for this message reports the violation later
         if has_role(message, "abort_streamed") and meaning_of(message, "subxid") != meaning_of(
             message, "xid"
         ):
@@ -223,21 +223,21 @@ class Checker:
         if outer is not None and path != "tag":
             protocol, raw, in_stream = _protocols.ENVELOPE, envelope.encode(outer), False
         else:
-            # Also messages that the client's version does not have, such as Stream Abort.
+            # The client's version may lack the message (Stream Abort): use the first version that has it.
             since = _protocols.ALL_VERSIONS.by_name[type(message).__name__].since
             protocol = _protocols.VERSIONS[max(self._state.options.proto_version, since)]
             raw, in_stream = data, self._decoder.in_stream
         name = type(outer if raw is not data else message).__name__
         pieces = walk(protocol, raw, in_stream, self._state.options.streaming)
         byte = 0
-        with suppress(DecodeError):  # the message belongs elsewhere; its tag is invalid
+        with suppress(DecodeError):  # not valid at this point: report its first byte
             byte = next((piece.start for piece in pieces if piece.path == path), 0)
         field = None if path == "tag" else path
         where = f"{name}.{field}" if field else name
         return Violation(rule, self._state.number, byte, name, field, f"{where}: {text}")
 
     def _suppress_repeats(self, message: Any) -> None:
-        """Note an invalid message's relations and missing Begin, to not report them for later messages."""
+        """Remember an invalid message's relations and missing Begin, so that they are reported only once."""
         if has_role(message, "relation", "type") and self._state.open is None:
             self._state.open = OpenBlock(None)
         if (oid := meaning_of(message, "relation")) is not None:

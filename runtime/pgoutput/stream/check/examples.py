@@ -1,4 +1,4 @@
-"""Examples of the rules whose cases the spec has, and of the rules that the decoder checks."""
+"""Examples for the rules whose cases the spec defines, and for the rules that the decoder checks."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 CheckMessage: TypeAlias = Callable[..., Breach | None]
-"""Check function of a rule, called with the stream's state before the message and with the message; if the
-rule is about envelopes, with the state, the envelope and the message. Returns None if the rule is obeyed."""
+"""Check function of a rule. Its arguments are the stream's state before the message and the message, with the
+envelope between them if the rule is about envelopes. It returns None if the rule is obeyed."""
 
 CheckerInput: TypeAlias = Message | bytes
 """A message or its bytes, as an example stream of a rule contains them."""

@@ -38,7 +38,7 @@ def _types_missing(state: CheckedStream, message: Any) -> Breach | None:
         if column.type_oid in missing:
             return (
                 f"columns[{i}].type_oid",
-                f"the Type message for {column.type_oid} does not directly precede",
+                f"no Type message for {column.type_oid} directly precedes this message",
             )
     extra = Counter(state.pending_types) - Counter(expected)
     if extra:

@@ -90,7 +90,7 @@ class CheckedStream:
         top_xids: Xid of each subtransaction's top-level transaction, by xid of the subtransaction.
         prepared: Prepared transactions, by gid.
         gid_by_xid: Gids of the prepared transactions, by xid.
-        finished_gids: Gids of committed or rolled-back prepared transactions, unless prepared again since.
+        finished_gids: Gids of prepared transactions that have ended, unless a gid was prepared again since.
         last_lsn: End LSN of the last transaction that ended, or LSN of a later non-transactional message.
         late_prepare: The previous message, if it is a Prepare or Stream Prepare with an LSN before
             `last_lsn`; otherwise None.
@@ -152,7 +152,7 @@ class CheckedStream:
         if (self.last_relation or self.pending_types) and role not in ("relation", "type"):
             self.last_relation, self.pending_types = None, []
         self.late_prepare = None
-        if role in CHANGE_ROLES:  # the tracker's state does not depend on them
+        if role in CHANGE_ROLES:  # changes do not alter the tracker's state
             self._change(message, None)
             return
         self._forget_replaced(role, message)
@@ -248,7 +248,7 @@ class CheckedStream:
             transaction.relations = {}  # the server sends the relations again (pgoutput_stream_abort)
 
     def _forget_replaced(self, role: str, message: Message) -> None:
-        """Forget what an illegal message replaces: a prepare with the same gid, or a missing Stream Start."""
+        """Forget what an invalid message replaces: a prepare of the same gid, or a missing Stream Start."""
         if role in _STREAMED and meaning_of(message, "xid") not in self.streamed:
             self.opener_missing &= role == "open_block" and meaning_of(message, "first_block")
         if role in _PREPARES and (replaced := self.prepared.get(meaning_of(message, "gid"))) is not None:

@@ -64,7 +64,7 @@ ALTERATIONS: Final = ("add", "drop", "rename", "retype", "replica_identity", "na
 _MANY_COLUMNS: Final = 8
 """Number of columns outside the key at which no more columns are added."""
 _MAX_ATTRIBUTES: Final = 60
-"""The same for all columns, with dropped ones, which rows keep."""
+"""Number of columns, including dropped columns (rows keep them), above which no column is added."""
 _CONNECTIONS: Final = (0, 1, 2)
 _MAX_TABLES: Final = 3
 _MAX_COLUMNS: Final = 4
@@ -77,8 +77,8 @@ _MAX_STEPS: Final = 60
 def generate_program(random: Random, scenario: Scenario, payloads: Sequence[Message] = ()) -> Program:
     """Generate a random program step by step, run each step in the scenario, and return the program.
 
-    Steps that the scenario rejects are left out. Smaller numbers and earlier options of `random` give
-    simpler programs, so that Hypothesis shrinks to simple programs.
+    Steps that the scenario rejects are left out. If `random` returns smaller numbers and earlier choices,
+    the program is simpler, so that Hypothesis shrinks to simple programs.
 
     Args:
         random: Source of the random decisions.
@@ -142,7 +142,7 @@ class RandomSteps:
 
     Args:
         random: Source of the random decisions.
-        runner: A program without steps, with its tables.
+        runner: Runs the steps; its program has tables, but no steps.
         operations: Relative frequencies of the operations inside transactions.
         keys: Number of distinct values of each key column.
         origins: Whether some transactions have a replication origin.
@@ -173,7 +173,7 @@ class RandomSteps:
         self._number = 0
 
     def run(self) -> None:
-        """Run a random step, unless the scenario rejects it."""
+        """Run a random step. A step that the scenario rejects has no effect."""
         self._number += 1
         self._run(self._step())
 
@@ -273,7 +273,7 @@ class RandomSteps:
         return Step(connection, "savepoint")
 
     def _end(self, connection: int, *, prepares: bool = True) -> Step:
-        """Return a step that ends the innermost savepoint or the transaction, and may prepare it."""
+        """Return a step that ends the innermost savepoint or the transaction; `prepares` allows `prepare`."""
         if len(self.runner.open[connection]) > 1:
             return Step(connection, "release" if self._random.randint(0, 1) == 0 else "rollback")
         if prepares and self._random.randint(0, 3) == 3:
@@ -321,7 +321,7 @@ def _given_columns(table: ScenarioTable) -> list[Column]:
 
 
 _KEY_VALUES: Final = {"text": "key {}", "uuid": "00000000-0000-0000-0000-{:012}"}
-"""Formats of key values, by declared type; others are numbers."""
+"""Formats of key values, by declared type; keys of other types are plain numbers."""
 
 
 def _random_columns(random: Random) -> dict[str, str]:

@@ -30,7 +30,7 @@ _MESSAGE_OVERHEAD_BYTES: Final = 90
 
 
 _VARIED_MESSAGES: Final = 30
-"""Approximate size of a varied transaction, in messages of other transactions."""
+"""Approximate size of a varied transaction, as a number of mean-sized messages."""
 
 
 class Mix(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ ReplicaIdentityName: TypeAlias = Literal["default", "full", "index", "nothing"]
 
 
 class ColumnShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a workload's table: its type, and what is known of its values."""
+    """A column of a workload's table: its type, fraction of NULLs and sizes of values."""
 
     name: str
     type_oid: int
@@ -69,8 +69,8 @@ class ColumnShape(msgspec.Struct, frozen=True, kw_only=True):
     nulls: float = 0
     """Fraction of NULLs among the values, from 0 to 1."""
     sizes: tuple[int, ...] = (4,)
-    """Sizes of values in text format in bytes: the least, equidistant quantiles, and the greatest. Sizes are
-    used for strings, bytea and JSON."""
+    """Equidistant quantiles of the sizes of values in text format, in bytes, from the least size to the
+    greatest. Used only for strings, bytea and JSON."""
 
 
 class TableShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of a workload's transactions.
 
     Most transactions only insert, update and delete rows. `varied` transactions have all kinds and forms of
-    messages, and change tables of their own.
+    messages, and have separate tables.
     """
 
     tables: int = 20
@@ -117,8 +117,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     shapes: tuple[TableShape, ...] = ()
     """Tables of the transactions that are not varied, instead of `tables` default tables."""
     patterns: tuple[tuple[int, ...], ...] = ()
-    """Orders of changes, from which each transaction that is not varied or large has one, instead of random
-    changes. A change is 3 * the number of its table, plus 0 for an insert, 1 an update and 2 a delete."""
+    """Lists of changes. A transaction that is not varied or large has the changes of one list instead of
+    random changes. A change is 3 * index of its table, plus 0 for insert, 1 for update or 2 for delete."""
 
     @property
     def table_count(self) -> int:
@@ -138,11 +138,11 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
     seed: int = 0
     """Seed of all random choices, 0 or greater."""
     server: int | None = None
-    """Major version of the PostgreSQL server; None for 18, or for the first that speaks `proto_version`."""
+    """Major version of the PostgreSQL server; None for 18, or later if `proto_version` needs it."""
     proto_version: int | None = None
     """Version of the logical replication protocol; None for the newest released version of the server."""
     streaming: Streaming = "off"
-    """As in `StreamOptions`, like the following options."""
+    """As in `StreamOptions`. The same applies to the following options."""
     two_phase: bool = False
     binary: bool = False
     messages: bool = False
@@ -182,7 +182,7 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
             (0 <= self.varied <= 1, f"varied must be between 0 and 1, not {self.varied:g}"),
             (
                 not (self.patterns and self.large),
-                "large must be 0 in a profile with patterns, which has their sizes",
+                "large must be 0 in a profile with patterns: the patterns set the size of transactions",
             ),
             (
                 self.large_changes >= MIN_LARGE_CHANGES,
@@ -227,7 +227,7 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
 
     @property
     def mean_transaction_messages(self) -> float:
-        """Mean number of messages of the workload's transactions; a large message counts as several."""
+        """Mean number of messages of a transaction. A varied transaction counts `_VARIED_MESSAGES` more."""
         plain = 2 + (1 - self.large) * self.changes.mean + self.large * self.large_changes
         return plain + self.varied * _VARIED_MESSAGES
 

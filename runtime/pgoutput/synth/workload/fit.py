@@ -30,7 +30,7 @@ from pgoutput.synth.workload.tables import unique_column
 _MAX_TRANSACTIONS: Final = 20_000
 """Number of transactions, from the start of the stream, to which a profile is fitted."""
 _MAX_PATTERNS: Final = 1_000
-"""Maximum number of transactions whose order of changes a profile has."""
+"""Maximum number of patterns of a profile. A pattern is the changes of one transaction."""
 _MAX_CHANGES: Final = 10_000
 """Maximum number of changes of a pattern; the rest of a larger transaction is left out."""
 _QUANTILES: Final = 9
@@ -100,7 +100,7 @@ class _Fit:
         self.kinds = [0, 0, 0]
 
     def add(self, transaction: Transaction) -> None:
-        """Add a transaction."""
+        """Count a transaction and its changes. Unless it is varied, its changes become a pattern."""
         varied = transaction.origin is not None or transaction.gid is not None
         pattern: list[int] = []
         for change in transaction.changes:
@@ -116,7 +116,7 @@ class _Fit:
             self.patterns.append(tuple(pattern))
 
     def _add_change(self, change: Change, kind: int, pattern: list[int]) -> bool:
-        """Add a row change to the pattern; return whether its table was altered or its row gets a new key."""
+        """Append a change to `pattern`. Return whether the table was altered or the row gets a new key."""
         (relation,), message = change.relations, change.message
         new, key = getattr(message, "new", None), getattr(message, "key", None)
         name = f"{relation.namespace}.{relation.name}"
@@ -132,7 +132,7 @@ class _Fit:
 
 
 def fit_profile(transactions: Iterable[Transaction]) -> Profile:
-    """Return a profile of which workloads are like a stream.
+    """Return a profile whose workloads resemble a recorded stream.
 
     The profile has the stream's tables with their columns, types, keys, fractions of NULLs and sizes of
     values, and the order of changes in its transactions. It has no values. Transactions with other changes,
@@ -155,7 +155,7 @@ def fit_profile(transactions: Iterable[Transaction]) -> Profile:
         fit.add(transaction)
     if not fit.patterns or len(fit.tables) > MAX_TABLES:
         raise RecordingError(
-            f"of {fit.transactions:,} transactions {len(fit.patterns):,} only change rows, of "
+            f"{len(fit.patterns):,} of {fit.transactions:,} transactions only change rows, in "
             f"{len(fit.tables)} tables; a profile needs at least 1 such transaction and at most {MAX_TABLES} "
             "tables; record more of the stream, or choose a profile by name"
         )

@@ -126,7 +126,7 @@ class _PlacedMessage(msgspec.Struct, frozen=True):
 def _place_changes(random: Random, window: Window, table_count: int) -> _PlacedChanges:
     """Return the changes of a window, with random tables.
 
-    A transaction with Relation messages changes only the tables of these messages; its first changes are one
+    A transaction with Relation messages changes only the tables of these messages. It begins with one change
     of each of these tables.
     """
     sizes, relations, blocks = window.change_counts, window.relation_counts, window.block_counts
@@ -147,7 +147,7 @@ def _place_changes(random: Random, window: Window, table_count: int) -> _PlacedC
 def _other_messages(
     workload: Workload, tables: Sequence[WorkloadTable], window: Window, changes: _PlacedChanges
 ) -> Iterator[_PlacedMessage]:
-    """Yield the Relation messages, and the messages that begin or end stream blocks or their transactions."""
+    """Yield the Relation messages, and the Stream Start, Stream Stop and Stream Commit messages."""
     version, clock = workload.options.proto_version, window.clock
 
     def place(position: int, lsn: int, message: Message) -> _PlacedMessage:
@@ -179,7 +179,7 @@ def _other_messages(
 def _with_varied(
     varied: VariedMessages, position: int, lsns: IntArray, times: IntArray, data: pa.BinaryArray
 ) -> tuple[IntArray, IntArray, pa.BinaryArray]:
-    """Insert varied transactions into LSNs, times and messages of a window that begins at a position."""
+    """Insert varied transactions into LSNs, times and messages of a window, which begins at `position`."""
     numbers = len(data) + np.arange(len(varied.data))
     order = np.insert(np.arange(len(data)), varied.positions - position, numbers)
     both = pa.concat_arrays([data, varied.data])
@@ -193,7 +193,7 @@ def _with_varied(
 def _apply_patterns(
     workload: Workload, window: Window, relation_count: int, changes: _PlacedChanges
 ) -> IntArray:
-    """Set the tables of the changes of transactions, and return their kinds.
+    """Set the tables of `changes` as the patterns say, and return the kinds of the changes.
 
     The first transaction of the workload has no pattern: it inserts a row into each table.
     """
@@ -244,10 +244,10 @@ class _TableChanges(msgspec.Struct, frozen=True):
     def _encode(
         self, counts: IntArray, keys: IntArray, new: IntArray, old: IntArray, xids: IntArray
     ) -> Iterator[pa.BinaryArray]:
-        """Yield the messages of each change class, which has `counts` of the changes.
+        """Yield the messages of each change class that has changes. `counts` has the size of each class.
 
-        A change has the row number `keys`, and in the pool the indices of its `new` row and, for REPLICA
-        IDENTITY FULL, of its `old` row.
+        The other arrays have one item per change, sorted by class: the row number (`keys`), the pool indices
+        of the new row and (for REPLICA IDENTITY FULL) the old row, and the xid.
         """
         pool, identity = self.pool, self.table.shape.replica_identity
         oid = self.table.relation.oid

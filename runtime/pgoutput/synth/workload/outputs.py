@@ -41,7 +41,7 @@ _GZIP_LEVEL: Final = 1
 
 
 def write_segments(workload: Workload, folder: Path, built: WindowMessages) -> bytes:
-    """Write the segments of a window of transactions, and return empty bytes."""
+    """Write the segments of a window of transactions; return empty bytes, as nothing is left to write."""
     window, clock = built.window, built.window.clock
     described = window.varied.described if window.varied else ()
     start = SessionStart(

@@ -4,8 +4,8 @@ A workload is generated in windows of consecutive transactions. No transaction i
 and rows change only in the window that inserts them. Therefore windows are independent, and several processes
 can generate them in parallel.
 
-An ordinary transaction is sent as Begin, changes, Commit; a streamed one as stream blocks and Stream Commit.
-Varied transactions are sent between them.
+An ordinary transaction is sent as Begin, changes, Commit. A streamed transaction is sent as stream blocks and
+Stream Commit. Varied transactions are sent between ordinary and streamed transactions.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class WalClock(msgspec.Struct, frozen=True):
     bytes_per_message: int
     """Distance between the LSNs of consecutive messages, in bytes."""
     varied_positions: list[int]
-    """Position of the message that follows each run of varied transactions, in order."""
+    """For each run of varied transactions, in order: position of the message that follows the run."""
     varied_bytes: list[int]
-    """Bytes of WAL of all varied transactions before the window, and after each run."""
+    """Total WAL of varied transactions, in bytes: before the window, then after each run."""
     varied_times: list[int]
-    """Their duration in microseconds, before the window and after each run."""
+    """Total duration of varied transactions, in microseconds: before the window, then after each run."""
 
     def lsn(self, position: Any) -> Any:
         """Return the start LSN of the WAL record for a message."""
@@ -77,7 +77,7 @@ class WalClock(msgspec.Struct, frozen=True):
         return _START_TIME + position * _MESSAGE_INTERVAL + self._varied(self.varied_times, position)
 
     def _varied(self, totals: list[int], position: Any) -> Any:
-        """Return the totals of the varied transactions before messages."""
+        """Return the total of all varied transactions before each position (an item of `totals`)."""
         runs = np.searchsorted(self.varied_positions, position, side="right")
         return np.array(totals)[runs] if isinstance(position, np.ndarray) else totals[int(runs)]
 
@@ -86,7 +86,7 @@ class VariedMessages(msgspec.Struct, frozen=True):
     """The messages of the varied transactions in a window, as parallel arrays."""
 
     positions: IntArray
-    """Position of the message before which each message is sent, not counting varied transactions."""
+    """For each message: position of the next message outside varied transactions (only these count)."""
     lsns: IntArray
     times: IntArray
     """LSN and send time of each envelope."""
@@ -145,7 +145,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def plan_windows(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> Iterator[Window]:
-    """Split a workload into windows with about `window_messages` messages, or fewer if these are large."""
+    """Split a workload into windows with about `window_messages` messages, fewer if messages are large."""
     bounded = min(window_messages, WINDOW_BYTES / workload.mean_message_bytes)
     window_transactions = max(1, int(bounded / workload.mean_transaction_messages))
     position = 0
@@ -212,7 +212,7 @@ class _Weaver:
 def _plan_window(
     workload: Workload, number: int, first: int, count: int, position: int, clock: WalClock
 ) -> tuple[Window, list[tuple[int, int]]]:
-    """Return a window without varied transactions, and for `_Weaver.weave` the places of these."""
+    """Return a window without varied transactions, and the argument `places` of `_Weaver.weave`."""
     random = np.random.default_rng([workload.seed, 0, number])
     sizes = random.integers(workload.changes.first, workload.changes.last, size=count, endpoint=True)
     patterns = np.empty(0, np.int64)
@@ -222,7 +222,7 @@ def _plan_window(
     is_large = random.random(count) < workload.large
     is_varied = random.random(count) < workload.varied
     is_varied[-1] = False  # a window ends with the Commit of an ordinary transaction
-    if not number:  # the first transaction changes every table, after its Relation message
+    if not number:  # the first transaction sends all Relation messages and changes every table
         is_varied[0] = is_large[0] = False
         sizes[0] = workload.table_count if workload.patterns else max(sizes[0], workload.table_count)
     is_large[-1] = False

@@ -56,7 +56,7 @@ class PreparedWindow(msgspec.Struct, frozen=True):
 
 
 class WindowTask(msgspec.Struct, frozen=True):
-    """Work on each window of a workload's transactions."""
+    """Task of a worker: build each window of a workload, then apply `prepare` to the window."""
 
     workload: Workload
     prepare: PrepareWindow
@@ -77,7 +77,7 @@ def prepare_windows(task: WindowTask, windows: Iterable[Window], processes: int)
     """Yield the prepared windows of a workload's transactions in order.
 
     Args:
-        task: What is done with each window.
+        task: Builds and prepares each window.
         windows: The windows.
         processes: Number of worker processes; 0 for none.
 

@@ -29,8 +29,8 @@ PROFILES: Final[Mapping[str, Profile]] = {
         replica_identity="nothing",
     ),
 }
-"""Profiles by name: all kinds and forms of messages; many short transactions; loads of many rows; and
-measurements that are only inserted."""
+"""Profiles by name. `everything`: all kinds and forms of messages. `oltp`: many short transactions. `bulk`:
+loads of many rows. `iot`: measurements that are only inserted."""
 
 MAX_SMALL: Final = 10_000
 """Largest number of transactions for which the default profile is `everything`."""
@@ -47,7 +47,7 @@ _ALL_MESSAGES: Final = (
     ("two_phase", "on"),
     ("messages", "on"),
 )
-"""Options that add messages to a stream; the first value of each option that is supported is used."""
+"""Options that add messages to a stream. The first supported value of each option is used."""
 
 
 def all_messages(server: int, proto_version: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class ChosenRows(msgspec.Struct, frozen=True):
     """Kind and row of each change in a window of transactions, sorted by table and then in stream order."""
 
     order: IntArray
-    """Index that each change had in stream order, before the changes were sorted by table."""
+    """Index of each change in stream order (before the changes were sorted by table)."""
     tables: IntArray
     """Number of the table of each change."""
     kinds: IntArray
@@ -36,9 +36,9 @@ class ChosenRows(msgspec.Struct, frozen=True):
     """By row number: whether the row exists at the end of the window of transactions."""
 
     def previous_changes(self, span: slice) -> IntArray:
-        """Return the previous change of each change's row, for the changes `span` of a table.
+        """Return for each change of a table the index of the previous change of the same row.
 
-        Indices are relative to the first change of the table; 0 for an insert.
+        `span` selects the table's changes. Indices are relative to the first of these; 0 for an insert.
         """
         rows = self.rows[span]
         by_row = np.argsort(rows, kind="stable")
@@ -56,9 +56,9 @@ def choose_rows(random: Random, tables: IntArray, mix: Mix, inserts: int, given:
         tables: Number of the table of each change, in stream order.
         mix: Relative frequencies of inserts, updates and deletes. A change whose table has no row to update
             or delete becomes an insert.
-        inserts: Number of changes, counted from the first change, that must be inserts.
-        given: Kinds of the first changes that are not inserts for certain; the others are drawn. A kind that
-            is not possible becomes an insert.
+        inserts: Number of changes at the beginning that must be inserts.
+        given: Kinds of the first changes; the kinds of later changes are drawn. An update or delete of a
+            table without rows becomes an insert.
     """
     kinds = _draw_kinds(random, len(tables), mix)
     kinds[: len(given)] = given

@@ -44,7 +44,7 @@ _ALL_POOLS_BYTES: Final = 64 << 20
 """Approximate maximum size of all row pools, in bytes. Each pool has at least `_MIN_POOL_ROWS` rows."""
 
 _NULLS: Final = 1 / 16
-"""Fraction of NULLs in the columns of the default tables that have NULLs."""
+"""Fraction of NULLs in the nullable columns of the default tables."""
 
 _COLUMNS: Final = (
     ("note", "text", -1, 0),
@@ -60,7 +60,7 @@ _COLUMNS: Final = (
 
 
 def table_shapes(profile: Profile) -> tuple[TableShape, ...]:
-    """Return the tables of a profile: those that it names, or else default tables.
+    """Return the tables of a profile: its `shapes`, or default tables if it has none.
 
     A default table has the primary key `id`. Its other columns depend only on the table's number.
     """
@@ -132,8 +132,8 @@ def unique_column(shape: TableShape) -> int | None:
 class RowPool(msgspec.Struct, frozen=True):
     """Random rows of a table, from which the rows in messages are drawn.
 
-    The value of the unique column, if any, comes from the number of a row in the table. The other key columns
-    have the values of the pool's row at this number, so that they never change.
+    A value of the unique column, if any, is made from the row's number in the table. The other key columns
+    take their values from the pool row with this number, modulo the pool's size. So keys never change.
     """
 
     shape: TableShape
@@ -142,7 +142,7 @@ class RowPool(msgspec.Struct, frozen=True):
     values: list[pa.DictionaryArray]
     """Values of each column in text format."""
     runs: list[tuple[bool, int, Cells]]
-    """Neighbouring columns with encoded cells: whether they are key columns, the first one, and the cells."""
+    """Runs of neighbouring columns: whether key columns, index of the first column, and encoded cells."""
     binary: bool
     """Whether the cells have binary format."""
 
@@ -154,8 +154,8 @@ class RowPool(msgspec.Struct, frozen=True):
 
         Args:
             numbers: Number of each row in its table.
-            drawn: Index in the pool of the values outside the key of each row; None for NULL outside the key,
-                as in key tuples.
+            drawn: For each row, index of the pool row with the values outside the key. None gives NULL
+                outside the key, as in key tuples.
         """
         nulls = pa.nulls(len(numbers), pa.string())
         columns: list[pa.Array | Cells] = []
@@ -169,7 +169,7 @@ class RowPool(msgspec.Struct, frozen=True):
         return columns
 
     def texts(self, numbers: IntArray, drawn: IntArray) -> Iterator[pa.Array]:
-        """Yield the values of each column of rows, given as for `columns`, in text format."""
+        """Yield the values of rows in text format, column by column; arguments as for `columns`."""
         for i, (column, values) in enumerate(zip(self.shape.columns, self.values, strict=True)):
             if i == self.unique:
                 yield self._unique_texts(numbers)
@@ -222,7 +222,7 @@ def make_pools(workload: Workload) -> list[RowPool]:
 
 
 def _draw_kind(column: ColumnShape, seed: int, number: int) -> pa.StringArray:
-    """Return the values that all columns of one type, size and fraction of NULLs have."""
+    """Return the values for all columns that have the same type, sizes and fraction of NULLs."""
     affordable = int(_POOL_BYTES * len(column.sizes) / max(sum(column.sizes), 1))
     count = max(_MIN_POOL_ROWS, min(_POOL_VALUES, affordable))
     return draw_values(np.random.default_rng([seed, 1, number]), count, column)
@@ -242,5 +242,5 @@ def _make_pool(shape: TableShape, values: list[pa.StringArray], binary: bool) ->
 
 
 def draw_indices(random: Random, size: int, count: int) -> Any:
-    """Return `count` random indices of an array with `size` elements, at most 65,536."""
+    """Return `count` random indices of an array with `size` elements; `size` is at most 65,536."""
     return random.integers(0, size, size=count, dtype=np.uint16)

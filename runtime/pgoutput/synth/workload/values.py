@@ -34,7 +34,7 @@ _DAY: Final = 86_400_000
 """A day in milliseconds."""
 
 
-# Numbers as values
+# Values made from numbers
 
 
 def _timestamps(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
@@ -58,7 +58,7 @@ _FROM_NUMBERS: Final[Mapping[str, tuple[int, Callable[[pa.Array], pa.Array]]]] =
     "date": (3_660, lambda numbers: pc.add(numbers, _START_DAY).cast(pa.int32()).cast(pa.date32())),
     **dict.fromkeys(("float4", "float8"), (1 << 20, lambda numbers: pc.divide(numbers.cast("double"), 8))),
 }
-"""By type name: limit of random numbers from 0, and function that makes values from numbers."""
+"""By type name: exclusive limit of random numbers, and function that makes values from numbers."""
 
 _KEY_TEXTS: Final[Mapping[str, Callable[[pa.Array], pa.Array]]] = {
     "numeric": lambda numbers: numbers.cast(pa.string()),
@@ -66,14 +66,14 @@ _KEY_TEXTS: Final[Mapping[str, Callable[[pa.Array], pa.Array]]] = {
     **dict.fromkeys(("text", "varchar", "name"), _padded_number("", 8)),
     "bytea": _padded_number("\\x", 16),
 }
-"""Functions by type name that return texts of numbers, for types that are not in `_FROM_NUMBERS`."""
+"""By type name: function that makes texts of values from numbers, for types not in `_FROM_NUMBERS`."""
 
 KEY_TYPES: Final = ("int8", "int4", "oid", *_KEY_TEXTS, "timestamptz", "timestamp", "date")
 """Names of types with distinct values for distinct numbers, the most suitable types of keys first."""
 
 
 def number_texts(type_name: str, numbers: pa.Array) -> pa.StringArray:
-    """Return a value in text format for each number, distinct values if the type is in `KEY_TYPES`."""
+    """Return a value in text format for each number; the values are distinct for types in `KEY_TYPES`."""
     if type_name in _KEY_TEXTS:
         return _KEY_TEXTS[type_name](numbers)
     return from_arrow(_FROM_NUMBERS[type_name][1](numbers), catalog.BY_NAME[type_name].oid)
@@ -146,8 +146,8 @@ _DRAW: Final[Mapping[str, Draw]] = {
     "uuid": _uuids,
     "money": _choose("$1.00", "$12.50"),
 }
-"""Functions that draw values of types that are not in `_FROM_NUMBERS`, by type name. Other types have those
-of the `_EXAMPLES` that they accept."""
+"""Functions that draw values of types that are not in `_FROM_NUMBERS`, by type name. Values of
+other types are drawn from the `_EXAMPLES` that the type accepts."""
 
 _EXAMPLES: Final = (
     "1", "101", "a", "{}", "empty", "00:00:01", "23:59:59.5", "23:59:59.5+01", "1 year 2 mons", "(0,1)",

@@ -1,7 +1,7 @@
 """Varied transactions of a workload: random steps in a scenario, which sends all kinds of messages.
 
-The scenario decides how each form of message looks. Its transactions change tables of their own. At the end
-of a window no transaction of the scenario is open or prepared.
+The scenario builds the messages. Its tables are separate from the other tables of the workload. At the end
+of a window, no transaction of the scenario is open or prepared.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class VariedTransactions:
         random = Random(str(workload.seed))
         program = program_of_all_kinds(random, server)
         operations = workload.operations
-        if server < first_server("truncate"):  # the stream would not show that the rows are gone
+        if server < first_server("truncate"):  # the stream would not show the TRUNCATE
             operations = msgspec.structs.replace(operations, truncate=0)
         self._steps = RandomSteps(
             random,
@@ -68,7 +68,7 @@ class VariedTransactions:
         self._columns: dict[int, list[str]] = {}
         """Names of the columns in the Relation message of each table's last committed change, by OID."""
         self.wal: WriteAheadLog = self._scenario.wal
-        """The WAL of the varied transactions. Its LSN and time go on with the other transactions."""
+        """The WAL of the varied transactions. Other transactions also advance its LSN and time."""
 
     def run(self) -> list[XLogData]:
         """Run random steps until a transaction has ended, and return the messages."""
@@ -84,7 +84,7 @@ class VariedTransactions:
         return self._sent()
 
     def described(self) -> tuple[bytes, ...]:
-        """Return the encoded Type and Relation messages that the client knows."""
+        """Return the newest Type and Relation messages that the client has received, encoded."""
         known = (*self._decoder.types.values(), *self._decoder.relations.values())
         return tuple(
             encode_for(fitted(msgspec.structs.replace(one, xid=None), self._version), self._version)

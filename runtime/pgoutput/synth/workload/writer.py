@@ -25,7 +25,7 @@ _SINGLE_PROCESS_MESSAGES: Final = 1_000_000
 time than starting processes."""
 
 EXPECTED_ROWS: Final = "expected_rows"
-"""Name of the folder with the expected rows in a recording; suffix of this folder beside a capture file."""
+"""Name of the folder of expected rows inside a recording, and suffix of such a folder of a capture file."""
 
 
 def write_recording(

@@ -1,8 +1,8 @@
 """Delta tables. No other package imports deltalake.
 
-- `table`: Delta tables as the tables of a target.
+- `table`: the table format Delta: opens, creates and commits tables.
 - `log`: what a commit says of its changes, and the position of a table.
-- `actions`, `vectors`: what delta-rs does not write: the actions of a commit, and deletion vectors.
+- `actions`, `vectors`: read and write what delta-rs cannot: actions of a commit, and deletion vectors.
 - `cleaning`, `folders`: remove files that a table does not need any more, and move and remove tables.
 """
 

@@ -1,7 +1,7 @@
-"""The data files of a Delta table with deletion vectors, and commits, as the Delta protocol describes them.
+"""Read the data files of a Delta table with deletion vectors, and write commits, as in the Delta protocol.
 
-delta-rs reads deletion vectors, but has no field for them in its actions, and does not tell them (1.6). So
-the actions of such a table are read here, and all commits that change rows are written here.
+delta-rs (1.6) applies deletion vectors when it reads rows, but its actions do not contain the vectors. So the
+actions of such a table are read here, and all commits that change rows are written here.
 
 Sections of the protocol: "Actions", "Action Reconciliation", "Checkpoints", "Delta Log Entries".
 """
@@ -47,7 +47,7 @@ class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     clustering_provider: str | None = None
 
     def data_file(self, schema: pa.Schema) -> DataFile:
-        """Return the data file that the action adds; only integers and dates have statistics.
+        """Return the data file that the action adds; only integers and dates get least and greatest values.
 
         Args:
             schema: The columns of the table.
@@ -68,7 +68,7 @@ class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class _Statistics(msgspec.Struct, rename="camel"):
-    """The used part of the statistics of a data file ("Per-file Statistics")."""
+    """The statistics of a data file that are used here ("Per-file Statistics")."""
 
     num_records: int = 0
     min_values: Mapping[str, Any] = {}
@@ -81,7 +81,7 @@ class _Remove(msgspec.Struct, rename="camel"):
 
 
 class _Action(msgspec.Struct):
-    """The actions of a commit that add and remove data files; others are left out."""
+    """One action of a commit. Both fields are None if it neither adds nor removes a data file."""
 
     add: AddFile | None = None
     remove: _Remove | None = None
@@ -95,7 +95,7 @@ def read_files(place: Location, version: int) -> dict[str, AddFile]:
         version: Number of the version.
 
     Raises:
-        ReplicaError: The log lacks a commit, or a checkpoint has a form that is not known here.
+        ReplicaError: The log lacks a commit, or a checkpoint has an unknown structure.
     """
     files, since = _read_checkpoint(place, version)
     decoder = msgspec.json.Decoder(_Action)
@@ -104,7 +104,7 @@ def read_files(place: Location, version: int) -> dict[str, AddFile]:
         if content is None:
             raise ReplicaError(f"{place}: the log of the Delta table lacks the commit of version {number}")
         actions = [decoder.decode(line) for line in content.splitlines() if line]
-        # The same commit may remove a file and add it with another vector, in any order: it stays.
+        # Removals first: a commit may remove a file and add it with another vector, in any order.
         for action in actions:
             if action.remove is not None:
                 files.pop(action.remove.path, None)
@@ -113,7 +113,7 @@ def read_files(place: Location, version: int) -> dict[str, AddFile]:
 
 
 def _read_checkpoint(place: Location, version: int) -> tuple[dict[str, AddFile], int]:
-    """Return the data files in the newest checkpoint up to a version, and its version; -1 without any."""
+    """Return data files and version of the newest checkpoint up to `version`; -1 without a checkpoint."""
     log = place / LOG_FOLDER
     parts: dict[int, list[str]] = {}
     complete = -1
@@ -158,15 +158,15 @@ def add_file(file: DataFile, *, changes_rows: bool) -> AddFile:
 
 
 def remove_file(file: DataFile, added: AddFile | None, *, changes_rows: bool, stays: bool) -> dict[str, Any]:
-    """Return the action that removes a data file; it must name the vector with which the file was added.
+    """Return the action that removes a data file; it contains the vector with which the file was added.
 
     Args:
         file: The data file.
         added: The action that has added the file; None if the file has no vector.
         changes_rows: Whether the commit changes the rows of the table.
-        stays: Whether the same commit adds the file again, with another vector. Then the action has no time
-            unless its vector has a file: VACUUM needs none, and checkpoints omit actions without a time
-            ("Checkpoints"). They would have each vector of the last two hours otherwise.
+        stays: Whether the same commit adds the file again, with another vector. Then the action has no time,
+            unless the vector is in a file. VACUUM needs no time, and checkpoints omit actions without a time
+            ("Checkpoints"). Otherwise checkpoints would contain all vectors of the last two hours.
     """
     vector = None if added is None else added.deletion_vector
     action = {
@@ -182,7 +182,7 @@ def remove_file(file: DataFile, added: AddFile | None, *, changes_rows: bool, st
 
 
 def mark_rows(file: AddFile, vector: Vector) -> AddFile:
-    """Return the action that adds a data file with another vector: its statistics are bounds then."""
+    """Return the action that adds a data file with another vector; its statistics are not exact any more."""
     stats = msgspec.json.decode(file.stats or "{}") | {"tightBounds": False}
     text = msgspec.json.encode(stats).decode()
     return msgspec.structs.replace(file, data_change=True, stats=text, deletion_vector=vector)
@@ -204,5 +204,5 @@ def write_commit(place: Location, version: int, actions: Iterable[Mapping[str, A
 
 
 def commit_file(place: Location, version: int) -> Location:
-    """Return where the commit of a version is."""
+    """Return the location of the commit of a version."""
     return place / LOG_FOLDER / f"{version:020}.json"

@@ -17,34 +17,34 @@ PROPERTIES: Final[dict[str, str | None]] = {
     "delta.logRetentionDuration": "interval 1 hour",
     CHECKPOINTS: "10",
 }
-"""Properties of a new Delta table: how long its log keeps the names of replaced data files, and commits.
+"""Properties of a new Delta table: how long its log keeps commits and the names of replaced data files.
 
 Commits are removed from the log if a checkpoint contains them. Checkpoints are as frequent as Spark makes
-them (delta-rs: each hundredth commit), because whoever opens the table reads all commits after the last one.
+them (delta-rs: each hundredth commit), because opening a table reads all commits after the last checkpoint.
 """
 
 _HOURS: Final = 1
 """Number of hours after which replaced data files are removed.
 
-Less than in `PROPERTIES`: a checkpoint forgets the names of files before they could be removed otherwise.
+Less than in `PROPERTIES`: otherwise, a checkpoint drops the names of files before the files are removed.
 """
 
 _UNUSED_HOURS: Final = 24
-"""Number of hours after which files are removed without a commit: a younger file may be part of the next."""
+"""Age in hours of files to remove that no commit has added: the next commit may add a younger file."""
 
 _COMMITS: Final = 20
-"""Number of commits after which files are removed."""
+"""Number of commits from one removal of files to the next."""
 
 
 def is_due(version: int) -> bool:
-    """Return whether old files are removed after the commit of a version: after each twentieth."""
+    """Return whether the commit of this version removes old files: each twentieth commit does."""
     return version % _COMMITS == 0
 
 
 def old_files(table: DeltaTable, names: Container[str]) -> list[str]:
-    """Return the data files of a Delta table that were replaced long ago; remove old commits from its log.
+    """Return the data files that were replaced more than an hour ago; remove old commits from the log.
 
-    If a user has set another retention time, it is respected.
+    If a user has set another retention time, it is used instead of the hour.
 
     Args:
         table: The Delta table.
@@ -79,9 +79,9 @@ def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
 
 
 def _unneeded(table: DeltaTable, names: Container[str], hours: int | None, *, full: bool) -> list[str]:
-    """Return what VACUUM would remove. VACUUM itself makes two commits; removing the files needs none."""
+    """Return the files that VACUUM would remove. VACUUM makes two commits; removing the files needs none."""
     found = table.vacuum(hours, enforce_retention_duration=False, full=full)
-    # The log also names files that are gone already. delta-rs (1.6) takes files with vectors for unused.
+    # `found` also has files that are gone already, and vectors' files, which delta-rs (1.6) takes for unused.
     return [name for name in found if name in names and not name.endswith(".bin")]
 
 

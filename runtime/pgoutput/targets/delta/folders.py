@@ -12,12 +12,12 @@ _LOG = "/_delta_log/"
 
 
 def move_folder(place: Location, to: Location) -> None:
-    """Give the folder of a Delta table another name; in an object store, copy it, and leave the old folder.
+    """Rename the folder of a Delta table; in an object store, copy the folder, and leave the old one.
 
     The copy becomes readable as a Delta table with its last file. A call after a kill completes the copy.
 
     Raises:
-        ReplicaError: The folder cannot be read or written, or the new one exists in the local filesystem.
+        ReplicaError: The folder cannot be read or written, or the new folder exists in the local filesystem.
     """
     try:
         if place.is_local:
@@ -40,7 +40,7 @@ def remove_folder(place: Location) -> None:
         data = [file for file in files if _LOG not in file]
         for file in [*data, *reversed(files[len(data) :])]:
             place.filesystem.delete_file(file)
-        place.filesystem.delete_dir(place.path)  # in an object store, the empty objects that Arrow leaves
+        place.filesystem.delete_dir(place.path)  # in an object store: empty objects that Arrow leaves
     except (OSError, ArrowException) as error:
         raise ReplicaError(f"{place}: cannot be removed: {one_line(error)}") from error
 

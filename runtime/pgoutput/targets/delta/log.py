@@ -2,8 +2,8 @@
 
 Rows and position change in one commit. The numbers of the position are the versions of three Delta
 transaction identifiers, which the log never loses, and which delta-rs and Spark leave alone. The metadata of
-the commit (`commitInfo`) repeats them, so that the log says the position of each version; it also has the
-first commit LSN and the last commit time of the commit's changes. A commit that changes rows and names no
+the commit (`commitInfo`) repeat them, so that the log says the position of each version. They also contain
+the first commit LSN and the last commit time of the commit's changes. A commit that changes rows without a
 position was made by another program.
 """
 
@@ -24,7 +24,7 @@ from pgoutput.targets.protocol import NOTHING, ChangeRange, Position
 
 
 def position_actions(position: Position, changes: ChangeRange | None) -> Iterator[dict[str, Any]]:
-    """Yield the actions with which a commit of a Delta table names a position.
+    """Yield the actions with which a commit of a Delta table stores a position.
 
     Args:
         position: The position after the commit.
@@ -36,11 +36,11 @@ def position_actions(position: Position, changes: ChangeRange | None) -> Iterato
 
 
 def flush_commit(place: Location, version: int) -> None:
-    """Flush the commit of deltalake that has made a version of a Delta table to the disk (fsync).
+    """Flush the commit of a version, which deltalake has made, to the disk (fsync).
 
-    A commit of a table in a local folder is flushed before anything follows from it, and the data files that
-    it names are flushed before the commit. So after a power failure, the table has all commits up to one of
-    them.
+    Each commit to a local folder is flushed before the next step, and its data files are flushed before the
+    commit. So after a power failure, later commits may be lost, but no commit before a kept commit is
+    missing.
     """
     if place.is_local:
         sync_path(Path(commit_file(place, version).path))
@@ -56,8 +56,8 @@ def flush_folders(place: Location) -> None:
 def read_position(place: Location, table: DeltaTable) -> Position:
     """Return the position of a Delta table.
 
-    The last commit names it if it is ours, and is read in a fraction of the time in which delta-rs searches
-    the log for the transaction identifiers.
+    If pgoutput made the last commit, that commit contains the position. Reading it takes a fraction of the
+    time in which delta-rs searches the log for the transaction identifiers.
     """
     for commit in read_commits(place, table.version(), table.version() - 1):
         if commit.position is not None:
@@ -69,7 +69,7 @@ def read_position(place: Location, table: DeltaTable) -> Position:
 
 
 def read_commits(table: Location, newest: int, before: int = -1) -> Iterator[Commit]:
-    """Yield the commits of a Delta table after version `before` that its log still has, newest first."""
+    """Yield the commits after version `before` that are still in the log of a Delta table, newest first."""
     for version in range(newest, before, -1):
         content = commit_file(table, version).content()
         if content is None:
@@ -81,6 +81,6 @@ def read_commits(table: Location, newest: int, before: int = -1) -> Iterator[Com
 
 
 def _changes_rows(lines: list[bytes]) -> bool:
-    """Return whether actions, given as JSON, add or remove data files with other rows than before."""
+    """Return whether actions, given as lines of JSON, change the rows of the table (`dataChange`)."""
     actions = (action for line in lines for action in msgspec.json.decode(line).values())
     return any(action.get("dataChange", False) for action in actions)

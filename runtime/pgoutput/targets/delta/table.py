@@ -1,4 +1,4 @@
-"""Delta tables as the tables of a target."""
+"""The table format Delta, for the tables of a target."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _KNOWN_FEATURES: Final = {
     "variantType",
     "variantType-preview",
 }
-"""Table features that a commit of changes respects, because they concern columns of others, or nothing."""
+"""Table features that require nothing of a commit of changes, or only for columns of other programs."""
 _LAST_WITHOUT_FEATURES: Final = 4
 """Newest writer version of the protocol without column mapping and table features."""
 
@@ -86,7 +86,7 @@ class DeltaFormat:
         """Create a Delta table.
 
         If two processes create a table at the same time, delta-rs makes the second creation version 1 of the
-        first table. So the table is created elsewhere, and its first commit is written only where none is.
+        first table. So the table is created in a temporary folder. Its first commit is copied if none exists.
         """
         failure: DeltaError | ReplicaError | None = None
         with TemporaryDirectory(prefix="pgoutput-") as folder:
@@ -123,17 +123,17 @@ class _Table:
         self._read = table
         self._version = table.version()
         self._position: Position | None = None
-        """The position of the version; None if it was not looked for."""
+        """The position of the version; None if it was not read yet."""
         self._files: dict[str, DataFile] | None = None
-        """The data files of the version, by path; None if they were not looked for."""
+        """The data files of the version, by path; None if they were not read yet."""
         self._added: dict[str, AddFile] = {}
-        """The actions that added these files; only of a table with the feature deletion vectors."""
+        """The actions that added these files, by path; all of them if the table has deletion vectors."""
         self._deleted: dict[str, Numbers] = {}
-        """The numbers of the deleted rows of the version, by path, as far as they were looked for."""
+        """The row numbers of deleted rows, by path of the data file, as far as they were read."""
 
     @property
     def _table(self) -> DeltaTable:
-        """The table, read again after a commit: only what needs more than its number waits for this."""
+        """The table as delta-rs has read it; after a commit, it is not read again before it is needed."""
         if self._read.version() != self._version:
             self.refresh()
         return self._read
@@ -275,12 +275,12 @@ class _Table:
         self._files = {path: file for path, file in known.items() if path not in gone} | new
         self._added = {path: file for path, file in self._added.items() if path not in gone} | actions
         self._deleted = {path: rows for path, rows in self._deleted.items() if path not in gone} | marked
-        # delta-rs (1.6) removes a file if any action that removes it has no time; a checkpoint omits them.
+        # delta-rs (1.6) deletes a file if any of its removals has no time. A checkpoint omits such removals.
         has_vector = any(file.deleted for path, file in gone.items() if path not in new)
         self._clean(1 if has_vector else int(properties.get(CHECKPOINTS) or 10))
         is_disabled = has_vectors and properties.get(_ENABLED) == "false"
         if is_disabled and not any(file.deleted for file in self._by_path().values()):
-            with suppress(ConflictError):  # the next commit does it
+            with suppress(ConflictError):  # the next commit tries again
                 self.set_deletes_rows(False)
 
     def _write_commit(self, *actions: Mapping[str, Any]) -> None:
@@ -288,8 +288,8 @@ class _Table:
         self._version += 1
 
     def _clean(self, checkpoints: int) -> None:
-        """Do what is due after a commit: write a checkpoint each few commits, remove old files."""
-        with suppress(PgoutputError), self._errors():  # the next commits do what fails
+        """Write a checkpoint after every `checkpoints` commits, and remove old files if that is due."""
+        with suppress(PgoutputError), self._errors():  # the next commits repeat what fails
             if self._version % checkpoints == 0:
                 self._table.create_checkpoint()
             if is_due(self._version):
@@ -297,7 +297,7 @@ class _Table:
                 self.delete({*unneeded} - self._by_path().keys())
 
     def _check_writable(self, properties: Mapping[str, str], *, removes: bool) -> None:
-        """Refuse a table whose writers must do more than a commit of changes does."""
+        """Raise `ReplicaError` if writers of this table must do more than pgoutput does."""
         protocol = self._table.protocol()
         unknown = {*(protocol.writer_features or ())} - _KNOWN_FEATURES
         if not protocol.writer_features and protocol.min_writer_version > _LAST_WITHOUT_FEATURES:
@@ -342,11 +342,11 @@ class _Table:
             actions.append(_protocol(readers - {_VECTORS}, writers - {_VECTORS}))
         self._write_metadata(*actions)
         with self._errors():
-            # Readers that do not know vectors begin here, and do not see the commits that had some.
+            # Readers without support for vectors begin at this checkpoint, and skip the commits with vectors.
             self._table.create_checkpoint()
 
     def _write_metadata(self, *actions: Mapping[str, Any]) -> None:
-        """Commit properties. deltalake would also enable features that no column needs (1.6)."""
+        """Commit properties without deltalake (1.6), which would also enable features that are not needed."""
         self._write_commit(commit_info("SET TBLPROPERTIES", {}), *actions)
         self.refresh()
 
@@ -413,7 +413,7 @@ class _Table:
 
 
 def _read_log(place: Location, version: int | None = None) -> DeltaTable:
-    """Return delta-rs's table; delta-rs reads an AWS profile only where an option says so."""
+    """Open a Delta table with delta-rs, which reads an AWS profile only if an option says so."""
     is_s3 = place.place.startswith("s3")
     options = {"aws_force_credential_load": "true"} if is_s3 and uses_profile() else None
     return DeltaTable(place.place, version, storage_options=options)
@@ -426,7 +426,7 @@ def _protocol(readers: set[str], writers: set[str]) -> dict[str, Any]:
 
 
 def _data_file(action: dict[str, Any]) -> DataFile:
-    """Return the data file that delta-rs describes."""
+    """Return the `DataFile` for an add action, as delta-rs returns it."""
     least, greatest, nulls = (action.get(name) or {} for name in ("min", "max", "null_count"))
     return DataFile(
         action["path"], action["size_bytes"], action.get("num_records") or 0, least, greatest, nulls

@@ -1,4 +1,4 @@
-"""Deletion vectors: the numbers of the rows that a Delta table does not have, although a data file has them.
+"""Deletion vectors: the row numbers of deleted rows, which a data file still contains.
 
 Sections of the Delta protocol: "Deletion Vectors", and "Deletion Vector Format" of its appendix.
 """
@@ -27,7 +27,7 @@ _VALUES[_DIGITS] = np.arange(len(_DIGITS))
 _POWERS: Final = 85 ** np.arange(4, -1, -1)
 
 _HEADER: Final = struct.Struct("<iqi")
-"""Magic number, number of bitmaps, upper 32 bits of row numbers in the first ("RoaringBitmapArray")."""
+"""Magic number, number of bitmaps, upper 32 bits of the first bitmap's row numbers ("RoaringBitmapArray")."""
 _MAGIC: Final = 1681511377
 _UUID_DIGITS: Final = 20
 
@@ -46,7 +46,7 @@ class Vector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def path(self) -> str:
-        """Path of the file that has the vector: relative to the table's folder, or a URI; empty without."""
+        """Path of the vector's file, relative to the table's folder, or URI; empty if it is in the log."""
         if self.storage_type != "u":
             return self.path_or_inline_dv if self.storage_type == "p" else ""
         folder, digits = self.path_or_inline_dv[:-_UUID_DIGITS], self.path_or_inline_dv[-_UUID_DIGITS:]
@@ -54,7 +54,7 @@ class Vector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 def encode_vector(rows: Numbers) -> Vector:
-    """Return a vector in the log that marks rows of a data file, given by number; the first row is row 0."""
+    """Return a vector, to be stored in the log, that marks rows of a data file by row number, from 0."""
     bitmap = BitMap(rows.astype(np.uint32))
     bitmap.run_optimize()
     data = _HEADER.pack(_MAGIC, 1, 0) + bitmap.serialize()
@@ -62,7 +62,7 @@ def encode_vector(rows: Numbers) -> Vector:
 
 
 def decode_vector(vector: Vector, read: Callable[[str, int, int], bytes]) -> Numbers:
-    """Return the numbers of the rows that a vector marks, which ascend.
+    """Return the row numbers that a vector marks, in ascending order.
 
     Args:
         vector: The vector.
@@ -83,7 +83,7 @@ def decode_vector(vector: Vector, read: Callable[[str, int, int], bytes]) -> Num
         raise ValueError("the deletion vector is not a RoaringBitmapArray of one bitmap")
     rows = BitMap.deserialize(data[_HEADER.size :]).to_array() if is_known else []
     if len(rows) != vector.cardinality:
-        raise ValueError(f"the deletion vector marks {len(rows)} rows, its action says {vector.cardinality}")
+        raise ValueError(f"damaged deletion vector: {len(rows)} rows, its action says {vector.cardinality}")
     return np.asarray(rows, np.int64)
 
 
@@ -93,7 +93,7 @@ def is_absolute(path: str) -> bool:
 
 
 def _to_z85(data: bytes) -> str:
-    """Return bytes in Z85, filled with zero bytes to a multiple of four."""
+    """Encode bytes in Z85; zero bytes are appended up to a multiple of four."""
     words = np.frombuffer(data + bytes(-len(data) % 4), ">u4").astype(np.int64)
     return bytes(_DIGITS[words[:, None] // _POWERS % 85]).decode()
 

@@ -1,11 +1,11 @@
 """Iceberg tables. No other package imports pyiceberg.
 
-- `table`: Iceberg tables as the tables of a target.
+- `table`: the table format Iceberg: opens, creates and commits tables.
 - `catalogs`: the catalogue that has the tables of a target.
 - `columns`: the columns of Iceberg tables, as Arrow schemas with field IDs.
 - `content`: the files of a version, and which of their rows are deleted.
-- `places`: where tables are, as URIs and as locations.
-- `manifests`: the files of a snapshot, and what pyiceberg does not write: snapshots with deleted rows.
+- `places`: converts URIs of tables to locations, and errors to `ReplicaError`.
+- `manifests`: reads snapshots, and writes snapshots with deleted rows, which pyiceberg cannot do.
 - `deletes`: position delete files.
 - `cleaning`: expires snapshots, and removes files that no snapshot needs.
 """

@@ -1,7 +1,7 @@
 """The Iceberg catalogue that has the tables of a target.
 
 A target whose tables are in no named catalogue has a catalogue of its own, an SQLite database in its folder.
-Its files are flushed to the disk before the catalogue names them.
+Files are flushed to the disk before the catalogue refers to them.
 
 Sections of the Iceberg specification: "Commit Conflict Resolution and Retry", "Metastore Tables".
 """
@@ -27,7 +27,7 @@ DATABASE: Final = "_iceberg_catalog.db"
 """Name of the SQLite database in the folder of a target."""
 
 _LOCK_SECONDS: Final = 60
-"""Seconds for which a commit waits until another process has changed the database."""
+"""Maximum number of seconds that a commit waits for another process to unlock the database."""
 
 
 def open_catalog(target: Location, name: str) -> Catalog:
@@ -52,11 +52,11 @@ def open_catalog(target: Location, name: str) -> Catalog:
 def _load(name: str) -> Catalog:
     try:
         return load_catalog(name)
-    except Exception as error:  # of the configuration, the network, or the kind of catalogue
+    except Exception as error:  # an error of the configuration, network or catalogue
         raise ReplicaError(f"the Iceberg catalogue {name} cannot be opened: {error}") from error
 
 
-@lru_cache(16)  # each `verify` has one for its copies
+@lru_cache(16)  # each run of `verify` has a catalogue for its copies
 def _own_catalog(folder: str) -> Catalog:
     Path(folder).mkdir(parents=True, exist_ok=True)
     return SqlCatalog(
@@ -68,7 +68,7 @@ def _own_catalog(folder: str) -> Catalog:
 
 
 def create_namespace(catalog: Catalog, table: Identifier) -> None:
-    """Create the namespace of a table, and those that contain it."""
+    """Create the namespace of a table, and the namespaces that contain it."""
     for length in range(1, len(table)):
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(table[:length])

@@ -1,7 +1,7 @@
 """Expire snapshots of an Iceberg table, and remove the files that no snapshot needs.
 
-pyiceberg (0.12) forgets expired snapshots and leaves their files. A file is not needed any more once each
-snapshot that has it is expired.
+pyiceberg (0.12) removes expired snapshots from the metadata, but leaves their files. A file is not needed any
+more once all snapshots that contain the file are expired.
 
 Section of the Iceberg specification: "Snapshot Retention Policy".
 """
@@ -25,20 +25,20 @@ PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-"""Properties of a new table: how long snapshots are kept, and how many files of metadata."""
+"""Properties of a new table: how long snapshots are kept, and how many metadata files."""
 
 _DEFAULT_AGE: Final = 432_000_000
 _MAX_SNAPSHOTS: Final = 100
-"""Number of snapshots that are kept at most, because each commit writes them all to the metadata."""
+"""Maximum number of snapshots to keep: each commit writes all of them to the metadata."""
 _COMMITS: Final = 20
-"""Number of commits after which snapshots are expired."""
+"""Number of commits from one expiration of snapshots to the next."""
 
 
 def expired(metadata: TableMetadata, history: Sequence[Snapshot]) -> list[Snapshot]:
     """Return the snapshots that the next commit expires, the newest first.
 
     Args:
-        metadata: The metadata of the table. Branches and tags keep all snapshots.
+        metadata: The metadata of the table. If it has branches or tags, no snapshot is expired.
         history: The current snapshot and its ancestors.
     """
     if not history or history[0].sequence_number is None or (history[0].sequence_number + 1) % _COMMITS:
@@ -47,19 +47,19 @@ def expired(metadata: TableMetadata, history: Sequence[Snapshot]) -> list[Snapsh
         return []
     oldest = time.time() * 1000 - int(metadata.properties.get(_AGE) or _DEFAULT_AGE)
     has_our_age = metadata.properties.get(_AGE) == PROPERTIES[_AGE]
-    for number in range(1, len(history)):  # the clock may have gone back: all before the first go
+    for number in range(1, len(history)):  # by order, not by time: the clock may have gone back
         if history[number - 1].timestamp_ms < oldest or (has_our_age and number >= _MAX_SNAPSHOTS):
             return list(history[number:])
     return []
 
 
 def unneeded_files(io: FileIO, gone: Sequence[Snapshot], kept: Snapshot) -> Iterator[str]:
-    """Yield the URIs of the files that only expired snapshots have.
+    """Yield the URIs of the files that only expired snapshots contain.
 
     Args:
         io: Reads the files of the table.
         gone: The expired snapshots, the newest first; each is the parent of the one before it.
-        kept: The snapshot whose parent is the first of them.
+        kept: The oldest snapshot that is kept; its parent is the first of `gone`.
     """
     child, manifests = kept, {one.manifest_path: one for one in kept.manifests(io)}
     for snapshot in gone:
@@ -75,7 +75,7 @@ def unneeded_files(io: FileIO, gone: Sequence[Snapshot], kept: Snapshot) -> Iter
 
 
 def needed_files(io: FileIO, metadata: TableMetadata) -> set[str]:
-    """Return the URIs of all files that the metadata of a table reach, but for the metadata themselves."""
+    """Return the URIs of all files that a metadata file refers to, directly or through other files."""
     found: set[str] = {log.metadata_file for log in metadata.metadata_log}
     found |= {one.statistics_path for one in metadata.statistics}
     for snapshot in metadata.snapshots:
@@ -88,6 +88,6 @@ def needed_files(io: FileIO, metadata: TableMetadata) -> set[str]:
 
 
 def old_files(uris: Iterable[tuple[str, float]], hours: int) -> set[str]:
-    """Return the files that did not change for some hours, from the time of the last change of each."""
+    """Return the URIs of files not changed for `hours`; `uris` has each file's last change, as Unix time."""
     before = time.time() - 3600 * hours
     return {uri for uri, changed in uris if changed < before}

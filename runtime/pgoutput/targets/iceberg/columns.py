@@ -1,7 +1,7 @@
 """The columns of Iceberg tables, as Arrow schemas.
 
-Iceberg finds a column in a data file by its field ID. It has no integers of 16 bits, and no metadata of
-fields: the `doc` of a field has both, as JSON.
+Iceberg finds a column in a data file by the column's field ID. Iceberg has no integers of 16 bits, and no
+metadata of fields. Therefore the `doc` (comment) of a field contains both, as JSON.
 
 Sections of the Iceberg specification: "Schemas and Data Types", "Column Projection", and "Parquet" of the
 appendix.
@@ -54,7 +54,7 @@ _TYPES: Final[dict[pa.DataType, IcebergType]] = {
     pa.timestamp("us"): TimestampType(),
     pa.timestamp("us", "UTC"): TimestamptzType(),
 }
-"""Iceberg's type for each Arrow type without parts."""
+"""Iceberg's type for each Arrow type that is neither nested nor a decimal."""
 
 _ARROW: Final = {type_: arrow for arrow, type_ in _TYPES.items()}
 
@@ -62,8 +62,8 @@ _ARROW: Final = {type_: arrow for arrow, type_ in _TYPES.items()}
 def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0) -> Schema:
     """Return the Iceberg schema of a table.
 
-    A column that the table has, with the same type, keeps its field ID. Another column gets IDs that the
-    table never had.
+    A column of the table keeps its field ID if its type is the same. Every other column gets field IDs that
+    the table never had.
 
     Args:
         schema: The columns.
@@ -86,7 +86,7 @@ def to_arrow(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of a table.
 
     Raises:
-        ReplicaError: Another program has added a column of another type, or has changed a `doc`.
+        ReplicaError: Another program has added a column of an unknown type, or has changed a `doc`.
     """
     return pa.schema([_to_arrow(field) for field in schema.fields])
 
@@ -108,7 +108,7 @@ def _to_arrow(field: NestedField) -> pa.Field:
         texts = msgspec.json.decode(field.doc or "{}", type=dict[str, str])
     except msgspec.DecodeError as error:
         raise ReplicaError(
-            f"another program has changed the comment of the column {field.name}, which describes it: {error}"
+            f"another program has changed the comment of the column {field.name}. Restore it ({error})"
         ) from error
     type_ = _to_arrow_type(field.field_type)
     if texts.pop(_NARROW, None):
@@ -117,7 +117,7 @@ def _to_arrow(field: NestedField) -> pa.Field:
 
 
 def _retyped(type_: pa.DataType, before: pa.DataType, after: pa.DataType) -> pa.DataType:
-    """Return a type with one type in place of another, also as the type of list elements."""
+    """Return `type_` with `after` in place of `before`, also as the type of list elements."""
     if pa.types.is_list(type_):
         return pa.list_(type_.value_field.with_type(_retyped(type_.value_type, before, after)))
     return after if type_ == before else type_
@@ -128,7 +128,7 @@ _narrowed = partial(_retyped, before=pa.int32(), after=pa.int16())
 
 
 def _to_type(type_: pa.DataType, ids: Iterator[int]) -> IcebergType:
-    """Return Iceberg's type for an Arrow type; its parts get the next field IDs."""
+    """Return Iceberg's type for an Arrow type; the parts of a nested type get the next field IDs."""
     if (simple := _TYPES.get(type_)) is not None:
         return simple
     if pa.types.is_decimal(type_):
@@ -153,8 +153,8 @@ def _to_arrow_type(
 
     Args:
         type_: The type.
-        part: Returns the Arrow field of a part, from its name, field ID and type, and whether it may be NULL;
-            None for fields without IDs.
+        part: Function that returns the Arrow field of a part of a nested type. Its arguments are the part's
+            name, field ID, type, and whether it may be NULL. None for fields without IDs.
     """
     part = part or (lambda name, _, of, nullable: pa.field(name, _to_arrow_type(of), nullable))
     match type_:
@@ -168,7 +168,7 @@ def _to_arrow_type(
         case DecimalType():
             return pa.decimal128(type_.precision, type_.scale)
     if (simple := _ARROW.get(type_)) is None:
-        raise ReplicaError(f"another program has added a column of type {type_}, which no replica has")
+        raise ReplicaError(f"another program has added a column of type {type_}, which pgoutput cannot read")
     return simple
 
 

@@ -27,7 +27,7 @@ class Content:
         folder: URI of the folder with the data files, with a slash at its end.
         data: The place of this folder.
         io: Reads the manifests.
-        snapshot: The snapshot of the version; None before the first.
+        snapshot: The snapshot of the version; None for the version before the first snapshot.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Content:
         """The manifests of the version.
 
         Raises:
-            ReplicaError: They cannot be read, or another program has added files that pgoutput does not read.
+            ReplicaError: A file cannot be read, or another program has added files that pgoutput cannot read.
         """
         with errors(self._place):
             found = read_manifests(self._io, self._snapshot)
@@ -81,7 +81,7 @@ class Content:
 
     @cached_property
     def _deletes(self) -> dict[str, list[ManifestedFile]]:
-        """The position delete files, by URI of a data file."""
+        """The position delete files of each data file, by URI of the data file."""
         found: dict[str, list[ManifestedFile]] = {}
         for file in self._all:
             for uri in self._deleted_from(file) if file.content == DataFileContent.POSITION_DELETES else ():
@@ -103,7 +103,7 @@ class Content:
         return [one.file_path for one in self._deletes.get(uri, ()) if only_data_file(one) is not None]
 
     def deleted_rows(self, uri: str) -> Numbers:
-        """Return the numbers of the deleted rows of a data file, ascending."""
+        """Return the row numbers of a data file's deleted rows, in ascending order."""
         rows = NO_NUMBERS
         for deletes in self._deletes.get(uri, ()):
             for of, more in self._read(deletes):

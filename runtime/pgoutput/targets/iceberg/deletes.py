@@ -1,4 +1,4 @@
-"""Position delete files: the numbers of rows that an Iceberg table does not have, although data files do.
+"""Position delete files: the row numbers of deleted rows, which data files still contain.
 
 Sections of the Iceberg specification: "Position Delete Files", "Scan Planning", "Reserved Field IDs".
 """
@@ -36,7 +36,7 @@ def write_deletes(file: NewFile, data_file: str, rows: Numbers) -> int:
     Args:
         file: The new file.
         data_file: URI of the data file.
-        rows: Numbers of the deleted rows, which ascend.
+        rows: Row numbers of the deleted rows, in ascending order.
 
     Returns:
         Size of the file, in bytes.
@@ -53,7 +53,7 @@ def write_deletes(file: NewFile, data_file: str, rows: Numbers) -> int:
 
 
 def read_deletes(file: Location) -> Iterator[tuple[str, Numbers]]:
-    """Yield the URIs of data files, and the numbers of their deleted rows, from a position delete file."""
+    """Yield the URI and the deleted row numbers of each data file in a position delete file."""
     with file.filesystem.open_input_file(file.path) as source:
         table = pq.read_table(source, columns=["file_path", "pos"])
     for data_file in pc.unique(table["file_path"]).to_pylist():

@@ -19,11 +19,11 @@ from pgoutput.targets.protocol import DataFile
 
 _EPOCH: Final = date(1970, 1, 1)
 _BOUNDED: Final = {"int", "long", "date"}
-"""Types of the columns whose least and greatest values are known."""
+"""Types of the columns whose least and greatest values are read."""
 
 
 def _from_bound(type_: Any, value: bytes) -> Any:
-    """Return a least or greatest value, of a file that may be older than the type of its column."""
+    """Decode a least or greatest value. The column may have been `int` when the file was written."""
     if str(type_) == "long" and len(value) == len(to_bytes(IntegerType(), 0)):
         type_ = IntegerType()
     number: Any = from_bytes(type_, value)
@@ -35,7 +35,7 @@ def _to_bound(type_: Any, value: Any) -> bytes:
 
 
 def manifested_file(folder: str, file: DataFile, fields: Mapping[str, NestedField]) -> ManifestedFile:
-    """Return a data file as manifests describe it.
+    """Return the description of a data file in a manifest.
 
     Args:
         folder: URI of the folder with the data files.
@@ -59,14 +59,14 @@ def new_file(
     least: Mapping[int, bytes],
     greatest: Mapping[int, bytes],
 ) -> ManifestedFile:
-    """Return a new file as manifests describe it.
+    """Return the description of a new file in a manifest.
 
     Args:
-        content: What the file has.
+        content: Whether the file contains data or deletes.
         uri: URI of the file.
-        rows: Number of its rows.
+        rows: Number of rows in the file.
         size: Size of the file, in bytes.
-        nulls: Number of NULLs of columns, by field ID.
+        nulls: Number of NULLs in each column, by field ID.
         least: Least values of columns, by field ID.
         greatest: Greatest values of columns, by field ID.
     """
@@ -96,13 +96,13 @@ def only_data_file(deletes: ManifestedFile) -> str | None:
 
 
 def data_file(folder: str, file: ManifestedFile, fields: Mapping[int, NestedField], deleted: int) -> DataFile:
-    """Return a data file that a manifest describes.
+    """Return the `DataFile` for a description of a data file in a manifest.
 
     Args:
         folder: URI of the folder with the data files.
-        file: The file.
+        file: The description.
         fields: The fields of the table, by field ID.
-        deleted: Number of its rows that the version does not have.
+        deleted: Number of rows in the file that the version has deleted.
     """
 
     def typed(bounds: Mapping[int, bytes] | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The files of a snapshot, and new snapshots. pyiceberg (0.12) writes no snapshot that deletes single rows.
+"""Read and write snapshots. pyiceberg (0.12) cannot write a snapshot that deletes single rows.
 
-A snapshot has a list of manifests, and each manifest lists data files, or delete files. A commit leaves
-manifests as they are, except those whose files it removes, and small ones if there are many.
+A snapshot has a list of manifests, and each manifest lists data files, or delete files. A commit rewrites
+only manifests from which it removes files, and small manifests if there are many.
 
 Sections of the Iceberg specification: "Manifests", "Manifest Lists", "Snapshots", "Optional Snapshot Summary
 Fields" of the appendix.
@@ -34,22 +34,22 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 _COMPRESSION: Final = "deflate"
 
 _MAX_MANIFESTS: Final = 10
-"""Number of small manifests from which a commit combines them."""
+"""Maximum number of small manifests; a commit combines them before there are more."""
 _SMALL_MANIFEST: Final = 1000
-"""Number of files below which a manifest is small."""
+"""A manifest with fewer files than this number is small."""
 _MAX_ENTRIES: Final = 20_000
-"""Number of entries of manifests that are kept in memory."""
+"""Maximum number of manifest entries that are cached in memory."""
 
 
 class Manifest(NamedTuple):
-    """A manifest, and the entries of the files that the snapshot has."""
+    """A manifest, and its entries of files that the snapshot contains."""
 
     file: ManifestFile
     entries: list[ManifestEntry]
 
 
 class _DeletesWriter(ManifestWriterV2):
-    """A writer of manifests of delete files, which pyiceberg lacks."""
+    """Writes manifests of delete files; pyiceberg has no such writer."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
@@ -63,7 +63,7 @@ _WRITERS: Final = {ManifestContent.DATA: ManifestWriterV2, ManifestContent.DELET
 
 
 def read_manifests(io: FileIO, snapshot: Snapshot | None) -> list[Manifest]:
-    """Return the manifests of a snapshot that have files."""
+    """Return the manifests of a snapshot, without manifests that list no files."""
     files = () if snapshot is None else snapshot.manifests(io)
     manifests = (Manifest(file, _read_entries(io, file)) for file in files)
     return [one for one in manifests if one.entries]
@@ -71,7 +71,7 @@ def read_manifests(io: FileIO, snapshot: Snapshot | None) -> list[Manifest]:
 
 @cached(LRUCache(_MAX_ENTRIES, getsizeof=len), key=lambda io, file: file.manifest_path, lock=RLock())
 def _read_entries(io: FileIO, file: ManifestFile) -> list[ManifestEntry]:
-    """Return the entries of a manifest, which never changes."""
+    """Return the entries of a manifest. They can be cached, because a manifest never changes."""
     return file.fetch_manifest_entry(io)
 
 
@@ -93,9 +93,9 @@ def write_snapshot(
         parent: The snapshot that the new one follows; None if there is none.
         manifests: The manifests of the parent.
         added: The new data files and delete files.
-        removed: URIs of data files and delete files of the parent that the snapshot does not have.
+        removed: URIs of the data files and delete files of the parent that the snapshot removes.
         schema: The schema of the snapshot.
-        properties: What the summary of the snapshot says besides.
+        properties: Further fields of the snapshot's summary.
 
     Returns:
         The snapshot, and its manifests.
@@ -142,7 +142,7 @@ def write_snapshot(
 def _add_files(
     manifest: ManifestWriter, files: Iterable[ManifestedFile], snapshot: int, sequence: int
 ) -> list[ManifestEntry]:
-    """Write the entries of new files; return them as they will be read."""
+    """Write the entries of new files to a manifest; return them as `_read_entries` will return them."""
     added = ManifestEntryStatus.ADDED
     entries = [ManifestEntry.from_args(status=added, snapshot_id=snapshot, data_file=file) for file in files]
     for entry in entries:
@@ -154,7 +154,7 @@ def _add_files(
 def _add_entries(
     manifest: ManifestWriter, known: Iterable[Manifest], removed: Collection[str]
 ) -> list[ManifestEntry]:
-    """Write the entries of manifests to a new one; return those of files that are not removed."""
+    """Copy entries to a new manifest; return the entries of files that are not removed."""
     kept = []
     for entry in (entry for one in known for entry in one.entries):
         if entry.data_file.file_path in removed:
@@ -191,7 +191,7 @@ _FIELDS: Final[dict[str, tuple[str, str, Callable[[ManifestedFile], int]]]] = {
     "total-files-size": ("added-files-size", "removed-files-size", lambda file: file.file_size_in_bytes),
     "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes", lambda _: 0),
 }
-"""Fields of a summary: for each total, the fields of what a snapshot adds and removes, and what counts."""
+"""By total in a summary: the fields for added and removed, and what a file contributes to the total."""
 
 
 def _summary(

@@ -1,4 +1,4 @@
-"""The places of Iceberg tables, as URIs and as locations, and the errors of catalogues and files."""
+"""Convert the URIs of Iceberg tables to locations, and errors of catalogues and files to `ReplicaError`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pgoutput.targets.protocol import ConflictError
 
 
 def folder_uri(place: Location) -> str:
-    """Return the URI of a folder, as Iceberg's metadata name it."""
+    """Return the URI of a folder, as Iceberg's metadata contain it."""
     return f"file://{os.path.abspath(place.path)}" if place.is_local else place.place.partition("?")[0]
 
 
@@ -27,7 +27,7 @@ def locate_part(place: Location, uri: str) -> Location:
         uri: URI of the file or folder, without a slash at its end.
 
     Raises:
-        ReplicaError: It is not in the target.
+        ReplicaError: The file or folder is not in the target.
     """
     root = folder_uri(place.parent)
     if not uri.startswith(f"{root}/"):
@@ -47,5 +47,5 @@ def errors(place: Location) -> Iterator[None]:
         raise ConflictError(f"{place}: {one_line(error)}") from error
     except ReplicaError:
         raise
-    except Exception as error:  # of any catalogue, filesystem, network or file that is damaged
+    except Exception as error:  # an error of the catalogue, filesystem or network, or a damaged file
         raise ReplicaError(f"{place}: {one_line(error) or type(error).__name__}") from error

@@ -1,8 +1,8 @@
-"""Iceberg tables as the tables of a target.
+"""The table format Iceberg, for the tables of a target.
 
-A version is a snapshot; its number is the sequence number of the snapshot, 0 before the first. Every commit
-makes a snapshot, also one that only changes properties or columns. The summary of the snapshot has the
-position of the table. So has a property, for the case that another program has expired the snapshot.
+A version is a snapshot. The number of a version is the snapshot's sequence number, or 0 before the first
+snapshot. Every commit makes a snapshot, even if the commit changes only properties or columns. The table's
+position is in the summary of the snapshot, and in a property, in case another program expires the snapshot.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ from pgoutput.targets.protocol import (
 )
 
 _NO_NAMESPACE: Final = "_"
-"""Namespace of a table whose name has none."""
+"""Namespace of a table whose name contains no namespace."""
 _DELETES: Final = "pgoutput.updates"
 """Property: "vectors" if commits may write position deletes."""
 _PROPERTIES: Final = {**PROPERTIES, _DELETES: "vectors"}
@@ -90,7 +90,7 @@ _POSITION: Final = "pgoutput.position"
 _FORMER: Final = "pgoutput.former_properties"
 """Field of a summary: the values that properties had before the snapshot changed them, as JSON."""
 _UNUSED_HOURS: Final = 24
-"""Number of hours after which files without a commit are removed: a younger file may be part of the next."""
+"""Age in hours of files to remove that no commit has added: the next commit may add a younger file."""
 
 
 class IcebergFormat(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
     catalog: str = ""
     """Name of the catalogue in the configuration of pyiceberg; empty for one in the target's folder."""
     namespace: str = ""
-    """What the names of the tables' namespaces begin with; a dot separates levels."""
+    """Prefix of the namespaces of the tables; a dot separates levels."""
 
     def _catalog(self, target: Location) -> Catalog:
         return open_catalog(target, self.catalog)
@@ -133,7 +133,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
         catalog, identifier = self._catalog(place.parent), self._identifier(place)
         location = folder_uri(place)
         with errors(place):
-            if place.names():  # the files of a table that was renamed
+            if place.names():  # it has the files of a renamed table
                 location += f"-{uuid4().hex[:8]}"
             create_namespace(catalog, identifier)
             with suppress(TableAlreadyExistsError):
@@ -174,7 +174,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
                 return
             except Exception:  # the metadata are lost or damaged
                 folder = folder_uri(place)
-            files = locate_part(place, folder)  # which refuses a table of another target
+            files = locate_part(place, folder)  # raises for a table of another target
             catalog.drop_table(identifier)
             if files.is_folder:
                 files.filesystem.delete_dir(files.path)
@@ -199,7 +199,7 @@ class _Table:
         if table.metadata.format_version != 2:
             raise ReplicaError(
                 f"{place}: the Iceberg table has format version {table.metadata.format_version}, "
-                "and pgoutput writes version 2. Build the table anew with `pgoutput replicate --reset-table`"
+                "but pgoutput writes version 2. Build the table anew with `pgoutput replicate --reset-table`"
             )
 
     @property
@@ -219,7 +219,7 @@ class _Table:
     def _schema(self) -> Schema:
         snapshot, metadata = self._snapshot, self._table.metadata
         if snapshot is None or snapshot.snapshot_id == metadata.current_snapshot_id:
-            return self._table.schema()  # may be newer than the snapshot: another program may have changed it
+            return self._table.schema()  # another program may have changed it after the snapshot
         return self._table.schemas()[snapshot.schema_id or 0]
 
     @property
@@ -246,8 +246,8 @@ class _Table:
         *numbers, version = msgspec.json.decode(text, type=list[int])
         if version > self.version:
             raise ReplicaError(
-                f"{self.place}: another program has put an older snapshot back, and has expired the "
-                "snapshots that say which changes it has. Build the table anew with "
+                f"{self.place}: another program has restored an older snapshot, and has expired the "
+                "snapshots that tell the position of the table. Build the table anew with "
                 "`pgoutput replicate --reset-table`"
             )
         return Position(*numbers)
@@ -259,7 +259,7 @@ class _Table:
             self._use(snapshot)
 
     def _use(self, snapshot: Snapshot | None) -> None:
-        """Read the version with this snapshot from now on; None for the version before the first."""
+        """Read the version with this snapshot from now on; None for the version before the first snapshot."""
         self._snapshot = snapshot
         self._content = Content(self.place, self._folder, self._data, self._table.io, snapshot)
 
@@ -296,7 +296,7 @@ class _Table:
         return read_parquet(self._data, file, schema, self._field_ids(schema))
 
     def _field_ids(self, schema: pa.Schema) -> dict[str, int]:
-        """Return the field ID of each column; the columns may be those that the next commit sets."""
+        """Return field IDs by column name; `schema` is the current schema, or that of the next commit."""
         return {field.name: field.field_id for field in self._iceberg_schema(schema).fields}
 
     def _iceberg_schema(self, schema: pa.Schema) -> Schema:
@@ -329,7 +329,7 @@ class _Table:
         schema: Schema | None,
         deleted: Mapping[str, Numbers],
     ) -> None:
-        """Commit as `commit` does, but with the URIs of the files to remove, and with an Iceberg schema."""
+        """Do what `commit` does, given the URIs of the files to remove and an Iceberg schema."""
         fields = {field.name: field for field in (schema or self._schema).fields}
         new = [manifested_file(self._folder, file, fields) for file in added]
         for path, rows in deleted.items():
@@ -404,15 +404,15 @@ class _Table:
                 )
             self._commit(updates, snapshot)
         self._use(snapshot)
-        self._content.manifests = manifests  # as they will be read
+        self._content.manifests = manifests  # so they need not be read
         if gone:
-            with suppress(ReplicaError), errors(self.place):  # `remove_unused` removes what stays
+            with suppress(ReplicaError), errors(self.place):  # `remove_unused` removes the rest
                 self._remove([*unneeded_files(self._table.io, gone, history[-len(gone) - 1])])
 
     def _commit(self, updates: Sequence[TableUpdate], snapshot: Snapshot) -> None:
         """Commit updates, if the version is still the newest.
 
-        A commit whose answer was lost is found by its snapshot.
+        If the answer of the catalogue is lost, look for the snapshot: if it exists, the commit has succeeded.
         """
         table, metadata = self._table, self._table.metadata
         parent = None if self._snapshot is None else self._snapshot.snapshot_id
@@ -437,7 +437,7 @@ class _Table:
 
     def _remove(self, uris: Iterable[str]) -> None:
         for uri in uris:
-            with suppress(OSError):  # `remove_unused` removes what stays
+            with suppress(OSError):  # `remove_unused` removes the file later
                 self._table.io.delete(uri)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
@@ -459,7 +459,7 @@ class _Table:
         return read_states(self._commits(), reached)
 
     def _commits(self) -> Iterator[Commit]:
-        """Yield the commits up to the version that are not expired, newest first."""
+        """Yield the commits up to this version, newest first, without expired commits."""
         version = self.version
         for snapshot in self._history:
             summary = snapshot.summary
@@ -511,5 +511,5 @@ def _schema_updates(schema: Schema) -> list[TableUpdate]:
 
 
 def _json(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields of an update or requirement, named as in Iceberg's REST protocol."""
+    """Return the fields of an update or requirement, with the names of Iceberg's REST protocol."""
     return fields

@@ -74,7 +74,7 @@ def _first_stream_segment(place: Place) -> Fields | None:
 
 @field_fault("xid-unknown", "The xid is not that of a streamed transaction.")
 def _unknown_xid(place: Place) -> Fields | None:
-    """Set the xid of Stream Start, Commit, Prepare or Abort to an xid of no open streamed transaction."""
+    """Set the xid of Stream Start, Commit, Prepare or Abort to one that no open streamed transaction has."""
     xid = next(xid for xid in range(_MAX_XID, 0, -1) if xid not in place.streamed)
     if has_role(place.message, "abort_streamed"):
         return {"xid": xid, "subxid": xid}

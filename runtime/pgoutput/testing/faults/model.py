@@ -19,7 +19,7 @@ Messages: TypeAlias = tuple[bytes, ...]
 """Encoded messages of a stream."""
 
 Fields: TypeAlias = Mapping[str, Any]
-"""New values of a message's fields, by meaning of the field; by field name for fields without a meaning."""
+"""New values of fields, by the meaning in the spec such as `end_lsn`, or else by the field's name."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
         Args:
             position: Position of the message.
-            fields: New values by meaning of the field; by field name for fields without a meaning.
+            fields: New values, by the meaning in the spec such as `end_lsn`, or else by the field's name.
         """
         message = replaced(self.places[position].message, fields)
         return self.with_bytes(position, encode_for(message, self.options.proto_version))
@@ -105,7 +105,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         return (*self.messages[:position], *data, *self.messages[position + 1 :])
 
     def swapped(self, position: int) -> Messages | None:
-        """Return the encoded messages, `position` and its successor swapped; None for the last message."""
+        """Return the messages, with the one at `position` and the next one swapped; None for the last one."""
         if position + 1 >= len(self.messages):
             return None
         one, other = self.messages[position : position + 2]
@@ -145,7 +145,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 def fault(
     name: str, doc: str, *, certain: bool = True, unit: Literal["message", "bit"] = "message"
 ) -> Callable[[Callable[[Stream, int], Messages | None]], Fault]:
-    """Return a decorator that turns the function `Fault.apply` into the `Fault` with these attributes."""
+    """Return a decorator that makes a `Fault` from a function, which becomes `Fault.apply`."""
     return lambda apply: Fault(name=name, doc=doc, apply=apply, certain=certain, unit=unit)
 
 

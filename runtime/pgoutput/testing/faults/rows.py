@@ -27,7 +27,7 @@ def _unknown_relation(place: Place) -> Fields | None:
 
 
 def _tuple(place: Place) -> tuple[str, TupleData] | None:
-    """Return (name, cells) of a message's key, old or else first new tuple; None if it has no tuple."""
+    """Return (name, cells) of a message's key or old tuple, or else first new tuple; None without tuple."""
     return next(iter(tuples(place.message)), None)
 
 
@@ -40,7 +40,7 @@ def _old(place: Place) -> tuple[str, TupleData] | None:
 def _changed(
     place: Place, found: tuple[str, TupleData] | None, change: Callable[[TupleData], TupleData | None]
 ) -> Fields | None:
-    """Return the field of a tuple with changed cells; None if there is no tuple or `change` returns None."""
+    """Return the field with the tuple `found` as changed by `change`; None without tuple or changed cells."""
     cells = None if found is None else change(found[1])
     if found is None or cells is None:
         return None
@@ -68,7 +68,7 @@ def _unchanged_old(place: Place) -> Fields | None:
 
 
 def _old_of_unpartitioned(stream: Stream, position: int, name: str) -> TupleData | None:
-    """Return the cells of a change's tuple `old` or `key`; None without this tuple, or for a partition.
+    """Return the cells of the tuple `name` in a change (`old` or `key`); None if missing, or for a partition.
 
     The old tuple of a partition's row depends on the partition's replica identity, not the published table's.
     """

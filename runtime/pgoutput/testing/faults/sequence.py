@@ -18,9 +18,9 @@ _INSIDE: Final = ("relation", "type", *CHANGES)
 
 
 def _drop_one(stream: Stream, position: int, *roles: str) -> Messages | None:
-    """Return the messages without the one at `position`; None if it has no such role or is the last message.
+    """Return the stream without the message at `position`; None if its role is not in `roles` or it is last.
 
-    Without its last message, the stream would still be valid.
+    A stream without its last message would still be valid.
     """
     if position + 1 == len(stream.messages) or not has_role(stream.places[position].message, *roles):
         return None
@@ -103,7 +103,7 @@ def _swap_opener(stream: Stream, position: int) -> Messages | None:
     if not has_role(opener, *OPENERS):
         return None
     if has_role(opener, "open_block") and any(has_role(one, "payload") for one in behind):
-        # Outside of its stream block, the message's xid may be decoded as flags that are valid.
+        # Not a certain fault: outside of the stream block, the xid may be decoded as valid flags.
         return None
     return stream.swapped(position)
 

@@ -1,7 +1,7 @@
 """The text and the binary form of each type, converted into each other as the server converts them.
 
-A type's output function combines PostgreSQL's receive and output functions of the type, the input function
-its input and send functions. Each is named after the server's output or input function.
+The output function of a type combines PostgreSQL's receive and output functions. The input function combines
+PostgreSQL's input and send functions. Both have the names of the server's output and input functions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def output_function(type_oid: int, depth: int = 0) -> OutputFunction:
 
     Args:
         type_oid: OID of the type.
-        depth: How many arrays and records of types that are not built in enclose the value.
+        depth: Number of arrays and records around the value whose types are not built in.
     """
     return _builtin_output(type_oid) or partial(_guess_text, depth=depth)
 
@@ -59,7 +59,7 @@ def input_function(type_oid: int) -> InputFunction:
     elif (function := _form(builtin).input) is not None:
         return function
     else:
-        why = "it has none, or its text omits a part of the value"
+        why = "it has no binary form, or its text omits a part of the value"
     raise ValueError(f"{describe_type(type_oid)} has no binary form that can be made from text: {why}")
 
 
@@ -75,7 +75,7 @@ def _builtin_output(type_oid: int) -> OutputFunction | None:
 
 
 def _refuse(data: bytes) -> str:
-    raise ValueError("the type has no binary form, or a form that depends on its index")
+    raise ValueError("the type has no binary form, or a form that depends on the indexed type")
 
 
 def _guess_text(data: bytes, depth: int) -> str:
@@ -95,7 +95,7 @@ def _guess_text(data: bytes, depth: int) -> str:
     if not _CONTROL.search(text):
         return text
     if depth == _MAX_DEPTH:
-        raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
+        raise ValueError(f"arrays and records are nested more than {_MAX_DEPTH} levels deep")
     find_output = partial(_inner_output, depth=depth + 1)
     try:
         return containers.array_out(data, find_output)

@@ -47,7 +47,7 @@ def array_out(data: bytes, find_output: FindOutput, inner_oid: int | None = None
     """Return an array's text: `{1,2}`, or `[0:1]={1,2}` if a lower bound is not 1 (array_send, array_out).
 
     Args:
-        data: Number of dimensions, NULL flag, element type; size and lower bound of each dimension; elements.
+        data: The array: dimension count, NULL flag, element type, dimensions (size, lower bound), elements.
         find_output: Returns the output function of the element type.
         inner_oid: OID that the element type must have, or None if any type is valid.
 
@@ -72,7 +72,7 @@ def vector_out(data: bytes, find_output: FindOutput, inner_oid: int) -> str:
     """Return a vector's text, `1 2 3` (int2vectorsend, int2vectorout; oidvectorsend, oidvectorout)."""
     _, dimensions, elements = _read_array(Reader(data), find_output, inner_oid)
     if len(dimensions) > 1 or None in elements:
-        raise ValueError("an int2vector or oidvector has one dimension and no NULL")
+        raise ValueError("an int2vector or oidvector must have one dimension and no NULL")
     return " ".join(map(str, elements))
 
 
@@ -82,13 +82,13 @@ def _read_array(
     """Return an array's element type OID, dimensions (size, lower bound) and elements (array_recv)."""
     count, flags, oid = reader.unpack(_ARRAY)
     if not 0 <= count <= _MAX_DIMENSIONS or flags not in (0, 1) or oid != (inner_oid or oid):
-        raise ValueError("not an array header")
+        raise ValueError("invalid array header")
     output = find_output(oid)
     dimensions: list[tuple[int, int]] = []
     for _ in range(count):
         size, lower = reader.unpack(_DIMENSION)
         if size < 0 or lower + size > 2**31:
-            raise ValueError("not a dimension")
+            raise ValueError("invalid array dimension")
         dimensions.append((size, lower))
     count = math.prod(size for size, _ in dimensions) if dimensions else 0
     elements = [None if (value := reader.value()) is None else output(value) for _ in range(count)]
@@ -101,7 +101,7 @@ def range_out(data: bytes, find_output: FindOutput, inner_oid: int) -> str:
     reader = Reader(data)
     (flags,) = reader.unpack(_FLAGS)
     if flags >= 2 * _UPPER_INFINITE:
-        raise ValueError("unknown flags")
+        raise ValueError("unknown range flags")
     output = find_output(inner_oid)
     text = "empty"
     if not flags & _EMPTY:
@@ -116,7 +116,7 @@ def range_out(data: bytes, find_output: FindOutput, inner_oid: int) -> str:
 def _read_bound(reader: Reader, output: OutputFunction) -> str:
     value = reader.value()
     if value is None:
-        raise ValueError("a bound is not NULL")
+        raise ValueError("a range bound must not be NULL")
     return quote_range_bound(output(value))
 
 
@@ -129,7 +129,7 @@ def multirange_out(data: bytes, find_output: FindOutput, inner_oid: int) -> str:
     while len(ranges) < count:
         value = reader.value()
         if value is None:
-            raise ValueError("a range is not NULL")
+            raise ValueError("a range in a multirange must not be NULL")
         ranges.append(output(value))
     reader.end()
     return "{" + ",".join(ranges) + "}"

@@ -122,7 +122,7 @@ def interval_out(data: bytes) -> str:
 
 def _require_in(value: int, valid: range) -> int:
     if value not in valid:
-        raise ValueError(f"{value} is out of range")
+        raise ValueError(f"{value} is not between {valid.start} and {valid.stop - 1}")
     return value
 
 

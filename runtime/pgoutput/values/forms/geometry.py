@@ -46,7 +46,7 @@ def _encode_shape(text: str, form: re.Pattern[str], example: str) -> bytes:
 
 def _format_points(data: bytes, count: int) -> str:
     if count < 1 or len(data) != count * _POINT_SIZE:
-        raise ValueError(f"{count} points in {len(data)} bytes")
+        raise ValueError(f"a path or polygon of {count} points cannot have {len(data)} bytes")
     return _format_numbers(data, ",".join(["({},{})"] * count), 2 * count)
 
 

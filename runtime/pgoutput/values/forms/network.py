@@ -28,9 +28,9 @@ def _format_network(data: bytes, cidr: bool) -> str:
     family, bits, _, size = data[:4]
     address = data[4:]
     if _FAMILIES.get(size) != family or len(address) != size or bits > 8 * size:
-        raise ValueError("not an address")
+        raise ValueError("invalid family, size or netmask of an address")
     if cidr and int.from_bytes(address) & (1 << 8 * size - bits) - 1:
-        raise ValueError("bits to the right of the mask")
+        raise ValueError("a cidr has bits to the right of the netmask")
     text = _format_ipv4(address) if size == 4 else _format_ipv6(address)
     return text if bits == 8 * size and not cidr else f"{text}/{bits}"
 
@@ -40,7 +40,7 @@ def _format_ipv4(address: bytes) -> str:
 
 
 def _format_ipv6(address: bytes) -> str:
-    """Return an IPv6 address's text, with an embedded IPv4 address as such (inet_net_ntop_ipv6)."""
+    """Return an IPv6 address's text, with an embedded IPv4 address in IPv4 notation (inet_net_ntop_ipv6)."""
     if address.startswith(_MAPPED):
         return f"::ffff:{_format_ipv4(address[12:])}"
     if address.startswith(_COMPATIBLE) and any(address[12:14]):
@@ -54,7 +54,7 @@ def _encode_network(text: str, cidr: bool) -> bytes:
     address = ip_address(match[1])
     bits = int(match[2]) if match[2] else address.max_prefixlen
     if bits > address.max_prefixlen:
-        raise ValueError(f"a netmask has at most {address.max_prefixlen} bits")
+        raise ValueError(f"a netmask has at most {address.max_prefixlen} bits, not {bits}")
     if cidr:
         ip_network(f"{address}/{bits}")  # raises ValueError if a host bit is set
     data = address.packed
@@ -63,7 +63,7 @@ def _encode_network(text: str, cidr: bool) -> bytes:
 
 def _format_mac(data: bytes, size: int) -> str:
     if len(data) != size:
-        raise ValueError("not a MAC address")
+        raise ValueError(f"this MAC address must have {size} bytes, not {len(data)}")
     return data.hex(":")
 
 

@@ -36,7 +36,7 @@ def numeric_out(data: bytes) -> str:
     if sign in _SPECIAL:
         return _SPECIAL[sign]
     if sign not in _SIGNS or scale > _MAX_SCALE or (digits and max(digits) >= _BASE):
-        raise ValueError("not a numeric")
+        raise ValueError("invalid sign, scale or digit of a numeric")
     text = "".join([f"{digit:04d}" for digit in digits])
     point = _DIGITS * (weight + 1)
     if point > 0:

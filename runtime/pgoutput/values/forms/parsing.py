@@ -102,7 +102,7 @@ class Reader:
             ValueError: Bytes remain.
         """
         if self.remaining:
-            raise ValueError(f"{self.remaining} bytes too many")
+            raise ValueError(f"{self.remaining} bytes remain after the value")
 
 
 def match_whole(pattern: re.Pattern[str], text: str, example: str) -> re.Match[str]:

@@ -42,14 +42,14 @@ def _integer(form: str, zero: str = "0") -> Form:
 def bool_out(data: bytes) -> str:
     """Return a boolean's text, `t` or `f` (boolsend, boolout)."""
     if data not in (b"\1", b"\0"):
-        raise ValueError("neither 0 nor 1")
+        raise ValueError("a boolean must be 0 or 1")
     return "t" if data == b"\1" else "f"
 
 
 def text_out(data: bytes) -> str:
     """Return the text of a value whose binary form is the text's bytes (textsend, textout)."""
     if 0 in data:
-        raise ValueError("a zero byte in text")
+        raise ValueError("text cannot contain a zero byte")
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -64,7 +64,7 @@ def text_in(text: str) -> bytes:
 def versioned_out(data: bytes) -> str:
     """Return the text of jsonb or jsonpath, which follows a version byte (jsonb_send, jsonpath_send)."""
     if data[:1] != _JSON_VERSION:
-        raise ValueError("unknown version")
+        raise ValueError("unknown version of jsonb or jsonpath")
     return text_out(data[1:])
 
 
@@ -85,7 +85,7 @@ def char_in(text: str) -> bytes:
         return bytes([int(octal[1], 8)])
     data = text_in(text) or b"\0"
     if len(data) > 1:
-        raise ValueError("more than one byte")
+        raise ValueError('a "char" must have one byte')
     return data
 
 
@@ -102,7 +102,7 @@ def bytea_in(text: str) -> bytes:
 def uuid_out(data: bytes) -> str:
     """Return a UUID's text: 32 hex digits in five groups (uuid_send, uuid_out)."""
     if len(data) != _UUID_BYTES:
-        raise ValueError("not a UUID")
+        raise ValueError(f"a UUID has {_UUID_BYTES} bytes, not {len(data)}")
     text = data.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
@@ -147,7 +147,7 @@ def snapshot_in(text: str) -> bytes:
 
 
 _TEXT_TYPES: Final = ("text", "varchar", "bpchar", "name", "json_", "xml_", "pg_node_tree_")
-"""Prefixes in names of send functions whose binary form is the value's text: `text` in `textsend`."""
+"""Prefixes in the names of the send functions that send the value's text, such as `text` in `textsend`."""
 _REG_OBJECTS: Final = (
     "proc",
     "procedure",

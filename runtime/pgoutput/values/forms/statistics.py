@@ -34,12 +34,12 @@ def _format_statistics(data: bytes, magic: int, head: str, last: str, number: st
     reader = Reader(data)
     actual_magic, kind, count = reader.unpack(struct.Struct(f"{order}III"))
     if actual_magic != magic or kind != _BASIC:
-        raise ValueError("unknown statistics")
+        raise ValueError("unknown magic number or kind of extended statistics")
     items: list[str] = []
     while len(items) < count:
         value, size = reader.unpack(struct.Struct(order + head))
         if not abs(value) < 2**31:  # also excludes NaN
-            raise ValueError("not a number of distinct values or a degree of dependency")
+            raise ValueError("a number of distinct values or degree of dependency must be less than 2**31")
         *first, attribute = struct.unpack(f"{order}{size}h", reader.take(2 * size))
         attributes = ", ".join(map(str, first)) + f"{last}{attribute}"
         items.append(f'"{attributes}": {number % value}')

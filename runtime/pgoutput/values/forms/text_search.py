@@ -39,7 +39,7 @@ _NOT, _PHRASE_SIGN = "!", "<>"
 _CODES: Final = {sign.strip().replace("-", ""): code for code, (_, sign) in _OPERATORS.items()}
 _PRIORITIES: Final = {sign.strip().replace("-", ""): priority for priority, sign in _OPERATORS.values()}
 _MAX_DISTANCE: Final = 16_384
-"""Largest distance of a phrase operator; positions of lexemes are less (MAXENTRYPOS)."""
+"""Largest distance of a phrase operator. Positions of lexemes must be lower (MAXENTRYPOS)."""
 
 
 def tsvector_out(data: bytes) -> str:
@@ -96,11 +96,11 @@ def _read_item(reader: Reader) -> _Item:
         weights, prefix = reader.unpack(_OPERAND_FORM)
         flags = "*" * prefix + "".join(letter for bit, letter in _QUERY_WEIGHTS if weights & bit)
         if weights > 15 or prefix > 1:
-            raise ValueError("unknown weights")
+            raise ValueError("unknown weights or prefix flag of an operand")
         return _quoted(reader.string()) + (f":{flags}" if flags else "")
     (code,) = reader.unpack(_INT8)
     if kind != _OPERATOR or code not in _OPERATORS:
-        raise ValueError("neither an operand nor an operator")
+        raise ValueError("an item is neither an operand nor an operator")
     priority, sign = _OPERATORS[code]
     if code == _PHRASE:
         (distance,) = reader.unpack(_INT16)
@@ -169,7 +169,7 @@ def _encode_position(text: str) -> int:
     weight = text[-1] if text[-1] in "ABC" else ""
     position = int(text.removesuffix(weight))
     if not 0 < position < _MAX_DISTANCE:
-        raise ValueError(f"a position is from 1 to {_MAX_DISTANCE - 1}, not {position}")
+        raise ValueError(f"a position must be from 1 to {_MAX_DISTANCE - 1}, not {position}")
     return _WEIGHTS.index(weight) << 14 | position
 
 
@@ -184,9 +184,8 @@ def tsquery_in(text: str) -> bytes:
     query can be nested as deep as it is long.
     """
     nodes: list[_Node] = []
-    pending: list[
-        tuple[str, int]
-    ] = []  # operators and parentheses without all operands yet, with their distances
+    # Open parentheses, and operators that still lack an operand; with the distance of a phrase operator.
+    pending: list[tuple[str, int]] = []
     count = pos = 0
     expects_operand = True
     end = len(text.rstrip())
@@ -196,7 +195,7 @@ def tsquery_in(text: str) -> bytes:
             raise ValueError(f"no operand or operator at character {pos}")
         pos, sign = match.end(), match["sign"]
         if expects_operand != (sign in (None, "(", _NOT)):
-            raise ValueError(f"not an expression, before character {pos}")
+            raise ValueError(f"misplaced operand, operator or parenthesis before character {pos}")
         if sign is None:
             nodes.append(_encode_operand(match[3], match["flags"] or ""))
             expects_operand = False
@@ -227,7 +226,7 @@ def _encode_operand(lexeme: str, flags: str) -> bytes:
 
 
 def _attach_operands(nodes: list[_Node], pending: list[tuple[str, int]], priority: int) -> None:
-    """Move the last pending operators, down to `(` or a lower priority, to `nodes` with their operands."""
+    """Move operators from the end of `pending`, back to `(` or a lower priority, to `nodes` with operands."""
     while pending and pending[-1][0] != "(" and _PRIORITIES[pending[-1][0]] >= priority:
         sign, distance = pending.pop()
         head = bytes((_OPERATOR, _CODES[sign]))
@@ -236,7 +235,7 @@ def _attach_operands(nodes: list[_Node], pending: list[tuple[str, int]], priorit
             continue
         if _CODES[sign] == _PHRASE:
             if distance > _MAX_DISTANCE:
-                raise ValueError(f"a distance is at most {_MAX_DISTANCE}")
+                raise ValueError(f"a distance is at most {_MAX_DISTANCE}, not {distance}")
             head += struct.pack(">H", distance)
         right = nodes.pop()
         nodes.append((head, right, nodes.pop()))
