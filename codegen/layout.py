@@ -140,7 +140,7 @@ class Codec(msgspec.Struct, frozen=True):
 
 
 def codec(view: View, union: View) -> Codec:
-    """Return the template values of the version `view`. The view `union` has the fields of all versions."""
+    """Return what the template needs for the codec of `view`; `union` is a view with all versions' fields."""
     messages = tuple((message, layout(message.name, message.fields)) for message in view.messages)
     structs = {
         name: Part(tuple(f for f in one if f.in_object), layout(name, one))

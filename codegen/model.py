@@ -96,7 +96,7 @@ class Option(_Record, frozen=True, kw_only=True):
 
 
 class Context(_Record, frozen=True, kw_only=True):
-    """A state of the stream that one message enters and another leaves, such as being in a stream block."""
+    """A state of the stream that one message begins and another ends, such as being in a stream block."""
 
     versions: GateText
     enter: str
@@ -293,6 +293,6 @@ class Spec(msgspec.Struct, frozen=True):
         return Gate(inside[0], None if gate.last is None else inside[-1])
 
     def server(self, value: OptionValue) -> Gate:
-        """Return the gate of the servers that support a value of an option in a version of the spec."""
+        """Return the range of server versions that support an option's value in some protocol version."""
         gate, since = Gate.parse(value.server), self.versions[self.gate(value.versions).first]
         return Gate(max(gate.first, Gate.parse(since.server).first), gate.last)

@@ -120,7 +120,7 @@ class StoredStream(ABC):
                     yield transaction
 
     def report_error(self, record: Record, error: DecodeError) -> None:
-        """Pass an error in a record to the callback `on_error`; raise the error if there is no callback.
+        """Pass a record's error to the callback `on_error` as a RecordingError; without a callback, raise it.
 
         Raises:
             RecordingError: There is no callback `on_error`.

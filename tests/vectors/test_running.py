@@ -55,7 +55,7 @@ def test_answers_with_less_detail_fail_in_exact_mode(few: list[Vector]) -> None:
     [
         ("ends", "the process ended with exit code 7"),
         ("aborts", "the process ended with signal 6"),
-        ("babbles", "not an answer: Expected `object`, got `str`"),
+        ("babbles", "the output is not an answer: Expected `object`, got `str`"),
         ("misnames", "the answer has the id 'other', not the request's id"),
         ("floods", "the answer is longer than 16777216 bytes"),
     ],

@@ -88,16 +88,16 @@ def _check_options(
 
 
 def _options(command: Any) -> dict[str, Any]:
-    """Return the options that a file can set, by their long names without dashes."""
+    """Return the options that a file can set, by their long names without `--`."""
     names = ((one.opts[0], one) for one in command.params if one.name != "config")
     return {name.removeprefix("--"): one for name, one in names if name.startswith("--")}
 
 
 def _without_references(value: Any) -> Any:
-    """Return a value with a sample text in place of each reference, so that its type can be checked.
+    """Return a value with a text for each reference, such as `{ env = "NAME" }`, to check the value's type.
 
     Raises:
-        typer.BadParameter: A reference does not have exactly one of the possible keys, with a text.
+        typer.BadParameter: A reference has an unknown key, not exactly one key, or a value other than a text.
     """
     if isinstance(value, list):
         return list(map(_without_references, value))

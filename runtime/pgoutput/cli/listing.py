@@ -177,7 +177,10 @@ def _name(version: SchemaVersion) -> str:
 
 
 def _shown(name: str | dict[str, str]) -> str:
-    """Return a name as printable text; control characters and invalid UTF-8 become escapes."""
+    """Return a name as printable text; control characters and invalid UTF-8 become escapes.
+
+    A dict is the JSON form of a name that is not valid UTF-8.
+    """
     if not isinstance(name, str):
         name = bytes.fromhex(name["text_hex"]).decode("utf-8", "backslashreplace")
     return printable(name)

@@ -83,7 +83,7 @@ class ReplicaMetrics:
         self._count_tables()
 
     def show_progress(self, applied_segment: int) -> None:
-        """Update the lags.
+        """Update the metrics of how far the replica is behind the recording.
 
         Args:
             applied_segment: Number of the last segment whose changes were all applied; 0 for none.

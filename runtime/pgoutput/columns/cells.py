@@ -85,7 +85,7 @@ def cells_part(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path
     """
     if isinstance(column, Cells):
         if unchanged is not None:
-            raise ValueError(f"{path}: these cells are encoded already: none of them can be made UNCHANGED")
+            raise ValueError(f"{path}: the cells are encoded already: pass values to make some UNCHANGED")
         return bytes_part(column.array, path)
     column = _with_32_bit_offsets(column)
     tag = _TAGS.get(column.type)

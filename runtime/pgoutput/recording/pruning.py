@@ -124,7 +124,7 @@ def prune(
 def _without(
     folder: Location, readers: Sequence[Reader], forgotten: Collection[str], *, dry_run: bool
 ) -> list[Reader]:
-    """Return the readers that are not to be forgotten; remove the registration of the others."""
+    """Return the readers except `forgotten`, whose registrations are removed unless `dry_run` is true."""
     known = {reader.id for reader in readers}
     for id_ in forgotten:
         if id_ not in known:

@@ -236,7 +236,7 @@ def _open(location: Location) -> pq.ParquetFile:
 
 
 def _return_memory(freed: int) -> None:
-    """Return Arrow's unused memory to the operating system if `freed` bytes are more than a usual batch."""
+    """Give Arrow's unused memory to the operating system if `freed`, in bytes, exceeds `_BATCH_BYTES`."""
     if freed > _BATCH_BYTES:
         pa.default_memory_pool().release_unused()
 

@@ -183,7 +183,7 @@ class Recording:
             raise RecordingError(f"{self.location}: {listed(texts, '; ')}")
 
     def check_not_pruned(self, number: int) -> None:
-        """Check that a segment that a reader needs was not pruned, even after the last listing.
+        """Check in the folder, not in the last listing, that a segment that a reader needs was not pruned.
 
         Raises:
             RecordingError: The segment was pruned.

@@ -56,5 +56,8 @@ def read_readers(folder: Location) -> list[Reader]:
             if content is not None:  # None: removed since the listing
                 found.append(_READER.decode(content))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise RecordingError(f"{file}: it cannot be read ({error}): remove it") from None
+            raise RecordingError(
+                f"{file}: the registration of a reader is damaged ({error}): remove the file; the reader "
+                "will register again"
+            ) from None
     return found

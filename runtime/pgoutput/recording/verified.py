@@ -83,4 +83,4 @@ def _read(file: Location) -> list[VerifiedTable]:
         content = file.content()
         return [] if content is None else msgspec.json.decode(content, type=list[VerifiedTable])
     except (OSError, msgspec.DecodeError) as error:
-        raise RecordingError(f"{file}: it cannot be read ({error}): remove it") from None
+        raise RecordingError(f"{file}: it cannot be read ({error}): remove it, and verify again") from None

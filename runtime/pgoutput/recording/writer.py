@@ -91,22 +91,23 @@ class SegmentWriter:
 
     Attributes:
         state: State of the stream after the messages written so far.
-        kind: Kind of the segment being written: `snapshot` for rows that the recorder has copied.
+        kind: Kind of the segment being written: `stream`, or `snapshot` for rows that the recorder copied.
 
     Args:
         folder: Folder of the segments. With a `Directory`, segments are written to the opened folder, even if
-            another folder takes its path.
+            its path now leads to another folder.
         source: Source of the stream.
         start: The point at which the session continues the recording.
-        run: Executes a job, now or later in another thread; jobs must be executed in order.
-        end: Executes the last job of each segment, which stores the segment; now, or later in another thread.
-            It is called by a job. The next segment may be written meanwhile.
+        run: Executes a job, at once or later in another thread; jobs must be executed in order.
+        end: Called by a job to execute the last job of a segment, which stores the segment: at once, or in
+            another thread while the next segment is written.
         stored: Called by the last job of each segment with path and metadata, after the segment was flushed
             to the disk.
         segment_bytes: Size of the messages after which a new segment is started, in bytes.
         remarks: Called when a segment ends, with the schema versions that begin in the segment, and the
-            descriptions of statements of DDL in it; returns the remarks for the segment's metadata.
-        resent: Checks the transactions that the server sends again, if the stream begins before `start.lsn`.
+            descriptions of DDL statements in it; returns the remarks for the segment's metadata.
+        resent: Checks the transactions that the server sends again because the stream begins before
+            `start.lsn`; None for no check.
     """
 
     def __init__(
@@ -223,7 +224,7 @@ class SegmentWriter:
         state = self.state
         self._write_batch()
         self._file = None
-        if self._position == file.position and not may_be_empty:  # the messages had been stored before
+        if self._position == file.position and not may_be_empty:  # an earlier session stored the messages
             return
         remarks = self._remarks(state.relations, state.statements)
         metadata = Metadata(

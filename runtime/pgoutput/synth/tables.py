@@ -126,7 +126,7 @@ class ScenarioTable:
                     rows.append(row)
 
     def find_rows(self, key: Key, values: Cells) -> list[Row]:
-        """Return the rows with the values `values` in the columns `key`, in any of their versions."""
+        """Return the rows of which any version has the values `values` in the columns `key`."""
         rows = self._key_index(key).get(values, [])
         rows[:] = [row for row in rows if row.has_key(key, values)]
         return list(rows)

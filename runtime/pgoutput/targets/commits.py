@@ -57,7 +57,7 @@ def commit_metadata(position: Position, changes: ChangeRange | None) -> dict[str
 
 
 def foreign_change(commits: Iterable[Commit]) -> str:
-    """Implement `Table.foreign_change`, from the commits of the table, newest first."""
+    """Return what `Table.foreign_change` returns, from the table's commits, newest first."""
     for commit in commits:
         position = commit.position
         if position is None and commit.changes_rows():
@@ -68,7 +68,7 @@ def foreign_change(commits: Iterable[Commit]) -> str:
 
 
 def version_before(commits: Iterable[Commit], newest: int, place: Location, lsn: int) -> Version:
-    """Implement `Table.version_before`, from the commits of the table, newest first."""
+    """Return what `Table.version_before` returns; `commits` are the table's commits, newest first."""
     number = newest
     applied: Position | None = None
     for commit in commits:
@@ -86,7 +86,12 @@ def version_before(commits: Iterable[Commit], newest: int, place: Location, lsn:
 
 
 def read_states(commits: Iterable[Commit], reached: int) -> Iterator[State]:
-    """Implement `Table.states`, from the commits of the table, newest first."""
+    """Yield the states of a table's rows, newest first, as `Table.states` does.
+
+    Args:
+        commits: The commits of the table, newest first.
+        reached: An LSN: the table has all changes of lower commit LSNs.
+    """
     until, last = reached, NOTHING
     for commit in commits:
         position = commit.position

@@ -138,7 +138,7 @@ def _parse_elements(text: str, pos: int, delimiter: str) -> tuple[list[str | Non
                 counts[-1] += 1
             elif pos == len(text) and math.prod(sizes) == len(elements):
                 return elements, sizes
-    raise ValueError(f"not an array, at character {pos}")
+    raise ValueError(f"malformed array literal near character {pos}")
 
 
 def _close_brace(counts: list[int], sizes: list[int]) -> bool:

@@ -32,5 +32,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in ("build_vectors", "write_kit"):
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    require("synth", "numpy", "pyarrow")  # to make streams; the other names work without
+    require("synth", "numpy", "pyarrow")  # only these two names need the packages
     return getattr(import_module(f"{__name__}.building"), name)

@@ -82,7 +82,7 @@ class DecoderProcess:
             if answer.id != request.id:
                 raise DecoderFailed(f"the answer has the id {answer.id!r}, not the request's id")
         except msgspec.MsgspecError as error:
-            raise self._failed(f"not an answer: {error}") from None
+            raise self._failed(f"the output is not an answer: {error}") from None
         except DecoderFailed as error:
             raise self._failed(str(error)) from None
         if self._warm_up is None:

@@ -104,7 +104,7 @@ def find_differences(
 
 
 def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:
-    """Yield groups of buckets that differ; buckets are numbered through all key ranges."""
+    """Yield the buckets that differ, as `key_range * BUCKETS + bucket`, in groups of limited size."""
     group: list[int] = []
     size = 0
     for number, (here, there) in sums.items():
@@ -122,9 +122,10 @@ def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:
 def _compare_pairs(
     source: SourceRows, replica: ReplicaRows, cells: Sequence[int]
 ) -> Iterator[tuple[int, dict[_Hash, int]]]:
-    """Yield for each key range how often each row of the buckets `cells` is missing in the replica.
+    """Yield each key range's number, and how often each of its rows is missing in the replica, by `_Hash`.
 
-    The number is negative if the row is missing in the source.
+    The count is negative if the row is missing in the source. Only the buckets `cells` are compared,
+    which are numbered as in `_groups`.
     """
     there = replica.pairs(cells)
     buckets: dict[int, list[int]] = defaultdict(list)

@@ -36,7 +36,7 @@ class _HashedRows(msgspec.Struct, frozen=True):
 
     @property
     def cells(self) -> Numbers:
-        """Bucket number of each row; buckets are numbered through all key ranges."""
+        """Bucket of each row, as `key_range * BUCKETS + bucket`."""
         return self.ranges * BUCKETS + (self.hashes & np.uint64(BUCKETS - 1)).astype(np.int64)
 
 
@@ -77,7 +77,7 @@ class ReplicaRows:
         """Return key range, hash of the key, and hash of the row, of each row in these buckets.
 
         Args:
-            cells: Bucket numbers, through all key ranges as in `_HashedRows.cells`.
+            cells: The buckets, as `key_range * BUCKETS + bucket`.
         """
         wanted = np.zeros(len(self._ranges) * BUCKETS, np.bool_)
         wanted[[*cells]] = True

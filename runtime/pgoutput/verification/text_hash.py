@@ -60,7 +60,7 @@ def md5_hashes(texts: pa.StringArray) -> Hashes:
 
 def _hash(words: _Words, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Hashes:
     blocks = lengths // _BLOCK
-    order = np.argsort(-blocks, kind="stable")  # texts that are not finished come first
+    order = np.argsort(-blocks, kind="stable")  # longest first: the unfinished texts are always in front
     starts, lengths, blocks = starts[order], lengths[order], blocks[order]
     a = lengths.astype(np.uint32) + np.uint32(_START & 0xFFFFFFFF)
     b, c = a.copy(), a.copy()

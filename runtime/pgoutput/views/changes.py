@@ -192,7 +192,7 @@ def commit_columns(committed: CommittedBatch, *, snapshot: bool) -> dict[str, pa
 
 
 def operations(changes: Changes, *, snapshot: bool = False) -> pa.StringArray:
-    """Return the operation of each change, such as Insert; in a snapshot Snapshot in place of Insert."""
+    """Return the operation of each change, such as Insert. With `snapshot`, inserts are called Snapshot."""
     names = _COPIED_OPERATIONS if snapshot else _OPERATIONS
     return names.take(pa.array(_OPERATION_NUMBERS[changes.index.tags[changes.rows]]))
 

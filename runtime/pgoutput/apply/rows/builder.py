@@ -85,7 +85,10 @@ class RowBuilder:
         return array, rescued
 
     def _find_sources(self, cells: ColumnCells) -> Numbers:
-        """Return for each change the number of the row with the column's value; -1 if it was never sent."""
+        """Return for each change the number of the row that has the change's value of the column.
+
+        This is an earlier row if the change did not send the value; -1 if the value was never sent.
+        """
         count = len(cells.sent)
         # A row of the table is its own source. Index -1 finds the last item, so the source of -1 is -1.
         sources = np.arange(count + self._existing.num_rows + 1)

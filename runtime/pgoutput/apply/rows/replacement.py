@@ -32,7 +32,7 @@ class Replacement:
 
     Args:
         table: The table.
-        old: The layout of the table; without history None, because no row of the table is kept.
+        old: The layout of the table if it has history; otherwise None, because no row of the table is kept.
         chunk: The first chunk. It begins with a truncate.
     """
 

@@ -23,10 +23,10 @@ from pgoutput.targets import DataFile
 def write_versions(
     current: DataFiles, layout: TableLayout, wanted: DataFiles, moment: pa.StructScalar
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Write data files with which the current row versions of a table equal the wanted rows.
+    """Write data files that make the current row versions of a table equal to the wanted rows.
 
-    Row versions without an equal wanted row end, and wanted rows without an equal row version begin. Other
-    row versions stay as they are.
+    Row versions that equal no wanted row end, and wanted rows that equal no row version begin. Other row
+    versions stay as they are.
 
     Args:
         current: The data files of the table.

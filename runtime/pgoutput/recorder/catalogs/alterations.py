@@ -84,7 +84,7 @@ class Alterations:
             one.is_truncated for oid, one in table.storages.items() if one.file != oid
         )
         if is_covered and not (is_new or is_truncated):
-            return False  # the removal of rows in the stream may not have been sent
+            return False  # rows that were sent may have been removed without a message in the stream
         columns = table.columns.values()
         is_unaltered = len({one.row_version for one in columns}) < 2 and not any(
             one.type_oid in self._altered_types for one in columns

@@ -47,14 +47,14 @@ class CatalogWatch:
     """A thread that reads the server's catalogs repeatedly, on its own connection; a context manager.
 
     Attributes:
-        wal_lsn: End of the server's WAL when the catalogs were last read; None while the server does not
+        wal_lsn: End of the server's WAL at the last reading of the catalogs; None while the server does not
             answer.
-        end_lsn: End of the server's WAL, at most about 2 seconds ago; None while the server does not answer.
+        end_lsn: End of the server's WAL, read about every 2 seconds; None while the server does not answer.
         slot: The replication slot when `end_lsn` was read; None while the server does not answer.
-        settled: An xid and an LSN: all transactions before this xid had ended at this LSN.
+        settled: An xid and an LSN: all transactions with a lower xid ended at or before this LSN.
 
     Args:
-        dsn: DSN of the server that streams, and of no other server.
+        dsn: DSN that names only the server that streams, as `Connection.pinned_dsn` does.
         slot: Name of the replication slot.
         publications: Names of the recorded publications.
         before: The catalogs as read before the thread starts; compared with the first reading.

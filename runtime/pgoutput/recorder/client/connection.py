@@ -239,7 +239,7 @@ class Connection:
 
     @property
     def _reads_socket(self) -> bool:
-        """Whether CopyData is read without libpq, which needs the compiled kernel and no encryption."""
+        """Whether CopyData is read without libpq. This needs pgoutput's compiled kernel and no encryption."""
         return compiled.kernel is not None and not (self._libpq.ssl_in_use or self._libpq.used_gssapi)
 
     def _wait(self) -> None:

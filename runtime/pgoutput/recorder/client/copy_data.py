@@ -184,9 +184,9 @@ class ReplicationSocket(_CopySocket):
         return True
 
     def receive(self, on_notice: Callable[[bytes], None]) -> XLogDataBatch:
-        """Return the envelopes that have arrived, about 1 MiB at most, and those of the next milliseconds.
+        """Return the envelopes that have arrived or arrive in the next 20 ms; about 1 MiB at most.
 
-        If none has arrived, return an empty batch at once.
+        If nothing has arrived yet, return an empty batch at once.
 
         Args:
             on_notice: Called with the contents of a NoticeResponse that follows the envelopes.

@@ -228,7 +228,10 @@ def _read_wal(connection: Connection, lsn: int) -> tuple[bytes, int]:
     while len(wal) < lsn - start:
         wal += b"".join(connection.receive().data.to_pylist())
         if connection.ended:
-            raise ReplicationError(f"the server has stopped sending WAL at {format_lsn(start + len(wal))}")
+            raise ReplicationError(
+                f"the server has stopped sending WAL at {format_lsn(start + len(wal))}, before the slot's "
+                f"LSN {format_lsn(lsn)}: see the server's log"
+            )
     return bytes(wal[: lsn - start]), page_bytes
 
 

@@ -1,4 +1,4 @@
-"""The folder of copied rows: segments, and a file that names the ranges of tables that they contain.
+"""The folder of copied rows: segments, and a file that lists the ranges of tables in them.
 
 The folder outlives the recorder: a copy that was killed goes on with the ranges that are missing.
 """
@@ -125,7 +125,7 @@ class CopyFolder:
             return self._last_segment
 
     def add(self, oid: int, copied: CopiedRange) -> None:
-        """Note that a range of a table is copied. At most a second later, the file names the range."""
+        """Note that a range of a table is copied. At most a second later, the file lists the range."""
         with self._lock:
             self.tables[oid].ranges.append(copied)
             if time.monotonic() - self._saved >= _SAVE_SECONDS:
@@ -142,12 +142,12 @@ class CopyFolder:
         """Remove the copied rows of tables."""
         removed = [self.tables.pop(oid) for oid in oids if oid in self.tables]
         if removed:
-            self.save()  # first, because the file names the segments that are removed next
+            self.save()  # first, because the file lists the segments that are removed next
         for number in (number for table in removed for one in table.ranges for number in one.segments):
             self.directory.remove(segment_name(number))
 
     def save(self) -> None:
-        """Write the file that names the copied ranges."""
+        """Write the file that lists the copied ranges."""
         with self._lock:
             self._save()
 
@@ -160,7 +160,7 @@ class CopyFolder:
         self._saved = time.monotonic()
 
     def _remove_files(self, kept: set[str]) -> None:
-        """Remove the files of ranges that were not finished."""
+        """Remove all files whose names are not in `kept`: those of ranges whose copy was not finished."""
         for name in self.directory.names():
             if name not in kept:
                 self.directory.remove(name)

@@ -199,7 +199,7 @@ class PackerThread:
         while (number := self._numbers.get()) is not None and not self._is_over:
             try:
                 if packer is None:
-                    packer = self._begin()  # a new packer lists the segments in the store
+                    packer = self._begin()  # it lists the store, and so finds `number` too
                 else:
                     packer.add(number)
             except (PgoutputError, OSError) as error:

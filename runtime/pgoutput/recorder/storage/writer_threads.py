@@ -63,7 +63,7 @@ class WriterThreads:
     @property
     def is_idle(self) -> bool:
         """Whether all jobs have ended."""
-        # A job that writes submits the job that stores before it ends itself.
+        # A writing job submits its storing job before it ends, so the queues are not empty in between.
         return all(queue.unfinished_tasks == 0 for queue in self._threads)
 
     def submit(self, job: Job) -> None:

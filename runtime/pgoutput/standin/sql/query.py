@@ -75,10 +75,10 @@ class Query:
     Attributes:
         tree: The rewritten syntax tree.
         sql: Text of the rewritten syntax tree; set by `Engine.analyze`.
-        catalogs: Names of the catalogs that the query reads.
-        parameters: Type OIDs of the parameters, by number; text for a parameter of unknown type.
-        bound: Numbers of the parameters in `sql`, without the parameters of a function that returns changes;
-            set by `Engine.analyze`.
+        catalogs: Names of the system catalogs that the query reads, such as pg_class.
+        parameters: Type OIDs of the parameters, by number; the OID of `text` if the type is unknown.
+        bound: Numbers of the parameters that `sql` contains, without those that are only in `changes`; set by
+            `Engine.analyze`.
         changes: Name and arguments of the function that returns changes, if the query calls one; otherwise
             None. The query reads the changes from the table `changes`.
         columns: Columns of the result.
@@ -88,7 +88,7 @@ class Query:
         tree: Syntax tree of the query. It is modified.
 
     Raises:
-        ServerError: The query reads a table that is not a catalog, or calls an unknown function.
+        ServerError: The query reads an unknown catalog, calls an unknown function, or is not supported.
     """
 
     def __init__(self, sql: str, tree: Node) -> None:

@@ -237,7 +237,7 @@ class Checker:
         return Violation(rule, self._state.number, byte, name, field, f"{where}: {text}")
 
     def _suppress_repeats(self, message: Any) -> None:
-        """Remember an invalid message's relations and missing Begin, so that they are reported only once."""
+        """After an invalid message, ignore its relations and assume a missing Begin, to report each once."""
         if has_role(message, "relation", "type") and self._state.open is None:
             self._state.open = OpenBlock(None)
         if (oid := meaning_of(message, "relation")) is not None:

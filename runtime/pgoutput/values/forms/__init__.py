@@ -105,7 +105,7 @@ def _guess_text(data: bytes, depth: int) -> str:
 
 def _inner_output(type_oid: int, depth: int) -> OutputFunction:
     if type_oid < _FIRST_UNSTABLE_OID and _builtin_output(type_oid) is None:
-        raise ValueError(f"{type_oid} is not the OID of a type")
+        raise ValueError(f"{type_oid} is not the OID of a built-in type")
     return output_function(type_oid, depth)
 
 
