@@ -82,8 +82,46 @@ def test_trouble_is_listed(lab: Lab, run: Run, tmp_path: Path) -> None:
     lab.run(f"SELECT pg_drop_replication_slot('{lab.slot}')")
     done = run("status", "--recording", lab.folder, "--dsn", lab.dsn, "--target", target)
     assert (done.code, done.err) == (1, "")
+    assert "\nlost       the slot does not exist: record anew in another folder\n" in done.out
     assert f"slot       {lab.slot} does not exist\n" in done.out
     assert "failed     public.t: the disk\\nis full\n" in done.out
+
+
+def test_a_slot_that_somebody_else_has_read(lab: Lab, run: Run) -> None:
+    """The recording cannot be continued, although the slot is valid."""
+    lab.run("INSERT INTO t VALUES (2)")
+    options = "'proto_version', '1', 'publication_names', 'p'"
+    lab.run(f"SELECT pg_logical_slot_get_binary_changes('{lab.slot}', NULL, NULL, {options})")
+    words = "status", "--recording", lab.folder, "--dsn", lab.dsn
+    done = run(*words)
+    assert (done.code, done.err) == (1, "")
+    assert f"slot       {lab.slot}, reserved\n" in done.out
+    assert "\nlost       somebody else has read from the slot: it is at " in done.out
+    assert json.loads(run(*words, "--json").out)["lost"].startswith("somebody else has read")
+
+
+def test_missing_segments_are_counted(lab: Lab, run: Run) -> None:
+    for number in (2, 3):
+        lab.run(f"INSERT INTO t VALUES ({number})")
+        lab.record()
+    first, second, _ = list_segments(lab.folder)
+    Path(second).unlink()
+    done = run("status", "--recording", lab.folder)
+    assert done.code == 1
+    assert "; 1 missing, see `pgoutput segments`\n" in done.out
+    Path(first).unlink()
+    assert "; 2 missing, " in run("status", "--recording", lab.folder).out
+
+
+def test_an_incomplete_table_gives_exit_code_1(lab: Lab, run: Run) -> None:
+    lab.run(
+        "CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO u VALUES (1)", "ALTER PUBLICATION p ADD TABLE u"
+    )
+    lab.run("INSERT INTO u VALUES (2)")
+    lab.record()
+    done = run("status", "--recording", lab.folder, "--dsn", lab.dsn)
+    assert (done.code, done.err) == (1, "")
+    assert "\nincomplete public.u: " in done.out
 
 
 def test_the_lag_of_a_failed_table_grows(lab: Lab, run: Run, tmp_path: Path) -> None:

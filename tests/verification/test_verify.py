@@ -435,7 +435,9 @@ def test_a_snapshot_taken_anew_repairs_a_table(replica: Replica, run: Run) -> No
     assert re.search("id='100' +a +'a100' +'other'", found.out)
     assert "public.t: the recorder copies only the rows that differ" in found.err
     replica.replicate()
+    assert replica.table("t").may_differ
     again = run("verify", *arguments, "--table=public.t", "--json")
+    assert replica.table("t").may_differ == (), "an equal table does not differ"
     assert again.code == 0
     verdict = json.loads(again.out)
     assert (verdict["table"], verdict["rows"], verdict["equal"]) == ("public.t", 3000, True)
@@ -447,6 +449,9 @@ def test_a_snapshot_taken_anew_repairs_a_table(replica: Replica, run: Run) -> No
     replica.delta("t").delete("id = 5")
     assert len(replica.unequal("public.t")) == 1
     assert listed(run, replica) == []
+    replica.lab.run("UPDATE t SET a = 'changed' WHERE id = 6")
+    replica.replicate()
+    assert replica.table("t").may_differ, "the later change is another reason"
 
 
 def listed(run: Run, replica: Replica) -> list[Any]:
@@ -645,6 +650,13 @@ def test_without_a_recorder_verify_records_until_the_snapshot(lab: Lab, tmp_path
     (verdict,) = replica.verify()
     assert (verdict.rows, verdict.is_equal, verdict.pending) == (2, True, 1)
     lab.record()  # the recording can be continued
+    lab.run("INSERT INTO t VALUES (3)")
+    copy = shutil.copytree(lab.folder, tmp_path / "copy")
+    with pytest.raises(
+        RecordingError, match=f"{copy}: the recorder wrote to {lab.folder}, and this may be a copy"
+    ):
+        [*verify_tables(copy, replica.target, lab.dsn)]
+    lab.record()  # the copy has read nothing from the slot
     with lab.connect() as other:
         other.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     with pytest.raises(ReplicationError, match="slot"):

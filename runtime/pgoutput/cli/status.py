@@ -16,7 +16,7 @@ from pgoutput.cli.lag import last_commit_time, seconds_behind
 from pgoutput.cli.printing import printable, refused_values
 from pgoutput.errors import ReplicationError
 from pgoutput.recording import Metadata, Recording, locate
-from pgoutput.wire import format_lsn
+from pgoutput.wire import format_lsn, parse_lsn
 
 if TYPE_CHECKING:
     from pgoutput.recorder import SlotStatus
@@ -39,6 +39,8 @@ class RecordingStatus(msgspec.Struct, frozen=True, kw_only=True):
     publications: tuple[str, ...]
     segments: int
     """Number of segments."""
+    missing: int
+    """Number of segments that are missing between others."""
     end_lsn: str
     """Transactions with an end LSN up to this one are recorded."""
     last_commit_time: str | None
@@ -87,6 +89,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """State of the slot; None if the slot does not exist, or its state is unknown."""
     slot_unknown: str = ""
     """Why the state of the slot and of its recorder is unknown; empty if it is known."""
+    lost: str = ""
+    """Why the recording cannot be continued; empty if it can, or if this is unknown."""
     replicas: tuple[ReplicaStatus, ...] = ()
 
 
@@ -119,6 +123,7 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
         recording=_recording(recording, last),
         slot=slot,
         slot_unknown=unknown,
+        lost="" if unknown else _lost(slot, place),
         replicas=tuple(_replica(recording, last, target) for target in targets),
     )
     if json:
@@ -126,9 +131,9 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
     else:
         for name, text in _lines(status):
             print(f"{name:10} {printable(text)}")
-    is_lost = slot is None or slot.wal_status == "lost" or slot.invalidation_reason is not None
     if (
-        (is_lost and not unknown)
+        status.lost
+        or status.recording.missing
         or status.recording.incomplete
         or any(replica.failed or replica.may_differ for replica in status.replicas)
     ):
@@ -147,6 +152,7 @@ def _recording(recording: Recording, last: Metadata) -> RecordingStatus:
         slot=source.slot,
         publications=source.publications,
         segments=len(recording.numbers),
+        missing=last.number + 1 - recording.beginning.segment - len(recording.numbers),
         end_lsn=format_lsn(last.end_lsn),
         last_commit_time=None if committed is None else committed.isoformat(" ", "seconds"),
         incomplete=tuple(f"{one.namespace}.{one.name}: {one.reason}" for one in last.incomplete),
@@ -159,6 +165,20 @@ def _slot(dsn: str, name: str) -> SlotStatus | None:
 
     with refused_values():
         return read_slot_status(dsn, name)
+
+
+def _lost(slot: SlotStatus | None, place: str) -> str:
+    """Return why a recording cannot be continued from its slot; empty if it can."""
+    from pgoutput.recorder import stored_lsn
+
+    if slot is None:
+        return "the slot does not exist"
+    if slot.wal_status == "lost" or slot.invalidation_reason is not None:
+        return "the slot has lost WAL"
+    acknowledged, stored = slot.acknowledged_lsn, stored_lsn(place)  # it is stored before it is acknowledged
+    if acknowledged is not None and parse_lsn(acknowledged) > stored:
+        return f"somebody else has read from the slot: it is at {acknowledged}, after {format_lsn(stored)}"
+    return ""
 
 
 def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus:
@@ -208,9 +228,12 @@ def _lines(status: Status) -> Iterator[tuple[str, str]]:
     yield "recording", f"{one.place} ({one.recording})"
     yield "source", f"PostgreSQL {one.server_version}, database {one.database}, publications {publications}"
     commit = f", last commit {one.last_commit_time}" if one.last_commit_time else ""
-    yield "segments", f"{one.segments:,}, up to {one.end_lsn}{commit}"
+    missing = f"; {one.missing:,} missing, see `pgoutput segments`" if one.missing else ""
+    yield "segments", f"{one.segments:,}, up to {one.end_lsn}{commit}{missing}"
     for text in one.incomplete:
         yield "incomplete", text
+    if status.lost:
+        yield "lost", f"{status.lost}: record anew in another folder"
     if status.slot_unknown:
         yield "slot", f"{one.slot}: unknown: {status.slot_unknown}"
         yield "recorder", "unknown"

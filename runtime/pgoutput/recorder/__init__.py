@@ -68,7 +68,11 @@ from pgoutput.recorder.snapshots import (
     quote_text as quote_text,
     request_snapshot,
 )
-from pgoutput.recorder.storage import is_recording as is_recording, stored_lsn as stored_lsn
+from pgoutput.recorder.storage import (
+    check_place as check_place,
+    is_recording as is_recording,
+    stored_lsn as stored_lsn,
+)
 
 __all__ = [
     "Connected",

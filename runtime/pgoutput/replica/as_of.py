@@ -32,7 +32,7 @@ from pgoutput.recording import Location, Recording, locate
 from pgoutput.replica.ownership import Owner
 from pgoutput.replica.positions import THREADS, Positions
 from pgoutput.replica.recorded_changes import read_missing
-from pgoutput.targets import NOTHING, Position, Table, copy_format, find_table, register_table
+from pgoutput.targets import MAY_DIFFER, NOTHING, Position, Table, copy_format, find_table, register_table
 from pgoutput.views import ChangedRelation, Column
 from pgoutput.wire import shown_text
 
@@ -43,6 +43,7 @@ class TableAsOf:
     Attributes:
         columns: The relation's columns, in order: name in the Delta table, and description.
         rescued: Name of the column with rescued values.
+        may_differ: Value of the table property `pgoutput.may_differ`.
 
     Args:
         table: The Delta table; None if no change of the relation was recorded.
@@ -54,6 +55,7 @@ class TableAsOf:
             zip(delta_names(layout.columns), layout.columns, strict=True)
         )
         self.rescued: str = layout.rescued
+        self.may_differ: str = "" if table is None else table.properties.get(MAY_DIFFER, "")
         self._end = layout.end
         self._files = None if table is None else DataFiles(table)
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from pgoutput.recording import Location, Verified
-from pgoutput.targets import ConflictError, find_table
+from pgoutput.targets import MAY_DIFFER, ConflictError, find_table
 
 VERIFIED: Final = "pgoutput.verified_through"
 """Key of a Delta table property; the value is `Verified` as JSON, or empty."""
@@ -24,23 +24,35 @@ def decode_verified(text: str | None) -> Verified | None:
     return msgspec.json.decode(text, type=Verified) if text else None
 
 
-def store_verified(target: Location, oid: int, verified: Verified | None) -> None:
+def store_verified(target: Location, oid: int, verified: Verified | None, may_differ: str = "") -> None:
     """Store the result of a comparison in the properties of a relation's Delta table, or remove it.
 
-    Nothing is committed if the table does not exist or has this value. Concurrent commits of a query fail at
-    most once because of this commit, and are repeated by the query.
+    Nothing is committed if the table does not exist or has these values. Concurrent commits of a query fail
+    at most once because of this commit, and are repeated by the query.
+
+    Args:
+        target: The folder that holds the replica.
+        oid: OID of the relation.
+        verified: The result; None if the table was not found equal.
+        may_differ: Value of the property `pgoutput.may_differ` when the rows were read. These reasons are
+            removed if the table was found equal, unless further ones were stored meanwhile.
 
     Raises:
         ReplicaError: The target cannot be read.
         ConflictError: Several attempts failed because of concurrent commits.
     """
-    text = "" if verified is None else msgspec.json.encode(verified).decode()
+    properties = {VERIFIED: "" if verified is None else msgspec.json.encode(verified).decode()}
     for attempts_left in reversed(range(_ATTEMPTS)):
         table = find_table(target, oid)
-        if table is None or table.properties.get(VERIFIED, "") == text:
+        if table is None:
+            return
+        stored = table.properties
+        if verified is not None and may_differ and stored.get(MAY_DIFFER) == may_differ:
+            properties[MAY_DIFFER] = "[]"
+        if all(stored.get(key, "") == text for key, text in properties.items()):
             return
         try:
-            table.set_properties({VERIFIED: text})
+            table.set_properties(properties)
         except ConflictError:
             if not attempts_left:
                 raise

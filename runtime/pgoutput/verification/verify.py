@@ -26,6 +26,7 @@ from pgoutput.recorder import (
     PublishedTable,
     Recorder,
     RecorderOptions,
+    check_place,
     check_privileges,
     export_snapshot,
     identify,
@@ -275,7 +276,7 @@ def _await_recording(
 ) -> None:
     """Wait until a recording has all transactions with a commit LSN below `lsn`.
 
-    If no recorder is running, record the transactions here.
+    If no recorder is running, record the transactions here, unless the recording may be a copy.
     """
     is_reported = False
     while (stored := stored_lsn(folder)) < lsn:
@@ -285,6 +286,7 @@ def _await_recording(
         if is_recording(folder):
             time.sleep(_TICK)
         else:
+            check_place(folder)
             options = RecorderOptions(
                 proto_version=source.proto_version,
                 streaming=source.streaming,
@@ -324,6 +326,8 @@ class _Pair(msgspec.Struct):
     sums: list[Sums] = []
     """The sums of the replica's buckets, by key range."""
     found: FoundDifferences = FoundDifferences(0, 0, ())
+    may_differ: str = ""
+    """Value of the table property `pgoutput.may_differ` of the replica's table when it was read."""
     error: str = ""
     """Why the tables cannot be compared."""
 
@@ -423,6 +427,7 @@ class _Comparison(msgspec.Struct):
         with pair.errors():
             check_columns(relation, binary=binary, server_version=connection.server_version)
             as_of = self.as_of.table(relation, folder)
+            pair.may_differ = as_of.may_differ
             pair.replica = ReplicaRows(as_of, progress.ranges, self.row_hash.function, pair.key)
             pair.source = SourceRows(connection, table, progress.ranges, self.row_hash, pair.key)
         return pair
@@ -493,7 +498,8 @@ class _Comparison(msgspec.Struct):
         compared = [one for one in pairs if not one.error]
         verified = [self._verified(one) for one in compared]
         oids = [one.relation.oid for one in compared]
-        [*pool.map(partial(store_verified, self.target), oids, verified)]
+        marks = [one.may_differ for one in compared]
+        [*pool.map(partial(store_verified, self.target), oids, verified, marks)]
         equal = [
             VerifiedTable(path, one.relation.oid, one.table.name, result)
             for one, result in zip(compared, verified, strict=True)

@@ -44,7 +44,7 @@ from pgoutput.recorder.events import Event
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.session.upgrade import continue_after_upgrade
 from pgoutput.recorder.snapshots import CopyFolder, ExportedSnapshot, SchemaChanged, TableCopy
-from pgoutput.recorder.storage import Folder, State
+from pgoutput.recorder.storage import Folder, State, current_place
 from pgoutput.recording import (
     Location,
     RecordedCommits,
@@ -161,7 +161,8 @@ class SessionStarter:
                 slot_two_phase=settings.options.two_phase,
             )
             confirmed_lsn, catalog = self._open_slot(state, source, catalog, in_recovery=in_recovery)
-            folder.update(timelines=timelines, server_start=server_start)
+            place = current_place(folder.location)
+            folder.update(timelines=timelines, server_start=server_start, place=place)
             catalog, changes = self._save_catalog_changes(catalog)
             last = folder.last_segment()
             is_recorded = last is not None and last.source.publication_oids == source.publication_oids

@@ -70,6 +70,8 @@ class State(msgspec.Struct, kw_only=True):
     """Timelines of the WAL that was recorded, the current timeline last; empty before the first session."""
     server_start: str = ""
     """Start time of the server that streamed in the last session, as text of pg_postmaster_start_time()."""
+    place: str = ""
+    """Path or URL where the last session found the recording; empty before the first session."""
     acknowledged_lsn: int | None = None
     """LSN where the recording begins, or later the last acknowledged LSN at which no segment ends.
 

@@ -10,11 +10,12 @@ import msgspec
 from pgoutput.errors import RecordingError
 from pgoutput.recorder.storage.folder import LEASE_FILE
 from pgoutput.recorder.storage.lease import is_leased
-from pgoutput.recording import STATE_FILE, PathOrUri, Recording, locate
+from pgoutput.recording import STATE_FILE, Location, PathOrUri, Recording, locate
 
 
 class _State(msgspec.Struct):
     acknowledged_lsn: int | None = None
+    place: str = ""
 
 
 def stored_lsn(folder: PathOrUri) -> int:
@@ -23,13 +24,38 @@ def stored_lsn(folder: PathOrUri) -> int:
     Raises:
         RecordingError: The folder is not a recording that a recorder has written.
     """
-    file = locate(folder) / STATE_FILE
-    try:
-        state = msgspec.json.decode(file.content() or b"", type=_State)
-    except msgspec.DecodeError as error:
-        raise RecordingError(f"{file}: it cannot be read ({error}): give the folder of a recorder") from None
+    state = _read_state(folder)
     last = Recording(folder, may_be_empty=True).last
     return max(state.acknowledged_lsn or 0, 0 if last is None else last.end_lsn)
+
+
+def check_place(folder: PathOrUri) -> None:
+    """Check that a recording is where its recorder wrote last, so that it is no copy of another recording.
+
+    A copy has the same slot: the original loses what is recorded into the copy.
+
+    Raises:
+        RecordingError: The recorder wrote elsewhere, or the folder is not a recording that one has written.
+    """
+    place, here = _read_state(folder).place, current_place(locate(folder))
+    if place and place != here:
+        raise RecordingError(
+            f"{here}: the recorder wrote to {place}, and this may be a copy, whose slot is that of the "
+            "original: start the recorder of the recording that is to be continued"
+        )
+
+
+def current_place(location: Location) -> str:
+    """Return the path of a folder, without symbolic links, or its URL."""
+    return os.path.realpath(location.path) if location.is_local else str(location)
+
+
+def _read_state(folder: PathOrUri) -> _State:
+    file = locate(folder) / STATE_FILE
+    try:
+        return msgspec.json.decode(file.content() or b"", type=_State)
+    except msgspec.DecodeError as error:
+        raise RecordingError(f"{file}: it cannot be read ({error}): give the folder of a recorder") from None
 
 
 def is_recording(folder: PathOrUri) -> bool:
