@@ -74,6 +74,9 @@ class StoreUrl(NamedTuple):
     path: str
     """Path in the bucket, without slashes at its ends."""
 
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.path}"
+
 
 def parse_store_url(place: str) -> StoreUrl | None:
     """Return the parts of the URL of an object store; None for a local path or any other URI.
@@ -110,7 +113,7 @@ def uses_profile() -> bool:
     return bool(os.environ.get("AWS_PROFILE")) and "AWS_ACCESS_KEY_ID" not in os.environ
 
 
-def _profile_options(place: str) -> dict[str, Any]:
+def _profile_options(url: StoreUrl) -> dict[str, Any]:
     """Return obstore's options for the AWS profile: the provider of its credentials, and its region.
 
     Raises:
@@ -127,7 +130,7 @@ def _profile_options(place: str) -> dict[str, Any]:
     except (BotoCoreError, ValueError) as error:
         name, text = os.environ["AWS_PROFILE"], one_line(error)
         raise RecordingError(
-            f"{place}: the AWS profile {name} gives no credentials: {text}; see `aws configure list`"
+            f"{url}: the AWS profile {name} gives no credentials: {text}; see `aws configure list`"
         ) from None
     return {"credential_provider": provider, **provider.config}
 
@@ -164,8 +167,7 @@ def _allows_http(endpoint: str, url: StoreUrl) -> bool:
     name = {"s3": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}[url.scheme]
     if os.environ.get(name, "").lower() not in ("true", "1"):
         raise RecordingError(
-            f"{url.scheme}://{url.bucket}/{url.path}: the endpoint {endpoint} is not encrypted: set "
-            f"{name}=true to allow that"
+            f"{url}: the endpoint {endpoint} is not encrypted: set {name}=true to allow that"
         )
     return True
 
@@ -176,9 +178,7 @@ def _first(names: tuple[str, ...]) -> str:
 
 def _setting(names: tuple[str, ...], url: StoreUrl) -> str:
     if not (value := _first(names)):
-        raise RecordingError(
-            f"{url.scheme}://{url.bucket}/{url.path}: set the environment variable {names[0]}"
-        )
+        raise RecordingError(f"{url}: set the environment variable {names[0]}")
     return value
 
 
@@ -223,11 +223,10 @@ class ObjectStore:
                 "az://CONTAINER/PATH; credentials and settings are environment variables"
             )
         self._url = url
-        place = f"{url.scheme}://{url.bucket}/{url.path}"
         options: dict[str, Any] = {}
         self._client: Any = {}
         if url.scheme == "s3":
-            options = {**(_profile_options(place) if uses_profile() else {}), **_s3_settings(url)}
+            options = {**(_profile_options(url) if uses_profile() else {}), **_s3_settings(url)}
             if "region" not in options:
                 _setting(_REGION, url)
             self._client["allow_http"] = _allows_http(options.get("endpoint", ""), url)
@@ -239,12 +238,12 @@ class ObjectStore:
             "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
             "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10)},
         }
-        self._connect: Any = partial(from_url, place, retry_config=retries, **options)
+        self._connect: Any = partial(from_url, str(url), retry_config=retries, **options)
         try:
             self._store = self._open(_TIMEOUT_SECONDS)
         except obstore.exceptions.BaseError as error:
             text = str(error).partition("\n")[0]
-            raise RecordingError(f"{place}: {text}: check {_CREDENTIALS[url.scheme]}") from None
+            raise RecordingError(f"{url}: {text}: check {_CREDENTIALS[url.scheme]}") from None
 
     def _open(self, seconds: float) -> obstore.store.ObjectStore:
         """Return a client of the store that gives up an attempt of a request after `seconds`."""
@@ -253,7 +252,7 @@ class ObjectStore:
         return found
 
     def __str__(self) -> str:
-        return f"{self._url.scheme}://{self._url.bucket}/{self._url.path}"
+        return str(self._url)
 
     @contextmanager
     def _request(self, *expected: type[Exception]) -> Iterator[None]:

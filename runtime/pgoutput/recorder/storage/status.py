@@ -10,7 +10,7 @@ import msgspec
 from pgoutput.errors import RecordingError
 from pgoutput.recorder.storage.folder import LEASE_FILE
 from pgoutput.recorder.storage.lease import is_leased
-from pgoutput.recording import STATE_FILE, Location, PathOrUri, Recording, locate
+from pgoutput.recording import STATE_FILE, Location, PathOrUri, Recording, locate, parse_store_url
 
 
 class _State(msgspec.Struct):
@@ -47,7 +47,7 @@ def check_place(folder: PathOrUri) -> None:
 
 def current_place(location: Location) -> str:
     """Return the path of a folder, without symbolic links, or its URL."""
-    return os.path.realpath(location.path) if location.is_local else str(location)
+    return os.path.realpath(location.path) if location.is_local else str(parse_store_url(location.place))
 
 
 def _read_state(folder: PathOrUri) -> _State:
