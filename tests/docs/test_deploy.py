@@ -35,7 +35,7 @@ def check(folder: Path, text: str) -> dict[str, Any]:
 def test_the_configuration_of_the_page_is_valid(tmp_path: Path) -> None:
     page = (ROOT / "docs/howto/production.md").read_text()
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    assert check(tmp_path, text).keys() == {"record", "replicate", "status", "verify"}
+    assert check(tmp_path, text).keys() == {"record", "replicate", "status", "doctor", "verify"}
 
 
 def test_the_steps_of_the_page_make_what_the_configuration_needs(tmp_path: Path) -> None:

@@ -478,7 +478,7 @@ def test_a_target_belongs_to_one_recording(tmp_path: Path) -> None:
     with pytest.raises(ReplicaError, match=r"belongs to recording a, and this is recording b\. Give"):
         claim_target(tmp_path, "tables", "b")
     (tmp_path / "other" / "something").mkdir(parents=True)
-    with pytest.raises(ReplicaError, match="is not empty: it contains something"):
+    with pytest.raises(ReplicaError, match="neither a target nor empty: it contains something"):
         claim_target(tmp_path / "other", "tables", "a")
     (tmp_path / "_owner.json").write_text('{"query": "q", "output": "tables", "recording": "a"}')
     with pytest.raises(ReplicaError, match="was written by an earlier pgoutput, or the file is damaged"):

@@ -120,7 +120,7 @@ def test_the_command_makes_a_stream_like_a_recording(run: Run, tmp_path: Path) -
     assert SECRET.encode().hex().encode() not in made.read_bytes()
     (tmp_path / "empty.jsonl").write_text('{"proto_version": 4}\n', encoding="utf-8")
     empty = run("synth", "--like", str(tmp_path / "empty.jsonl"), "-o", str(tmp_path / "x"))
-    assert (empty.code, "empty.jsonl: of 0 transactions" in empty.err) == (2, True), empty
+    assert (empty.code, "empty.jsonl: 0 of 0 transactions" in empty.err) == (2, True), empty
     both = run("synth", "--like", str(made), "--profile", "oltp", "-o", str(tmp_path / "x"))
     assert (both.code, "--profile" in both.err) == (2, True)
 

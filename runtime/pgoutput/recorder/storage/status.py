@@ -7,6 +7,7 @@ import os
 
 import msgspec
 
+from pgoutput._text import shown_text
 from pgoutput.errors import RecordingError
 from pgoutput.recorder.storage.folder import LEASE_FILE
 from pgoutput.recorder.storage.lease import is_leased
@@ -47,7 +48,9 @@ def check_place(folder: PathOrUri) -> None:
 
 def current_place(location: Location) -> str:
     """Return the path of a folder, without symbolic links, or its URL."""
-    return os.path.realpath(location.path) if location.is_local else str(parse_store_url(location.place))
+    if not location.is_local:
+        return str(parse_store_url(location.place))
+    return shown_text(os.path.realpath(location.path))
 
 
 def _read_state(folder: PathOrUri) -> _State:
