@@ -7,11 +7,11 @@ import os
 
 import msgspec
 
-from pgoutput._text import shown_text
 from pgoutput.errors import RecordingError
 from pgoutput.recorder.storage.folder import LEASE_FILE
 from pgoutput.recorder.storage.lease import is_leased
 from pgoutput.recording import STATE_FILE, Location, PathOrUri, Recording, locate, parse_store_url
+from pgoutput.wire import shown_text
 
 
 class _State(msgspec.Struct):
