@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.apply.schema.differences import altered_columns
+from pgoutput.apply.schema.differences import altered_columns, store_difference
 from pgoutput.recorder import request_snapshot
-from pgoutput.replica import Difference, replica_tables
+from pgoutput.recording import Location, Verified, locate
+from pgoutput.replica import Difference, replica_tables, store_verified, verified
+from pgoutput.targets import MAY_DIFFER, ConflictError, find_table
 from pgoutput.views import Column
 from tests.recorder.lab import Lab
 from tests.replica.changes import recorded_changes, sorted_changes
 from tests.replica.simulator import SimulatedServer
-from tests.replica.tables import apply, open_table, read_table
+from tests.replica.tables import apply, open_table, read_table, table_of
 
 pytestmark = pytest.mark.usefixtures("any_format")
 
@@ -164,6 +167,38 @@ def with_key(lab: Lab, key: str) -> pa.Table:
     changes = changes.filter(pa.array(mine))
     place = changes.schema.get_field_index("incomplete")
     return changes.set_column(place, "incomplete", pa.nulls(changes.num_rows, pa.string()))
+
+
+def test_an_equal_table_keeps_reasons_that_are_stored_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt to store the result has a conflict with the commit of a further reason."""
+    server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
+    server.insert("1")
+    server.commit()
+    apply(server.take().to_batches(), tmp_path, recording="r")
+    target, known = locate(tmp_path), Difference(1, "known")
+    store_difference(table_of(tmp_path), known)
+    compared = table_of(tmp_path).properties[MAY_DIFFER]
+
+    def find(target: Location, oid: int) -> Any:
+        table = find_table(target, oid)
+        monkeypatch.setattr(verified, "find_table", find_table)
+        monkeypatch.setattr(table, "set_properties", conflict)
+        return table
+
+    def conflict(properties: object) -> None:
+        store_difference(table_of(tmp_path), Difference(2, "new"))
+        raise ConflictError("another commit")
+
+    monkeypatch.setattr(verified, "find_table", find)
+    store_verified(target, 1, Verified(5, "now", 1), compared)
+    (table,) = replica_tables(tmp_path).values()
+    assert table.may_differ == (known, Difference(2, "new"))
+    assert table.verified_through == Verified(5, "now", 1)
+    store_verified(target, 1, Verified(6, "now", 1), table_of(tmp_path).properties[MAY_DIFFER])
+    (table,) = replica_tables(tmp_path).values()
+    assert table.may_differ == ()
 
 
 @pytest.mark.delta

@@ -41,15 +41,15 @@ def store_verified(target: Location, oid: int, verified: Verified | None, may_di
         ReplicaError: The target cannot be read.
         ConflictError: Several attempts failed because of concurrent commits.
     """
-    properties = {VERIFIED: "" if verified is None else msgspec.json.encode(verified).decode()}
+    text = "" if verified is None else msgspec.json.encode(verified).decode()
     for attempts_left in reversed(range(_ATTEMPTS)):
         table = find_table(target, oid)
         if table is None:
             return
-        stored = table.properties
+        properties, stored = {VERIFIED: text}, table.properties
         if verified is not None and may_differ and stored.get(MAY_DIFFER) == may_differ:
             properties[MAY_DIFFER] = "[]"
-        if all(stored.get(key, "") == text for key, text in properties.items()):
+        if all(stored.get(key, "") == value for key, value in properties.items()):
             return
         try:
             table.set_properties(properties)
