@@ -106,7 +106,8 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
     Raises:
         PgoutputError: The recording or a replica cannot be read.
         ReplicationError: The server cannot be asked; everything else was printed before.
-        typer.Exit: With exit code 1: the slot is lost, or a table is incomplete, has failed or may differ.
+        typer.Exit: With exit code 1: the recording cannot be continued or lacks segments, or a table is
+            incomplete, has failed or may differ.
     """
     recording = Recording(place)
     last = recording.last

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from io import BytesIO
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -113,6 +113,20 @@ def uses_profile() -> bool:
     return bool(os.environ.get("AWS_PROFILE")) and "AWS_ACCESS_KEY_ID" not in os.environ
 
 
+@cache  # each file that is stored opens the store
+def _credentials_of(profile: str) -> Any:
+    """Return obstore's provider of the credentials of an AWS profile, and of its region.
+
+    Raises:
+        ValueError: The profile gives no credentials.
+        BotoCoreError: The profile does not exist.
+    """
+    from boto3 import Session
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    return Boto3CredentialProvider(Session(profile_name=profile), ttl=timedelta(seconds=_PROFILE_SECONDS))
+
+
 def _profile_options(url: StoreUrl) -> dict[str, Any]:
     """Return obstore's options for the AWS profile: the provider of its credentials, and its region.
 
@@ -121,16 +135,14 @@ def _profile_options(url: StoreUrl) -> dict[str, Any]:
         MissingExtraError: The package boto3 is not installed.
     """
     require("aws", "boto3")
-    from boto3 import Session
     from botocore.exceptions import BotoCoreError
-    from obstore.auth.boto3 import Boto3CredentialProvider
 
+    name = os.environ["AWS_PROFILE"]
     try:
-        provider = Boto3CredentialProvider(Session(), ttl=timedelta(seconds=_PROFILE_SECONDS))
+        provider = _credentials_of(name)
     except (BotoCoreError, ValueError) as error:
-        name, text = os.environ["AWS_PROFILE"], one_line(error)
         raise RecordingError(
-            f"{url}: the AWS profile {name} gives no credentials: {text}; see `aws configure list`"
+            f"{url}: the AWS profile {name} gives no credentials: {one_line(error)}; see `aws configure list`"
         ) from None
     return {"credential_provider": provider, **provider.config}
 

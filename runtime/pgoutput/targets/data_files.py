@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from pgoutput._text import one_line
 from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import Location, ObjectStore, StoreUnavailable, parse_store_url, sync_path
+from pgoutput.recording import Location, ObjectStore, StoreUnavailable, sync_path
 
 
 class NewFile:
@@ -92,7 +92,7 @@ def delete_files(folder: Location, paths: Iterable[str]) -> None:
         folder: The folder that the paths are relative to.
         paths: Paths of the files.
     """
-    if parse_store_url(folder.place) is not None:  # Arrow needs more requests per object, and lists objects
+    if not folder.is_local:  # Arrow needs more requests per object, and lists objects
         with suppress(RecordingError, StoreUnavailable):
             ObjectStore(folder.place).delete(*paths)
         return
