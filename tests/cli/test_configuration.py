@@ -19,6 +19,8 @@ from tests.versions import OLDEST, RELEASED
 
 COMMAND: Final = (sys.executable, "-m", "pgoutput.cli")
 PATIENCE: Final = 60
+KEYS: Final = "[record]: dsn: a reference must have one of the keys env, file, "
+"""The error of a reference that has none of the keys, or no text."""
 
 
 class Command(Protocol):
@@ -169,8 +171,8 @@ def test_a_command_that_is_started_has_no_dsn_in_its_arguments(tmp_path: Path) -
         ("[record]\nsnapshot = 'perhaps'", "[record]: snapshot: "),
         ("[record]\nworkers = 'many'", "[record]: workers: "),
         ("[record]\nstreaming = 'maybe'", "[record]: streaming: "),
-        ("[record]\ndsn = { vault = 'v' }", "[record]: dsn: a reference must have one of the keys env, "),
-        ("[record]\ndsn = { env = 5 }", "[record]: dsn: a reference must have one of the keys env, "),
+        ("[record]\ndsn = { vault = 'v' }", KEYS),
+        ("[record]\ndsn = { env = 5 }", KEYS),
     ],
 )
 def test_mistakes_are_refused_with_file_table_and_key(

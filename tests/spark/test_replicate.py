@@ -245,7 +245,7 @@ def test_a_target_belongs_to_one_recording(session: SparkSession, tmp_path: Path
     write(folder, msgspec.structs.replace(source("pg10_p1"), recording="another"), sent("pg10_p1"), 100)
     for checkpoint, words in (
         (target / "_checkpoint", "this is recording another, but the checkpoint belongs to recording"),
-        (tmp_path / "new", "this is recording another. Give the target's own recording"),
+        (tmp_path / "new", "this is recording another. Give the target's own recording, or begin anew"),
     ):
         with pytest.raises(StreamingQueryException, match=words):
             replicate(changes, target, checkpoint=checkpoint, trigger=NOW).awaitTermination()

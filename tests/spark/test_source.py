@@ -237,7 +237,8 @@ def test_invalid_options_and_recordings_are_refused(
         (
             folder,
             {"view": "table", "table": "app.strm", "columns": "after,relation_oid"},
-            "the option columns names relation_oid, but the columns of the view table are operation, ",
+            "the option columns names relation_oid, but the columns of the view table are operation, "
+            "relation,",
         ),
         (
             folder,

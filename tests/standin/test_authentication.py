@@ -158,5 +158,8 @@ def test_an_unknown_database_is_rejected() -> None:
 
 
 def test_a_user_without_a_password_is_rejected() -> None:
-    with pytest.raises(ValueError, match="pass both a user and a password"), StandIn(STREAM, user="me"):
+    with (
+        pytest.raises(ValueError, match="both a user and a password, or neither"),
+        StandIn(STREAM, user="me"),
+    ):
         pass
