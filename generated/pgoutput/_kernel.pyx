@@ -11,7 +11,7 @@ included files are written by hand, in `runtime/kernel/`. Nothing here explains 
 
 from pgoutput import _protocols
 
-if _protocols.KERNEL != "49b791f392291ed1":
+if _protocols.KERNEL != "73fe60edee72160d":
     raise ImportError("it was compiled from another spec or kernel source than the modules in Python belong to")
 
 cdef enum:

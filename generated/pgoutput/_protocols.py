@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput._layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "49b791f392291ed1"
+KERNEL: Final = "73fe60edee72160d"
 """Digest of the kernel's source. A compiled kernel with another digest refuses to be imported."""
 
 _TUPLE_DATA = (

@@ -18,7 +18,7 @@ cdef inline Py_ssize_t _size_of_cell(const uint8_t* at, const uint8_t* end) noex
 
 
 def read_fixed(
-    Index index not None, const int64_t[::1] numbers, str kind, send, int width, int64_t low, int64_t high, int precision,
+    Index index not None, const int64_t[::1] numbers, send, str kind, int width, int64_t low, int64_t high, int precision,
     int scale, bint zone
 ):
     """Return cells as values of fixed width.
@@ -26,14 +26,8 @@ def read_fixed(
     Args:
         index: The index of the messages.
         numbers: Number of the cell of each row; -1 for NULL.
-        kind: bool, integer, float, decimal, date or timestamp.
         send: The send function of cells in binary format, or None to leave these cells unread.
-        width: Bytes of a value; a bool has 1.
-        low: Minimum of an integer.
-        high: Maximum of an integer.
-        precision: Precision of a decimal.
-        scale: Scale of a decimal.
-        zone: Whether timestamps have a time zone.
+        kind, width, low, high, precision, scale, zone: The fields of `pgoutput.values.FixedReader`.
 
     Returns:
         The validity bitmap, the number of NULLs, the values, and the rows of unread cells (int64), which are
@@ -59,8 +53,7 @@ def read_fixed(
     cdef uint8_t kind_
     cdef bint done, changed = False, enough = True
     cdef _Reader reader
-    if width > 16 or scale > 18 or precision > 38 or precision < scale or scale < 0:
-        raise ValueError("no such type")
+    _check_type(&type_)
     values.size = rows * width
     _check_numbers(index, numbers, 1)
     with nogil:
@@ -90,6 +83,66 @@ def read_fixed(
             to += width
     if changed:
         raise ValueError(_CHANGED)
+    if not enough:
+        raise MemoryError
+    return valid, nulls, values, left
+
+
+cdef int _check_type(const _Type* type_) except -1:
+    if type_.width > 16 or type_.scale > 18 or not 0 <= type_.scale <= type_.precision <= 38:
+        raise ValueError("no such type")
+    return 0
+
+
+def read_fixed_texts(
+    const uint8_t[::1] data, const int32_t[::1] offsets, const uint8_t[::1] known, str kind, int width, int64_t low,
+    int64_t high, int precision, int scale, bint zone
+):
+    """Return texts as values of fixed width.
+
+    Args:
+        data: The bytes of the texts.
+        offsets: Start of each text in `data`, then the end of the last text.
+        known: Bitmap of the texts that are not NULL; None if no text is NULL.
+        kind, width, low, high, precision, scale, zone: The fields of `pgoutput.values.FixedReader`.
+
+    Returns:
+        As `read_fixed`; the unread rows are those whose text has not the form that a server writes.
+
+    Raises:
+        ValueError: The offsets do not ascend, or are outside of `data`.
+    """
+    cdef _Reader reader = _text_reader(kind)
+    cdef _Type type_ = _Type(width, low, high, precision, scale, zone)
+    cdef Py_ssize_t rows = offsets.shape[0] - 1, row, nulls = 0
+    cdef Buffer valid = filled_buffer((rows + 7) // 8, 255)
+    cdef Buffer values = new_buffer(rows * width)
+    cdef Buffer left = new_buffer(0)
+    cdef uint8_t* to = values.data
+    cdef const uint8_t* start = &data[0] if data.shape[0] else NULL
+    cdef bint is_null, ordered, enough = True
+    if rows < 0:
+        raise ValueError("there are fewer rows than none")
+    _check_type(&type_)
+    ordered = 0 <= offsets[0] and offsets[rows] <= data.shape[0]
+    for row in range(rows):
+        ordered = ordered and offsets[row] <= offsets[row + 1]
+    if not ordered:
+        raise ValueError("the offsets of an array are not in their order, or not inside its data")
+    if known is not None and known.shape[0] < (rows + 7) // 8:
+        raise ValueError("the null mask is too small")
+    values.size = rows * width
+    with nogil:
+        for row in range(rows):
+            is_null = known is not None and not known[row >> 3] >> (row & 7) & 1
+            if is_null or not reader(start + offsets[row], offsets[row + 1] - offsets[row], &type_, to):
+                if not is_null and not _note(left, row):
+                    enough = False
+                    break
+                memset(to, 0, width)
+                nulls += 1
+                valid.data[row >> 3] &= ~(1 << (row & 7))
+            to += width
     if not enough:
         raise MemoryError
     return valid, nulls, values, left

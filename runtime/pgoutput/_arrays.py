@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 """NumPy array of 64-bit integers."""
@@ -121,3 +122,18 @@ def take(array: pa.Array, numbers: Numbers) -> pa.Array:
     """Return the elements at these indices; NULL for a negative index."""
     missing = numbers < 0
     return array.take(pa.array(numbers, mask=missing if missing.any() else None))
+
+
+def replace_rows(array: pa.Array, rows: Numbers, values: pa.Array) -> pa.Array:
+    """Return a copy of an Arrow array with `values` in the rows `rows`, which ascend."""
+    mask = np.zeros(len(array), np.bool_)
+    mask[rows] = True
+    return pc.replace_with_mask(array, boolean_array(mask), values)
+
+
+def join_sorted(one: Numbers, other: Numbers) -> Numbers:
+    """Return the numbers of two ascending arrays, in ascending order; no number may be in both.
+
+    A stable sort merges the two in linear time, which `np.union1d` does not do.
+    """
+    return np.sort(np.concatenate((one, other)), kind="stable")

@@ -69,17 +69,21 @@ def merge_one_by_one(
 
 
 VALUE = st.sampled_from([None, "", "a", "b", "-1"])
+INTEGER = st.sampled_from([None, "-1", "0", "7", "10"])
 
 
-@given(rows=st.lists(st.tuples(VALUE, VALUE, VALUE), max_size=30), width=st.sampled_from([1, 3]))
+@given(
+    rows=st.lists(st.tuples(VALUE, VALUE, VALUE), max_size=30)
+    | st.lists(st.tuples(INTEGER, VALUE, INTEGER), max_size=30),
+    width=st.sampled_from([1, 3]),
+)
 @settings(max_examples=examples(200))
 def test_equal_keys_have_equal_numbers(rows: list[tuple[str | None, ...]], width: int) -> None:
     rows = [row[:width] for row in rows]
     columns = [number_values(pa.array([row[at] for row in rows], pa.string()), {}) for at in range(width)]
     numbers, first = number_keys(columns)
-    ordered = list(dict.fromkeys(rows))
-    assert numbers.tolist() == [ordered.index(row) for row in rows]
-    assert first.tolist() == [rows.index(row) for row in ordered]
+    assert [rows[row] for row in first[numbers].tolist()] == rows
+    assert sorted(first.tolist()) == sorted({rows.index(row) for row in rows})
 
 
 def test_rescued_values_equal_no_value_of_the_type() -> None:

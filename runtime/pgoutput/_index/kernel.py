@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,6 @@ from pgoutput._arrays import (
     Numbers,
     byte_values,
     from_buffers,
-    mask_bits,
     raw_buffers,
     value_bytes,
     value_offsets,
@@ -32,6 +31,7 @@ from pgoutput.compiled import kernel
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell, Message, Relation, Type
 from pgoutput.stream import StreamDecoder
+from pgoutput.values import fixed_array, fixed_reader
 from pgoutput.versions import CODECS, OPTIONS
 from pgoutput.wire import UNCHANGED
 
@@ -158,20 +158,11 @@ class KernelIndex(MessageIndex):
         """Return cells as values of an Arrow type; None if the kernel would not be faster than `to_arrow`."""
         if type_ in _VARIABLE:
             return self._variable_width(numbers, type_, _VARIABLE[type_], [send])[0]
-        if pa.types.is_decimal128(type_) and 0 <= type_.scale <= _MAX_SCALE:
-            reader = _FixedReader("decimal", 16, precision=type_.precision, scale=type_.scale)
-        elif type_ in _FIXED:
-            reader = _FIXED[type_]
-        else:
+        reader = fixed_reader(type_)
+        if reader is None:
             return None
-        valid, nulls, values, unread = _kernel.read_fixed(
-            self._index, numbers, reader.kind, send, *reader[1:]
-        )
-        if pa.types.is_boolean(type_):
-            values = mask_bits(byte_values(values))
-        valid = valid if nulls else None
-        array = from_buffers(type_, len(numbers), values, valid=valid, null_count=nulls)
-        return PartialArray(array, _numbers(unread))
+        read = _kernel.read_fixed(self._index, numbers, send, *reader)
+        return PartialArray(*fixed_array(type_, len(numbers), read))
 
     def _variable_width(
         self, first: Numbers, type_: pa.DataType, kind: str, sends: Sequence[str | None]
@@ -180,31 +171,7 @@ class KernelIndex(MessageIndex):
         return [_partial_array(read, len(first), type_) for read in columns]
 
 
-class _FixedReader(NamedTuple):
-    """Arguments of the kernel's function `read_fixed` for one fixed-width Arrow type."""
-
-    kind: str
-    width: int
-    low: int = 0
-    high: int = 0
-    precision: int = 0
-    scale: int = 0
-    zone: bool = False
-
-
-_FIXED: Final = {
-    pa.bool_(): _FixedReader("bool", 1),
-    pa.int16(): _FixedReader("integer", 2, -(2**15), 2**15 - 1),
-    pa.int32(): _FixedReader("integer", 4, -(2**31), 2**31 - 1),
-    pa.int64(): _FixedReader("integer", 8, -(2**63), 2**63 - 1),
-    pa.float32(): _FixedReader("float", 4),
-    pa.float64(): _FixedReader("float", 8),
-    pa.date32(): _FixedReader("date", 4),
-    pa.timestamp("us"): _FixedReader("timestamp", 8),
-    pa.timestamp("us", tz="UTC"): _FixedReader("timestamp", 8, zone=True),
-}
 _VARIABLE: Final = {pa.string(): "text", pa.binary(): "hex"}
-_MAX_SCALE: Final = 18
 
 _NULL: Final = CELLS["null"].code
 _CELL_READERS: Final[dict[int, Callable[[Any], Cell]]] = {

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pgoutput import catalog, compiled
-from pgoutput._arrays import Mask, Numbers
+from pgoutput._arrays import Mask, Numbers, replace_rows
 from pgoutput._index.base import MessageIndex, PartialArray
 from pgoutput._index.kernel import KernelIndex
 from pgoutput._index.pure import PureIndex
@@ -71,7 +70,7 @@ def _with_binary(
     for oid in np.unique(oids):
         of_type = np.flatnonzero(oids == oid)
         texts[of_type] = to_text(index.cells(numbers[unread[of_type]]), int(oid))
-    return _replaced(array, unread, pa.array(texts, pa.string()))
+    return replace_rows(array, unread, pa.array(texts, pa.string()))
 
 
 def read_column(
@@ -100,11 +99,4 @@ def read_column(
     if not len(unread):
         return array, {}
     rest, rescued = to_arrow(index.cells(numbers[unread]), type_oid, type_modifier, target)
-    return _replaced(array, unread, rest), {int(unread[row]): text for row, text in rescued.items()}
-
-
-def _replaced(array: pa.Array, rows: Numbers, values: pa.Array) -> pa.Array:
-    """Return a copy of the array with `values` in the rows `rows`."""
-    mask = np.zeros(len(array), np.bool_)
-    mask[rows] = True
-    return pc.replace_with_mask(array, pa.array(mask), values)
+    return replace_rows(array, unread, rest), {int(unread[row]): text for row, text in rescued.items()}

@@ -183,6 +183,9 @@ def _split_runs(changes: Iterable[RelationChanges]) -> Iterator[tuple[_Kind, boo
             yield _Kind(relation, None), True, rows
             continue
         is_truncate = np.asarray(pc.equal(rows["operation"], "Truncate"))
+        if truncated_by[0] < 0 and not is_truncate.any():
+            yield _Kind(relation, None), False, rows
+            continue
         origins = np.column_stack([np.asarray(rows[name], np.int64) for name in ("commit_lsn", "xid")])
         # Index -1 gives the last item of `vstack`: the latest truncate of earlier batches.
         latest = np.maximum.accumulate(np.where(is_truncate, np.arange(len(is_truncate)), -1))
@@ -202,8 +205,9 @@ def _text_sizes(rows: pa.RecordBatch) -> Numbers:
     """Return for each change the total size of its old and new values, in bytes of text."""
     sizes = np.zeros(rows.num_rows, np.int64)
     for name in ("old", "new"):
-        for texts in rows[name].flatten():
-            sizes += np.diff(value_offsets(texts))
+        tuples = rows[name]  # a NULL tuple has no texts
+        for column in range(tuples.type.num_fields):
+            sizes += np.diff(value_offsets(tuples.field(column)))
     return sizes
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import NO_NUMBERS, Numbers
+from pgoutput._arrays import NO_NUMBERS, Numbers, join_sorted
 from pgoutput.recording import Location
 from pgoutput.targets import FILE_BYTES, ConflictError, DataFile, Table
 
@@ -100,9 +100,9 @@ def rewritten_files(
 
 
 def add_rows(known: dict[str, Numbers], more: Mapping[str, Numbers]) -> None:
-    """Add the row numbers `more` to `known`, both by path of the data file, and sort the row numbers."""
+    """Add the row numbers `more` to `known`, both by path of the data file. No row is in both."""
     for path, numbers in more.items():
-        known[path] = np.union1d(known.get(path, NO_NUMBERS), numbers)
+        known[path] = join_sorted(known.get(path, NO_NUMBERS), numbers)
 
 
 class DataFiles:
@@ -156,7 +156,7 @@ class DataFiles:
 
     def read_except(self, file: DataFile, rows: Numbers) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a data file, without deleted rows and the row numbers `rows` (ascending)."""
-        return _leave_out(self.read_all(file), np.union1d(self.deleted(file), rows))
+        return _leave_out(self.read_all(file), join_sorted(self.deleted(file), rows))
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
         """Write rows to new data files, and return the files. `Table.commit` can add them to the table."""
@@ -272,7 +272,7 @@ class PendingFiles(DataFiles):
     def deleted(self, file: DataFile) -> Numbers:
         """Return the row numbers of a data file's deleted or removed rows, in ascending order."""
         known, removed = super().deleted(file), self.removed.get(file.path)
-        return known if removed is None else np.union1d(known, removed)
+        return known if removed is None else join_sorted(known, removed)
 
     def change(self, added: Iterable[pa.RecordBatch], removed: Mapping[str, Numbers]) -> None:
         """Add rows, which are written later; remove rows, given as ascending row numbers by path."""

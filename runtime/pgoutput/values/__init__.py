@@ -44,6 +44,11 @@ if TYPE_CHECKING:
         common_type as common_type,
         default_type as default_type,
     )
+    from pgoutput.values.fixed_width import (
+        fixed_array as fixed_array,
+        fixed_reader as fixed_reader,
+        read_fixed_texts as read_fixed_texts,
+    )
     from pgoutput.values.text_from_arrow import from_arrow
 
 __all__ = [
@@ -59,6 +64,7 @@ __all__ = [
 
 _ARROW_MODULES: Final = {
     **dict.fromkeys(("arrow_type", "common_type", "default_type"), "arrow_types"),
+    **dict.fromkeys(("fixed_array", "fixed_reader", "read_fixed_texts"), "fixed_width"),
     "from_arrow": "text_from_arrow",
     "to_arrow": "arrow_from_cells",
 }

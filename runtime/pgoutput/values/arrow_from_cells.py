@@ -9,10 +9,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgoutput._arrays import replace_rows
 from pgoutput.messages import Cell
 from pgoutput.values.arrow_from_binary import convert_directly
 from pgoutput.values.arrow_types import arrow_type
 from pgoutput.values.builtin_types import array_delimiter
+from pgoutput.values.fixed_width import read_fixed_texts
 from pgoutput.values.forms.datetimes import SECOND
 from pgoutput.values.literals import parse_array
 from pgoutput.values.text_from_cells import Rescued, read_cells, require_sequence
@@ -79,6 +81,16 @@ def _convert(array: pa.StringArray, type_: pa.DataType, delimiter: str) -> pa.Ar
     """Return texts as an array, with NULL for each text that `type_` cannot represent."""
     if pa.types.is_list(type_):
         return _convert_lists(array.to_pylist(), type_, delimiter)
+    if (read := read_fixed_texts(array, type_)) is None:
+        return _convert_scalars(array, type_)
+    values, unread = read
+    if not len(unread):
+        return values
+    return replace_rows(values, unread, _convert_scalars(array.take(pa.array(unread)), type_))
+
+
+def _convert_scalars(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
+    """Return texts as an array of a type that is no list, as `_convert` does."""
     pattern = _pattern(type_)
     if pattern is None:
         return array

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput import compiled
-from pgoutput._arrays import from_buffers, raw_buffers, value_bytes
+from pgoutput._arrays import from_buffers, raw_buffers, replace_rows, value_bytes
 from pgoutput.replica import TableAsOf
 from pgoutput.values import from_arrow
 
@@ -42,10 +42,8 @@ class ColumnTexts:
         known = {row: text for row, text in rescued.items() if text is not None}
         if known:
             self.quote = _quote
-            rows = pa.array([row in known for row in range(len(texts))])
-            texts = pc.replace_with_mask(
-                texts, rows, pa.array([known[row] for row in sorted(known)], pa.string())
-            )
+            rows = np.array(sorted(known))
+            texts = replace_rows(texts, rows, pa.array([known[row] for row in rows.tolist()], pa.string()))
         self.texts: pa.StringArray = texts
         self.never_sent: set[int] = rescued.keys() - known.keys()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import NO_NUMBERS, Numbers
+from pgoutput._arrays import NO_NUMBERS, Mask, Numbers, boolean_array
 from pgoutput.apply.data_files import DataFiles
 from pgoutput.apply.rows.key_index import Keys
 from pgoutput.apply.rows.keys import NEVER_SENT, NULL, number_keys, number_values
@@ -71,14 +71,24 @@ class LookupResult(msgspec.Struct, frozen=True):
         return [int(column) for column in np.flatnonzero(unknown.any(axis=0))]
 
 
-class _KeyColumn(NamedTuple):
-    """A key column of a Delta table, with the values to look up in this column."""
+class _KeyColumn:
+    """A key column of a Delta table, with the values to look up in this column.
 
-    name: str
-    values: pa.Array
-    """The values, in the type of the Delta table."""
-    rescued: Rescued
-    """Values that the type cannot represent, by row; NULL in `values`."""
+    Attributes:
+        name: Name of the column.
+        values: The values, in the type of the Delta table.
+        rescued: Values that the type cannot represent, by row; NULL in `values`.
+    """
+
+    def __init__(self, name: str, values: pa.Array, rescued: Rescued) -> None:
+        self.name = name
+        self.values = values
+        self.rescued = rescued
+        self._range: tuple[Any, Any] | None = None
+        if pa.types.is_integer(values.type) or pa.types.is_date(values.type):
+            least, greatest = pc.min_max(values).as_py().values()
+            self._range = least, greatest
+        self._sorted = np.sort(values.drop_null()) if pa.types.is_integer(values.type) else None
 
     def may_be_in(self, file: DataFile) -> bool:
         """Return False if the statistics of a data file show that the file contains none of the values.
@@ -86,13 +96,23 @@ class _KeyColumn(NamedTuple):
         Only the statistics of integers and dates are used. Statistics of other types may not be exact:
         delta-rs truncates timestamps to milliseconds, and ignores NaN.
         """
-        if not (pa.types.is_integer(self.values.type) or pa.types.is_date(self.values.type)):
-            return True
         low, high = file.min_values.get(self.name), file.max_values.get(self.name)
-        if low is None or high is None or file.null_counts.get(self.name) != 0:
+        if self._range is None or low is None or high is None or file.null_counts.get(self.name) != 0:
             return True
-        least, greatest = pc.min_max(self.values).as_py().values()
+        least, greatest = self._range
         return least is not None and bool(least <= high and low <= greatest)
+
+    def matches(self, values: pa.ChunkedArray) -> Mask:
+        """Return which values of the column equal one of the values to look up, or are NULL.
+
+        A value that was never sent is NULL in the table, and may equal any value.
+        """
+        if self._sorted is None or values.null_count or not len(self._sorted):
+            searched = pa.concat_arrays([self.values, pa.nulls(1, self.values.type)])
+            return np.asarray(pc.is_in(values, searched))
+        numbers = values.to_numpy()  # a search is faster than a hash
+        at = np.searchsorted(self._sorted, numbers)
+        return np.asarray(self._sorted.take(at, mode="clip") == numbers)
 
 
 def look_up_rows(
@@ -188,7 +208,7 @@ class _Search:
         *,
         unique: bool,
     ) -> None:
-        self._files, self._end, self._schema = files, layout.end, schema
+        self._files, self._end, self._rescued, self._schema = files, layout.end, layout.rescued, schema
         self._key = [column for column in key_columns if not pa.types.is_nested(column.values.type)]
         self._keys: Keys | None = None
         if self._key and unique and files.deletes_rows:  # otherwise, each rewritten file needs a new index
@@ -197,7 +217,7 @@ class _Search:
     def find(self, file: DataFile) -> tuple[Numbers, pa.Table]:
         """Return the row numbers of rows in a data file that may have one of the keys, and these rows."""
         if self._keys is None or (found := self._keys.find(self._files, file)) is None:
-            return self._read(file, self._scan(file))
+            return self._scan(file)
         left = ~np.isin(found.rows, self._files.deleted(file), assume_unique=True)
         numbers, keys = found.rows[left], found.keys[left]
         if self._keys.are_exact and len(self._schema) == 2 and (keys >= 0).all():
@@ -205,29 +225,32 @@ class _Search:
             key = {column.name: column.values.take(pa.array(keys))}
             arrays = [key.get(one.name, pa.nulls(len(keys), one.type)) for one in self._schema]
             return numbers, pa.table(arrays, schema=self._schema)
-        numbers, rows = self._read(file, numbers)
+        rows = self._read(file, numbers)
         if self._end is None:
             return numbers, rows
         current = rows[self._end].is_null()
         return numbers[current.to_numpy()], rows.filter(current)
 
-    def _scan(self, file: DataFile) -> Numbers:
-        """Read the key columns of a data file; return the numbers of rows that may have one of the keys."""
+    def _scan(self, file: DataFile) -> tuple[Numbers, pa.Table]:
+        """Read the key columns of a data file, then the other columns if some row has one of the keys."""
         names = [column.name for column in self._key] + [name for name in (self._end,) if name is not None]
+        if set(self._schema.names) <= {*names, self._rescued}:
+            names.append(self._rescued)  # then no second reading is necessary
         table = pa.Table.from_batches(self._files.read_all(file, names))
         matches = np.ones(table.num_rows, np.bool_)
         for column in self._key:
-            # Search NULL too: a value that was never sent is NULL here, and may equal any key.
-            values = pa.concat_arrays([column.values, pa.nulls(1, column.values.type)])
-            matches &= pc.is_in(table[column.name], values).to_numpy()
+            matches &= column.matches(table[column.name])
         if self._end is not None:
             matches &= table[self._end].is_null().to_numpy()
         matches[self._files.deleted(file)] = False
-        return np.flatnonzero(matches)
+        numbers = np.flatnonzero(matches)
+        if self._rescued in names:
+            return numbers, table.select(self._schema.names).filter(boolean_array(matches))
+        return numbers, self._read(file, numbers)
 
-    def _read(self, file: DataFile, numbers: Numbers) -> tuple[Numbers, pa.Table]:
+    def _read(self, file: DataFile, numbers: Numbers) -> pa.Table:
         rows = _take_rows(self._files, file, self._schema.names, numbers) if len(numbers) else ()
-        return numbers, pa.Table.from_batches(rows, self._schema)
+        return pa.Table.from_batches(rows, self._schema)
 
 
 def _take_rows(
