@@ -34,8 +34,13 @@ def set_pool_limit(Py_ssize_t limit):
     decode or encode messages in it.
     """
     global _pool_limit
-    cdef int size
     _pool_limit = limit
+    free_blocks()
+
+
+def free_blocks():
+    """Give the blocks that are kept for new buffers back to the system."""
+    cdef int size
     for size in range(_LEAST, _MOST + 1):
         while _n_blocks[size]:
             free(_take_block(size))

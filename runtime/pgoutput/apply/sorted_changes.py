@@ -71,7 +71,7 @@ class SortedChanges:
         self.counts[oid] += rows.num_rows
         self._bytes += rows.nbytes
         if self._file is None and self._bytes > self._memory:
-            self._file = tempfile.SpooledTemporaryFile(self._memory, prefix="pgoutput-")  # noqa: SIM115
+            self._file = tempfile.TemporaryFile(prefix="pgoutput-")  # noqa: SIM115
             for parts in self._parts.values():
                 parts[:] = [part._replace(changes=self._write(part.changes)) for part in parts]
 

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from pgoutput import compiled
 from pgoutput._text import listed
 from pgoutput._trace import mark_failed, span
 from pgoutput.apply import SortedChanges, TableResult, Updates, apply_changes
@@ -353,6 +354,8 @@ class _Query:
             with SegmentReader(task.place) as segment:
                 for one in read_changes(segment, task, is_wanted):
                     changes.append(one)
+        if compiled.kernel is not None:
+            compiled.kernel.free_blocks()  # up to 64 MiB, which applying the changes does not need
 
     def _show_progress(self, segment: int, applied: int, changes: int) -> None:
         if self._stop.is_set():
