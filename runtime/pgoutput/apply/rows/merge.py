@@ -131,7 +131,7 @@ def _sorted_items(found: Numbers, effects: Effects, old: Numbers, new: Numbers) 
         np.concatenate((np.full(len(known), -1), ends, begins)),
     )
     # The sort is stable, so an update ends a row before it begins one.
-    return items.take(np.lexsort((items.changes, items.keys)))
+    return items.take(np.argsort(items.keys * (count + 1) + items.changes, kind="stable"))
 
 
 def _depths(items: _Items) -> Numbers:
