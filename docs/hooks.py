@@ -166,7 +166,8 @@ def options_table(command: str) -> str:
 
 def metrics_table(program: str) -> str:
     """Return a Markdown table of the metrics of a recorder or replica."""
-    from pgoutput.cli.metrics import RECORDER, REPLICA
+    from pgoutput.cli.record.metrics import RECORDER
+    from pgoutput.cli.replicate.metrics import REPLICA
 
     rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for one in {"recorder": RECORDER, "replica": REPLICA}[program]:

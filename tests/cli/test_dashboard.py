@@ -17,7 +17,8 @@ import promql_parser
 import pytest
 import yaml
 
-from pgoutput.cli.metrics import RECORDER, REPLICA, STAGES, WAL_STATUSES
+from pgoutput.cli.record.metrics import RECORDER, STAGES, WAL_STATUSES
+from pgoutput.cli.replicate.metrics import REPLICA
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yaml"

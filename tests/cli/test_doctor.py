@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgoutput.cli import doctor, server_checks
+from pgoutput.cli.operate import doctor, server_checks
 from tests.conftest import Run
 from tests.recorder.lab import Lab
 from tests.server import Server

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from pgoutput.cli import replication
+from pgoutput.cli.replicate import replication
 from pgoutput.recording import object_store, record_capture_file
 from tests import store
 from tests.conftest import Run

@@ -143,7 +143,7 @@ def test_status_of_a_lost_slot_has_exit_code_1(lab: Lab, run: Run) -> None:
 
 
 def test_status_names_a_long_transaction(lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.cli.status.LONG_SECONDS", 0.5)
+    monkeypatch.setattr("pgoutput.cli.operate.status.LONG_SECONDS", 0.5)
     lab.record()
     lab.run("INSERT INTO t VALUES (1)")
     lab.record()

@@ -19,10 +19,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pgoutput.cli.lag import LagClock
-from pgoutput.cli.metrics import RECORDER, REPLICA, Metrics
-from pgoutput.cli.recorder_metrics import RecorderMetrics
-from pgoutput.cli.replica_metrics import ReplicaMetrics
+from pgoutput.cli.common.lag import LagClock
+from pgoutput.cli.common.metrics import Metrics
+from pgoutput.cli.record.metrics import RECORDER, RecorderMetrics
+from pgoutput.cli.replicate.metrics import REPLICA, ReplicaMetrics
 from pgoutput.recorder import Connected
 from pgoutput.recording import Recording
 from pgoutput.replica import TableResult, replica_tables

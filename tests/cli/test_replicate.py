@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput import messages as m
-from pgoutput.cli import spark_replication
+from pgoutput.cli.replicate import spark
 from pgoutput.recording import locate, prune, read_readers, record_capture_file
 from pgoutput.replica import replica_tables
 from pgoutput.spark.session import launcher_environment
@@ -411,7 +411,7 @@ def test_a_filesystem_that_arrow_lacks(replicate: Replicate, recording: Path) ->
     ],
 )
 def test_the_cause_of_a_spark_error_is_found(text: str, cause: str) -> None:
-    assert spark_replication._cause(Exception(text)) == cause
+    assert spark._cause(Exception(text)) == cause
 
 
 def test_follow_runs_until_a_signal(engine: list[str], recording: Path, tmp_path: Path) -> None:

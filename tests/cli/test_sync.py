@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from pgoutput.cli.synchronization import slot_name
+from pgoutput.cli.replicate.synchronization import slot_name
 from pgoutput.recording import Recording
 from tests import store
 from tests.server import Server

@@ -122,7 +122,7 @@ def test_layouts_and_pgoutput_spec_show_the_values_of_each_version(five: Path) -
         five,
         """
         import msgspec
-        from pgoutput.cli.specification import as_json
+        from pgoutput.cli.look.specification import as_json
 
         def values(version):
             messages = {one["name"]: one for one in msgspec.json.decode(as_json(version))["messages"]}

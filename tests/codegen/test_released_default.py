@@ -95,7 +95,7 @@ USES = {
     "check --rules": """
         from io import StringIO
         from rich.console import Console
-        from pgoutput.cli.checking import show_rules
+        from pgoutput.cli.look.checking import show_rules
 
         for json in (False, True):
             show_rules(Console(file=StringIO()), json=json)

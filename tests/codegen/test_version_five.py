@@ -84,7 +84,7 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
         from pathlib import Path
         import pyarrow as pa
         from pgoutput.capturefile import CaptureFile, Header, encode_header, encode_record
-        from pgoutput.cli.encoding import to_capture_file
+        from pgoutput.cli.testing.encoding import to_capture_file
         from pgoutput.columns import ColumnDecoder
         from pgoutput.jsonlines import from_json, to_json
         from pgoutput.stream import StreamDecoder, Tables, Transactions

@@ -522,7 +522,7 @@ def test_synth_sends_new_messages_of_known_roles(derived: Path, tmp_path: Path) 
 
         from typer.testing import CliRunner
 
-        import pgoutput.cli.synthesis
+        import pgoutput.cli.testing.synthesis
         from pgoutput.capturefile import CaptureFile
         from pgoutput.cli.app import app
 

@@ -16,7 +16,7 @@ import typer.main
 import yaml
 
 from pgoutput.cli.app import app
-from pgoutput.cli.configuration import read_configuration
+from pgoutput.cli.common.configuration import read_configuration
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

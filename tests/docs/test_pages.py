@@ -22,7 +22,8 @@ from deltalake import DeltaTable
 from docs.hooks import OTHER_PAGES, metrics_table, options_table, parameters, public_modules
 from pgoutput import PgoutputError, _protocols, errors, messages, v4
 from pgoutput.capturefile import CaptureFile
-from pgoutput.cli.metrics import RECORDER, REPLICA
+from pgoutput.cli.record.metrics import RECORDER
+from pgoutput.cli.replicate.metrics import REPLICA
 from pgoutput.standin import Faults
 from pgoutput.standin.faults import Incident
 from pgoutput.versions import CODECS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pgoutput.capturefile import CaptureFile
-from pgoutput.cli.inspection import _pieces
+from pgoutput.cli.look.inspection import _pieces
 from tests import truth
 from tests.explorer.peer import ask, open_file
 

@@ -12,8 +12,8 @@ from importlib.abc import MetaPathFinder
 from typing import Final
 
 from pgoutput._extras import MissingExtraError, install_line, require
-from pgoutput.cli.printing import complain, version_line
-from pgoutput.cli.signals import interrupt
+from pgoutput.cli.common.printing import complain, version_line
+from pgoutput.cli.common.signals import interrupt
 from pgoutput.errors import ChangesLost, ConnectionLost, PgoutputError, RecordingInUse, ReplicationError
 
 _PASSING: Final = (

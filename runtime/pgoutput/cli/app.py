@@ -1,28 +1,20 @@
-"""The commands of `pgoutput` and their arguments."""
+"""The groups of the commands of `pgoutput`, as `pgoutput --help` shows them."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from pgoutput._text import counted
-from pgoutput.cli.configuration import ConfigurableGroup, read_configuration
-from pgoutput.cli.configuration_check import find_problems
-from pgoutput.cli.printing import complain, version_line
-from pgoutput.cli.recording_commands import (
-    doctor,
-    install_ddl_events,
-    prune,
-    record,
-    segments,
-    snapshot,
-    status,
-)
-from pgoutput.cli.replica_commands import replicate, sync, tables, verify
-from pgoutput.cli.stream_commands import check, decode, encode, inspect, serve, spec, synth
-from pgoutput.cli.vectors import vectors_app
+from pgoutput.cli.common.configuration import ConfigurableGroup
+from pgoutput.cli.common.printing import version_line
+from pgoutput.cli.look.commands import check, decode, inspect, segments, spec
+from pgoutput.cli.operate.commands import doctor, status
+from pgoutput.cli.operate.config import config_app
+from pgoutput.cli.record.commands import install_ddl_events, prune, record, snapshot
+from pgoutput.cli.replicate.commands import replicate, sync, tables, verify
+from pgoutput.cli.testing.commands import encode, serve, synth
+from pgoutput.cli.testing.vectors import vectors_app
 
 app = typer.Typer(
     cls=ConfigurableGroup,
@@ -31,8 +23,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-config_app = typer.Typer(name="config", help="Check configuration files.", no_args_is_help=True)
 
 
 def _print_version(requested: bool) -> None:
@@ -63,35 +53,5 @@ _GROUPS: Final = {
 for title, commands in _GROUPS.items():
     for command in commands:
         app.command(rich_help_panel=title)(command)
-
-
-@config_app.command("check")
-def check_config(
-    context: typer.Context,
-    file: Annotated[
-        list[Path],
-        typer.Argument(help="The configuration files of this machine.", show_default=False),
-    ],
-) -> None:
-    """Check configuration files, without starting anything and without printing secrets.
-
-    Exit code 1: a secret's file, program or variable is missing, or two processes would use the same place.
-    """
-    group: Any = context.find_root().command
-    files = {one: read_configuration(one, group.configurable) for one in file}
-    variables = {
-        (name, option.name): str(option.envvar)
-        for name, command in group.configurable.items()
-        for option in command.params
-    }
-    problems = list(find_problems(files, variables))
-    for problem in problems:
-        complain(problem)
-    if problems:
-        raise typer.Exit(1)
-    for one, options in files.items():
-        print(f"{one}: the options of {counted(len(options), 'command')}")
-
-
 app.add_typer(vectors_app, rich_help_panel="Test")
 app.add_typer(config_app, rich_help_panel="Operate")

@@ -1,0 +1,1 @@
+"""Commands that show streams and recordings: `decode`, `inspect`, `check`, `spec` and `segments`."""

@@ -1,0 +1,1 @@
+"""Commands that find problems in operation: `doctor`, `status` and `config`."""

@@ -1,0 +1,99 @@
+"""The command `pgoutput doctor`: what stands in the way of a recording, what it costs, and what helps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from platform import python_version
+from shutil import disk_usage
+from tempfile import TemporaryFile
+from typing import Final, get_args
+
+import typer
+
+from pgoutput._extras import MissingExtraError, install_line, require
+from pgoutput._text import one_line
+from pgoutput.cli.common.printing import print_json, printable, refused_values, version_line
+from pgoutput.cli.operate.findings import Finding, Level, Report
+from pgoutput.errors import PgoutputError
+from pgoutput.recording import Location, locate
+
+FREE_BYTES: Final = 1 << 30
+"""Free space of a disk below which an error is reported, in bytes."""
+
+_PACKAGES: Final = {
+    "psycopg": ("recorder", "no server can be recorded from here"),
+    "deltalake": ("replica", "no Delta tables can be written here"),
+    "pyiceberg": ("iceberg", "no Iceberg tables can be written here"),
+    "obstore": ("store", "no recording can be written to an object store"),
+    "pyspark": ("spark", "no recording can be read in Spark"),
+}
+"""For each package that a part of pgoutput needs: its extra, and what is not possible without it."""
+
+
+def examine(dsn: str, slot: str, publications: Sequence[str], places: Sequence[str], *, json: bool) -> None:
+    """Print what stands in the way of a recording; exit with 1 if there is an error.
+
+    Args:
+        dsn: Connection string of libpq.
+        slot: Name of the slot, which need not exist; empty to skip the checks of the slot.
+        publications: Names of the publications; empty for all publications of the database.
+        places: Paths or URIs of recordings and replicas.
+        json: Whether to print a JSON object.
+    """
+    findings = [*_examine_machine(places)]
+    server, checks = "", len(_PACKAGES) + len(places)
+    try:
+        require("recorder", "psycopg")
+        from pgoutput.cli.operate.server_checks import examine_server
+
+        with refused_values():
+            server, made, found = examine_server(dsn, slot, publications)
+        checks += made
+        findings += found
+    except (PgoutputError, MissingExtraError) as error:
+        findings.append(
+            Finding("error", "connection", one_line(str(error)), "the server cannot be checked", "")
+        )
+    findings.sort(key=lambda one: get_args(Level).index(one.level))
+    report = Report(f"{version_line()}, Python {python_version()}", server, checks, tuple(findings))
+    if json:
+        print_json(report)
+    else:
+        for line in report.lines():
+            print(printable(line))
+    if any(one.level == "error" for one in findings):
+        raise typer.Exit(1)
+
+
+def _examine_machine(places: Sequence[str]) -> Iterator[Finding]:
+    """Yield findings on missing packages, and on places that cannot be written or have little free space."""
+    for package, (extra, use) in _PACKAGES.items():
+        if find_spec(package) is None:
+            yield Finding("advice", "packages", f"{package} is missing", use, install_line(extra))
+    for place in places:
+        try:
+            free = _free_bytes(locate(place))
+        except (PgoutputError, OSError, ImportError) as error:
+            yield Finding("error", "place", one_line(str(error)), f"nothing can be written to {place}", "")
+            continue
+        if free < FREE_BYTES:
+            text = f"{place}: {free:,} bytes are free on its disk"
+            yield Finding("error", "disk", text, "the recorder ends when the disk is full", "make room")
+
+
+def _free_bytes(place: Location) -> int:
+    """Return the free space of a local disk, in bytes; `sys.maxsize` for an object store.
+
+    Raises:
+        OSError: The place cannot be read, or a local folder cannot be written.
+        RecordingError: The store does not answer.
+    """
+    if not place.is_local:
+        place.names()
+        return sys.maxsize
+    folder = next(one for one in (Path(place.path), *Path(place.path).absolute().parents) if one.exists())
+    with TemporaryFile(dir=folder):
+        return disk_usage(folder).free

@@ -1,0 +1,280 @@
+"""The checks of a server for `pgoutput doctor`: queries that return a row for each problem.
+
+They need no privileges, and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+from psycopg import sql
+
+from pgoutput._text import one_line
+from pgoutput.cli.operate.findings import Finding, Level
+from pgoutput.errors import PgoutputError
+from pgoutput.recorder import DDL_EVENTS, DDL_EVENTS_SINCE, FIXED_MINORS, MISSING_PRIVILEGES, Connection
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A check of the server; `{0}` in a text is the first column of the query, `{1}` the second."""
+
+    name: str
+    level: Level
+    query: str
+    """SQL with the placeholders `{slot}` and `{publications}`; returns a row for each problem."""
+    found: str
+    cost: str
+    remedy: str
+    since: int = 10
+    """First major version of PostgreSQL for which the check is made."""
+    before: int = 1000
+    """First major version of PostgreSQL for which the check is not made any more."""
+
+
+_TABLES: Final = """\
+FROM pg_publication p JOIN pg_publication_tables t USING (pubname)
+JOIN pg_namespace n ON nspname = schemaname JOIN pg_class c ON relnamespace = n.oid AND relname = tablename
+WHERE pubname = ANY ({publications})"""
+
+_NAME: Final = "format('%I.%I', nspname, relname)"
+_HAS_KEY: Final = "EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary)"
+_MISSING: Final = MISSING_PRIVILEGES.format(oids=f"SELECT c.oid {_TABLES}")
+_FIXED: Final = ", ".join(f"({major}, {minor})" for major, minor in FIXED_MINORS.items())
+_RELOADED: Final = "SELECT pg_reload_conf();"
+
+CHECKS: Final[tuple[Check, ...]] = (
+    Check(
+        "wal_level",
+        "error",
+        "SELECT setting FROM pg_settings WHERE name = 'wal_level' AND setting <> 'logical'",
+        "wal_level is {0}",
+        "no logical slot can be created",
+        "ALTER SYSTEM SET wal_level = logical; -- then restart the server",
+        before=19,
+    ),
+    Check(
+        "wal_level",
+        "error",
+        "SELECT setting FROM pg_settings WHERE name = 'wal_level' AND setting = 'minimal'",
+        "wal_level is minimal",
+        "no logical slot can be created",
+        "ALTER SYSTEM SET wal_level = replica; -- then restart the server",
+        since=19,
+    ),
+    Check(
+        "free slot",
+        "error",
+        "SELECT count(*), count(*) + 1 FROM pg_replication_slots HAVING "
+        "count(*) >= current_setting('max_replication_slots')::int AND "
+        "count(*) FILTER (WHERE slot_name = {slot}) = 0",
+        "all {0} replication slots are in use",
+        "the slot cannot be created",
+        "ALTER SYSTEM SET max_replication_slots = {1}; -- then restart the server; or drop an unused slot",
+    ),
+    Check(
+        "free sender",
+        "error",
+        "SELECT count(*), count(*) + 2 FROM pg_stat_replication HAVING "
+        "count(*) >= current_setting('max_wal_senders')::int",
+        "all {0} WAL senders are in use",
+        "no client can stream",
+        "ALTER SYSTEM SET max_wal_senders = {1}; -- then restart the server",
+    ),
+    Check(
+        "sender timeout",
+        "warning",
+        "SELECT 1 FROM pg_settings WHERE name = 'wal_sender_timeout' AND setting = '0'",
+        "wal_sender_timeout is 0",
+        "a recorder whose machine has gone keeps the slot in use until the server is restarted",
+        f"ALTER SYSTEM SET wal_sender_timeout = '1min'; {_RELOADED}",
+    ),
+    Check(
+        "WAL limit",
+        "warning",
+        "SELECT 1 FROM pg_settings WHERE name = 'max_slot_wal_keep_size' AND setting = '-1'",
+        "max_slot_wal_keep_size is -1",
+        "while no recorder runs, the server retains all WAL, until its disk is full; "
+        "with a limit, the slot is lost instead",
+        f"ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; {_RELOADED}",
+        since=13,
+    ),
+    Check(
+        "publication",
+        "error",
+        "SELECT quote_ident(name) FROM unnest({publications}::text[]) name "
+        "WHERE name NOT IN (SELECT pubname FROM pg_publication)",
+        "the publication {0} does not exist",
+        "nothing can be recorded",
+        "CREATE PUBLICATION {0} FOR ALL TABLES; -- or FOR TABLE …",
+    ),
+    Check(
+        "published tables",
+        "warning",
+        "SELECT quote_ident(pubname) FROM pg_publication WHERE pubname = ANY ({publications}) "
+        "AND NOT EXISTS (SELECT FROM pg_publication_tables t WHERE t.pubname = pg_publication.pubname)",
+        "the publication {0} has no tables",
+        "no changes are recorded",
+        "ALTER PUBLICATION {0} ADD TABLE …;",
+    ),
+    Check(
+        "published operations",
+        "warning",
+        "SELECT quote_ident(pubname) FROM pg_publication p WHERE pubname = ANY ({publications}) "
+        "AND NOT (pubinsert AND pubupdate AND pubdelete "
+        "AND coalesce((to_jsonb(p) ->> 'pubtruncate')::bool, true))",
+        "the publication {0} leaves out operations",
+        "replicas keep rows that are changed or gone on the server",
+        "ALTER PUBLICATION {0} SET (publish = 'insert, update, delete, truncate');",
+    ),
+    Check(
+        "replica identity",
+        "error",
+        f"SELECT DISTINCT {_NAME}, CASE WHEN {_HAS_KEY} THEN 'REPLICA IDENTITY DEFAULT' "
+        f"ELSE 'ADD PRIMARY KEY (…)' END {_TABLES} AND (pubupdate OR pubdelete) AND relkind = 'r' AND ("
+        f"relreplident = 'n' OR relreplident = 'd' AND NOT {_HAS_KEY} OR relreplident = 'i' AND NOT EXISTS "
+        "(SELECT FROM pg_index WHERE indrelid = c.oid AND indisreplident)) ORDER BY 1",
+        "{0} has no replica identity",
+        "the server refuses each UPDATE and DELETE of the table",
+        "ALTER TABLE {0} {1}; -- or REPLICA IDENTITY FULL",
+    ),
+    Check(
+        "replica identity FULL",
+        "advice",
+        f"SELECT DISTINCT {_NAME} {_TABLES} AND relreplident = 'f' AND {_HAS_KEY} ORDER BY 1",
+        "{0} has the replica identity FULL, although it has a primary key",
+        "the WAL has each updated or deleted row as a whole, and a replica needs more memory for it",
+        "ALTER TABLE {0} REPLICA IDENTITY DEFAULT; -- unless readers need the old values",
+    ),
+    *(
+        Check(
+            name,
+            "error",
+            f"SELECT found, statement FROM ({_MISSING}) m WHERE lacks = '{name}'",
+            "{0}",
+            "its rows can be neither copied (--snapshot) nor verified",
+            "{1};",
+        )
+        for name in ("schema privilege", "table privilege", "row security")
+    ),
+    Check(
+        "slot",
+        "error",
+        "SELECT slot_name, coalesce('a slot of the plugin ' || plugin, 'a physical slot') "
+        "FROM pg_replication_slots WHERE slot_name = {slot} AND plugin IS DISTINCT FROM 'pgoutput'",
+        "{0} is {1}",
+        "it cannot be recorded",
+        "choose another name for the slot",
+    ),
+    Check(
+        "slot",
+        "error",
+        "SELECT slot_name, database FROM pg_replication_slots "
+        "WHERE slot_name = {slot} AND database <> current_database()",
+        "the slot {0} belongs to the database {1}",
+        "it cannot be recorded from this database",
+        "choose another name for the slot, or connect to {1}",
+    ),
+    Check(
+        "slot",
+        "error",
+        "SELECT slot_name, coalesce(to_jsonb(s) ->> 'invalidation_reason', 'wal_removed') "
+        "FROM pg_replication_slots s WHERE slot_name = {slot} AND (to_jsonb(s) ->> 'wal_status' = 'lost' "
+        "OR to_jsonb(s) ->> 'invalidation_reason' IS NOT NULL)",
+        "the slot {0} is lost ({1})",
+        "changes are missing, and the recording cannot be continued",
+        "SELECT pg_drop_replication_slot('{0}'); -- then record anew in another folder",
+    ),
+    Check(
+        "slot",
+        "warning",
+        "SELECT slot_name, pg_size_pretty((to_jsonb(s) ->> 'safe_wal_size')::bigint) "
+        "FROM pg_replication_slots s "
+        "WHERE slot_name = {slot} AND to_jsonb(s) ->> 'wal_status' IN ('extended', 'unreserved') "
+        "AND to_jsonb(s) ->> 'safe_wal_size' IS NOT NULL",
+        "the slot {0} holds more WAL than max_wal_size",
+        "the slot is lost after {1} of further WAL",
+        "start the recorder, or find out why it lags: pgoutput status",
+        since=13,
+    ),
+    Check(
+        "slot",
+        "warning",
+        "SELECT slot_name, pg_size_pretty(wal.bytes) FROM pg_replication_slots, LATERAL (SELECT "
+        "pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() "
+        "ELSE pg_current_wal_lsn() END, restart_lsn) bytes) wal "
+        "WHERE slot_name = {slot} AND NOT active AND wal.bytes > 1 << 30",
+        "no client streams from the slot {0}, which retains {1} of WAL",
+        "the disk of the server fills",
+        "start the recorder, or, if nobody needs the slot: SELECT pg_drop_replication_slot('{0}');",
+    ),
+    Check(
+        "open transaction",
+        "warning",
+        "SELECT pid, round(extract(epoch FROM clock_timestamp() - xact_start) / 3600), coalesce(usename, '') "
+        "FROM pg_stat_activity WHERE backend_xid IS NOT NULL "
+        "AND xact_start < clock_timestamp() - interval '1 hour' ORDER BY xact_start",
+        "a transaction of the user {2} is open for {1} h (server process {0})",
+        "no slot can be created before it ends, and slots retain WAL from its beginning on",
+        "SELECT pg_terminate_backend({0});",
+    ),
+    Check(
+        "prepared transaction",
+        "warning",
+        "SELECT quote_literal(gid), round(extract(epoch FROM clock_timestamp() - prepared) / 3600) "
+        "FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - interval '1 hour' ORDER BY prepared",
+        "the transaction {0} is prepared for {1} h",
+        "no slot can be created before it ends, and slots retain WAL from its beginning on",
+        "COMMIT PREPARED {0}; -- or ROLLBACK PREPARED",
+    ),
+    Check(
+        "DDL events",
+        "advice",
+        f"SELECT 1 WHERE NOT EXISTS ({DDL_EVENTS})",
+        "the event trigger that describes ALTER TABLE in the stream is not installed",
+        "renamed columns, and the constant defaults of added columns, are copied anew or reported",
+        "pgoutput install-ddl-events --dsn … # as a superuser",
+        since=DDL_EVENTS_SINCE,
+    ),
+    Check(
+        "minor release",
+        "warning",
+        "SELECT current_setting('server_version') WHERE current_setting('server_version_num')::int IN ("
+        f"SELECT major * 10000 + minor FROM (VALUES {_FIXED}) v(major, fixed), "
+        "generate_series(0, fixed - 1) minor)",
+        "PostgreSQL {0} is older than the minor releases of May 2025",
+        "transactions that are open while a publication is altered are sent as if it were not",
+        "install the latest minor release",
+    ),
+)
+
+
+def examine_server(dsn: str, slot: str, publications: Sequence[str]) -> tuple[str, int, list[Finding]]:
+    """Return the version of a server, how many checks were made, and what they have found.
+
+    Raises:
+        PgoutputError: The server cannot be reached.
+    """
+    findings: list[Finding] = []
+    with Connection(dsn) as connection:
+        version = connection.query("SHOW server_version")[0][0].split()[0]
+        if not publications:
+            publications = [row[0] for row in connection.query("SELECT pubname FROM pg_publication")]
+        major = connection.server_version // 10_000
+        checks = [one for one in CHECKS if one.since <= major < one.before]
+        for check in checks:
+            findings += _run(connection, check, slot, publications)
+    try:
+        Connection(dsn, replication=True).close()
+    except PgoutputError as error:
+        text = one_line(str(error))
+        findings.append(Finding("error", "replication connection", text, "nothing can be recorded", ""))
+    return f"PostgreSQL {version}", len(checks) + 1, findings
+
+
+def _run(connection: Connection, check: Check, slot: str, publications: Sequence[str]) -> Iterator[Finding]:
+    query = sql.SQL(check.query).format(slot=slot, publications=sql.Literal(list(publications)))
+    for row in connection.query(query):
+        texts = (text.format(*row) for text in (check.found, check.cost, check.remedy))
+        yield Finding(check.level, check.name, *texts)

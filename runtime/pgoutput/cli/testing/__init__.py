@@ -1,0 +1,1 @@
+"""Commands that test clients and decoders of the stream: `synth`, `serve`, `encode` and `vectors`."""
