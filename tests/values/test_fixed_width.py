@@ -67,10 +67,15 @@ def test_texts_of_servers_are_read_by_the_kernel() -> None:
     assert read_fixed_texts(texts, pa.string()) is None
 
 
-@pytest.mark.parametrize("offsets", [[0, 2, 1], [0, 1, 4], [-1, 0, 1], [2, 1, 3], [0, -1, 3], []])
+@pytest.mark.parametrize("offsets", [[0, 2, 1], [0, 1, 4], [-1, 0, 1], [2, 1, 3], [0, -1, 3]])
 def test_invalid_offsets_are_refused(offsets: list[int]) -> None:
-    with pytest.raises(ValueError, match="the offsets of an array|fewer rows than none"):
+    with pytest.raises(ValueError, match="the offsets of an array are not in their order"):
         read(np.array(offsets, np.int32), None)
+
+
+def test_no_offsets_are_refused() -> None:
+    with pytest.raises(ValueError, match="fewer rows than none"):
+        read(np.zeros(0, np.int32), None)
 
 
 def test_a_null_mask_that_is_too_small_is_refused() -> None:

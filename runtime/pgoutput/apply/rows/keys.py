@@ -60,7 +60,7 @@ def number_values(array: pa.Array, rescued: Rescued | Mapping[int, str | None]) 
 
 
 def _number_integers(array: pa.Array) -> Numbers | None:
-    """Return `number_values` of integers or of their texts, by a sort, which is faster; None for other values."""
+    """Return `number_values` of integers or their texts, by a sort, which is fast; None for other values."""
     if pa.types.is_string(array.type) and (read := read_fixed_texts(array, pa.int64())) is not None:
         array, unread = read
         if len(unread):
