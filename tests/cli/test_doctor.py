@@ -11,8 +11,10 @@ import msgspec
 import pytest
 
 from pgoutput.cli.operate import doctor, server_checks
+from pgoutput.recording import ObjectStore
 from tests.conftest import Run
 from tests.recorder.lab import Lab
+from tests import store
 from tests.server import Server
 
 
@@ -175,3 +177,28 @@ def test_places_and_servers_that_do_not_answer_are_found(
     assert "the server cannot be checked" in done.out
     refused = run("doctor", "--dsn", "nonsense")
     assert (refused.code, refused.out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"), [("203.0.113.9", {"encryption"}), ("127.0.0.1", set()), ("::1", set())]
+)
+def test_an_unencrypted_connection_is_found(
+    lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch, address: str, expected: set[str]
+) -> None:
+    checks = (
+        msgspec.structs.replace(one, query=one.query.replace("inet_server_addr()", f"inet '{address}'"))
+        for one in server_checks.CHECKS
+    )
+    monkeypatch.setattr(server_checks, "CHECKS", tuple(checks))
+    assert found(examined(run, lab)).keys() == expected
+
+
+def test_a_store_that_refuses_writes_is_found(lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store.moto() as port, store.Proxy(port) as proxy:
+        for name, value in store.settings(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        place = "--place", f"s3://{store.BUCKET}/recording"
+        assert found(examined(run, lab, *place)) == {}
+        assert ObjectStore(place[1]).sizes() == {}
+        proxy.fault = lambda method, path: "403" if method == "PUT" else ""
+        assert found(examined(run, lab, *place)).keys() == {"place"}

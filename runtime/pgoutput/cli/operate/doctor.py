@@ -10,6 +10,7 @@ from platform import python_version
 from shutil import disk_usage
 from tempfile import TemporaryFile
 from typing import Final, get_args
+from uuid import uuid4
 
 import typer
 
@@ -18,7 +19,7 @@ from pgoutput._text import one_line
 from pgoutput.cli.common.printing import print_json, printable, refused_values, version_line
 from pgoutput.cli.operate.findings import Finding, Level, Report
 from pgoutput.errors import PgoutputError
-from pgoutput.recording import Location, locate
+from pgoutput.recording import Location, ObjectStore, locate
 
 FREE_BYTES: Final = 1 << 30
 """Free space of a disk below which an error is reported, in bytes."""
@@ -85,14 +86,17 @@ def _examine_machine(places: Sequence[str]) -> Iterator[Finding]:
 
 
 def _free_bytes(place: Location) -> int:
-    """Return the free space of a local disk, in bytes; `sys.maxsize` for an object store.
+    """Write and delete a file; return the free space of the local disk in bytes, `sys.maxsize` for a store.
 
     Raises:
-        OSError: The place cannot be read, or a local folder cannot be written.
+        OSError: The place cannot be read or written.
         RecordingError: The store does not answer.
     """
     if not place.is_local:
         place.names()
+        store, name = ObjectStore(place.place), f"_doctor-{uuid4()}"
+        store.create(name, b"")
+        store.delete(name)
         return sys.maxsize
     folder = next(one for one in (Path(place.path), *Path(place.path).absolute().parents) if one.exists())
     with TemporaryFile(dir=folder):

@@ -46,6 +46,15 @@ _RELOADED: Final = "SELECT pg_reload_conf();"
 
 CHECKS: Final[tuple[Check, ...]] = (
     Check(
+        "encryption",
+        "warning",
+        "SELECT host(inet_server_addr()) FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND NOT ssl "
+        "AND NOT inet_server_addr() <<= ANY ('{{127.0.0.0/8,::1}}'::inet[])",
+        "the connection to {0} is not encrypted",
+        "others in the network can read the rows, and change them",
+        "set ssl = on on the server, and sslmode=verify-full in the connection string",
+    ),
+    Check(
         "wal_level",
         "error",
         "SELECT setting FROM pg_settings WHERE name = 'wal_level' AND setting <> 'logical'",
