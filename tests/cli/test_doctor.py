@@ -12,9 +12,9 @@ import pytest
 
 from pgoutput.cli.operate import doctor, server_checks
 from pgoutput.recording import ObjectStore
+from tests import store
 from tests.conftest import Run
 from tests.recorder.lab import Lab
-from tests import store
 from tests.server import Server
 
 
