@@ -20,6 +20,8 @@ FILE_BYTES: Final = 32 << 20
 """Size in bytes at which a data file is complete; further rows are written to a new file."""
 
 _BATCH_ROWS: Final = 1 << 16
+_DICTIONARY_BYTES: Final = 1 << 17
+"""Size at which the dictionary of a column ends: a larger one makes most files larger, and takes longer."""
 
 
 FIELD_ID: Final = b"PARQUET:field_id"
@@ -139,6 +141,7 @@ class _FileWriter:
             schema,
             # A dictionary of numbers takes longer to write, and rarely makes the file smaller.
             use_dictionary=[field.name for field in schema if pa.types.is_string(field.type)],
+            dictionary_pagesize_limit=_DICTIONARY_BYTES,
             metadata_collector=self._metadata,
         )
         self._rows: list[pa.RecordBatch] = []
