@@ -12,15 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput.views import RelationChanges, pack_changes, unpack_changes
+from pgoutput.views import ChangedRelation, RelationChanges
 
 MEMORY: Final = 64 << 20
 """Default maximum size of the changes that are held in memory, in bytes."""
 
 
 class _Stored(NamedTuple):
-    """Place of an Arrow batch in the temporary file, in bytes."""
+    """Changes in the temporary file: an Arrow batch at an offset of `size` bytes."""
 
+    relation: ChangedRelation
+    schema: pa.Schema
     offset: int
     size: int
 
@@ -101,17 +103,19 @@ class SortedChanges:
     def _write(self, changes: RelationChanges | _Stored) -> _Stored:
         assert isinstance(changes, RelationChanges)
         assert self._file is not None
-        data = pack_changes(changes)
-        stored = _Stored(self._file.tell(), len(data))
+        data = changes.rows.serialize()
+        stored = _Stored(changes.relation, changes.rows.schema, self._file.tell(), len(data))
         self._file.write(data)
         return stored
 
     def _read(self, part: _Part) -> RelationChanges:
-        if not isinstance(part.changes, _Stored):
-            return part.changes
+        stored = part.changes
+        if not isinstance(stored, _Stored):
+            return stored
         assert self._file is not None
-        self._file.seek(part.changes.offset)
-        return unpack_changes(self._file.read(part.changes.size))
+        self._file.seek(stored.offset)
+        data = pa.py_buffer(self._file.read(stored.size))
+        return RelationChanges(stored.relation, pa.ipc.read_record_batch(data, stored.schema))
 
 
 def _sort_keys(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
