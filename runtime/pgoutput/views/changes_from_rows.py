@@ -45,7 +45,7 @@ def _by_schema(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
     Schema changes are rare, so a bisection is faster than comparing each row with the next.
     """
-    if all(_is_constant(rows[name]) for name in ("relation", "columns", "key_columns")):
+    if all(_is_constant(rows[name]) for name in ("relation", "columns", "key_columns", "incomplete")):
         yield rows
         return
     half = rows.num_rows // 2
@@ -58,9 +58,10 @@ def _is_constant(array: pa.Array) -> bool:
 
 
 def _from_rows(rows: pa.RecordBatch, *, is_altered: bool) -> RelationChanges:
-    first = rows.select(["relation", "columns", "key_columns"]).slice(0, 1).to_pylist()[0]
-    columns = tuple(Column(name, *type_) for name, type_ in _COLUMNS.decode(first["columns"]).items())
-    relation = ChangedRelation(**first["relation"], columns=columns, keys=tuple(first["key_columns"]))
+    names = ["relation", "columns", "key_columns", "incomplete"]
+    described, types, keys, incomplete = rows.select(names).slice(0, 1).to_pylist()[0].values()
+    columns = tuple(Column(name, *type_) for name, type_ in _COLUMNS.decode(types).items())
+    relation = ChangedRelation(**described, columns=columns, keys=tuple(keys), incomplete=incomplete)
     common = {name: rows[name] for name in COMMON}
     if is_altered:
         (values,) = rows.select(["before", "after", "unchanged"]).to_pylist()

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pgoutput._arrays import Mask, Numbers, mask_bits, struct_from_columns, value_bytes, value_offsets
 
-COMMON: Final = ("operation", "commit_lsn", "commit_time", "xid", "position", "sequence", "incomplete")
+COMMON: Final = ("operation", "commit_lsn", "commit_time", "xid", "position", "sequence")
 """Columns of the view `changes` that the rows of `RelationChanges` have too."""
 
 _TEXT: Final = pa.string()
@@ -62,6 +62,8 @@ class ChangedRelation(msgspec.Struct, frozen=True):
     """Names of the columns of the relation's replica identity."""
     alteration: AlteredNames | None = None
     """The effect of an ALTER TABLE, if it is the only change; then `columns` has all columns after it."""
+    incomplete: str | None = None
+    """Why the recording lacks rows of the relation; None if it lacks none."""
 
 
 class RelationChanges(NamedTuple):

@@ -64,28 +64,24 @@ def _committed(
     ends = np.cumsum(np.bincount(changes.schema, minlength=len(changes.schemas))).tolist()
     for schema, (begin, end) in zip(changes.schemas, pairwise([0, *ends]), strict=True):
         new, old, key = (first[begin:end] for first in firsts)
-        reason = pa.scalar(incomplete.get(schema.relation.oid), _TEXT)
         columns = {name: column.slice(begin, end - begin) for name, column in common.items()} | {
-            "incomplete": pa.repeat(reason, end - begin),
             "old": _read_tuples(changes.index, schema, old),
             "new": _read_tuples(changes.index, schema, new),
             "key_only": pa.array(key >= 0),
             "unchanged": _find_unchanged(unchanged, len(schema.names), new),
         }
-        yield RelationChanges(_relation(schema), change_rows(columns))
+        yield RelationChanges(_relation(schema, incomplete), change_rows(columns))
     for one in committed.alterations:
         alone = committed._replace(
             positions=np.array([one.position]), ordinals=np.zeros(1, np.int64), commit=np.array([one.commit])
         )
         alteration = one.alteration
-        columns = commit_columns(alone, snapshot=False) | {
-            "operation": pa.array([OPERATION], _TEXT),
-            "incomplete": pa.array([incomplete.get(alteration.oid)], _TEXT),
-        }
-        yield altered_changes(_relation(alteration.relation), alteration_values(alteration), columns)
+        columns = commit_columns(alone, snapshot=False) | {"operation": pa.array([OPERATION], _TEXT)}
+        relation = _relation(alteration.relation, incomplete)
+        yield altered_changes(relation, alteration_values(alteration), columns)
 
 
-def _relation(schema: RelationSchema) -> ChangedRelation:
+def _relation(schema: RelationSchema, incomplete: Mapping[int, str]) -> ChangedRelation:
     columns = zip(schema.names, schema.relation.columns, strict=True)
     return ChangedRelation(
         schema.relation.oid,
@@ -93,6 +89,7 @@ def _relation(schema: RelationSchema) -> ChangedRelation:
         schema.name,
         tuple(Column(name, one.type_oid, one.type_modifier) for name, one in columns),
         tuple(schema.names[key] for key in schema.keys),
+        incomplete=incomplete.get(schema.relation.oid),
     )
 
 

@@ -169,15 +169,9 @@ def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list
 
 
 def incomplete_reasons(chunk: Chunk) -> list[Difference]:
-    """Return why the recording lacks rows of a relation, from the column `incomplete` of its changes."""
-    column = chunk.changes["incomplete"]
-    if column.null_count == len(column):
-        return []
-    encoded = column.combine_chunks().dictionary_encode()
-    lsns = chunk.changes["commit_lsn"]
-    first_rows = (encoded.indices.index(number).as_py() for number in range(len(encoded.dictionary)))
-    reasons = encoded.dictionary.to_pylist()
-    return [Difference(lsns[row].as_py(), reason) for row, reason in zip(first_rows, reasons, strict=True)]
+    """Return why the recording lacks rows of a relation, from its first changes on."""
+    reason = chunk.relation.incomplete
+    return [] if reason is None else [Difference(chunk.changes["commit_lsn"][0].as_py(), reason)]
 
 
 def _type(column: Column) -> tuple[int, int]:
