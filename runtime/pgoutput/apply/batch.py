@@ -240,7 +240,7 @@ class _Application:
         self._writer.apply(chain([chunk], chunks))
 
     def _create(self, chunk: Chunk) -> Table:
-        schema = make_layout(chunk.columns, history=self._history).schema
+        schema = make_layout(chunk.columns, self._target, history=self._history).schema
         return create_table(self._target, self._oid, chunk.namespace, chunk.name, schema, self._recording)
 
     def _commit(self) -> None:

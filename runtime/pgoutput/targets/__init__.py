@@ -42,6 +42,7 @@ from pgoutput.targets.registry import (
     IcebergCatalog as IcebergCatalog,
     archive_table as archive_table,
     check_recording as check_recording,
+    column_types as column_types,
     copy_format as copy_format,
     create_table as create_table,
     decode_dropped as decode_dropped,

@@ -260,6 +260,10 @@ class Table(Protocol):
 class TableFormat(Protocol):
     """A table format."""
 
+    @property
+    def types(self) -> Mapping[int, pa.DataType]:
+        """Arrow types of columns by type OID, where they differ from `pgoutput.values.arrow_type`."""
+
     def open(self, place: Location, version: int | None = None) -> Table | None:
         """Return the table at a place; None if there is none.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
@@ -74,6 +74,15 @@ def format_of(target: Location) -> TableFormat:
 @cache
 def _known_catalog(target: str) -> IcebergCatalog | None:
     return read_catalog(locate(target))
+
+
+def column_types(target: Location) -> Mapping[int, pa.DataType]:
+    """Return a target's Arrow types by type OID, where they differ from `pgoutput.values.arrow_type`.
+
+    Raises:
+        ReplicaError: The target cannot be read.
+    """
+    return format_of(target).types
 
 
 def open_format(catalog: IcebergCatalog) -> TableFormat:

@@ -83,7 +83,8 @@ def alter_table(table: Table, layout: TableLayout, chunk: Chunk, *, history: boo
     """
     alteration = TableAlteration(layout, chunk)
     columns = alteration.columns
-    new = make_layout(columns, history=history, old=layout, renamed=alteration.sources)
+    target = table.place.parent
+    new = make_layout(columns, target, history=history, old=layout, renamed=alteration.sources)
     in_table = dict(zip((column.name for column in columns), delta_names(columns), strict=True))
     values = {in_table[name]: value for name, value in alteration.values.items()}
     old_names = {field.name.lower() for field in layout.values}

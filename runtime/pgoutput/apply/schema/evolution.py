@@ -23,7 +23,7 @@ def follow_schema(table: Table, old: TableLayout, chunk: Chunk, *, history: bool
         chunk: Changes of the relation, with its current columns.
         history: Whether the table keeps all versions of rows (SCD type 2).
     """
-    new = make_layout(chunk.columns, history=history, old=old)
+    new = make_layout(chunk.columns, table.place.parent, history=history, old=old)
     if keeps_files(old, new, chunk):
         described = [new.schema.field(new.rescued)] if new.columns != old.columns else []
         table.change_columns(_added_columns(new), described)

@@ -73,6 +73,8 @@ _LAST_WITHOUT_FEATURES: Final = 4
 class DeltaFormat:
     """The table format Delta; its functions are described at `TableFormat`."""
 
+    types: Mapping[int, pa.DataType] = {}
+
     def open(self, place: Location, version: int | None = None) -> Table | None:
         """Open a Delta table."""
         try:

@@ -34,10 +34,12 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
+    UUIDType,
 )
 
 from pgoutput.errors import ReplicaError
 from pgoutput.targets.parquet import FIELD_ID
+from pgoutput.values import UUID_TYPE
 
 _NARROW: Final = "pgoutput.arrow"
 """Key in the `doc` of a field whose integers have 16 bits in Arrow."""
@@ -50,11 +52,16 @@ _TYPES: Final[dict[pa.DataType, IcebergType]] = {
     pa.float64(): DoubleType(),
     pa.string(): StringType(),
     pa.binary(): BinaryType(),
+    UUID_TYPE: UUIDType(),
     pa.date32(): DateType(),
     pa.timestamp("us"): TimestampType(),
     pa.timestamp("us", "UTC"): TimestamptzType(),
 }
-"""Iceberg's type for each Arrow type that is neither nested nor a decimal."""
+"""Iceberg's type for each Arrow type that is neither nested nor a decimal.
+
+Data files have uuids as plain bytes, without Parquet's annotation UUID: pyiceberg (0.12) cannot filter rows by
+a column with this annotation, and every reader knows the type from the table's schema.
+"""
 
 _ARROW: Final = {type_: arrow for arrow, type_ in _TYPES.items()}
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from operator import ne
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from uuid import uuid4
 
 import msgspec
@@ -47,6 +47,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Identifier
 
+from pgoutput import catalog as server_types
 from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
@@ -78,6 +79,7 @@ from pgoutput.targets.protocol import (
     Table,
     Version,
 )
+from pgoutput.values import UUID_TYPE
 
 _NO_NAMESPACE: Final = "_"
 """Namespace of a table whose name contains no namespace."""
@@ -100,6 +102,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
     """Name of the catalogue in the configuration of pyiceberg; empty for one in the target's folder."""
     namespace: str = ""
     """Prefix of the namespaces of the tables; a dot separates levels."""
+    types: ClassVar[Mapping[int, pa.DataType]] = {server_types.BY_NAME["uuid"].oid: UUID_TYPE}
 
     def _catalog(self, target: Location) -> Catalog:
         return open_catalog(target, self.catalog)

@@ -1,0 +1,98 @@
+"""Iceberg tables of a real server: their types, as pyiceberg reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.types import ListType, StringType, UUIDType
+
+from pgoutput.apply.rows import key_index
+from pgoutput.replica import use_iceberg
+from tests.recorder.lab import Lab
+from tests.replica.tables import open_table
+from tests.targets.formats import iceberg_table
+from tests.verification.conftest import lab, replica, server
+from tests.verification.replica import Replica
+
+__all__ = ["lab", "replica", "server"]
+
+
+@pytest.fixture
+def target(replica: Replica) -> Replica:
+    """The replica, with Iceberg tables."""
+    use_iceberg(replica.target)
+    return replica
+
+
+def table(replica: Replica, name: str = "t") -> IcebergTable:
+    return iceberg_table(Path(replica.table(name).place))
+
+
+def rows(replica: Replica, *columns: str, **options: Any) -> list[tuple[Any, ...]]:
+    """Return the values of these columns as pyiceberg reads them, sorted."""
+    found = table(replica).scan(selected_fields=columns, **options).to_arrow()
+    return sorted(zip(*(found[name].to_pylist() for name in columns), strict=True), key=repr)
+
+
+def sources(lab: Lab, *columns: str) -> list[tuple[Any, ...]]:
+    """Return the values of these columns of the table `t` on the server, uuids as objects, sorted."""
+    found = lab.rows(f"SELECT {', '.join(columns)} FROM t")
+    return sorted(map(tuple, found), key=repr)
+
+
+@pytest.mark.parametrize("updates", ["vectors", "rewrite"])
+def test_uuids_are_values_and_keys(target: Replica, updates: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_index, "MIN_ROWS", 100)  # the first file has an index, the others are read
+    lab = target.lab
+    lab.run(
+        "CREATE TABLE t (k uuid PRIMARY KEY, other uuid, many uuid[], n int)",
+        "INSERT INTO t SELECT md5(i::text)::uuid, CASE WHEN i % 3 > 0 THEN md5(i || 'x')::uuid END, "
+        "ARRAY[md5(i || 'y')::uuid, NULL], i FROM generate_series(1, 200) i",
+    )
+    target.replicate()
+    if updates == "rewrite":
+        open_table(target.table("t").place).set_deletes_rows(False)
+    lab.run(
+        "UPDATE t SET n = -n WHERE n % 10 = 0",
+        "DELETE FROM t WHERE n % 7 = 0",
+        "UPDATE t SET k = md5(n || 'z')::uuid WHERE n = 5",
+        "INSERT INTO t VALUES (md5('new')::uuid, NULL, '{}', 1000)",
+    )
+    target.replicate()
+    columns = "k", "other", "many", "n"
+    assert rows(target, *columns) == sources(lab, *columns)
+    schema = table(target).schema()
+    assert [schema.find_type(name) for name in ("k", "other")] == [UUIDType(), UUIDType()]
+    many = schema.find_type("many")
+    assert isinstance(many, ListType)
+    assert many.element_type == UUIDType()
+    ((wanted,),) = lab.rows("SELECT k FROM t WHERE n = 5")
+    assert rows(target, "k", "n", row_filter=f"k = '{wanted}'") == [(UUID(str(wanted)), 5)]
+    assert target.unequal() == []
+    deleted = sum(file.deleted for file in open_table(target.table("t").place).files())
+    assert (deleted > 0) == (updates == "vectors")
+
+
+def test_columns_become_uuids_and_other_types(target: Replica) -> None:
+    """An ALTER TABLE changes the type in Iceberg; the rows are written again."""
+    lab = target.lab
+    lab.run(
+        "CREATE TABLE t (id int PRIMARY KEY, a uuid, b text)",
+        "INSERT INTO t SELECT i, md5(i::text)::uuid, upper(md5(i::text)) FROM generate_series(1, 5) i",
+        "INSERT INTO t VALUES (6)",
+    )
+    target.replicate()
+    lab.run(
+        "ALTER TABLE t ALTER a TYPE text, ALTER b TYPE uuid USING b::uuid, ADD c uuid",
+        "INSERT INTO t VALUES (7, 'x', md5('y')::uuid, md5('z')::uuid)",
+    )
+    target.replicate()
+    columns = "id", "a", "b", "c"
+    assert rows(target, *columns) == sources(lab, *columns)
+    schema = table(target).schema()
+    assert [schema.find_type(name) for name in "abc"] == [StringType(), UUIDType(), UUIDType()]
+    assert target.unequal() == []
