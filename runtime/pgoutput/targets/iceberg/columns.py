@@ -37,6 +37,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from pgoutput import catalog
 from pgoutput.errors import ReplicaError
 from pgoutput.targets.parquet import FIELD_ID
 from pgoutput.values import UUID_TYPE
@@ -59,9 +60,12 @@ _TYPES: Final[dict[pa.DataType, IcebergType]] = {
 }
 """Iceberg's type for each Arrow type that is neither nested nor a decimal.
 
-Data files have uuids as plain bytes, without Parquet's annotation UUID: pyiceberg (0.12) cannot filter rows by
-a column with this annotation, and every reader knows the type from the table's schema.
+Data files have uuids as plain bytes, without Parquet's annotation UUID: pyiceberg (0.12) cannot filter rows
+by a column with this annotation, and every reader knows the type from the table's schema.
 """
+
+COLUMN_TYPES: Final = {one.oid: UUID_TYPE for one in catalog.TYPES if one.iceberg == "uuid"}
+"""Arrow types by type OID, where they differ from those of Delta tables."""
 
 _ARROW: Final = {type_: arrow for arrow, type_ in _TYPES.items()}
 

@@ -47,7 +47,6 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Identifier
 
-from pgoutput import catalog as server_types
 from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
@@ -62,7 +61,7 @@ from pgoutput.targets.commits import (
 from pgoutput.targets.data_files import NewFile, copy_file, delete_files, flush_files
 from pgoutput.targets.iceberg.catalogs import create_namespace, open_catalog
 from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, old_files, unneeded_files
-from pgoutput.targets.iceberg.columns import file_schema, to_arrow, to_iceberg
+from pgoutput.targets.iceberg.columns import COLUMN_TYPES, file_schema, to_arrow, to_iceberg
 from pgoutput.targets.iceberg.content import Content
 from pgoutput.targets.iceberg.deletes import PATH_ID, write_deletes
 from pgoutput.targets.iceberg.files import data_file, manifested_file, new_file
@@ -79,7 +78,6 @@ from pgoutput.targets.protocol import (
     Table,
     Version,
 )
-from pgoutput.values import UUID_TYPE
 
 _NO_NAMESPACE: Final = "_"
 """Namespace of a table whose name contains no namespace."""
@@ -102,7 +100,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
     """Name of the catalogue in the configuration of pyiceberg; empty for one in the target's folder."""
     namespace: str = ""
     """Prefix of the namespaces of the tables; a dot separates levels."""
-    types: ClassVar[Mapping[int, pa.DataType]] = {server_types.BY_NAME["uuid"].oid: UUID_TYPE}
+    types: ClassVar[Mapping[int, pa.DataType]] = COLUMN_TYPES
 
     def _catalog(self, target: Location) -> Catalog:
         return open_catalog(target, self.catalog)
