@@ -77,6 +77,60 @@ def test_uuids_are_values_and_keys(target: Replica, updates: str, monkeypatch: p
     assert (deleted > 0) == (updates == "vectors")
 
 
+def key_of(replica: Replica) -> tuple[set[str], set[str], list[str]]:
+    """Return the names of the identifier fields, of the required fields, and of the sort order's columns."""
+    found = table(replica)
+    order = [found.schema().find_column_name(one.source_id) for one in found.sort_order().fields]
+    required = {field.name for field in found.schema().fields if field.required}
+    return found.schema().identifier_field_names(), required, [name for name in order if name is not None]
+
+
+def test_the_replica_identity_is_the_key_of_a_new_table(target: Replica) -> None:
+    lab = target.lab
+    lab.run(
+        "CREATE TABLE t (v text, a int, b uuid, PRIMARY KEY (a, b))",
+        "INSERT INTO t SELECT 'x', i, md5(i::text)::uuid FROM generate_series(1, 5) i",
+    )
+    target.replicate()
+    assert key_of(target) == ({"a", "b"}, {"a", "b"}, ["a", "b"])
+    lab.run("ALTER TABLE t ADD c int", "UPDATE t SET c = a", "DELETE FROM t WHERE a = 1")
+    target.replicate()
+    assert key_of(target) == ({"a", "b"}, {"a", "b"}, ["a", "b"])
+    assert rows(target, "v", "a", "b", "c") == sources(lab, "v", "a", "b", "c")
+    assert target.unequal() == []
+
+
+ALTERED_KEYS = {
+    "another key": "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (other)",
+    "a wider key": "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, other)",
+    "no key": "ALTER TABLE t REPLICA IDENTITY FULL",
+    "another type": "ALTER TABLE t ALTER id TYPE bigint",
+    "the column is gone": "ALTER TABLE t DROP id, ADD PRIMARY KEY (other)",
+    "NULL in the key": "UPDATE t SET id = 'infinity' WHERE other = 3",
+}
+"""SQL after which the columns that were the key identify no row any more."""
+
+
+@pytest.mark.parametrize("statement", ALTERED_KEYS.values(), ids=ALTERED_KEYS)
+def test_a_key_that_changes_is_removed(target: Replica, statement: str) -> None:
+    lab = target.lab
+    type_, first = ("date", "current_date + i") if "infinity" in statement else ("int", "i")
+    lab.run(
+        f"CREATE TABLE t (id {type_} PRIMARY KEY, other int NOT NULL, v text)",
+        f"INSERT INTO t SELECT {first}, i, 'x' FROM generate_series(1, 5) i",
+    )
+    target.replicate()
+    assert key_of(target) == ({"id"}, {"id"}, ["id"])
+    lab.run(statement, "UPDATE t SET v = 'y' WHERE other = 2")
+    target.replicate()
+    assert key_of(target) == (set(), set(), [])
+    assert table(target).scan().to_arrow().num_rows == 5
+    assert target.unequal() == []
+    lab.run("UPDATE t SET v = 'z'")
+    target.replicate()
+    assert target.unequal() == []
+
+
 def test_columns_become_uuids_and_other_types(target: Replica) -> None:
     """An ALTER TABLE changes the type in Iceberg; the rows are written again."""
     lab = target.lab

@@ -21,6 +21,7 @@ from pgoutput.targets.parquet import (
     read_parquet as read_parquet,
 )
 from pgoutput.targets.protocol import (
+    KEY as KEY,
     NO_ROWS as NO_ROWS,
     NOTHING as NOTHING,
     ChangeRange as ChangeRange,

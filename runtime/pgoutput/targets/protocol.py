@@ -19,6 +19,9 @@ from pgoutput._arrays import Numbers
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 
+KEY: Final = "pgoutput.key"
+"""Key of a table property; the value is a JSON array of the names of the columns that identify a row."""
+
 
 class ConflictError(ReplicaError):
     """Nothing was committed, because another commit has changed the table."""

@@ -9,7 +9,7 @@ appendix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -17,6 +17,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -42,6 +44,8 @@ from pgoutput.errors import ReplicaError
 from pgoutput.targets.parquet import FIELD_ID
 from pgoutput.values import UUID_TYPE
 
+_NO_KEYS: Final = {"float", "double"}
+"""Primitive types of columns that cannot be identifier fields."""
 _NARROW: Final = "pgoutput.arrow"
 """Key in the `doc` of a field whose integers have 16 bits in Arrow."""
 
@@ -74,7 +78,7 @@ def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0)
     """Return the Iceberg schema of a table.
 
     A column of the table keeps its field ID if its type is the same. Every other column gets field IDs that
-    the table never had.
+    the table never had. The identifier fields stay, if the table keeps all of them.
 
     Args:
         schema: The columns.
@@ -90,7 +94,33 @@ def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0)
         number = old.field_id if old is not None and is_kept else next(ids)
         type_ = old.field_type if old is not None and is_kept else _to_type(_widened(field.type), ids)
         fields.append(NestedField(number, field.name, type_, required=False, doc=_doc(field)))
-    return Schema(*fields, schema_id=0 if known is None else known.schema_id + 1)
+    new = Schema(*fields, schema_id=0 if known is None else known.schema_id + 1)
+    identifiers = set() if known is None else {*known.identifier_field_ids}
+    return with_key(new, identifiers if identifiers <= {one.field_id for one in fields} else ())
+
+
+def with_key(schema: Schema, key: Collection[int | str]) -> Schema:
+    """Return a schema whose identifier fields are those with these field IDs or names; they are required.
+
+    Without `key`, there are none. Fields of nested types and of floating-point numbers cannot be identifiers.
+    """
+    found = [one for one in schema.fields if one.field_id in key or one.name in key]
+    if any(not one.field_type.is_primitive or str(one.field_type) in _NO_KEYS for one in found):
+        found = []
+    fields = [one.model_copy(update={"required": one in found}) for one in schema.fields]
+    ids = [one.field_id for one in found]
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=ids)
+
+
+def sort_order(schema: Schema) -> SortOrder:
+    """Return the order of rows by the identifier fields; unsorted if there are none."""
+    fields = (SortField(source_id=one, transform=IdentityTransform()) for one in schema.identifier_field_ids)
+    return SortOrder(*fields, order_id=1) if schema.identifier_field_ids else UNSORTED_SORT_ORDER
+
+
+def names_of_key(schema: Schema) -> list[str]:
+    """Return the names of the identifier fields."""
+    return [one.name for one in schema.fields if one.field_id in schema.identifier_field_ids]
 
 
 def to_arrow(schema: Schema) -> pa.Schema:

@@ -7,7 +7,7 @@ position is in the summary of the snapshot, and in a property, in case another p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import ne
@@ -33,14 +33,17 @@ from pyiceberg.manifest import (
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
+    AddSortOrderUpdate,
     AssertCurrentSchemaId,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotsUpdate,
     SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableUpdate,
@@ -61,7 +64,15 @@ from pgoutput.targets.commits import (
 from pgoutput.targets.data_files import NewFile, copy_file, delete_files, flush_files
 from pgoutput.targets.iceberg.catalogs import create_namespace, open_catalog
 from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, old_files, unneeded_files
-from pgoutput.targets.iceberg.columns import COLUMN_TYPES, file_schema, to_arrow, to_iceberg
+from pgoutput.targets.iceberg.columns import (
+    COLUMN_TYPES,
+    file_schema,
+    names_of_key,
+    sort_order,
+    to_arrow,
+    to_iceberg,
+    with_key,
+)
 from pgoutput.targets.iceberg.content import Content
 from pgoutput.targets.iceberg.deletes import PATH_ID, write_deletes
 from pgoutput.targets.iceberg.files import data_file, manifested_file, new_file
@@ -69,6 +80,7 @@ from pgoutput.targets.iceberg.manifests import write_snapshot
 from pgoutput.targets.iceberg.places import errors, folder_uri, locate_part
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
 from pgoutput.targets.protocol import (
+    KEY,
     NO_ROWS,
     NOTHING,
     ChangeRange,
@@ -138,8 +150,13 @@ class IcebergFormat(msgspec.Struct, frozen=True):
                 location += f"-{uuid4().hex[:8]}"
             create_namespace(catalog, identifier)
             with suppress(TableAlreadyExistsError):
+                columns = with_key(to_iceberg(schema), _key(properties) or ())
                 catalog.create_table(
-                    identifier, to_iceberg(schema), location, properties={**_PROPERTIES, **properties}
+                    identifier,
+                    columns,
+                    location,
+                    sort_order=sort_order(columns),
+                    properties={**_PROPERTIES, **properties},
                 )
             return _Table(place, catalog.load_table(identifier))
 
@@ -369,7 +386,8 @@ class _Table:
             schema: The new schema of the table; None to leave it as it is.
             properties: Properties to set.
         """
-        metadata = self._table.metadata
+        metadata, known_key = self._table.metadata, self._schema.identifier_field_ids
+        schema = self._with_valid_key(schema, added, {**metadata.properties, **properties})
         position = self.position if changes is None else changes.last
         summary = commit_metadata(position, changes)
         if properties:
@@ -392,7 +410,7 @@ class _Table:
             number = [*position, snapshot.sequence_number]
             stored = {**properties, _POSITION: msgspec.json.encode(number).decode()}
             updates: list[TableUpdate] = [
-                *(() if schema is None else _schema_updates(schema)),
+                *(() if schema is None else _schema_updates(schema, known_key)),
                 AddSnapshotUpdate(snapshot=snapshot),
                 SetSnapshotRefUpdate(
                     **_json({"ref-name": "main", "type": "branch", "snapshot-id": snapshot.snapshot_id})
@@ -409,6 +427,22 @@ class _Table:
         if gone:
             with suppress(ReplicaError), errors(self.place):  # `remove_unused` removes the rest
                 self._remove([*unneeded_files(self._table.io, gone, history[-len(gone) - 1])])
+
+    def _with_valid_key(
+        self, schema: Schema | None, added: Iterable[ManifestedFile], properties: Mapping[str, str]
+    ) -> Schema | None:
+        """Return the new schema of a commit; without identifier fields, if they identify no row any more.
+
+        A key column has NULL if its type cannot represent a value. The name of a column that the schema does
+        not have yet, or any more, belongs to a schema change whose other commit follows.
+        """
+        new, key = schema or self._schema, _key(properties)
+        with_nulls = {one for file in added for one, count in (file.null_value_counts or {}).items() if count}
+        is_other = key is not None and {*new.column_names} >= {*key} != {*names_of_key(new)}
+        if new.identifier_field_ids and (is_other or with_nulls.intersection(new.identifier_field_ids)):
+            new = with_key(new, ())
+            return new if schema else new.model_copy(update={"schema_id": new.schema_id + 1})
+        return schema
 
     def _commit(self, updates: Sequence[TableUpdate], snapshot: Snapshot) -> None:
         """Commit updates, if the version is still the newest.
@@ -507,8 +541,20 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
-def _schema_updates(schema: Schema) -> list[TableUpdate]:
-    return [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate(**_json({"schema-id": schema.schema_id}))]
+def _key(properties: Mapping[str, str]) -> list[str] | None:
+    """Return the names of the columns that identify a row; None if the properties do not say it."""
+    return msgspec.json.decode(properties[KEY], type=list[str]) if KEY in properties else None
+
+
+def _schema_updates(schema: Schema, known_key: Collection[int]) -> list[TableUpdate]:
+    updates: list[TableUpdate] = [
+        AddSchemaUpdate(schema=schema),
+        SetCurrentSchemaUpdate(**_json({"schema-id": schema.schema_id})),
+    ]
+    if known_key and not schema.identifier_field_ids:
+        updates.append(AddSortOrderUpdate(**_json({"sort-order": UNSORTED_SORT_ORDER})))
+        updates.append(SetDefaultSortOrderUpdate(**_json({"sort-order-id": UNSORTED_SORT_ORDER.order_id})))
+    return updates
 
 
 def _json(fields: dict[str, Any]) -> dict[str, Any]:
