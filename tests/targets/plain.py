@@ -107,6 +107,8 @@ class PlainTable:
     def at(self, version: int) -> PlainTable:
         return PlainTable(self.place, version)
 
+    renames_columns = False
+
     @property
     def deletes_rows(self) -> bool:
         return False

@@ -24,6 +24,7 @@ from pgoutput.targets.protocol import (
     KEY as KEY,
     NO_ROWS as NO_ROWS,
     NOTHING as NOTHING,
+    RENAMED as RENAMED,
     ChangeRange as ChangeRange,
     ConflictError as ConflictError,
     DataFile as DataFile,

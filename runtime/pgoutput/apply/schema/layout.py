@@ -19,7 +19,7 @@ import pyarrow as pa
 from pgoutput import catalog
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
-from pgoutput.targets import Table, column_types
+from pgoutput.targets import RENAMED, Table, column_types
 from pgoutput.values import arrow_type, common_type
 from pgoutput.views import RESCUED, RESCUED_TYPE, Column
 
@@ -109,7 +109,7 @@ def make_layout(
     taken = {name.lower() for name in types}
     rescued = _unique_name(RESCUED, taken)
     fields = [
-        *(pa.field(name, type_) for name, type_ in types.items()),
+        *(pa.field(name, type_, metadata=_renamed(name, sources, old)) for name, type_ in types.items()),
         pa.field(rescued, RESCUED_TYPE, metadata={COLUMNS: msgspec.json.encode(columns)}),
     ]
     if not history:
@@ -125,6 +125,15 @@ def _column_type(column: Column, special: Mapping[int, pa.DataType]) -> pa.DataT
     if element is not None and element.oid in special:
         return pa.list_(pa.field("element", special[element.oid]))
     return special.get(column.type_oid) or arrow_type(column.type_oid, column.type_modifier)
+
+
+def _renamed(name: str, sources: Mapping[str, str], old: TableLayout | None) -> dict[bytes, bytes] | None:
+    """Return the metadata with the name that a renamed column has in the table; None without a rename."""
+    if old is None or name not in sources:
+        return None
+    source = sources[name]
+    known = (old.schema.field(source).metadata or {}).get(RENAMED, source.encode())
+    return None if known == name.encode() else {RENAMED: known}
 
 
 def _add_dropped_columns(

@@ -42,6 +42,7 @@ from pyiceberg.types import (
 from pgoutput import catalog
 from pgoutput.errors import ReplicaError
 from pgoutput.targets.parquet import FIELD_ID
+from pgoutput.targets.protocol import RENAMED
 from pgoutput.values import UUID_TYPE
 
 _NO_KEYS: Final = {"float", "double"}
@@ -77,8 +78,9 @@ _ARROW: Final = {type_: arrow for arrow, type_ in _TYPES.items()}
 def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0) -> Schema:
     """Return the Iceberg schema of a table.
 
-    A column of the table keeps its field ID if its type is the same. Every other column gets field IDs that
-    the table never had. The identifier fields stay, if the table keeps all of them.
+    A column of the table keeps its field ID if its type is the same, also if it is renamed. Every other
+    column gets field IDs that the table never had. The identifier fields stay if the table keeps all of
+    them.
 
     Args:
         schema: The columns.
@@ -87,9 +89,10 @@ def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0)
     """
     ids = count(last_id + 1)
     before = {} if known is None else {field.name: field for field in known.fields}
+    renamed = {source: before.pop(source) for source in map(renamed_from, schema) if source in before}
     fields = []
     for field in schema:
-        old = before.get(field.name)
+        old = renamed.get(renamed_from(field)) or before.get(field.name)
         is_kept = old is not None and _to_arrow(old).type == field.type
         number = old.field_id if old is not None and is_kept else next(ids)
         type_ = old.field_type if old is not None and is_kept else _to_type(_widened(field.type), ids)
@@ -137,8 +140,14 @@ def file_schema(schema: Schema) -> pa.Schema:
     return pa.schema([_with_id(one.name, one.field_id, one.field_type, True) for one in schema.fields])
 
 
+def renamed_from(field: pa.Field) -> str:
+    """Return the name that a renamed column has in the table; an empty string for any other column."""
+    name: bytes = (field.metadata or {}).get(RENAMED, b"")
+    return name.decode()
+
+
 def _doc(field: pa.Field) -> str | None:
-    texts = {key.decode(): text.decode() for key, text in (field.metadata or {}).items()}
+    texts = {key.decode(): text.decode() for key, text in (field.metadata or {}).items() if key != RENAMED}
     if _widened(field.type) != field.type:
         texts[_NARROW] = "int16"
     return msgspec.json.encode(texts).decode() if texts else None

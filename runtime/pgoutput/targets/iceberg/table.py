@@ -293,6 +293,8 @@ class _Table:
         created._use(None)
         return created
 
+    renames_columns: bool = True
+
     @property
     def deletes_rows(self) -> bool:
         return self.properties.get(_DELETES) == "vectors"
