@@ -16,28 +16,10 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+from pyiceberg import types
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    UUIDType,
-)
 
 from pgoutput import catalog
 from pgoutput.errors import ReplicaError
@@ -45,23 +27,21 @@ from pgoutput.targets.parquet import FIELD_ID
 from pgoutput.targets.protocol import RENAMED
 from pgoutput.values import UUID_TYPE
 
-_NO_KEYS: Final = {"float", "double"}
-"""Primitive types of columns that cannot be identifier fields."""
 _NARROW: Final = "pgoutput.arrow"
 """Key in the `doc` of a field whose integers have 16 bits in Arrow."""
 
-_TYPES: Final[dict[pa.DataType, IcebergType]] = {
-    pa.bool_(): BooleanType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.float32(): FloatType(),
-    pa.float64(): DoubleType(),
-    pa.string(): StringType(),
-    pa.binary(): BinaryType(),
-    UUID_TYPE: UUIDType(),
-    pa.date32(): DateType(),
-    pa.timestamp("us"): TimestampType(),
-    pa.timestamp("us", "UTC"): TimestamptzType(),
+_TYPES: Final[dict[pa.DataType, types.IcebergType]] = {
+    pa.bool_(): types.BooleanType(),
+    pa.int32(): types.IntegerType(),
+    pa.int64(): types.LongType(),
+    pa.float32(): types.FloatType(),
+    pa.float64(): types.DoubleType(),
+    pa.string(): types.StringType(),
+    pa.binary(): types.BinaryType(),
+    UUID_TYPE: types.UUIDType(),
+    pa.date32(): types.DateType(),
+    pa.timestamp("us"): types.TimestampType(),
+    pa.timestamp("us", "UTC"): types.TimestamptzType(),
 }
 """Iceberg's type for each Arrow type that is neither nested nor a decimal.
 
@@ -93,10 +73,10 @@ def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0)
     fields = []
     for field in schema:
         old = renamed.get(renamed_from(field)) or before.get(field.name)
-        is_kept = old is not None and _to_arrow(old).type == field.type
-        number = old.field_id if old is not None and is_kept else next(ids)
-        type_ = old.field_type if old is not None and is_kept else _to_type(_widened(field.type), ids)
-        fields.append(NestedField(number, field.name, type_, required=False, doc=_doc(field)))
+        old = old if old is not None and _to_arrow(old).type == field.type else None
+        number = next(ids) if old is None else old.field_id
+        type_ = _to_type(_widened(field.type), ids) if old is None else old.field_type
+        fields.append(types.NestedField(number, field.name, type_, required=False, doc=_doc(field)))
     new = Schema(*fields, schema_id=0 if known is None else known.schema_id + 1)
     identifiers = set() if known is None else {*known.identifier_field_ids}
     return with_key(new, identifiers if identifiers <= {one.field_id for one in fields} else ())
@@ -108,7 +88,7 @@ def with_key(schema: Schema, key: Collection[int | str]) -> Schema:
     Without `key`, there are none. Fields of nested types and of floating-point numbers cannot be identifiers.
     """
     found = [one for one in schema.fields if one.field_id in key or one.name in key]
-    if any(not one.field_type.is_primitive or str(one.field_type) in _NO_KEYS for one in found):
+    if any(not one.field_type.is_primitive or str(one.field_type) in ("float", "double") for one in found):
         found = []
     fields = [one.model_copy(update={"required": one in found}) for one in schema.fields]
     ids = [one.field_id for one in found]
@@ -119,11 +99,6 @@ def sort_order(schema: Schema) -> SortOrder:
     """Return the order of rows by the identifier fields; unsorted if there are none."""
     fields = (SortField(source_id=one, transform=IdentityTransform()) for one in schema.identifier_field_ids)
     return SortOrder(*fields, order_id=1) if schema.identifier_field_ids else UNSORTED_SORT_ORDER
-
-
-def names_of_key(schema: Schema) -> list[str]:
-    """Return the names of the identifier fields."""
-    return [one.name for one in schema.fields if one.field_id in schema.identifier_field_ids]
 
 
 def to_arrow(schema: Schema) -> pa.Schema:
@@ -153,7 +128,7 @@ def _doc(field: pa.Field) -> str | None:
     return msgspec.json.encode(texts).decode() if texts else None
 
 
-def _to_arrow(field: NestedField) -> pa.Field:
+def _to_arrow(field: types.NestedField) -> pa.Field:
     try:
         texts = msgspec.json.decode(field.doc or "{}", type=dict[str, str])
     except msgspec.DecodeError as error:
@@ -177,27 +152,25 @@ _widened = partial(_retyped, before=pa.int16(), after=pa.int32())
 _narrowed = partial(_retyped, before=pa.int32(), after=pa.int16())
 
 
-def _to_type(type_: pa.DataType, ids: Iterator[int]) -> IcebergType:
+def _to_type(type_: pa.DataType, ids: Iterator[int]) -> types.IcebergType:
     """Return Iceberg's type for an Arrow type; the parts of a nested type get the next field IDs."""
     if (simple := _TYPES.get(type_)) is not None:
         return simple
     if pa.types.is_decimal(type_):
-        return DecimalType(type_.precision, type_.scale)
+        return types.DecimalType(type_.precision, type_.scale)
     if pa.types.is_list(type_):
-        return ListType(next(ids), _to_type(type_.value_type, ids), element_required=False)
+        return types.ListType(next(ids), _to_type(type_.value_type, ids), element_required=False)
     if pa.types.is_map(type_):
         key, value = next(ids), next(ids)
-        return MapType(key, _to_type(type_.key_type, ids), value, _to_type(type_.item_type, ids), False)
+        return types.MapType(key, _to_type(type_.key_type, ids), value, _to_type(type_.item_type, ids), False)
     if pa.types.is_struct(type_):
-        fields = (
-            NestedField(next(ids), field.name, _to_type(field.type, ids), required=False) for field in type_
-        )
-        return StructType(*fields)
+        parts = ((next(ids), field.name, _to_type(field.type, ids)) for field in type_)
+        return types.StructType(*(types.NestedField(*part, required=False) for part in parts))
     raise ReplicaError(f"Iceberg has no type for Arrow's {type_}")
 
 
 def _to_arrow_type(
-    type_: IcebergType, part: Callable[[str, int, IcebergType, bool], pa.Field] | None = None
+    type_: types.IcebergType, part: Callable[[str, int, types.IcebergType, bool], pa.Field] | None = None
 ) -> pa.DataType:
     """Return the Arrow type of an Iceberg type.
 
@@ -208,20 +181,20 @@ def _to_arrow_type(
     """
     part = part or (lambda name, _, of, nullable: pa.field(name, _to_arrow_type(of), nullable))
     match type_:
-        case ListType():
+        case types.ListType():
             return pa.list_(part("element", type_.element_id, type_.element_type, True))
-        case MapType():
+        case types.MapType():
             key = part("key", type_.key_id, type_.key_type, False)
             return pa.map_(key, part("value", type_.value_id, type_.value_type, True))
-        case StructType():
+        case types.StructType():
             return pa.struct([part(one.name, one.field_id, one.field_type, True) for one in type_.fields])
-        case DecimalType():
+        case types.DecimalType():
             return pa.decimal128(type_.precision, type_.scale)
     if (simple := _ARROW.get(type_)) is None:
         raise ReplicaError(f"another program has added a column of type {type_}, which pgoutput cannot read")
     return simple
 
 
-def _with_id(name: str, number: int, type_: IcebergType, nullable: bool) -> pa.Field:
+def _with_id(name: str, number: int, type_: types.IcebergType, nullable: bool) -> pa.Field:
     metadata: dict[Any, Any] = {FIELD_ID: str(number).encode()}
     return pa.field(name, _to_arrow_type(type_, _with_id), nullable, metadata)

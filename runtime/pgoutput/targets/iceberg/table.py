@@ -19,55 +19,26 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyarrow import fs
+from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import (
-    CommitStateUnknownException,
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    TableAlreadyExistsError,
-)
-from pyiceberg.manifest import (
-    DataFile as ManifestedFile,
-    DataFileContent,
-)
+from pyiceberg.manifest import DataFile as ManifestedFile, DataFileContent
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table import Table as IcebergTable, update
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.table.update import (
-    AddSchemaUpdate,
-    AddSnapshotUpdate,
-    AddSortOrderUpdate,
-    AssertCurrentSchemaId,
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    RemoveSnapshotsUpdate,
-    SetCurrentSchemaUpdate,
-    SetDefaultSortOrderUpdate,
-    SetPropertiesUpdate,
-    SetSnapshotRefUpdate,
-    TableUpdate,
-)
 from pyiceberg.typedef import Identifier
 
 from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, locate
-from pgoutput.targets.commits import (
-    Commit,
-    commit_metadata,
-    foreign_change,
-    read_states,
-    version_before,
-)
+from pgoutput.targets.commits import Commit, commit_metadata, foreign_change, read_states, version_before
 from pgoutput.targets.data_files import NewFile, copy_file, delete_files, flush_files
 from pgoutput.targets.iceberg.catalogs import create_namespace, open_catalog
 from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, old_files, unneeded_files
 from pgoutput.targets.iceberg.columns import (
     COLUMN_TYPES,
     file_schema,
-    names_of_key,
     sort_order,
     to_arrow,
     to_iceberg,
@@ -131,7 +102,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
         with errors(place):
             try:
                 table = self._catalog(place.parent).load_table(self._identifier(place))
-            except (NoSuchTableError, NoSuchNamespaceError):
+            except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
                 return None
             except FileNotFoundError as error:
                 raise ReplicaError(
@@ -149,15 +120,10 @@ class IcebergFormat(msgspec.Struct, frozen=True):
             if place.names():  # it has the files of a renamed table
                 location += f"-{uuid4().hex[:8]}"
             create_namespace(catalog, identifier)
-            with suppress(TableAlreadyExistsError):
+            with suppress(exceptions.TableAlreadyExistsError):
                 columns = with_key(to_iceberg(schema), _key(properties) or ())
-                catalog.create_table(
-                    identifier,
-                    columns,
-                    location,
-                    sort_order=sort_order(columns),
-                    properties={**_PROPERTIES, **properties},
-                )
+                order, known = sort_order(columns), {**_PROPERTIES, **properties}
+                catalog.create_table(identifier, columns, location, sort_order=order, properties=known)
             return _Table(place, catalog.load_table(identifier))
 
     def names(self, target: Location) -> list[str]:
@@ -167,7 +133,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
             *outer, prefix = self._namespace("")
             try:
                 namespaces = catalog.list_namespaces(tuple(outer))
-            except NoSuchNamespaceError:
+            except exceptions.NoSuchNamespaceError:
                 return []
             own = (one for one in namespaces if one[-1].startswith(prefix))
             tables = (
@@ -188,7 +154,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
         with errors(place):
             try:
                 folder = catalog.load_table(identifier).location()
-            except (NoSuchTableError, NoSuchNamespaceError):
+            except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
                 return
             except Exception:  # the metadata are lost or damaged
                 folder = folder_uri(place)
@@ -393,35 +359,29 @@ class _Table:
         position = self.position if changes is None else changes.last
         summary = commit_metadata(position, changes)
         if properties:
-            known = self.properties
-            former = {key: known.get(key, "") for key in properties}
+            former = {key: self.properties.get(key, "") for key in properties}
             summary[_FORMER] = msgspec.json.encode(former).decode()
         history = [*self._history]
         gone = expired(metadata, history)
         with errors(self.place):
+            io, parent, known = self._table.io, self._snapshot, self._content.manifests
+            columns = schema or self._schema
             snapshot, manifests = write_snapshot(
-                metadata,
-                self._table.io,
-                self._snapshot,
-                self._content.manifests,
-                added,
-                {*removed},
-                schema or self._schema,
-                summary,
+                metadata, io, parent, known, added, {*removed}, columns, summary
             )
             number = [*position, snapshot.sequence_number]
             stored = {**properties, _POSITION: msgspec.json.encode(number).decode()}
-            updates: list[TableUpdate] = [
+            updates: list[update.TableUpdate] = [
                 *(() if schema is None else _schema_updates(schema, known_key)),
-                AddSnapshotUpdate(snapshot=snapshot),
-                SetSnapshotRefUpdate(
+                update.AddSnapshotUpdate(snapshot=snapshot),
+                update.SetSnapshotRefUpdate(
                     **_json({"ref-name": "main", "type": "branch", "snapshot-id": snapshot.snapshot_id})
                 ),
-                SetPropertiesUpdate(updates=stored),
+                update.SetPropertiesUpdate(updates=stored),
             ]
             if gone:
                 updates.append(
-                    RemoveSnapshotsUpdate(**_json({"snapshot-ids": [one.snapshot_id for one in gone]}))
+                    update.RemoveSnapshotsUpdate(**_json({"snapshot-ids": [one.snapshot_id for one in gone]}))
                 )
             self._commit(updates, snapshot)
         self._use(snapshot)
@@ -440,13 +400,13 @@ class _Table:
         """
         new, key = schema or self._schema, _key(properties)
         with_nulls = {one for file in added for one, count in (file.null_value_counts or {}).items() if count}
-        is_other = key is not None and {*new.column_names} >= {*key} != {*names_of_key(new)}
+        is_other = key is not None and {*new.column_names} >= {*key} != new.identifier_field_names()
         if new.identifier_field_ids and (is_other or with_nulls.intersection(new.identifier_field_ids)):
             new = with_key(new, ())
             return new if schema else new.model_copy(update={"schema_id": new.schema_id + 1})
         return schema
 
-    def _commit(self, updates: Sequence[TableUpdate], snapshot: Snapshot) -> None:
+    def _commit(self, updates: Sequence[update.TableUpdate], snapshot: Snapshot) -> None:
         """Commit updates, if the version is still the newest.
 
         If the answer of the catalogue is lost, look for the snapshot: if it exists, the commit has succeeded.
@@ -454,13 +414,13 @@ class _Table:
         table, metadata = self._table, self._table.metadata
         parent = None if self._snapshot is None else self._snapshot.snapshot_id
         requirements = (
-            AssertTableUUID(uuid=metadata.table_uuid),
-            AssertCurrentSchemaId(**_json({"current-schema-id": metadata.current_schema_id})),
-            AssertRefSnapshotId(**_json({"ref": "main", "snapshot-id": parent})),
+            update.AssertTableUUID(uuid=metadata.table_uuid),
+            update.AssertCurrentSchemaId(**_json({"current-schema-id": metadata.current_schema_id})),
+            update.AssertRefSnapshotId(**_json({"ref": "main", "snapshot-id": parent})),
         )
         try:
             response = table.catalog.commit_table(table, requirements, tuple(updates))
-        except CommitStateUnknownException:
+        except exceptions.CommitStateUnknownException:
             self._table.refresh()
             if self._table.snapshot_by_id(snapshot.snapshot_id) is None:
                 raise
@@ -548,14 +508,15 @@ def _key(properties: Mapping[str, str]) -> list[str] | None:
     return msgspec.json.decode(properties[KEY], type=list[str]) if KEY in properties else None
 
 
-def _schema_updates(schema: Schema, known_key: Collection[int]) -> list[TableUpdate]:
-    updates: list[TableUpdate] = [
-        AddSchemaUpdate(schema=schema),
-        SetCurrentSchemaUpdate(**_json({"schema-id": schema.schema_id})),
+def _schema_updates(schema: Schema, known_key: Collection[int]) -> list[update.TableUpdate]:
+    updates: list[update.TableUpdate] = [
+        update.AddSchemaUpdate(schema=schema),
+        update.SetCurrentSchemaUpdate(**_json({"schema-id": schema.schema_id})),
     ]
     if known_key and not schema.identifier_field_ids:
-        updates.append(AddSortOrderUpdate(**_json({"sort-order": UNSORTED_SORT_ORDER})))
-        updates.append(SetDefaultSortOrderUpdate(**_json({"sort-order-id": UNSORTED_SORT_ORDER.order_id})))
+        order = UNSORTED_SORT_ORDER
+        updates.append(update.AddSortOrderUpdate(**_json({"sort-order": order})))
+        updates.append(update.SetDefaultSortOrderUpdate(**_json({"sort-order-id": order.order_id})))
     return updates
 
 
