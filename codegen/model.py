@@ -206,7 +206,10 @@ class Message(_Record, frozen=True, kw_only=True):
 
 
 class BuiltinType(_Record, frozen=True, kw_only=True):
-    """A built-in data type of PostgreSQL: OIDs, functions, text and binary format, Arrow and Spark type."""
+    """A built-in data type of PostgreSQL: OIDs, functions, text and binary format, and the types of columns.
+
+    `iceberg` is Iceberg's type, if this is not the type for the Arrow type (`ICEBERG_OF_ARROW`).
+    """
 
     oid: int
     array_oid: int
@@ -218,6 +221,7 @@ class BuiltinType(_Record, frozen=True, kw_only=True):
     modifier: Literal["none", "length", "bits", "precision", "numeric", "interval"]
     arrow: str
     spark: str
+    iceberg: Literal["uuid"] | None = None
     like: str | None = None
 
 

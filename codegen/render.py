@@ -22,7 +22,7 @@ import msgspec
 from codegen import evolution, explorer, filters, javascript, json_schema, layout, states, stream_rules
 from codegen.model import PROTOCOLS, Gate, Spec
 from codegen.resolve import Field, MessageView, View, resolve, scalar_notation, snake
-from codegen.tables import PYARROW_OF_ARROW, SPARK_OF_ARROW
+from codegen.tables import ICEBERG_OF_ARROW, PYARROW_OF_ARROW, SPARK_OF_ARROW
 
 KERNEL = Path(__file__).parent.parent / "runtime/kernel"
 """Folder of the files that the generated kernel includes. Codegen reads them only for the kernel's digest."""
@@ -297,6 +297,7 @@ def _environment(spec: Spec) -> jinja2.Environment:
     env.filters.update({one.__name__: one for one in _FILTERS})
     env.filters.update(
         arrow=PYARROW_OF_ARROW.__getitem__,
+        iceberg=lambda builtin: builtin.iceberg or ICEBERG_OF_ARROW[builtin.arrow],
         parts_of=lambda view: layout.parts(view).items(),
         scalar_notation=scalar_notation,
         since=functools.partial(filters.since, spec),

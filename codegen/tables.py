@@ -1,4 +1,4 @@
-"""Mappings from wire types to Arrow types, and from Arrow types to Spark types and pyarrow expressions."""
+"""Mappings from wire types to Arrow types, and from Arrow types to Spark and Iceberg types and pyarrow."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ SPARK_OF_ARROW = {
     "timestamp[us, tz=UTC]": "TimestampType", "decimal128(20, 0)": "DecimalType(20, 0)",
 }  # fmt: skip
 """Maps each supported Arrow type to the name of the equal Spark type."""
+
+ICEBERG_OF_ARROW = {
+    "bool": "boolean", "int16": "int", "int32": "int", "int64": "long", "float": "float",
+    "double": "double", "string": "string", "binary": "binary", "date32": "date",
+    "timestamp[us]": "timestamp", "timestamp[us, tz=UTC]": "timestamptz",
+    "decimal128(20, 0)": "decimal(20, 0)",
+}  # fmt: skip
+"""Maps each supported Arrow type to the narrowest Iceberg type that holds its values."""
 
 PYARROW_OF_ARROW = {
     "bool": "pa.bool_()", "int16": "pa.int16()", "int32": "pa.int32()", "int64": "pa.int64()",

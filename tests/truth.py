@@ -12,6 +12,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pyarrow as pa
@@ -99,7 +100,11 @@ def _equal(value: Any, text: str | None, rescued: Any, field: pa.Field) -> bool:
     if value is None or text is None:
         return value is text
     if pa.types.is_list(field.type):
+        if pa.types.is_fixed_size_binary(field.type.value_type):
+            value = [None if item is None else UUID(bytes=item) for item in value]
         return bool(_array_text(value) == text)
+    if pa.types.is_fixed_size_binary(field.type):
+        return bool(UUID(text).bytes == value)
     if isinstance(value, float):
         return _same_float(value, text, single=pa.types.is_float32(field.type))
     return bool(_READERS[type(value)](text) == value)

@@ -68,7 +68,7 @@ def oids(spec: Spec) -> Iterator[Problem]:
 
 
 def likes(spec: Spec) -> Iterator[Problem]:
-    """Check that each `like` names a type without `like`, with the same modifier, Arrow and Spark type."""
+    """Check that each `like` names a type without `like`, with the same modifier and types of columns."""
     models = {name: builtin for name, builtin in spec.types.items() if builtin.like is None}
     for name, builtin in spec.types.items():
         if builtin.like is None:
@@ -76,7 +76,7 @@ def likes(spec: Spec) -> Iterator[Problem]:
         if builtin.like not in models:
             yield ("types", name, "like"), f"{name}: like: {unknown('type', builtin.like, models)}"
             continue
-        for key in ("modifier", "arrow", "spark"):
+        for key in ("modifier", "arrow", "spark", "iceberg"):
             wanted = getattr(models[builtin.like], key)
             if getattr(builtin, key) != wanted:
                 yield ("types", name, key), f"{name}: a type like {builtin.like} has `{key}: {wanted}`"

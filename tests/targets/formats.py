@@ -62,7 +62,10 @@ class _RewriteFormat(IcebergFormat, frozen=True):
 
 
 def _append_to_iceberg(folder: Path, rows: pa.Table) -> None:
-    iceberg_table(folder).append(rows)
+    table = iceberg_table(folder)
+    keys = {field.name for field in table.schema().fields if field.required}
+    known = [field.with_nullable(field.name not in keys) for field in rows.schema]
+    table.append(rows.cast(pa.schema(known)))
 
 
 def iceberg_table(folder: Path) -> IcebergTable:

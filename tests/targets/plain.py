@@ -49,6 +49,8 @@ class Stored(msgspec.Struct, frozen=True):
 class PlainFormat:
     """The format; its functions are described at `TableFormat`."""
 
+    types: Mapping[int, pa.DataType] = {}
+
     def open(self, place: Location, version: int | None = None) -> PlainTable | None:
         folder = Path(place.path)
         newest = max(_versions(folder), default=-1) if version is None else version
@@ -104,6 +106,8 @@ class PlainTable:
 
     def at(self, version: int) -> PlainTable:
         return PlainTable(self.place, version)
+
+    renames_columns = False
 
     @property
     def deletes_rows(self) -> bool:

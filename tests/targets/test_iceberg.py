@@ -17,12 +17,15 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from pgoutput import catalog
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
 from pgoutput.targets import NOTHING, ChangeRange, ConflictError, DataFile, Position, Table
 from pgoutput.targets.iceberg import IcebergFormat, cleaning
+from pgoutput.targets.iceberg.columns import to_arrow, to_iceberg
 from pgoutput.targets.iceberg.files import new_file
 from pgoutput.targets.iceberg.table import _Table
+from pgoutput.values import arrow_type
 from tests.targets.formats import iceberg_table
 
 SCHEMA = pa.schema(
@@ -65,6 +68,14 @@ def reopened(table: Table) -> Table:
     found = IcebergFormat().open(table.place)
     assert found is not None
     return found
+
+
+def test_columns_have_the_types_of_the_spec() -> None:
+    for builtin in catalog.TYPES:
+        type_ = IcebergFormat.types.get(builtin.oid) or arrow_type(builtin.oid)
+        made = to_iceberg(pa.schema([pa.field("c", type_)]))
+        assert str(made.find_type("c")) == builtin.iceberg, builtin.name
+        assert to_arrow(made).field("c").type == type_, builtin.name
 
 
 def test_readers_find_types_and_deleted_rows(table: Table) -> None:

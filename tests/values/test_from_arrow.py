@@ -7,6 +7,7 @@ import struct
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from pgoutput import catalog, compiled
 from pgoutput.messages import Cell
-from pgoutput.values import arrow_type, default_type, from_arrow, to_arrow, to_text
+from pgoutput.values import UUID_TYPE, arrow_type, default_type, from_arrow, to_arrow, to_text
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 from tests.effort import examples
 from tests.values.binary_samples import BYTES
@@ -43,6 +44,27 @@ def test_text_of_every_type_round_trips_through_arrow() -> None:
             assert from_arrow(array[part], OID[name]).to_pylist() == expected[part], name
         held += len(cells) - len(rescued)
     assert held > 20_000
+
+
+def test_uuids_of_16_bytes_have_the_server_text() -> None:
+    known = [UUID(int=number * 3**79 % 2**128) for number in range(300)]
+    texts = [None, *map(str, known), None]
+    array, rescued = to_arrow(texts, OID["uuid"], type_=UUID_TYPE)
+    assert (array.to_pylist()[1:-1], rescued) == ([one.bytes for one in known], {})
+    for part in (slice(0, None), slice(3, 90), slice(0, 1), slice(0, 0)):  # a slice has an offset
+        assert from_arrow(array[part], *default_type(UUID_TYPE)).to_pylist() == texts[part]
+    lists: list[Cell] = [f"{{{known[7]},NULL}}", "{}", None, f"{{{known[8]}}}"]
+    list_type = pa.list_(pa.field("element", UUID_TYPE))
+    found, rescued = to_arrow(lists, ARRAY_OID["uuid"], type_=list_type)
+    assert found.to_pylist() == [[known[7].bytes, None], [], None, [known[8].bytes]]
+    assert from_arrow(found, ARRAY_OID["uuid"]).to_pylist() == lists
+    assert (default_type(list_type), rescued) == ((ARRAY_OID["uuid"], -1), {})
+    others: list[Cell] = [known[7].hex.upper(), known[7].hex[1:], f"{known[7]}-", known[7].bytes]
+    found, rescued = to_arrow(others, OID["uuid"], type_=UUID_TYPE)
+    assert found.to_pylist() == [known[7].bytes, None, None, known[7].bytes]
+    assert rescued == {1: known[7].hex[1:], 2: f"{known[7]}-"}
+    with pytest.raises(ValueError, match="cannot become the type text"):
+        from_arrow(array, OID["text"])
 
 
 @pytest.mark.parametrize("pure", [False, True])

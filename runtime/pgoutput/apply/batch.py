@@ -21,6 +21,7 @@ from pgoutput.apply.rows import ChunkWriter, Replacement
 from pgoutput.apply.schema import (
     Difference,
     alter_table,
+    encode_key,
     follow_schema,
     make_layout,
     read_layout,
@@ -240,8 +241,11 @@ class _Application:
         self._writer.apply(chain([chunk], chunks))
 
     def _create(self, chunk: Chunk) -> Table:
-        schema = make_layout(chunk.columns, history=self._history).schema
-        return create_table(self._target, self._oid, chunk.namespace, chunk.name, schema, self._recording)
+        schema = make_layout(chunk.columns, self._target, history=self._history).schema
+        key = "" if self._history else encode_key(chunk)
+        return create_table(
+            self._target, self._oid, chunk.namespace, chunk.name, schema, self._recording, key
+        )
 
     def _commit(self) -> None:
         if self._writer is not None:

@@ -21,8 +21,10 @@ from pgoutput.targets.parquet import (
     read_parquet as read_parquet,
 )
 from pgoutput.targets.protocol import (
+    KEY as KEY,
     NO_ROWS as NO_ROWS,
     NOTHING as NOTHING,
+    RENAMED as RENAMED,
     ChangeRange as ChangeRange,
     ConflictError as ConflictError,
     DataFile as DataFile,
@@ -42,6 +44,7 @@ from pgoutput.targets.registry import (
     IcebergCatalog as IcebergCatalog,
     archive_table as archive_table,
     check_recording as check_recording,
+    column_types as column_types,
     copy_format as copy_format,
     create_table as create_table,
     decode_dropped as decode_dropped,

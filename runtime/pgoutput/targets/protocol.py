@@ -19,6 +19,16 @@ from pgoutput._arrays import Numbers
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 
+KEY: Final = "pgoutput.key"
+"""Key of a table property; the value is a JSON array of the names of the columns that identify a row."""
+
+
+RENAMED: Final = b"pgoutput.renamed"
+"""Key in the metadata of a field of a new schema; the value is the column's name in the table's schema.
+
+A renamed column has it, until the table has the new schema.
+"""
+
 
 class ConflictError(ReplicaError):
     """Nothing was committed, because another commit has changed the table."""
@@ -146,6 +156,10 @@ class Table(Protocol):
     def deletes_rows(self) -> bool:
         """Whether commits may delete single rows of a data file. If not, its remaining rows are rewritten."""
 
+    @property
+    def renames_columns(self) -> bool:
+        """Whether a commit can rename columns and keep the data files. If not, all rows are written again."""
+
     def files(self) -> list[DataFile]:
         """Return the data files of the version."""
 
@@ -180,7 +194,8 @@ class Table(Protocol):
             added: The new files, as returned by a writer.
             removed: The files to remove; None for all files.
             changes: The changes that the commit applies; None to leave the position where it is.
-            schema: The new columns of the table, if all files are removed; None to leave them as they are.
+            schema: The new columns of the table, if all files are removed, or if `renames_columns` and each
+                column of the table keeps its type; None to leave the columns as they are.
                 If `schema` and `changes` are None, the added files must have the rows of the removed files.
             deleted: Row numbers to delete, in ascending order, by path of the data file, which is added or
                 not removed; only if `deletes_rows`.
@@ -259,6 +274,10 @@ class Table(Protocol):
 
 class TableFormat(Protocol):
     """A table format."""
+
+    @property
+    def types(self) -> Mapping[int, pa.DataType]:
+        """Arrow types of columns by type OID, where they differ from `pgoutput.values.arrow_type`."""
 
     def open(self, place: Location, version: int | None = None) -> Table | None:
         """Return the table at a place; None if there is none.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import GoneTable, Location, locate
 from pgoutput.targets.delta import DeltaFormat
-from pgoutput.targets.protocol import Table, TableFormat
+from pgoutput.targets.protocol import KEY, Table, TableFormat
 from pgoutput.targets.small_files import read_file, remove_file, write_file
 from pgoutput.wire import to_datetime
 
@@ -74,6 +74,15 @@ def format_of(target: Location) -> TableFormat:
 @cache
 def _known_catalog(target: str) -> IcebergCatalog | None:
     return read_catalog(locate(target))
+
+
+def column_types(target: Location) -> Mapping[int, pa.DataType]:
+    """Return a target's Arrow types by type OID, where they differ from `pgoutput.values.arrow_type`.
+
+    Raises:
+        ReplicaError: The target cannot be read.
+    """
+    return format_of(target).types
 
 
 def open_format(catalog: IcebergCatalog) -> TableFormat:
@@ -164,7 +173,7 @@ def find_table(target: Location, oid: int) -> Table | None:
 
 
 def create_table(
-    target: Location, oid: int, namespace: str, name: str, schema: pa.Schema, recording: str
+    target: Location, oid: int, namespace: str, name: str, schema: pa.Schema, recording: str, key: str
 ) -> Table:
     """Create the table of a relation that has none.
 
@@ -175,12 +184,19 @@ def create_table(
         name: Name of the relation.
         schema: The columns of the table.
         recording: UUID of the recording; empty if the changes do not come from a recording.
+        key: Value of the table property `KEY`; empty for a table with history.
 
     Raises:
         ReplicaError: The target cannot be written, or the table's folder contains something other than a
             Delta table.
     """
-    properties = {OID: str(oid), NAMESPACE: namespace, NAME: name, RECORDING: recording}
+    properties = {
+        OID: str(oid),
+        NAMESPACE: namespace,
+        NAME: name,
+        RECORDING: recording,
+        **({KEY: key} if key else {}),
+    }
     folder, tables = folder_name(namespace, name), format_of(target)
     if (other := tables.open(target / folder)) is not None and (dropped := decode_dropped(other)) is not None:
         archive_table(target, dropped)

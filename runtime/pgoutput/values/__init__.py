@@ -40,6 +40,7 @@ from pgoutput.values.text_from_cells import Rescued as Rescued, decode_binary, t
 if TYPE_CHECKING:
     from pgoutput.values.arrow_from_cells import to_arrow
     from pgoutput.values.arrow_types import (
+        UUID_TYPE as UUID_TYPE,
         arrow_type,
         common_type as common_type,
         default_type as default_type,
@@ -63,13 +64,13 @@ __all__ = [
 ]
 
 _ARROW_MODULES: Final = {
-    **dict.fromkeys(("arrow_type", "common_type", "default_type"), "arrow_types"),
+    **dict.fromkeys(("UUID_TYPE", "arrow_type", "common_type", "default_type"), "arrow_types"),
     **dict.fromkeys(("fixed_array", "fixed_reader", "read_fixed_texts"), "fixed_width"),
     "from_arrow": "text_from_arrow",
     "to_arrow": "arrow_from_cells",
 }
-"""By function name, the module that defines the function and needs pyarrow. The module is imported at the
-first access to the function."""
+"""By name, the module that defines the name and needs pyarrow. The module is imported at the first access to
+the name."""
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binascii import unhexlify
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Final
@@ -9,10 +10,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import replace_rows
+from pgoutput._arrays import from_buffers, replace_rows, value_bytes
 from pgoutput.messages import Cell
 from pgoutput.values.arrow_from_binary import convert_directly
-from pgoutput.values.arrow_types import arrow_type
+from pgoutput.values.arrow_types import UUID_TYPE, arrow_type
 from pgoutput.values.builtin_types import array_delimiter
 from pgoutput.values.fixed_width import read_fixed_texts
 from pgoutput.values.forms.datetimes import SECOND
@@ -32,6 +33,7 @@ _PATTERNS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (lambda type_: pa.types.is_timestamp(type_) and type_.tz is None, _MOMENT),
     (pa.types.is_timestamp, rf"{_MOMENT}[+-][0-9]{{2}}(:[0-9]{{2}}){{0,2}}"),
     (pa.types.is_binary, r"\\x([0-9a-f]{2})*"),
+    (UUID_TYPE.equals, "([0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}"),
 )
 """Pairs of a test for Arrow types, and a regular expression for the texts that the Arrow types which pass the
 test can represent. An Arrow type that passes no test can represent any text."""
@@ -52,7 +54,8 @@ def to_arrow(
         type_oid: OID of the column's type.
         type_modifier: Type modifier (`atttypmod`), -1 if there is none.
         type_: Type of the array, or None for `arrow_type(type_oid, type_modifier)`. Pass the `common_type` of
-            a column whose type changed. If this type is string, the array contains the server's text.
+            a column whose type changed; a uuid can also be binary of 16 bytes. If this type is string, the
+            array contains the server's text.
 
     Returns:
         The array, and the rescued values by row. The array is NULL where a value is rescued: the Arrow type
@@ -123,6 +126,10 @@ def _cast(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
     if pa.types.is_binary(type_):
         raw = [None if text is None else bytes.fromhex(text[2:]) for text in array.to_pylist()]
         return pa.array(raw, type_)
+    if type_ == UUID_TYPE:
+        digits = pc.fill_null(pc.replace_substring(array, "-", ""), "0" * 32)
+        data = unhexlify(value_bytes(digits)[: 2 * type_.byte_width * len(array)].tobytes())
+        return pc.if_else(array.is_valid(), from_buffers(type_, len(array), data), None)
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return _cast_zoned(array, type_)
     return pc.cast(array, type_)

@@ -26,6 +26,9 @@ _ARROW_TYPES: Final = {
 }
 """Arrow types, by the name that `pgoutput.catalog` gives them."""
 
+UUID_TYPE: Final = pa.binary(16)
+"""Arrow type of uuids in tables whose format has a type for them: the 16 bytes of each uuid."""
+
 MAX_PRECISION: Final = 38
 """Largest precision, in digits, of decimal128 and of Spark's DecimalType."""
 
@@ -68,6 +71,7 @@ _TYPE_NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_float64, "float8"),
     (lambda type_: pa.types.is_string(type_) or pa.types.is_large_string(type_), "text"),
     (lambda type_: pa.types.is_binary(type_) or pa.types.is_large_binary(type_), "bytea"),
+    (UUID_TYPE.equals, "uuid"),
     (pa.types.is_date32, "date"),
     (lambda type_: pa.types.is_timestamp(type_) and type_.tz is None, "timestamp"),
     (pa.types.is_timestamp, "timestamptz"),
@@ -77,8 +81,9 @@ _TYPE_NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
 def default_type(type_: pa.DataType) -> tuple[int, int]:
     """Return the OID and type modifier of the PostgreSQL type that represents all values of an Arrow type.
 
-    A decimal becomes numeric with its precision and scale. `arrow_type` of the result returns the same Arrow
-    type, except for 8-bit integers and for timestamps in units other than microseconds.
+    A decimal becomes numeric with its precision and scale, and binary of 16 bytes becomes uuid. `arrow_type`
+    of the result returns the same Arrow type, except for uuid, 8-bit integers, and timestamps in units other
+    than microseconds.
 
     Raises:
         ValueError: No PostgreSQL type represents the Arrow type, for example a struct, map, nested list, time

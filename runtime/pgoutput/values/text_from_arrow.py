@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import struct
+from binascii import hexlify
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput import catalog, compiled
-from pgoutput._arrays import data_buffer, from_buffers, int64_values, value_offsets
-from pgoutput.values.arrow_types import arrow_type
+from pgoutput._arrays import (
+    byte_values,
+    data_buffer,
+    from_buffers,
+    int64_values,
+    raw_buffers,
+    value_offsets,
+)
+from pgoutput.values.arrow_types import UUID_TYPE, arrow_type
 from pgoutput.values.builtin_types import array_delimiter, describe_type
 from pgoutput.values.forms import datetimes
 from pgoutput.values.forms.floats import format_float4, format_float8
@@ -25,6 +34,9 @@ float4."""
 _DECIMAL_PLAIN: Final = 6
 """Largest scale up to which Arrow writes every decimal without an exponent."""
 
+_DIGITS: Final = [at for at in range(36) if at not in (8, 13, 18, 23)]
+"""Indices of the digits in the text of a uuid; hyphens are between them."""
+
 _QUOTED: Final = {delimiter: rf'[ \t\n\r\v\f"\\{{}}{delimiter}]|^$|^(?i:null)$' for delimiter in (",", ";")}
 """Regular expression for array elements that need quotes, by delimiter of the array (array_out)."""
 
@@ -35,7 +47,7 @@ def from_arrow(array: pa.Array, type_oid: int, type_modifier: int = -1) -> pa.St
     Args:
         array: Values that can be cast to `arrow_type(type_oid, type_modifier)` without loss. If that Arrow
             type is a string (uuid, jsonb, …), the values must be the server's text; for numeric, decimals
-            and integers are valid too.
+            and integers are valid too, and for uuid, binary of 16 bytes.
         type_oid: OID of the column's type.
         type_modifier: Type modifier (`atttypmod`), -1 if there is none. It sets the number of fractional
             digits of a numeric. Without a modifier, the scale of the Arrow type sets that number.
@@ -44,17 +56,17 @@ def from_arrow(array: pa.Array, type_oid: int, type_modifier: int = -1) -> pa.St
         ValueError: The PostgreSQL type cannot represent a value, or a text contains a zero character.
     """
     builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.BY_OID.get(type_oid)
-    is_numeric = builtin is not None and builtin.modifier == "numeric"
+    name = "" if builtin is None else builtin.name
     try:
-        cast_type = _cast_type(array.type, arrow_type(type_oid, type_modifier), is_numeric)
+        cast_type = _cast_type(array.type, arrow_type(type_oid, type_modifier), name)
         return _format(array.cast(cast_type), array_delimiter(type_oid))
     except (ValueError, pa.ArrowNotImplementedError) as error:  # pa.ArrowInvalid is a ValueError
         why = str(error).partition("\n")[0]
         raise ValueError(f"a column of {array.type} cannot become {describe_type(type_oid)}: {why}") from None
 
 
-def _cast_type(source: pa.DataType, target: pa.DataType, is_numeric: bool) -> pa.DataType:
-    """Return the Arrow type to which values are cast before they are formatted as text.
+def _cast_type(source: pa.DataType, target: pa.DataType, name: str) -> pa.DataType:
+    """Return the Arrow type to which values are cast before they are formatted as text of the type `name`.
 
     Arrow can cast any type to string, but the result may differ from the server's text.
 
@@ -62,10 +74,11 @@ def _cast_type(source: pa.DataType, target: pa.DataType, is_numeric: bool) -> pa
         ValueError: `target` is a string type, and `source` is not.
     """
     if pa.types.is_list(target) and hasattr(source, "value_type"):
-        return pa.list_(pa.field("element", _cast_type(source.value_type, target.value_type, is_numeric)))
+        return pa.list_(pa.field("element", _cast_type(source.value_type, target.value_type, name)))
     if target != pa.string() or pa.types.is_null(source) or "string" in str(source):
         return target
-    if is_numeric and (pa.types.is_decimal(source) or pa.types.is_integer(source)):
+    is_number = pa.types.is_decimal(source) or pa.types.is_integer(source)
+    if (name == "numeric" and is_number) or (name == "uuid" and source == UUID_TYPE):
         return source
     raise ValueError("its values must be strings, the server's text")
 
@@ -141,6 +154,16 @@ def _format_bytes(array: pa.BinaryArray, delimiter: str) -> pa.StringArray:
     return pc.if_else(array.is_valid(), pc.binary_join_element_wise("\\x", text, ""), None)
 
 
+def _format_uuid(array: pa.FixedSizeBinaryArray, delimiter: str) -> pa.StringArray:
+    size = UUID_TYPE.byte_width
+    first, (_, data) = raw_buffers(array)
+    digits = byte_values(hexlify(byte_values(data)[first * size :][: len(array) * size].tobytes()))
+    text = np.full((len(array), 2 * size + 4), ord("-"), np.uint8)
+    text[:, _DIGITS] = digits.reshape(-1, 2 * size)
+    offsets = np.arange(0, text.size + 1, text.shape[1]).astype(np.int32)
+    return pc.if_else(array.is_valid(), from_buffers(pa.string(), len(array), offsets, text), None)
+
+
 def _format_list(array: pa.ListArray, delimiter: str) -> pa.StringArray:
     """Return one-dimensional arrays as text (array_out)."""
     if pa.types.is_list(array.type.value_type):
@@ -181,6 +204,7 @@ _FORMATTERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, str
     (pa.types.is_date, _format_date),
     (pa.types.is_timestamp, _format_timestamp),
     (pa.types.is_binary, _format_bytes),
+    (UUID_TYPE.equals, _format_uuid),
     (pa.types.is_list, _format_list),
     (pa.types.is_string, _format_string),
 )

@@ -117,6 +117,7 @@ _QUOTES: Final[
     tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.StringArray], pa.StringArray]], ...]
 ] = (
     (_is_plain, _keep),
+    (pa.types.is_fixed_size_binary, _keep),
     (pa.types.is_timestamp, lambda texts: pc.binary_join_element_wise('"', texts, '"', "")),
     (pa.types.is_binary, lambda texts: pc.binary_join_element_wise('"\\', texts, '"', "")),
     (lambda type_: True, _quote),

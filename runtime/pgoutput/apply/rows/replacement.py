@@ -40,7 +40,7 @@ class Replacement:
         self._table = table
         self._name = f"{chunk.namespace}.{chunk.name}"
         self._history = old is not None
-        self._target = make_layout(chunk.columns, history=self._history, old=old)
+        self._target = self._make_target(chunk, old)
         self._moment: pa.StructScalar = read_moments(chunk.changes.slice(0, 1))[0]
         self._schema_changes = [_without_changes(chunk)]
         self._changes: list[ChangeRange] = []
@@ -90,10 +90,13 @@ class Replacement:
         """Delete the data files, which must not be part of a commit."""
         self.files.replace((), list(self.files))
 
+    def _make_target(self, chunk: Chunk, old: TableLayout | None) -> TableLayout:
+        return make_layout(chunk.columns, self._table.place.parent, history=self._history, old=old)
+
     def _follow_schema(self, chunk: Chunk) -> None:
         """Give the data files the columns of a chunk."""
         self._schema_changes.append(_without_changes(chunk))
-        self._target = make_layout(chunk.columns, history=self._history, old=self._target)
+        self._target = self._make_target(chunk, self._target)
         old, self.layout = self.layout, _without_moments(self._target)
         source, self.files = self.files, StagedFiles(self._table, self.layout.schema)
         if keeps_files(old, self.layout, chunk):

@@ -16,6 +16,7 @@ from pgoutput.apply.chunks import Chunk
 from pgoutput.apply.data_files import DataFiles
 from pgoutput.apply.schema.conversion import convert_batch
 from pgoutput.apply.schema.evolution import (
+    can_rename,
     follow_schema,
     only_adds_columns,
 )
@@ -83,7 +84,8 @@ def alter_table(table: Table, layout: TableLayout, chunk: Chunk, *, history: boo
     """
     alteration = TableAlteration(layout, chunk)
     columns = alteration.columns
-    new = make_layout(columns, history=history, old=layout, renamed=alteration.sources)
+    target = table.place.parent
+    new = make_layout(columns, target, history=history, old=layout, renamed=alteration.sources)
     in_table = dict(zip((column.name for column in columns), delta_names(columns), strict=True))
     values = {in_table[name]: value for name, value in alteration.values.items()}
     old_names = {field.name.lower() for field in layout.values}
@@ -91,8 +93,9 @@ def alter_table(table: Table, layout: TableLayout, chunk: Chunk, *, history: boo
     relation = msgspec.structs.replace(chunk.relation, columns=columns)
     altered = msgspec.structs.replace(chunk, relation=relation)
     files = DataFiles(table, new.schema)
-    if not is_filled and only_adds_columns(new, layout):
-        follow_schema(table, layout, altered, history=history)
+    renames = can_rename(table, layout, new)
+    if not is_filled and only_adds_columns(new, layout, renames=renames):
+        follow_schema(table, layout, altered, history=history, renamed=alteration.sources)
         table.commit([], [], chunk.range)
         return
     source = DataFiles(table, layout.schema)

@@ -14,8 +14,8 @@ import msgspec
 from pgoutput.apply.chunks import Chunk
 from pgoutput.apply.data_files import DataFiles
 from pgoutput.apply.schema.alteration import TableAlteration
-from pgoutput.apply.schema.layout import TableLayout, renamed_columns
-from pgoutput.targets import MAY_DIFFER, NAME, NAMESPACE, Table
+from pgoutput.apply.schema.layout import TableLayout, delta_names, renamed_columns
+from pgoutput.targets import KEY, MAY_DIFFER, NAME, NAMESPACE, Table
 from pgoutput.views import Column
 
 _UNMATCHED: Final = (
@@ -122,9 +122,21 @@ def changed_properties(
         difference = Difference(chunk.changes["commit_lsn"][0].as_py(), "; ".join(altered))
         new += [difference] if difference not in known else []
     properties = {NAMESPACE: chunk.namespace, NAME: chunk.name}
+    if KEY in stored and not chunk.is_alteration:
+        properties[KEY] = encode_key(chunk)
     if new or (chunk.truncates and MAY_DIFFER in stored):
         properties[MAY_DIFFER] = msgspec.json.encode([*known, *new]).decode()
     return (properties if properties.items() - stored.items() else {}), new
+
+
+def encode_key(chunk: Chunk) -> str:
+    """Return the value of the table property `KEY` of a table without history.
+
+    If the replica identity consists of all columns (REPLICA IDENTITY FULL), the array is empty.
+    """
+    is_key = len(chunk.keys) < len(chunk.columns)
+    names = dict(zip((column.name for column in chunk.columns), delta_names(chunk.columns), strict=True))
+    return msgspec.json.encode([names[name] for name in chunk.keys] if is_key else []).decode()
 
 
 def _has_rows(files: DataFiles, layout: TableLayout) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from pgoutput.apply.chunks import Chunk
@@ -11,52 +13,85 @@ from pgoutput.apply.schema.layout import TableLayout, make_layout, read_layout
 from pgoutput.targets import Table
 
 
-def follow_schema(table: Table, old: TableLayout, chunk: Chunk, *, history: bool) -> TableLayout:
+def follow_schema(
+    table: Table,
+    old: TableLayout,
+    chunk: Chunk,
+    *,
+    history: bool,
+    renamed: Mapping[str, str] | None = None,
+) -> TableLayout:
     """Give a Delta table the columns of its relation; return the table's new layout.
 
-    Added columns (except with REPLICA IDENTITY FULL) and changed metadata leave the data files as they are.
-    Other schema changes rewrite all data files in one commit.
+    Added columns (except with REPLICA IDENTITY FULL), changed metadata and, if the table format can do it,
+    renames leave the data files as they are. Other schema changes rewrite all data files in one commit.
 
     Args:
         table: The table.
         old: Current layout of the table.
         chunk: Changes of the relation, with its current columns.
         history: Whether the table keeps all versions of rows (SCD type 2).
+        renamed: Earlier names of renamed columns, by name; None to infer them.
     """
-    new = make_layout(chunk.columns, history=history, old=old)
-    if keeps_files(old, new, chunk):
+    new = make_layout(chunk.columns, table.place.parent, history=history, old=old, renamed=renamed)
+    renames = can_rename(table, old, new)
+    if keeps_files(old, new, chunk, renames=renames):
         described = [new.schema.field(new.rescued)] if new.columns != old.columns else []
-        table.change_columns(_added_columns(new), described)
+        if renames:
+            table.commit([], [], schema=new.schema)
+        else:
+            table.change_columns(_added_columns(new), described)
         return read_layout(table, f"{chunk.namespace}.{chunk.name}")
     source, target = DataFiles(table, old.schema), DataFiles(table, new.schema)
     batches = (
         convert_batch(batch, old, new, chunk.columns) for file in source for batch in source.read(file)
     )
     table.commit(target.write(batches), None, schema=new.schema)
-    return new
+    return read_layout(table, f"{chunk.namespace}.{chunk.name}")
 
 
-def keeps_files(old: TableLayout, new: TableLayout, chunk: Chunk) -> bool:
+def can_rename(table: Table, old: TableLayout, new: TableLayout) -> bool:
+    """Return whether the columns that a new layout renames are renamed without writing their values again.
+
+    A rescued value is stored with the name of its column.
+    """
+    renamed = {source for name, source in new.sources.items() if name != source}
+    if not renamed or not table.renames_columns:
+        return False
+    files = DataFiles(table, old.schema)
+    rescued = (batch[old.rescued] for file in files for batch in files.read(file, [old.rescued]))
+    return all(
+        renamed.isdisjoint(name for name, _ in row or ()) for one in rescued for row in one.to_pylist()
+    )
+
+
+def keeps_files(old: TableLayout, new: TableLayout, chunk: Chunk, *, renames: bool = False) -> bool:
     """Return whether the data files of a Delta table stay as they are when its layout changes.
 
     Args:
         old: The layout of the data files.
         new: The layout with the columns of the chunk.
         chunk: Changes of the relation.
+        renames: Whether columns are renamed without writing their values again.
     """
     # With REPLICA IDENTITY FULL, a row is looked up by all columns. So existing rows have to be marked: the
     # value of their added column was never sent. Marking rows rewrites the files.
     is_marked = bool(_added_columns(new)) and len(chunk.keys) == len(chunk.columns)
-    return not is_marked and only_adds_columns(new, old)
+    return not is_marked and only_adds_columns(new, old, renames=renames)
 
 
 def _added_columns(new: TableLayout) -> list[pa.Field]:
     return [field for field in new.values if field.name not in new.sources]
 
 
-def only_adds_columns(new: TableLayout, old: TableLayout) -> bool:
-    """Return whether a new layout keeps the name, type and type modifier of each column of the old layout."""
+def only_adds_columns(new: TableLayout, old: TableLayout, *, renames: bool) -> bool:
+    """Return whether a new layout keeps the type and type modifier of each column of the old layout.
+
+    Without `renames`, it must also keep the names.
+    """
     types = {field.name: field.type for field in old.schema}
-    kept = {field.name: field.type for field in new.schema if field.name in types}
+    sources = {name: name for name in (new.rescued, new.start, new.end) if name in types} | {**new.sources}
+    kept = {sources[field.name]: field.type for field in new.schema if field.name in sources}
     is_renamed = any(name != source for name, source in new.sources.items())
-    return kept == types and old.rescued == new.rescued and not is_renamed and not text_adjustments(old, new)
+    is_same = kept == types and old.rescued == new.rescued and not text_adjustments(old, new)
+    return is_same and (renames or not is_renamed)

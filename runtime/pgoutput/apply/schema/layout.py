@@ -16,8 +16,10 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from pgoutput import catalog
 from pgoutput.errors import ReplicaError
-from pgoutput.targets import Table
+from pgoutput.recording import Location
+from pgoutput.targets import RENAMED, Table, column_types
 from pgoutput.values import arrow_type, common_type
 from pgoutput.views import RESCUED, RESCUED_TYPE, Column
 
@@ -78,6 +80,7 @@ def _unique_name(name: str, taken: set[str]) -> str:
 
 def make_layout(
     columns: Sequence[Column],
+    target: Location,
     *,
     history: bool,
     old: TableLayout | None = None,
@@ -90,12 +93,14 @@ def make_layout(
 
     Args:
         columns: Columns of the relation.
+        target: The target with the table.
         history: Whether to keep all versions of rows (SCD type 2).
         old: Current layout of the table; None for a new table.
         renamed: Earlier names of renamed columns, by name; None to infer them.
     """
+    special = column_types(target)
     types = {
-        name: arrow_type(column.type_oid, column.type_modifier)
+        name: _column_type(column, special)
         for name, column in zip(delta_names(columns), columns, strict=True)
     }
     sources = {} if old is None else _find_sources(columns, old, renamed)
@@ -104,7 +109,7 @@ def make_layout(
     taken = {name.lower() for name in types}
     rescued = _unique_name(RESCUED, taken)
     fields = [
-        *(pa.field(name, type_) for name, type_ in types.items()),
+        *(pa.field(name, type_, metadata=_renamed(name, sources, old)) for name, type_ in types.items()),
         pa.field(rescued, RESCUED_TYPE, metadata={COLUMNS: msgspec.json.encode(columns)}),
     ]
     if not history:
@@ -112,6 +117,23 @@ def make_layout(
     start, end = _unique_name(START, taken), _unique_name(END, taken)
     schema = pa.schema([*fields, pa.field(start, MOMENT), pa.field(end, MOMENT)])
     return TableLayout(schema, rescued, start, end, tuple(columns), sources)
+
+
+def _column_type(column: Column, special: Mapping[int, pa.DataType]) -> pa.DataType:
+    """Return the Arrow type of a column; `special` is what `column_types` returns."""
+    element = catalog.BY_ARRAY_OID.get(column.type_oid)
+    if element is not None and element.oid in special:
+        return pa.list_(pa.field("element", special[element.oid]))
+    return special.get(column.type_oid) or arrow_type(column.type_oid, column.type_modifier)
+
+
+def _renamed(name: str, sources: Mapping[str, str], old: TableLayout | None) -> dict[bytes, bytes] | None:
+    """Return the metadata with the name that a renamed column has in the table; None without a rename."""
+    if old is None or name not in sources:
+        return None
+    source = sources[name]
+    known = (old.schema.field(source).metadata or {}).get(RENAMED, source.encode())
+    return None if known == name.encode() else {RENAMED: known}
 
 
 def _add_dropped_columns(

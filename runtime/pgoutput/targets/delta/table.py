@@ -39,6 +39,7 @@ from pgoutput.targets.delta.vectors import decode_vector, encode_vector, is_abso
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
 from pgoutput.targets.protocol import (
     NO_ROWS,
+    RENAMED,
     ChangeRange,
     ConflictError,
     DataFile,
@@ -72,6 +73,8 @@ _LAST_WITHOUT_FEATURES: Final = 4
 
 class DeltaFormat:
     """The table format Delta; its functions are described at `TableFormat`."""
+
+    types: Mapping[int, pa.DataType] = {}
 
     def open(self, place: Location, version: int | None = None) -> Table | None:
         """Open a Delta table."""
@@ -178,6 +181,8 @@ class _Table:
     def at(self, version: int) -> Table:
         with self._errors():
             return _Table(self.place, _read_log(self.place, version))
+
+    renames_columns: bool = False
 
     @property
     def deletes_rows(self) -> bool:
@@ -316,7 +321,7 @@ class _Table:
     def _metadata(self, schema: pa.Schema | None = None, **properties: str) -> dict[str, Any]:
         """Return the action that changes columns or properties of the table ("Change Metadata")."""
         known = self._table.metadata()
-        columns = self._table.schema() if schema is None else Schema.from_arrow(schema)
+        columns = self._table.schema() if schema is None else Schema.from_arrow(_without_renames(schema))
         return {
             "metaData": {
                 "id": str(known.id),
@@ -417,6 +422,12 @@ def _read_log(place: Location, version: int | None = None) -> DeltaTable:
     is_s3 = place.place.startswith("s3")
     options = {"aws_force_credential_load": "true"} if is_s3 and uses_profile() else None
     return DeltaTable(place.place, version, storage_options=options)
+
+
+def _without_renames(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(
+        [field.remove_metadata() if RENAMED in (field.metadata or {}) else field for field in schema]
+    )
 
 
 def _protocol(readers: set[str], writers: set[str]) -> dict[str, Any]:

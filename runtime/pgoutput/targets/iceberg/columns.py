@@ -9,52 +9,48 @@ appendix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import count
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+from pyiceberg import types
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
 
+from pgoutput import catalog
 from pgoutput.errors import ReplicaError
 from pgoutput.targets.parquet import FIELD_ID
+from pgoutput.targets.protocol import RENAMED
+from pgoutput.values import UUID_TYPE
 
 _NARROW: Final = "pgoutput.arrow"
 """Key in the `doc` of a field whose integers have 16 bits in Arrow."""
 
-_TYPES: Final[dict[pa.DataType, IcebergType]] = {
-    pa.bool_(): BooleanType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.float32(): FloatType(),
-    pa.float64(): DoubleType(),
-    pa.string(): StringType(),
-    pa.binary(): BinaryType(),
-    pa.date32(): DateType(),
-    pa.timestamp("us"): TimestampType(),
-    pa.timestamp("us", "UTC"): TimestamptzType(),
+_TYPES: Final[dict[pa.DataType, types.IcebergType]] = {
+    pa.bool_(): types.BooleanType(),
+    pa.int32(): types.IntegerType(),
+    pa.int64(): types.LongType(),
+    pa.float32(): types.FloatType(),
+    pa.float64(): types.DoubleType(),
+    pa.string(): types.StringType(),
+    pa.binary(): types.BinaryType(),
+    UUID_TYPE: types.UUIDType(),
+    pa.date32(): types.DateType(),
+    pa.timestamp("us"): types.TimestampType(),
+    pa.timestamp("us", "UTC"): types.TimestamptzType(),
 }
-"""Iceberg's type for each Arrow type that is neither nested nor a decimal."""
+"""Iceberg's type for each Arrow type that is neither nested nor a decimal.
+
+Data files have uuids as plain bytes, without Parquet's annotation UUID: pyiceberg (0.12) cannot filter rows
+by a column with this annotation, and every reader knows the type from the table's schema.
+"""
+
+COLUMN_TYPES: Final = {one.oid: UUID_TYPE for one in catalog.TYPES if one.iceberg == "uuid"}
+"""Arrow types by type OID, where they differ from those of Delta tables."""
 
 _ARROW: Final = {type_: arrow for arrow, type_ in _TYPES.items()}
 
@@ -62,8 +58,9 @@ _ARROW: Final = {type_: arrow for arrow, type_ in _TYPES.items()}
 def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0) -> Schema:
     """Return the Iceberg schema of a table.
 
-    A column of the table keeps its field ID if its type is the same. Every other column gets field IDs that
-    the table never had.
+    A column of the table keeps its field ID if its type is the same, also if it is renamed. Every other
+    column gets field IDs that the table never had. The identifier fields stay if the table keeps all of
+    them.
 
     Args:
         schema: The columns.
@@ -72,14 +69,36 @@ def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0)
     """
     ids = count(last_id + 1)
     before = {} if known is None else {field.name: field for field in known.fields}
+    renamed = {source: before.pop(source) for source in map(renamed_from, schema) if source in before}
     fields = []
     for field in schema:
-        old = before.get(field.name)
-        is_kept = old is not None and _to_arrow(old).type == field.type
-        number = old.field_id if old is not None and is_kept else next(ids)
-        type_ = old.field_type if old is not None and is_kept else _to_type(_widened(field.type), ids)
-        fields.append(NestedField(number, field.name, type_, required=False, doc=_doc(field)))
-    return Schema(*fields, schema_id=0 if known is None else known.schema_id + 1)
+        old = renamed.get(renamed_from(field)) or before.get(field.name)
+        old = old if old is not None and _to_arrow(old).type == field.type else None
+        number = next(ids) if old is None else old.field_id
+        type_ = _to_type(_widened(field.type), ids) if old is None else old.field_type
+        fields.append(types.NestedField(number, field.name, type_, required=False, doc=_doc(field)))
+    new = Schema(*fields, schema_id=0 if known is None else known.schema_id + 1)
+    identifiers = set() if known is None else {*known.identifier_field_ids}
+    return with_key(new, identifiers if identifiers <= {one.field_id for one in fields} else ())
+
+
+def with_key(schema: Schema, key: Collection[int | str]) -> Schema:
+    """Return a schema whose identifier fields are those with these field IDs or names; they are required.
+
+    Without `key`, there are none. Fields of nested types and of floating-point numbers cannot be identifiers.
+    """
+    found = [one for one in schema.fields if one.field_id in key or one.name in key]
+    if any(not one.field_type.is_primitive or str(one.field_type) in ("float", "double") for one in found):
+        found = []
+    fields = [one.model_copy(update={"required": one in found}) for one in schema.fields]
+    ids = [one.field_id for one in found]
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=ids)
+
+
+def sort_order(schema: Schema) -> SortOrder:
+    """Return the order of rows by the identifier fields; unsorted if there are none."""
+    fields = (SortField(source_id=one, transform=IdentityTransform()) for one in schema.identifier_field_ids)
+    return SortOrder(*fields, order_id=1) if schema.identifier_field_ids else UNSORTED_SORT_ORDER
 
 
 def to_arrow(schema: Schema) -> pa.Schema:
@@ -96,14 +115,20 @@ def file_schema(schema: Schema) -> pa.Schema:
     return pa.schema([_with_id(one.name, one.field_id, one.field_type, True) for one in schema.fields])
 
 
+def renamed_from(field: pa.Field) -> str:
+    """Return the name that a renamed column has in the table; an empty string for any other column."""
+    name: bytes = (field.metadata or {}).get(RENAMED, b"")
+    return name.decode()
+
+
 def _doc(field: pa.Field) -> str | None:
-    texts = {key.decode(): text.decode() for key, text in (field.metadata or {}).items()}
+    texts = {key.decode(): text.decode() for key, text in (field.metadata or {}).items() if key != RENAMED}
     if _widened(field.type) != field.type:
         texts[_NARROW] = "int16"
     return msgspec.json.encode(texts).decode() if texts else None
 
 
-def _to_arrow(field: NestedField) -> pa.Field:
+def _to_arrow(field: types.NestedField) -> pa.Field:
     try:
         texts = msgspec.json.decode(field.doc or "{}", type=dict[str, str])
     except msgspec.DecodeError as error:
@@ -127,27 +152,25 @@ _widened = partial(_retyped, before=pa.int16(), after=pa.int32())
 _narrowed = partial(_retyped, before=pa.int32(), after=pa.int16())
 
 
-def _to_type(type_: pa.DataType, ids: Iterator[int]) -> IcebergType:
+def _to_type(type_: pa.DataType, ids: Iterator[int]) -> types.IcebergType:
     """Return Iceberg's type for an Arrow type; the parts of a nested type get the next field IDs."""
     if (simple := _TYPES.get(type_)) is not None:
         return simple
     if pa.types.is_decimal(type_):
-        return DecimalType(type_.precision, type_.scale)
+        return types.DecimalType(type_.precision, type_.scale)
     if pa.types.is_list(type_):
-        return ListType(next(ids), _to_type(type_.value_type, ids), element_required=False)
+        return types.ListType(next(ids), _to_type(type_.value_type, ids), element_required=False)
     if pa.types.is_map(type_):
         key, value = next(ids), next(ids)
-        return MapType(key, _to_type(type_.key_type, ids), value, _to_type(type_.item_type, ids), False)
+        return types.MapType(key, _to_type(type_.key_type, ids), value, _to_type(type_.item_type, ids), False)
     if pa.types.is_struct(type_):
-        fields = (
-            NestedField(next(ids), field.name, _to_type(field.type, ids), required=False) for field in type_
-        )
-        return StructType(*fields)
+        parts = ((next(ids), field.name, _to_type(field.type, ids)) for field in type_)
+        return types.StructType(*(types.NestedField(*part, required=False) for part in parts))
     raise ReplicaError(f"Iceberg has no type for Arrow's {type_}")
 
 
 def _to_arrow_type(
-    type_: IcebergType, part: Callable[[str, int, IcebergType, bool], pa.Field] | None = None
+    type_: types.IcebergType, part: Callable[[str, int, types.IcebergType, bool], pa.Field] | None = None
 ) -> pa.DataType:
     """Return the Arrow type of an Iceberg type.
 
@@ -158,20 +181,20 @@ def _to_arrow_type(
     """
     part = part or (lambda name, _, of, nullable: pa.field(name, _to_arrow_type(of), nullable))
     match type_:
-        case ListType():
+        case types.ListType():
             return pa.list_(part("element", type_.element_id, type_.element_type, True))
-        case MapType():
+        case types.MapType():
             key = part("key", type_.key_id, type_.key_type, False)
             return pa.map_(key, part("value", type_.value_id, type_.value_type, True))
-        case StructType():
+        case types.StructType():
             return pa.struct([part(one.name, one.field_id, one.field_type, True) for one in type_.fields])
-        case DecimalType():
+        case types.DecimalType():
             return pa.decimal128(type_.precision, type_.scale)
     if (simple := _ARROW.get(type_)) is None:
         raise ReplicaError(f"another program has added a column of type {type_}, which pgoutput cannot read")
     return simple
 
 
-def _with_id(name: str, number: int, type_: IcebergType, nullable: bool) -> pa.Field:
+def _with_id(name: str, number: int, type_: types.IcebergType, nullable: bool) -> pa.Field:
     metadata: dict[Any, Any] = {FIELD_ID: str(number).encode()}
     return pa.field(name, _to_arrow_type(type_, _with_id), nullable, metadata)

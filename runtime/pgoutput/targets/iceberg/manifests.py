@@ -15,18 +15,9 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from cachetools import LRUCache, cached
+from pyiceberg import manifest as avro
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import (
-    DataFile as ManifestedFile,
-    DataFileContent,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-    ManifestWriter,
-    ManifestWriterV2,
-    write_manifest_list,
-)
+from pyiceberg.manifest import DataFile as ManifestedFile, DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
@@ -44,11 +35,11 @@ _MAX_ENTRIES: Final = 20_000
 class Manifest(NamedTuple):
     """A manifest, and its entries of files that the snapshot contains."""
 
-    file: ManifestFile
+    file: avro.ManifestFile
     entries: list[ManifestEntry]
 
 
-class _DeletesWriter(ManifestWriterV2):
+class _DeletesWriter(avro.ManifestWriterV2):
     """Writes manifests of delete files; pyiceberg has no such writer."""
 
     def content(self) -> ManifestContent:
@@ -59,7 +50,7 @@ class _DeletesWriter(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
-_WRITERS: Final = {ManifestContent.DATA: ManifestWriterV2, ManifestContent.DELETES: _DeletesWriter}
+_WRITERS: Final = {ManifestContent.DATA: avro.ManifestWriterV2, ManifestContent.DELETES: _DeletesWriter}
 
 
 def read_manifests(io: FileIO, snapshot: Snapshot | None) -> list[Manifest]:
@@ -70,7 +61,7 @@ def read_manifests(io: FileIO, snapshot: Snapshot | None) -> list[Manifest]:
 
 
 @cached(LRUCache(_MAX_ENTRIES, getsizeof=len), key=lambda io, file: file.manifest_path, lock=RLock())
-def _read_entries(io: FileIO, file: ManifestFile) -> list[ManifestEntry]:
+def _read_entries(io: FileIO, file: avro.ManifestFile) -> list[ManifestEntry]:
     """Return the entries of a manifest. They can be cached, because a manifest never changes."""
     return file.fetch_manifest_entry(io)
 
@@ -121,7 +112,9 @@ def write_snapshot(
         new.append(Manifest(manifest.to_manifest_file(), entries))
     path = f"{metadata.location}/metadata/snap-{number}-0-{uuid4()}.avro"
     parent_id = None if parent is None else parent.snapshot_id
-    with write_manifest_list(2, io.new_output(path), number, parent_id, sequence, _COMPRESSION) as listed:
+    with avro.write_manifest_list(
+        2, io.new_output(path), number, parent_id, sequence, _COMPRESSION
+    ) as listed:
         listed.add_manifests([one.file for one in new])
     for one in new:
         if one.file.added_snapshot_id == number:
@@ -140,10 +133,10 @@ def write_snapshot(
 
 
 def _add_files(
-    manifest: ManifestWriter, files: Iterable[ManifestedFile], snapshot: int, sequence: int
+    manifest: avro.ManifestWriter, files: Iterable[ManifestedFile], snapshot: int, sequence: int
 ) -> list[ManifestEntry]:
     """Write the entries of new files to a manifest; return them as `_read_entries` will return them."""
-    added = ManifestEntryStatus.ADDED
+    added = avro.ManifestEntryStatus.ADDED
     entries = [ManifestEntry.from_args(status=added, snapshot_id=snapshot, data_file=file) for file in files]
     for entry in entries:
         manifest.add(entry)
@@ -152,7 +145,7 @@ def _add_files(
 
 
 def _add_entries(
-    manifest: ManifestWriter, known: Iterable[Manifest], removed: Collection[str]
+    manifest: avro.ManifestWriter, known: Iterable[Manifest], removed: Collection[str]
 ) -> list[ManifestEntry]:
     """Copy entries to a new manifest; return the entries of files that are not removed."""
     kept = []
@@ -171,27 +164,15 @@ def _content(file: ManifestedFile) -> ManifestContent:
 
 _DELETES: Final = DataFileContent.POSITION_DELETES
 
-_FIELDS: Final[dict[str, tuple[str, str, Callable[[ManifestedFile], int]]]] = {
-    "total-data-files": ("added-data-files", "deleted-data-files", lambda file: file.content != _DELETES),
-    "total-delete-files": (
-        "added-delete-files",
-        "removed-delete-files",
-        lambda file: file.content == _DELETES,
-    ),
-    "total-records": (
-        "added-records",
-        "deleted-records",
-        lambda file: 0 if file.content == _DELETES else file.record_count,
-    ),
-    "total-position-deletes": (
-        "added-position-deletes",
-        "removed-position-deletes",
-        lambda file: file.record_count if file.content == _DELETES else 0,
-    ),
-    "total-files-size": ("added-files-size", "removed-files-size", lambda file: file.file_size_in_bytes),
-    "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes", lambda _: 0),
+_COUNTS: Final[dict[str, tuple[str, Callable[[ManifestedFile], int]]]] = {
+    "data-files": ("deleted", lambda file: file.content != _DELETES),
+    "delete-files": ("removed", lambda file: file.content == _DELETES),
+    "records": ("deleted", lambda file: 0 if file.content == _DELETES else file.record_count),
+    "position-deletes": ("removed", lambda file: file.record_count if file.content == _DELETES else 0),
+    "files-size": ("removed", lambda file: file.file_size_in_bytes),
+    "equality-deletes": ("removed", lambda _: 0),
 }
-"""By total in a summary: the fields for added and removed, and what a file contributes to the total."""
+"""By name of a count in a summary: the prefix of the removed part, and what a file contributes."""
 
 
 def _summary(
@@ -203,9 +184,9 @@ def _summary(
     """Return the summary of a snapshot: its operation, what it adds and removes, and the totals."""
     known = {} if parent is None or parent.summary is None else parent.summary.additional_properties
     fields: dict[str, str] = {}
-    for total, (plus, minus, count) in _FIELDS.items():
-        counts = {plus: sum(map(count, added)), minus: sum(map(count, gone))}
-        fields |= {name: str(number) for name, number in counts.items() if number}
-        fields[total] = str(max(0, int(known.get(total, 0)) + counts[plus] - counts[minus]))
+    for name, (prefix, count) in _COUNTS.items():
+        plus, minus = sum(map(count, added)), sum(map(count, gone))
+        fields |= {f"{key}-{name}": str(one) for key, one in (("added", plus), (prefix, minus)) if one}
+        fields[f"total-{name}"] = str(max(0, int(known.get(f"total-{name}", 0)) + plus - minus))
     only_adds = not gone and all(file.content != _DELETES for file in added)
     return Summary(Operation.APPEND if only_adds else Operation.OVERWRITE, **fields, **properties)

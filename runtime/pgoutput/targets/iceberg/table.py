@@ -7,61 +7,43 @@ position is in the summary of the snapshot, and in a property, in case another p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import ne
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from uuid import uuid4
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from pyarrow import fs
+from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import (
-    CommitStateUnknownException,
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    TableAlreadyExistsError,
-)
-from pyiceberg.manifest import (
-    DataFile as ManifestedFile,
-    DataFileContent,
-)
+from pyiceberg.manifest import DataFile as ManifestedFile, DataFileContent
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table import Table as IcebergTable, update
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
-from pyiceberg.table.update import (
-    AddSchemaUpdate,
-    AddSnapshotUpdate,
-    AssertCurrentSchemaId,
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    RemoveSnapshotsUpdate,
-    SetCurrentSchemaUpdate,
-    SetPropertiesUpdate,
-    SetSnapshotRefUpdate,
-    TableUpdate,
-)
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Identifier
 
 from pgoutput._arrays import Numbers
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, locate
-from pgoutput.targets.commits import (
-    Commit,
-    commit_metadata,
-    foreign_change,
-    read_states,
-    version_before,
-)
+from pgoutput.targets.commits import Commit, commit_metadata, foreign_change, read_states, version_before
 from pgoutput.targets.data_files import NewFile, copy_file, delete_files, flush_files
 from pgoutput.targets.iceberg.catalogs import create_namespace, open_catalog
 from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, old_files, unneeded_files
-from pgoutput.targets.iceberg.columns import file_schema, to_arrow, to_iceberg
+from pgoutput.targets.iceberg.columns import (
+    COLUMN_TYPES,
+    file_schema,
+    sort_order,
+    to_arrow,
+    to_iceberg,
+    with_key,
+)
 from pgoutput.targets.iceberg.content import Content
 from pgoutput.targets.iceberg.deletes import PATH_ID, write_deletes
 from pgoutput.targets.iceberg.files import data_file, manifested_file, new_file
@@ -69,6 +51,7 @@ from pgoutput.targets.iceberg.manifests import write_snapshot
 from pgoutput.targets.iceberg.places import errors, folder_uri, locate_part
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
 from pgoutput.targets.protocol import (
+    KEY,
     NO_ROWS,
     NOTHING,
     ChangeRange,
@@ -100,6 +83,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
     """Name of the catalogue in the configuration of pyiceberg; empty for one in the target's folder."""
     namespace: str = ""
     """Prefix of the namespaces of the tables; a dot separates levels."""
+    types: ClassVar[Mapping[int, pa.DataType]] = COLUMN_TYPES
 
     def _catalog(self, target: Location) -> Catalog:
         return open_catalog(target, self.catalog)
@@ -118,7 +102,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
         with errors(place):
             try:
                 table = self._catalog(place.parent).load_table(self._identifier(place))
-            except (NoSuchTableError, NoSuchNamespaceError):
+            except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
                 return None
             except FileNotFoundError as error:
                 raise ReplicaError(
@@ -136,10 +120,10 @@ class IcebergFormat(msgspec.Struct, frozen=True):
             if place.names():  # it has the files of a renamed table
                 location += f"-{uuid4().hex[:8]}"
             create_namespace(catalog, identifier)
-            with suppress(TableAlreadyExistsError):
-                catalog.create_table(
-                    identifier, to_iceberg(schema), location, properties={**_PROPERTIES, **properties}
-                )
+            with suppress(exceptions.TableAlreadyExistsError):
+                columns = with_key(to_iceberg(schema), _key(properties) or ())
+                order, known = sort_order(columns), {**_PROPERTIES, **properties}
+                catalog.create_table(identifier, columns, location, sort_order=order, properties=known)
             return _Table(place, catalog.load_table(identifier))
 
     def names(self, target: Location) -> list[str]:
@@ -149,7 +133,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
             *outer, prefix = self._namespace("")
             try:
                 namespaces = catalog.list_namespaces(tuple(outer))
-            except NoSuchNamespaceError:
+            except exceptions.NoSuchNamespaceError:
                 return []
             own = (one for one in namespaces if one[-1].startswith(prefix))
             tables = (
@@ -170,7 +154,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
         with errors(place):
             try:
                 folder = catalog.load_table(identifier).location()
-            except (NoSuchTableError, NoSuchNamespaceError):
+            except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
                 return
             except Exception:  # the metadata are lost or damaged
                 folder = folder_uri(place)
@@ -275,6 +259,8 @@ class _Table:
         created._use(None)
         return created
 
+    renames_columns: bool = True
+
     @property
     def deletes_rows(self) -> bool:
         return self.properties.get(_DELETES) == "vectors"
@@ -368,39 +354,34 @@ class _Table:
             schema: The new schema of the table; None to leave it as it is.
             properties: Properties to set.
         """
-        metadata = self._table.metadata
+        metadata, known_key = self._table.metadata, self._schema.identifier_field_ids
+        schema = self._with_valid_key(schema, added, {**metadata.properties, **properties})
         position = self.position if changes is None else changes.last
         summary = commit_metadata(position, changes)
         if properties:
-            known = self.properties
-            former = {key: known.get(key, "") for key in properties}
+            former = {key: self.properties.get(key, "") for key in properties}
             summary[_FORMER] = msgspec.json.encode(former).decode()
         history = [*self._history]
         gone = expired(metadata, history)
         with errors(self.place):
+            io, parent, known = self._table.io, self._snapshot, self._content.manifests
+            columns = schema or self._schema
             snapshot, manifests = write_snapshot(
-                metadata,
-                self._table.io,
-                self._snapshot,
-                self._content.manifests,
-                added,
-                {*removed},
-                schema or self._schema,
-                summary,
+                metadata, io, parent, known, added, {*removed}, columns, summary
             )
             number = [*position, snapshot.sequence_number]
             stored = {**properties, _POSITION: msgspec.json.encode(number).decode()}
-            updates: list[TableUpdate] = [
-                *(() if schema is None else _schema_updates(schema)),
-                AddSnapshotUpdate(snapshot=snapshot),
-                SetSnapshotRefUpdate(
+            updates: list[update.TableUpdate] = [
+                *(() if schema is None else _schema_updates(schema, known_key)),
+                update.AddSnapshotUpdate(snapshot=snapshot),
+                update.SetSnapshotRefUpdate(
                     **_json({"ref-name": "main", "type": "branch", "snapshot-id": snapshot.snapshot_id})
                 ),
-                SetPropertiesUpdate(updates=stored),
+                update.SetPropertiesUpdate(updates=stored),
             ]
             if gone:
                 updates.append(
-                    RemoveSnapshotsUpdate(**_json({"snapshot-ids": [one.snapshot_id for one in gone]}))
+                    update.RemoveSnapshotsUpdate(**_json({"snapshot-ids": [one.snapshot_id for one in gone]}))
                 )
             self._commit(updates, snapshot)
         self._use(snapshot)
@@ -409,7 +390,23 @@ class _Table:
             with suppress(ReplicaError), errors(self.place):  # `remove_unused` removes the rest
                 self._remove([*unneeded_files(self._table.io, gone, history[-len(gone) - 1])])
 
-    def _commit(self, updates: Sequence[TableUpdate], snapshot: Snapshot) -> None:
+    def _with_valid_key(
+        self, schema: Schema | None, added: Iterable[ManifestedFile], properties: Mapping[str, str]
+    ) -> Schema | None:
+        """Return the new schema of a commit; without identifier fields, if they identify no row any more.
+
+        A key column has NULL if its type cannot represent a value. The name of a column that the schema does
+        not have yet, or any more, belongs to a schema change whose other commit follows.
+        """
+        new, key = schema or self._schema, _key(properties)
+        with_nulls = {one for file in added for one, count in (file.null_value_counts or {}).items() if count}
+        is_other = key is not None and {*new.column_names} >= {*key} != new.identifier_field_names()
+        if new.identifier_field_ids and (is_other or with_nulls.intersection(new.identifier_field_ids)):
+            new = with_key(new, ())
+            return new if schema else new.model_copy(update={"schema_id": new.schema_id + 1})
+        return schema
+
+    def _commit(self, updates: Sequence[update.TableUpdate], snapshot: Snapshot) -> None:
         """Commit updates, if the version is still the newest.
 
         If the answer of the catalogue is lost, look for the snapshot: if it exists, the commit has succeeded.
@@ -417,13 +414,13 @@ class _Table:
         table, metadata = self._table, self._table.metadata
         parent = None if self._snapshot is None else self._snapshot.snapshot_id
         requirements = (
-            AssertTableUUID(uuid=metadata.table_uuid),
-            AssertCurrentSchemaId(**_json({"current-schema-id": metadata.current_schema_id})),
-            AssertRefSnapshotId(**_json({"ref": "main", "snapshot-id": parent})),
+            update.AssertTableUUID(uuid=metadata.table_uuid),
+            update.AssertCurrentSchemaId(**_json({"current-schema-id": metadata.current_schema_id})),
+            update.AssertRefSnapshotId(**_json({"ref": "main", "snapshot-id": parent})),
         )
         try:
             response = table.catalog.commit_table(table, requirements, tuple(updates))
-        except CommitStateUnknownException:
+        except exceptions.CommitStateUnknownException:
             self._table.refresh()
             if self._table.snapshot_by_id(snapshot.snapshot_id) is None:
                 raise
@@ -506,8 +503,21 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
-def _schema_updates(schema: Schema) -> list[TableUpdate]:
-    return [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate(**_json({"schema-id": schema.schema_id}))]
+def _key(properties: Mapping[str, str]) -> list[str] | None:
+    """Return the names of the columns that identify a row; None if the properties do not say it."""
+    return msgspec.json.decode(properties[KEY], type=list[str]) if KEY in properties else None
+
+
+def _schema_updates(schema: Schema, known_key: Collection[int]) -> list[update.TableUpdate]:
+    updates: list[update.TableUpdate] = [
+        update.AddSchemaUpdate(schema=schema),
+        update.SetCurrentSchemaUpdate(**_json({"schema-id": schema.schema_id})),
+    ]
+    if known_key and not schema.identifier_field_ids:
+        order = UNSORTED_SORT_ORDER
+        updates.append(update.AddSortOrderUpdate(**_json({"sort-order": order})))
+        updates.append(update.SetDefaultSortOrderUpdate(**_json({"sort-order-id": order.order_id})))
+    return updates
 
 
 def _json(fields: dict[str, Any]) -> dict[str, Any]:
