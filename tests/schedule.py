@@ -1,7 +1,7 @@
 """Distribution of the tests over pytest-xdist's workers: module by module, the longest first.
 
-A module stays on one worker, since its tests share sessions, servers and parametrized fixtures of the module.
-The modules of a group in `SPARK` stay on one worker too: they share its Java, and no more than two Sparks
+A module stays on one worker, since its tests share servers and parametrized fixtures of the module.
+The modules of a group in `SPARK` stay on one worker too: they share its Spark, and no more than two Sparks
 run at a time. Spark gives a Python worker ten seconds to connect, which more Sparks at once would exceed.
 """
 
@@ -18,15 +18,16 @@ SPARK: Final = (
         "tests/spark/test_replicate.py",
         "tests/spark/test_decode.py",
         "tests/spark/test_functions.py",
-        "tests/spark/test_writer.py",
+        "tests/spark/test_engines.py",
         "tests/spark/test_demo.py",
+        "tests/spark/test_writer.py",
     ),
     (
         "tests/crash/test_replication.py",
         "tests/cli/test_replicate.py",
-        "tests/spark/test_pipeline.py",
-        "tests/spark/test_live.py",
         "tests/spark/test_session.py",
+        "tests/spark/test_live.py",
+        "tests/spark/test_pipeline.py",
         "tests/docs/test_pages.py",
     ),
 )

@@ -14,6 +14,8 @@ import pytest
 
 from pgoutput import _protocols, messages, v4
 from pgoutput.capturefile import encode_record
+from tests.codec import corpus
+from tests.effort import mostly_nightly
 from tests.messages import make_column, make_relation
 from tests.truth import CAPTURES
 from tests.versions import KNOWN, OLDEST, needs_version
@@ -50,8 +52,9 @@ def records(text: str) -> list[dict[str, str]]:
     return [{k: v for k, v in line.items() if k in ("data", "copydata", "sent")} for line in lines]
 
 
-@pytest.mark.parametrize("path", sorted(CAPTURES.glob("*.jsonl.gz")), ids=lambda path: path.stem)
-def test_decode_then_encode_gives_the_same_bytes(run: Run, path: Path) -> None:
+@pytest.mark.parametrize("name", mostly_nightly(corpus.CAPTURES, corpus.VARIED))
+def test_decode_then_encode_gives_the_same_bytes(run: Run, name: str) -> None:
+    path = corpus.path(name)
     text = gzip.decompress(path.read_bytes()).decode()
     header = json.loads(text.splitlines()[0])
     options = ["--proto", header["proto_version"], "--streaming", header["options"].get("streaming", "off")]

@@ -14,12 +14,11 @@ from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder
 from pgoutput.versions import CODECS
 from tests.codec import corpus
+from tests.effort import mostly_nightly
 from tests.versions import OLDEST
 
-each_capture = pytest.mark.parametrize("name", corpus.CAPTURES)
 
-
-@each_capture
+@pytest.mark.parametrize("name", corpus.CAPTURES)
 def test_each_message_decodes_and_encodes_to_the_same_bytes(name: str) -> None:
     _, lines, samples = corpus.read(name)
     assert lines
@@ -33,7 +32,7 @@ def test_each_message_decodes_and_encodes_to_the_same_bytes(name: str) -> None:
         assert (line.record.channel == "data") == (line.envelope is None)
 
 
-@each_capture
+@pytest.mark.parametrize("name", mostly_nightly(corpus.CAPTURES, corpus.VARIED))
 def test_each_message_survives_json(name: str) -> None:
     _, lines, _ = corpus.read(name)
     for line in lines:

@@ -24,7 +24,7 @@ from pgoutput.versions import CODECS, Codec
 from tests.codec import corpus, fuzz
 from tests.codec.cases import CASES
 from tests.codec.test_properties import ANYWHERE, GENERATED, damaged
-from tests.effort import examples
+from tests.effort import examples, mostly_nightly
 from tests.messages import make_column, make_relation
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
@@ -91,7 +91,7 @@ def test_the_installed_codecs_are_the_compiled_ones() -> None:
             assert list(inspect.signature(pure).parameters) == list(inspect.signature(function).parameters)
 
 
-@pytest.mark.parametrize("name", corpus.CAPTURES)
+@pytest.mark.parametrize("name", mostly_nightly(corpus.CAPTURES, corpus.VARIED))
 def test_kernel_and_python_agree_on_captured_messages(name: str) -> None:
     _, lines, samples = corpus.read(name)
     for sample in dict.fromkeys(samples):

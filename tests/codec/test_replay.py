@@ -10,6 +10,7 @@ import pytest
 from pgoutput.capturefile import CaptureFile
 from pgoutput.stream import Tables, Transactions
 from tests.codec import corpus
+from tests.effort import mostly_nightly
 from tests.truth import TrueTable, true_tables
 
 COMPARED = {
@@ -56,7 +57,7 @@ def truth(server: str) -> tuple[TrueTable, ...]:
     return tuple(true_tables(server))
 
 
-@pytest.mark.parametrize("name", TEXT_CAPTURES)
+@pytest.mark.parametrize("name", mostly_nightly(TEXT_CAPTURES, VARIED_TEXT))
 def test_replayed_captures_equal_the_servers_tables(name: str) -> None:
     server = name.split("_")[0]
     tables = replayed(name)

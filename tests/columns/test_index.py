@@ -24,7 +24,7 @@ from pgoutput.values import arrow_type
 from pgoutput.versions import CODECS, OPTIONS
 from tests.codec import corpus, fuzz
 from tests.columns.unusual_cells import UNUSUAL_CELLS
-from tests.effort import examples
+from tests.effort import examples, mostly_nightly
 from tests.messages import start_block
 from tests.values import binary_samples, text_samples
 from tests.versions import OLDEST, PLAIN
@@ -125,7 +125,7 @@ def same_values(a: pa.Array, b: pa.Array) -> bool:
     return len(a) == len(b) and list(map(repr, a.to_pylist())) == list(map(repr, b.to_pylist()))
 
 
-@pytest.mark.parametrize("name", corpus.CAPTURES)
+@pytest.mark.parametrize("name", mostly_nightly(corpus.CAPTURES, corpus.VARIED))
 def test_indexes_of_captures_are_equal(name: str) -> None:
     header, _, samples = corpus.read(name)
     data = pa.array([sample.data for sample in samples], pa.binary())

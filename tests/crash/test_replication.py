@@ -1,4 +1,4 @@
-"""A small crash test of a replica; `make replica` runs a large crash test."""
+"""Small crash tests of table snapshots and a replica; `make replica` runs a large crash test."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from tests.crash.replication import Engine, replicate
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("engine", ["spark", pytest.param("mixed", marks=pytest.mark.nightly)])
-def test_a_replica_equals_its_source_after_kills_of_recorder_and_spark(
-    tmp_path: Path, engine: Engine
-) -> None:
-    outcome = replicate(tmp_path, tables=20, seconds=12, seed=5, engine=engine)
+@pytest.mark.parametrize(
+    ("engine", "seed"),
+    [
+        ("mixed", 13),  # Spark is killed first, then the run without Spark
+        pytest.param("spark", 5, marks=pytest.mark.nightly),
+        pytest.param("direct", 1, marks=pytest.mark.nightly),
+    ],
+)
+def test_a_replica_equals_its_source_after_kills(tmp_path: Path, engine: Engine, seed: int) -> None:
+    """Recorder, replica and server are killed, and tables join and leave the publication."""
+    outcome = replicate(tmp_path, tables=20, seconds=12, seed=seed, engine=engine)
     assert outcome.different == ()

@@ -23,7 +23,10 @@ from tests.recording import recordings
 from tests.recording.conftest import Recorded
 
 CUTS = [
-    *((name, 151) for name in corpus.CAPTURES),
+    *(
+        pytest.param(name, 151, marks=() if name in corpus.VARIED else pytest.mark.nightly)
+        for name in corpus.CAPTURES
+    ),
     ("pg18_p4_par_2pc", 2),
     ("pg18_ws_p4_par_2pc_msg", 5),
     ("pg15_p3_2pc_stream_msg", 7),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
 from examples import demo, shop
+from pgoutput.spark import local_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -29,10 +31,13 @@ def check_output(text: str, width: int) -> None:
     assert [int(number) for number, _ in steps] == list(range(1, 9))
 
 
+@pytest.mark.usefixtures("stopped_spark")
 def test_the_demo_compares_every_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The demo finds no difference. If the expected rows of each table lack a row, it reports every table."""
+    # Spark is not stopped after each run.
+    monkeypatch.setattr(demo, "local_session", lambda name: nullcontext(local_session(name)))
     monkeypatch.setattr(demo, "console", Console(highlight=False, width=80))
     assert demo.main() == 0
     check_output(capsys.readouterr().out, 80)

@@ -47,7 +47,7 @@ def test_a_dropped_table_is_put_aside(session: SparkSession, lab: Lab, tmp_path:
     assert rows == [[2], [1]]
 
 
-@pytest.mark.parametrize("spark_first", [False, True])
+@pytest.mark.parametrize("spark_first", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_each_engine_resumes_the_other(session: SparkSession, tmp_path: Path, spark_first: bool) -> None:
     """Every second run begins with a batch of the other engine that was applied and not committed."""
     whole, folder, target = tmp_path / "whole", tmp_path / "recording", tmp_path / "lake"

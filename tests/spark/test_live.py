@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -11,27 +10,16 @@ from pyspark.sql import SparkSession
 
 from pgoutput.recorder import Connected, RecorderOptions
 from pgoutput.recording import Recording
-from pgoutput.spark import local_session
 from pgoutput.views import RESCUED, schema_versions
 from tests.recorder import workload
-from tests.recorder.conftest import lab, server
 from tests.recorder.lab import Lab, wait_until
 from tests.truth import TrueTable, equals_typed
 from tests.views.rows import Row, changes, expected_changes, in_order, replay, table, without
-
-__all__ = ["lab", "server"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 IN_SPARK = {"types", "toast", "changing", "big", "full_identity", "parts"}
 """Names of the tables whose view `table` is also read with Spark."""
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    session = local_session("pgoutput tests", cores=2)
-    yield session
-    session.stop()
 
 
 def true_tables(lab: Lab) -> dict[int, TrueTable]:

@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pgoutput import messages as m
 from pgoutput.recording import list_segments, pack_name, segment_name, write_pack
-from pgoutput.spark import PgoutputDataSource, local_session
+from pgoutput.spark import PgoutputDataSource
 from pgoutput.views import CHANGES, RESCUED
 from tests.codec.test_replay import truth
 from tests.messages import make_column, make_relation, transaction_of
 from tests.recorder.lab import wait_until
 from tests.recording import recordings
 from tests.recording.recordings import PARALLEL, record
+from tests.spark.conftest import KIND, SESSIONS
 from tests.truth import equals_typed
 from tests.views import rows
 from tests.views.rows import Row, in_order, replay
@@ -43,24 +44,8 @@ from tests.views.test_table import WILD, comparable
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
-SESSIONS = {
-    "classic": {},
-    "connect": {"spark.api.mode": "connect"},
-    "local-cluster": {"spark.master": "local-cluster[2,1,1024]"},
-}
-KIND = os.environ.get("PGOUTPUT_TEST_SESSION", "classic")
-"""Kind of Spark session that the tests use, a key of `SESSIONS`."""
-
 CAPTURE, BINARY, CUT = "pg18_p4_par_2pc", "pg18_p4_gen_par_bin", 150
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    session = local_session("pgoutput tests", cores=2, config=SESSIONS[KIND])
-    assert ("connect" in type(session).__module__) == (KIND == "connect")
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -40,17 +40,11 @@ from pgoutput.spark.write_plan import STRIDE, describe_table, plan_segments
 from pgoutput.spark.writer import RecordingWriter, WrittenPartition
 from pgoutput.stream.check import Checker, CheckOptions
 from tests.recording import recordings
+from tests.spark.conftest import KIND, SESSIONS
 from tests.versions import OLDEST
 from tests.views.rows import in_order, replay
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-SESSIONS = {
-    "classic": {"spark.master": "local[2,3]"},  # a task is attempted up to three times
-    "connect": {"spark.api.mode": "connect", "spark.master": "local[2,3]"},
-}
-KIND = os.environ.get("PGOUTPUT_TEST_SESSION", "classic")
-"""Kind of Spark session that the tests use, a key of `SESSIONS`."""
 
 TYPES = """
     id long, b boolean, i1 byte, i2 short, i4 int, f4 float, f8 double, t string, v string, x binary,
@@ -73,7 +67,10 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[SparkSession]:
-    session = local_session("pgoutput tests", cores=2, config=SESSIONS[KIND])
+    """Start a Spark that attempts a task up to three times."""
+    if running := SparkSession.getActiveSession():
+        running.stop()
+    session = local_session("pgoutput tests", config=SESSIONS[KIND] | {"spark.master": "local[2,3]"})
     assert ("connect" in type(session).__module__) == (KIND == "connect")
     yield session
     session.stop()
@@ -198,7 +195,7 @@ def test_save_modes_append_and_overwrite(session: SparkSession, tmp_path: Path) 
     assert sorted(map(tuple, after(session, tmp_path).collect())) == [(1,), (2,)]
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("partitions", [3, pytest.param(1, marks=pytest.mark.nightly)])
 def test_empty_partitions_are_written_as_segments(
     session: SparkSession, tmp_path: Path, partitions: int
 ) -> None:

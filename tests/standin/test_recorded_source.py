@@ -18,11 +18,12 @@ from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.standin.recorded import index
 from pgoutput.standin.recorded.recording import open_stream
 from pgoutput.stream import Transaction, Transactions
+from tests.codec import corpus
+from tests.effort import mostly_nightly
 from tests.truth import CAPTURES
 from tests.versions import OLDEST
 
-FILES = sorted(CAPTURES.glob("*.jsonl.gz"))
-SOME = [path for path in FILES if "pg18" in path.name or "_ws_" in path.name or "2pc" in path.name]
+SOME = [name for name in corpus.CAPTURES if "pg18" in name or "_ws_" in name or "2pc" in name]
 END_LSN = {b"C": 10, b"c": 14, b"K": 10, b"r": 10, b"P": 10, b"p": 10}
 
 
@@ -35,14 +36,16 @@ def payloads(path: Path) -> list[bytes]:
         return [one.data for one in capture.messages() if one.message is not None]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.partition(".")[0])
-def test_a_new_slot_is_sent_the_recorded_bytes(path: Path) -> None:
+@pytest.mark.parametrize("name", mostly_nightly(corpus.CAPTURES, corpus.VARIED))
+def test_a_new_slot_is_sent_the_recorded_bytes(name: str) -> None:
+    path = corpus.path(name)
     source = RecordedSource(path)
     assert [one.data for one in sent(source, path, source.start_lsn)] == payloads(path)
 
 
-@pytest.mark.parametrize("path", SOME, ids=lambda path: path.name.partition(".")[0])
-def test_a_client_that_disconnects_anywhere_is_sent_the_rest(path: Path) -> None:
+@pytest.mark.parametrize("name", mostly_nightly(SOME, corpus.VARIED))
+def test_a_client_that_disconnects_anywhere_is_sent_the_rest(name: str) -> None:
+    path = corpus.path(name)
     source = RecordedSource(path)
     full = sent(source, path, source.start_lsn)
     whole = _read_transactions(path, full, [])

@@ -18,7 +18,8 @@ from pgoutput.views import (
     read,
     read_changes,
 )
-from tests.codec.corpus import CAPTURES
+from tests.codec import corpus
+from tests.effort import mostly_nightly
 from tests.recording.recordings import sent, source, write
 
 COMMON = ["operation", "commit_lsn", "commit_time", "xid", "sequence", "incomplete"]
@@ -39,7 +40,7 @@ def position(row: tuple[Any, ...]) -> tuple[int, int, int]:
     return sequence["position"], sequence["row"], row[0].oid
 
 
-@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("name", mostly_nightly(corpus.CAPTURES, corpus.VARIED))
 def test_changes_of_captures_equal_the_view(name: str, tmp_path: Path) -> None:
     write(tmp_path, source(name), sent(name), 200)
     recording = Recording(tmp_path)

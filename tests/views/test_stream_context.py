@@ -26,6 +26,7 @@ from pgoutput.views import (
 )
 from pgoutput.views.stream_context import StreamContext
 from tests.codec import corpus
+from tests.effort import mostly_nightly
 from tests.messages import STOP, make_column, make_relation, start_block
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
@@ -90,7 +91,7 @@ def insert(*cells: str, xid: int | None = None) -> m.Insert:
     return m.Insert(relation_oid=1, new=cells, xid=xid)
 
 
-@pytest.mark.parametrize("name", corpus.CAPTURES)
+@pytest.mark.parametrize("name", mostly_nightly(corpus.CAPTURES, corpus.VARIED))
 def test_shuffled_captures_decode_as_in_order(name: str) -> None:
     """Each message decodes as in stream order, with the schema versions valid at the message."""
     header, _, samples = corpus.read(name)
