@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -72,6 +73,30 @@ def prod(
 @pytest.fixture
 def server() -> SimulatedServer:
     return SimulatedServer(1, "t", {"id": "int4", "a": "text"}, keys=1)
+
+
+def test_files_of_a_local_target_are_flushed(
+    tmp_path: Path, server: SimulatedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__OFFICE__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__OFFICE__URI", f"sqlite:///{tmp_path}/catalog.db")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    flushed, flush = set(), os.fsync
+
+    def note(descriptor: int) -> None:
+        flushed.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    target = tmp_path / "lake"
+    use_iceberg(target, "office")
+    for key in "1", "2":
+        server.insert(key, "x")
+        server.commit()
+        apply(server.take().to_batches(), target)
+    files = {str(one) for one in target.glob("*/**/*") if one.suffix in (".avro", ".json", ".parquet")}
+    assert len(files) > 6
+    assert files <= flushed
 
 
 def apply_to(prod: Prod, server: SimulatedServer) -> None:

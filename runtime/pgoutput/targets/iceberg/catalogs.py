@@ -45,13 +45,15 @@ def open_catalog(target: Location, name: str) -> Catalog:
             f"{target}: the catalogue of Iceberg tables cannot be in an object store. Name a catalogue of "
             "pyiceberg's configuration with `--iceberg`"
         )
-    return _load(name) if name else _own_catalog(os.path.abspath(target.path))
+    if not name:
+        return _own_catalog(os.path.abspath(target.path))
+    return _load(name, is_local=target.is_local)
 
 
 @cache
-def _load(name: str) -> Catalog:
+def _load(name: str, *, is_local: bool) -> Catalog:
     try:
-        return load_catalog(name)
+        return load_catalog(name, **(_FLUSHES if is_local else {}))
     except Exception as error:  # an error of the configuration, network or catalogue
         raise ReplicaError(f"the Iceberg catalogue {name} cannot be opened: {error}") from error
 
@@ -63,7 +65,7 @@ def _own_catalog(folder: str) -> Catalog:
         "pgoutput",
         uri=f"sqlite:///{folder}/{DATABASE}?timeout={_LOCK_SECONDS}",
         warehouse=f"file://{folder}",
-        **{"py-io-impl": f"{__name__}.{FlushedFiles.__name__}"},
+        **_FLUSHES,
     )
 
 
@@ -81,6 +83,10 @@ class FlushedFiles(PyArrowFileIO):
         """Return a file to write."""
         file = super().new_output(location)
         return _FlushedFile(file.location, file._path, file._filesystem, file._buffer_size)
+
+
+_FLUSHES: Final = {"py-io-impl": f"{__name__}.{FlushedFiles.__name__}"}
+"""Properties of a catalogue whose tables are local."""
 
 
 class _FlushedFile(PyArrowFile):
