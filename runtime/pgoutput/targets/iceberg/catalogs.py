@@ -45,9 +45,7 @@ def open_catalog(target: Location, name: str) -> Catalog:
             f"{target}: the catalogue of Iceberg tables cannot be in an object store. Name a catalogue of "
             "pyiceberg's configuration with `--iceberg`"
         )
-    if not name:
-        return _own_catalog(os.path.abspath(target.path))
-    return _load(name, is_local=target.is_local)
+    return _load(name, is_local=target.is_local) if name else _own_catalog(os.path.abspath(target.path))
 
 
 @cache
