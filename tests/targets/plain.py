@@ -107,7 +107,8 @@ class PlainTable:
     def at(self, version: int) -> PlainTable:
         return PlainTable(self.place, version)
 
-    renames_columns = False
+    def field_ids(self, schema: pa.Schema) -> None:
+        return None
 
     @property
     def deletes_rows(self) -> bool:

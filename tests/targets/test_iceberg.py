@@ -16,16 +16,23 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import IntegerType
 
 from pgoutput import catalog
+from pgoutput.apply import DataFiles
+from pgoutput.apply.chunks import Chunk
+from pgoutput.apply.rows import key_index
+from pgoutput.apply.rows.lookup import look_up_rows
+from pgoutput.apply.schema import follow_schema, make_layout, read_layout
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
-from pgoutput.targets import NOTHING, ChangeRange, ConflictError, DataFile, Position, Table
+from pgoutput.targets import NOTHING, ChangeRange, ConflictError, DataFile, Position, Table, registry
 from pgoutput.targets.iceberg import IcebergFormat, cleaning
 from pgoutput.targets.iceberg.columns import to_arrow, to_iceberg
 from pgoutput.targets.iceberg.files import new_file
 from pgoutput.targets.iceberg.table import _Table
 from pgoutput.values import arrow_type
+from pgoutput.views import ChangedRelation, Column
 from tests.targets.formats import iceberg_table
 
 SCHEMA = pa.schema(
@@ -239,3 +246,80 @@ def test_a_new_table_has_no_snapshot(table: Table) -> None:
     assert (table.version, table.position, table.files()) == (0, NOTHING, [])
     table.commit(written(table, 1), [], change(100))
     assert (table.at(0).files(), len(table.at(1).files())) == ([], 1)
+
+
+def int8(name: str) -> Column:
+    return Column(name, 20, -1)
+
+
+def keyed(folder: Path, *columns: Column) -> Table:
+    """Create a table whose key is the column `id`."""
+    target = locate(folder)
+    registry.store_catalog(target, registry.IcebergCatalog())
+    schema = make_layout(columns, target, history=False).schema
+    return registry.create_table(target, 42, "public", "t", schema, "", '["id"]')
+
+
+def altered(table: Table, *columns: Column, key: str = "id") -> None:
+    """Give a table other columns, after an insert."""
+    relation = ChangedRelation(42, "public", "t", columns, (key,))
+    sequence = dict(zip(Position._fields, (5, 5, 5), strict=True))
+    rows = {"operation": ["Insert"], "commit_lsn": [5], "commit_time": [None], "xid": [7]}
+    changes = pa.table(rows | {"sequence": [sequence]})
+    follow_schema(table, read_layout(table, "t"), Chunk(relation, changes), history=False)
+
+
+def test_an_index_does_not_outlive_the_name_of_its_column(tmp_path: Path) -> None:
+    """A key that gets the name of the former key is found in data files that have an index of the former."""
+    count = key_index.MIN_ROWS
+    table = keyed(tmp_path, int8("id"), int8("new_id"), int8("v"))
+    ids = pa.array(np.arange(count))
+    rescued = pa.nulls(count, table.schema.field("_rescued_data").type)
+    files = DataFiles(table)
+    rows = pa.record_batch([ids, pa.array(np.arange(count)[::-1]), ids, rescued], schema=table.schema)
+    table.commit(files.write([rows]), [], change(1))
+
+    def row_of_5() -> list[int]:
+        layout, text = read_layout(table, "t"), pa.array(["5"])
+        key = [("id", int8("id"))]
+        return [*look_up_rows(DataFiles(table), layout, key, [text], 1, set(), unique=True).number]
+
+    assert row_of_5() == [5]
+    altered(table, int8("old_id"), int8("new_id"), int8("v"), key="old_id")
+    altered(table, int8("old_id"), int8("id"), int8("v"))
+    assert len(table.files()) == 1
+    assert row_of_5() == [count - 6]
+
+
+def test_a_table_is_copied_after_a_column_before_its_key_was_dropped(tmp_path: Path) -> None:
+    table = keyed(tmp_path / "lake", int8("x"), int8("id"))
+    altered(table, int8("id"), int8("z"))
+    copies = locate(tmp_path / "copies")
+    registry.copy_format(locate(tmp_path / "lake"), copies)
+    table.copy(tmp_path / "copies" / "42")
+    copy = registry.format_of(copies).open(copies / "42")
+    assert isinstance(copy, _Table)
+    assert copy.schema.equals(table.schema)
+    assert copy._schema.identifier_field_names() == {"id"}
+
+
+def test_a_sort_order_without_identifier_fields_does_not_stop_a_table(tmp_path: Path) -> None:
+    keyed(tmp_path, int8("id"), int8("a"))
+    with iceberg_table(tmp_path / "public.t").update_schema() as update:
+        update.set_identifier_fields()
+    table = registry.find_table(locate(tmp_path), 42)
+    assert table is not None
+    altered(table, Column("id", 23, -1), int8("a"))
+    found = iceberg_table(tmp_path / "public.t")
+    assert (found.sort_order().fields, found.schema().find_type("id")) == ([], IntegerType())
+
+
+def test_an_earlier_schema_is_used_again(tmp_path: Path) -> None:
+    """Catalogues give equal schemas one ID, and refuse another."""
+    table = keyed(tmp_path, int8("id"), int8("a"), int8("v"))
+    for name in "b", "a", "c":
+        altered(table, int8("id"), int8(name), int8("v"))
+    found = iceberg_table(tmp_path / "public.t")
+    names = {one.schema_id: one.column_names[1] for one in found.metadata.schemas}
+    assert (names, found.schema().schema_id) == ({0: "a", 1: "b", 2: "c"}, 2)
+    assert [one.schema_id for one in found.metadata.snapshots] == [1, 0, 2]

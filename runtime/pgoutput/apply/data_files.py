@@ -128,6 +128,10 @@ class DataFiles:
         """Whether commits may delete single rows of a data file."""
         return self._table.deletes_rows
 
+    def column_id(self, name: str) -> int | str:
+        """Return by what the data files know a column: its field ID, or its name."""
+        return (self._table.field_ids(self.schema) or {}).get(name, name)
+
     def __iter__(self) -> Iterator[DataFile]:
         if self._files is None:
             self._files = self._table.files()

@@ -156,9 +156,11 @@ class Table(Protocol):
     def deletes_rows(self) -> bool:
         """Whether commits may delete single rows of a data file. If not, its remaining rows are rewritten."""
 
-    @property
-    def renames_columns(self) -> bool:
-        """Whether a commit can rename columns and keep the data files. If not, all rows are written again."""
+    def field_ids(self, schema: pa.Schema) -> Mapping[str, int] | None:
+        """Return the IDs of columns in data files, by name; None if data files know columns by their names.
+
+        With IDs, a commit can rename columns and keep the data files.
+        """
 
     def files(self) -> list[DataFile]:
         """Return the data files of the version."""
@@ -194,8 +196,8 @@ class Table(Protocol):
             added: The new files, as returned by a writer.
             removed: The files to remove; None for all files.
             changes: The changes that the commit applies; None to leave the position where it is.
-            schema: The new columns of the table, if all files are removed, or if `renames_columns` and each
-                column of the table keeps its type; None to leave the columns as they are.
+            schema: The new columns of the table, if all files are removed, or if columns have `field_ids`
+                and each column of the table keeps its type; None to leave the columns as they are.
                 If `schema` and `changes` are None, the added files must have the rows of the removed files.
             deleted: Row numbers to delete, in ascending order, by path of the data file, which is added or
                 not removed; only if `deletes_rows`.

@@ -157,13 +157,16 @@ def _mix(words: Hashes) -> Hashes:
 
 
 def _index_path(files: DataFiles, file: DataFile, names: Sequence[str]) -> Path:
-    """Return the path of the index of a data file. The path depends on the key columns and their types."""
+    """Return the path of the index of a data file, which depends on the key columns and their types.
+
+    Names are not enough: after renames, a column with the name of a key may be another column of the file.
+    """
     if files.place.is_local:
         folder = Path(files.place.path, _FOLDER)
     else:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         folder = Path(cache, "pgoutput", hashlib.sha256(files.place.place.encode()).hexdigest()[:32])
-    types = [f"{name} {files.schema.field(name).type}" for name in names]
+    types = [f"{files.column_id(name)} {files.schema.field(name).type}" for name in names]
     return folder / _index_name(file, hashlib.sha256("\n".join(types).encode()).hexdigest()[:16])
 
 

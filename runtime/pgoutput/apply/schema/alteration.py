@@ -18,6 +18,7 @@ from pgoutput.apply.schema.conversion import convert_batch
 from pgoutput.apply.schema.evolution import (
     can_rename,
     follow_schema,
+    keeps_files,
     only_adds_columns,
 )
 from pgoutput.apply.schema.layout import TableLayout, delta_names, make_layout
@@ -93,9 +94,11 @@ def alter_table(table: Table, layout: TableLayout, chunk: Chunk, *, history: boo
     relation = msgspec.structs.replace(chunk.relation, columns=columns)
     altered = msgspec.structs.replace(chunk, relation=relation)
     files = DataFiles(table, new.schema)
-    renames = can_rename(table, layout, new)
-    if not is_filled and only_adds_columns(new, layout, renames=renames):
-        follow_schema(table, layout, altered, history=history, renamed=alteration.sources)
+    if not is_filled and can_rename(table, layout, new) and keeps_files(layout, new, altered, renames=True):
+        table.commit([], [], chunk.range, new.schema)
+        return
+    if not is_filled and only_adds_columns(new, layout):
+        follow_schema(table, layout, altered, history=history)
         table.commit([], [], chunk.range)
         return
     source = DataFiles(table, layout.schema)

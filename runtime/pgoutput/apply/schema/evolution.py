@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 
 from pgoutput.apply.chunks import Chunk
@@ -19,7 +17,6 @@ def follow_schema(
     chunk: Chunk,
     *,
     history: bool,
-    renamed: Mapping[str, str] | None = None,
 ) -> TableLayout:
     """Give a Delta table the columns of its relation; return the table's new layout.
 
@@ -31,9 +28,8 @@ def follow_schema(
         old: Current layout of the table.
         chunk: Changes of the relation, with its current columns.
         history: Whether the table keeps all versions of rows (SCD type 2).
-        renamed: Earlier names of renamed columns, by name; None to infer them.
     """
-    new = make_layout(chunk.columns, table.place.parent, history=history, old=old, renamed=renamed)
+    new = make_layout(chunk.columns, table.place.parent, history=history, old=old)
     renames = can_rename(table, old, new)
     if keeps_files(old, new, chunk, renames=renames):
         described = [new.schema.field(new.rescued)] if new.columns != old.columns else []
@@ -56,13 +52,11 @@ def can_rename(table: Table, old: TableLayout, new: TableLayout) -> bool:
     A rescued value is stored with the name of its column.
     """
     renamed = {source for name, source in new.sources.items() if name != source}
-    if not renamed or not table.renames_columns:
+    if not renamed or table.field_ids(old.schema) is None:
         return False
     files = DataFiles(table, old.schema)
-    rescued = (batch[old.rescued] for file in files for batch in files.read(file, [old.rescued]))
-    return all(
-        renamed.isdisjoint(name for name, _ in row or ()) for one in rescued for row in one.to_pylist()
-    )
+    rescued = (batch[old.rescued].drop_null() for file in files for batch in files.read(file, [old.rescued]))
+    return all(renamed.isdisjoint(name for name, _ in row) for one in rescued for row in one.to_pylist())
 
 
 def keeps_files(old: TableLayout, new: TableLayout, chunk: Chunk, *, renames: bool = False) -> bool:
@@ -84,7 +78,7 @@ def _added_columns(new: TableLayout) -> list[pa.Field]:
     return [field for field in new.values if field.name not in new.sources]
 
 
-def only_adds_columns(new: TableLayout, old: TableLayout, *, renames: bool) -> bool:
+def only_adds_columns(new: TableLayout, old: TableLayout, *, renames: bool = False) -> bool:
     """Return whether a new layout keeps the type and type modifier of each column of the old layout.
 
     Without `renames`, it must also keep the names.

@@ -27,7 +27,8 @@ def doctor(
 ) -> None:
     """Check a server and this machine before recording: what is wrong, what it costs, and the SQL that helps.
 
-    Nothing is changed. Exit code 1: recording, copying or verifying would fail.
+    Nothing is changed, but a file is written to each place and deleted. Exit code 1: recording, copying or
+    verifying would fail.
     """
     from pgoutput.cli.operate import doctor as command
 

@@ -182,7 +182,8 @@ class _Table:
         with self._errors():
             return _Table(self.place, _read_log(self.place, version))
 
-    renames_columns: bool = False
+    def field_ids(self, schema: pa.Schema) -> None:
+        return None
 
     @property
     def deletes_rows(self) -> bool:

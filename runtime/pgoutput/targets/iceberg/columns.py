@@ -77,9 +77,8 @@ def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0)
         number = next(ids) if old is None else old.field_id
         type_ = _to_type(_widened(field.type), ids) if old is None else old.field_type
         fields.append(types.NestedField(number, field.name, type_, required=False, doc=_doc(field)))
-    new = Schema(*fields, schema_id=0 if known is None else known.schema_id + 1)
     identifiers = set() if known is None else {*known.identifier_field_ids}
-    return with_key(new, identifiers if identifiers <= {one.field_id for one in fields} else ())
+    return with_key(Schema(*fields), identifiers if identifiers <= {one.field_id for one in fields} else ())
 
 
 def with_key(schema: Schema, key: Collection[int | str]) -> Schema:
@@ -91,8 +90,7 @@ def with_key(schema: Schema, key: Collection[int | str]) -> Schema:
     if any(not one.field_type.is_primitive or str(one.field_type) in ("float", "double") for one in found):
         found = []
     fields = [one.model_copy(update={"required": one in found}) for one in schema.fields]
-    ids = [one.field_id for one in found]
-    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=ids)
+    return Schema(*fields, identifier_field_ids=[one.field_id for one in found])
 
 
 def sort_order(schema: Schema) -> SortOrder:

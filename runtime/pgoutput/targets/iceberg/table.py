@@ -7,7 +7,7 @@ position is in the summary of the snapshot, and in a property, in case another p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import ne
@@ -259,8 +259,6 @@ class _Table:
         created._use(None)
         return created
 
-    renames_columns: bool = True
-
     @property
     def deletes_rows(self) -> bool:
         return self.properties.get(_DELETES) == "vectors"
@@ -279,10 +277,9 @@ class _Table:
         return self._content.deleted_rows(self._folder + file.path)
 
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        return read_parquet(self._data, file, schema, self._field_ids(schema))
+        return read_parquet(self._data, file, schema, self.field_ids(schema))
 
-    def _field_ids(self, schema: pa.Schema) -> dict[str, int]:
-        """Return field IDs by column name; `schema` is the current schema, or that of the next commit."""
+    def field_ids(self, schema: pa.Schema) -> Mapping[str, int]:
         return {field.name: field.field_id for field in self._iceberg_schema(schema).fields}
 
     def _iceberg_schema(self, schema: pa.Schema) -> Schema:
@@ -354,7 +351,7 @@ class _Table:
             schema: The new schema of the table; None to leave it as it is.
             properties: Properties to set.
         """
-        metadata, known_key = self._table.metadata, self._schema.identifier_field_ids
+        metadata = self._table.metadata
         schema = self._with_valid_key(schema, added, {**metadata.properties, **properties})
         position = self.position if changes is None else changes.last
         summary = commit_metadata(position, changes)
@@ -372,7 +369,7 @@ class _Table:
             number = [*position, snapshot.sequence_number]
             stored = {**properties, _POSITION: msgspec.json.encode(number).decode()}
             updates: list[update.TableUpdate] = [
-                *(() if schema is None else _schema_updates(schema, known_key)),
+                *(() if schema is None else _schema_updates(self._table, schema)),
                 update.AddSnapshotUpdate(snapshot=snapshot),
                 update.SetSnapshotRefUpdate(
                     **_json({"ref-name": "main", "type": "branch", "snapshot-id": snapshot.snapshot_id})
@@ -402,9 +399,12 @@ class _Table:
         with_nulls = {one for file in added for one, count in (file.null_value_counts or {}).items() if count}
         is_other = key is not None and {*new.column_names} >= {*key} != new.identifier_field_names()
         if new.identifier_field_ids and (is_other or with_nulls.intersection(new.identifier_field_ids)):
-            new = with_key(new, ())
-            return new if schema else new.model_copy(update={"schema_id": new.schema_id + 1})
-        return schema
+            schema = with_key(new, ())
+        if schema is None:
+            return None
+        schemas = self._table.metadata.schemas  # catalogues refuse a copy of an earlier schema
+        number = {"schema_id": max(one.schema_id for one in schemas) + 1}
+        return next((one for one in schemas if one == schema), schema.model_copy(update=number))
 
     def _commit(self, updates: Sequence[update.TableUpdate], snapshot: Snapshot) -> None:
         """Commit updates, if the version is still the newest.
@@ -468,16 +468,16 @@ class _Table:
             yield Commit(0, {}, "", lambda: False)
 
     def copy(self, folder: Path) -> None:
-        properties = {key: text for key, text in self.properties.items() if key != _POSITION}
+        # The key comes with the schema; a sort order would name the field IDs of a new schema.
+        properties = {key: text for key, text in self.properties.items() if key not in (_POSITION, KEY)}
         copy = IcebergFormat().create(locate(folder), self.schema, properties)
         assert isinstance(copy, _Table)
         files, position = self.files(), self.position
         for file in files:
             copy_file(self._data / file.path, Path(copy._data.path, file.path))
         changes = None if position == NOTHING else ChangeRange(position.commit_lsn, position, 0)
-        schema = self._schema.model_copy(update={"schema_id": 1})  # with the field IDs of the files
         deleted = {file.path: self.deleted_rows(file) for file in files if file.deleted}
-        copy._replace(files, set(), changes, schema, deleted)
+        copy._replace(files, set(), changes, self._schema, deleted)  # with the field IDs of the files
 
     def remove_unused(self) -> int:
         with errors(self.place):
@@ -508,15 +508,15 @@ def _key(properties: Mapping[str, str]) -> list[str] | None:
     return msgspec.json.decode(properties[KEY], type=list[str]) if KEY in properties else None
 
 
-def _schema_updates(schema: Schema, known_key: Collection[int]) -> list[update.TableUpdate]:
+def _schema_updates(table: IcebergTable, schema: Schema) -> list[update.TableUpdate]:
     updates: list[update.TableUpdate] = [
-        update.AddSchemaUpdate(schema=schema),
+        *(() if schema in table.metadata.schemas else [update.AddSchemaUpdate(schema=schema)]),
         update.SetCurrentSchemaUpdate(**_json({"schema-id": schema.schema_id})),
     ]
-    if known_key and not schema.identifier_field_ids:
-        order = UNSORTED_SORT_ORDER
-        updates.append(update.AddSortOrderUpdate(**_json({"sort-order": order})))
-        updates.append(update.SetDefaultSortOrderUpdate(**_json({"sort-order-id": order.order_id})))
+    lost = {one.source_id for one in table.sort_order().fields} - {*schema.field_ids}
+    if lost or (table.schema().identifier_field_ids and not schema.identifier_field_ids):
+        updates.append(update.AddSortOrderUpdate(**_json({"sort-order": UNSORTED_SORT_ORDER})))
+        updates.append(update.SetDefaultSortOrderUpdate(**_json({"sort-order-id": 0})))
     return updates
 
 
