@@ -206,10 +206,7 @@ class Message(_Record, frozen=True, kw_only=True):
 
 
 class BuiltinType(_Record, frozen=True, kw_only=True):
-    """A built-in data type of PostgreSQL: OIDs, functions, text and binary format, and the types of columns.
-
-    `iceberg` is Iceberg's type, if this is not the type for the Arrow type (`ICEBERG_OF_ARROW`).
-    """
+    """A built-in data type of PostgreSQL: OIDs, functions, text and binary format, and the types of columns."""
 
     oid: int
     array_oid: int
@@ -222,6 +219,7 @@ class BuiltinType(_Record, frozen=True, kw_only=True):
     arrow: str
     spark: str
     iceberg: Literal["uuid"] | None = None
+    """Iceberg's type, if this is not the type for the Arrow type (`ICEBERG_OF_ARROW`)."""
     like: str | None = None
 
 

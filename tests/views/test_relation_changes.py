@@ -22,7 +22,7 @@ from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.recording.recordings import sent, source, write
 
-COMMON = ["operation", "commit_lsn", "commit_time", "xid", "sequence", "incomplete"]
+COMMON = ["operation", "commit_lsn", "commit_time", "xid", "sequence"]
 
 
 def listed(changes: RelationChanges) -> list[Any]:

@@ -79,10 +79,10 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(f"{__name__}.{_ARROW_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name != "pyarrow":
+        if error.name not in ("numpy", "pyarrow"):
             raise
         text = f"{__name__}.{name} needs pyarrow: pip install 'pgoutput[arrow]'"
-        raise ModuleNotFoundError(text, name=error.name) from None
+        raise ModuleNotFoundError(text, name="pyarrow") from None
     globals()[name] = value
     return value
 
