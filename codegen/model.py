@@ -206,7 +206,7 @@ class Message(_Record, frozen=True, kw_only=True):
 
 
 class BuiltinType(_Record, frozen=True, kw_only=True):
-    """A built-in data type of PostgreSQL: OIDs, functions, text and binary format, and the types of columns."""
+    """A built-in data type of PostgreSQL: OIDs, functions, text and binary format, types of columns."""
 
     oid: int
     array_oid: int
