@@ -23,7 +23,7 @@ from pgoutput.apply import DataFiles
 from pgoutput.apply.chunks import Chunk
 from pgoutput.apply.rows import key_index
 from pgoutput.apply.rows.lookup import look_up_rows
-from pgoutput.apply.schema import follow_schema, make_layout, read_layout
+from pgoutput.apply.schema import alter_table, follow_schema, make_layout, read_layout
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
 from pgoutput.targets import NOTHING, ChangeRange, ConflictError, DataFile, Position, Table, registry
@@ -33,6 +33,7 @@ from pgoutput.targets.iceberg.files import new_file
 from pgoutput.targets.iceberg.table import _Table
 from pgoutput.values import arrow_type
 from pgoutput.views import ChangedRelation, Column
+from pgoutput.views.relation_changes import AlteredNames
 from tests.targets.formats import iceberg_table
 
 SCHEMA = pa.schema(
@@ -263,10 +264,14 @@ def keyed(folder: Path, *columns: Column) -> Table:
 def altered(table: Table, *columns: Column, key: str = "id") -> None:
     """Give a table other columns, after an insert."""
     relation = ChangedRelation(42, "public", "t", columns, (key,))
+    follow_schema(table, read_layout(table, "t"), Chunk(relation, one_change("Insert")), history=False)
+
+
+def one_change(operation: str) -> pa.Table:
     sequence = dict(zip(Position._fields, (5, 5, 5), strict=True))
-    rows = {"operation": ["Insert"], "commit_lsn": [5], "commit_time": [None], "xid": [7]}
-    changes = pa.table(rows | {"sequence": [sequence]})
-    follow_schema(table, read_layout(table, "t"), Chunk(relation, changes), history=False)
+    times = pa.array([0], pa.timestamp("us", "UTC"))
+    rows = {"operation": [operation], "commit_lsn": [5], "commit_time": times, "xid": [7]}
+    return pa.table(rows | {"sequence": [sequence]})
 
 
 def test_an_index_does_not_outlive_the_name_of_its_column(tmp_path: Path) -> None:
@@ -323,3 +328,16 @@ def test_an_earlier_schema_is_used_again(tmp_path: Path) -> None:
     names = {one.schema_id: one.column_names[1] for one in found.metadata.schemas}
     assert (names, found.schema().schema_id) == ({0: "a", 1: "b", 2: "c"}, 2)
     assert [one.schema_id for one in found.metadata.snapshots] == [1, 0, 2]
+
+
+def test_columns_swap_their_names_in_one_commit(tmp_path: Path) -> None:
+    """After a kill between two commits, the next run would swap the names again."""
+    table = keyed(tmp_path, int8("id"), int8("a"), int8("b"))
+    ids = {one.name: one.field_id for one in iceberg_table(tmp_path / "public.t").schema().fields}
+    names = AlteredNames({"id": "id", "b": "a", "a": "b"}, {}, frozenset())
+    relation = ChangedRelation(42, "public", "t", (int8("id"), int8("b"), int8("a")), ("id",), names)
+    chunk, version = Chunk(relation, one_change("AlterTable")), table.version
+    alter_table(table, read_layout(table, "t"), chunk, history=False)
+    assert (table.version, table.position) == (version + 1, Position(5, 5, 5))
+    found = {one.name: one.field_id for one in iceberg_table(tmp_path / "public.t").schema().fields}
+    assert found == ids | {"a": ids["b"], "b": ids["a"]}
