@@ -7,6 +7,7 @@ file either deletes single rows, if the table can do so, or writes the file's re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -100,7 +101,7 @@ def rewritten_files(
 
 
 def add_rows(known: dict[str, Numbers], more: Mapping[str, Numbers]) -> None:
-    """Add the row numbers `more` to `known`, both by path of the data file. No row is in both."""
+    """Add row numbers to `known`; both ascend, by path of the data file, and no row is in both."""
     for path, numbers in more.items():
         known[path] = join_sorted(known.get(path, NO_NUMBERS), numbers)
 
@@ -129,8 +130,12 @@ class DataFiles:
         return self._table.deletes_rows
 
     def column_id(self, name: str) -> int | str:
-        """Return by what the data files know a column: its field ID, or its name."""
-        return (self._table.field_ids(self.schema) or {}).get(name, name)
+        """Return what identifies a column in the data files: its field ID, or its name."""
+        return self._field_ids.get(name, name)
+
+    @cached_property
+    def _field_ids(self) -> Mapping[str, int]:
+        return self._table.field_ids(self.schema) or {}
 
     def __iter__(self) -> Iterator[DataFile]:
         if self._files is None:

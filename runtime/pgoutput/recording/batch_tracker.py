@@ -12,9 +12,15 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pgoutput._arrays import binary_array, boolean_array, int64_values, value_bytes, value_offsets
+from pgoutput._arrays import (
+    binary_array,
+    boolean_array,
+    int64_values,
+    replace_rows,
+    value_bytes,
+    value_offsets,
+)
 from pgoutput._fixed import FixedMessage, fixed_message
 from pgoutput._roles import CHANGES, tags
 from pgoutput.recording.segment_format import MESSAGE_SCHEMA
@@ -129,8 +135,8 @@ class BatchTracker:
     def _stored(self) -> pa.RecordBatch:
         batch = self._batch
         if self._replaced:
-            replaced = boolean_array(np.isin(np.arange(len(batch)), list(self._replaced)))
-            data = pc.replace_with_mask(batch["data"], replaced, binary_array(list(self._replaced.values())))
+            values = binary_array([*self._replaced.values()])
+            data = replace_rows(batch["data"], np.array([*self._replaced]), values)
             batch = pa.record_batch([batch["lsn"], batch["received_at"], data], schema=MESSAGE_SCHEMA)
         return batch.filter(boolean_array(self._kept)) if self._left_out else batch
 

@@ -22,7 +22,6 @@ from pgoutput.recording import Location
 KEY: Final = "pgoutput.key"
 """Key of a table property; the value is a JSON array of the names of the columns that identify a row."""
 
-
 RENAMED: Final = b"pgoutput.renamed"
 """Key in the metadata of a field of a new schema; the value is the column's name in the table's schema.
 

@@ -93,7 +93,7 @@ def _convert(array: pa.StringArray, type_: pa.DataType, delimiter: str) -> pa.Ar
 
 
 def _convert_scalars(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    """Return texts as an array of a type that is no list, as `_convert` does."""
+    """Return texts as an array of a type other than a list, as `_convert` does."""
     pattern = _pattern(type_)
     if pattern is None:
         return array

@@ -80,7 +80,6 @@ def read_fixed_texts(texts: pa.StringArray, type_: pa.DataType) -> tuple[pa.Arra
     reader = fixed_reader(type_)
     if compiled.kernel is None or reader is None:
         return None
-    known = texts.is_valid() if texts.null_count else None
-    mask = None if known is None else mask_bits(np.asarray(known))
-    read = compiled.kernel.read_fixed_texts(value_bytes(texts), value_offsets(texts), mask, *reader)
+    known = mask_bits(np.asarray(texts.is_valid())) if texts.null_count else None
+    read = compiled.kernel.read_fixed_texts(value_bytes(texts), value_offsets(texts), known, *reader)
     return fixed_array(type_, len(texts), read)

@@ -26,6 +26,9 @@ from pgoutput.views.relation_changes import (
     tuple_array,
 )
 
+_OF_RELATION: Final = ["relation", "columns", "key_columns", "incomplete"]
+"""Columns of the view `changes` that are equal for all changes of a relation and schema version."""
+
 _COLUMNS: Final = msgspec.json.Decoder(dict[str, tuple[int, int]])
 
 
@@ -45,7 +48,7 @@ def _by_schema(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
     Schema changes are rare, so a bisection is faster than comparing each row with the next.
     """
-    if all(_is_constant(rows[name]) for name in ("relation", "columns", "key_columns", "incomplete")):
+    if all(_is_constant(rows[name]) for name in _OF_RELATION):
         yield rows
         return
     half = rows.num_rows // 2
@@ -58,8 +61,7 @@ def _is_constant(array: pa.Array) -> bool:
 
 
 def _from_rows(rows: pa.RecordBatch, *, is_altered: bool) -> RelationChanges:
-    names = ["relation", "columns", "key_columns", "incomplete"]
-    described, types, keys, incomplete = rows.select(names).slice(0, 1).to_pylist()[0].values()
+    described, types, keys, incomplete = rows.select(_OF_RELATION).slice(0, 1).to_pylist()[0].values()
     columns = tuple(Column(name, *type_) for name, type_ in _COLUMNS.decode(types).items())
     relation = ChangedRelation(**described, columns=columns, keys=tuple(keys), incomplete=incomplete)
     common = {name: rows[name] for name in COMMON}

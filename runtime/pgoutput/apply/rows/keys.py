@@ -60,7 +60,7 @@ def number_values(array: pa.Array, rescued: Rescued | Mapping[int, str | None]) 
 
 
 def _number_integers(array: pa.Array) -> Numbers | None:
-    """Return `number_values` of integers or their texts, by a sort, which is fast; None for other values."""
+    """Number integers, or texts of integers, as `number_values` does; return None for other values."""
     if pa.types.is_string(array.type) and (read := read_fixed_texts(array, pa.int64())) is not None:
         array, unread = read
         if len(unread):
@@ -69,7 +69,7 @@ def _number_integers(array: pa.Array) -> Numbers | None:
         return None
     known = np.asarray(array.is_valid())
     values = np.asarray(array.drop_null(), np.int64)
-    order = np.argsort(values)
+    order = np.argsort(values)  # a sort is faster than a dictionary
     ordered = values[order]
     ranks = np.zeros(len(values), np.int64)
     ranks[order[1:]] = np.cumsum(ordered[1:] != ordered[:-1])

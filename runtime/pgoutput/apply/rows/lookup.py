@@ -233,9 +233,7 @@ class _Search:
 
     def _scan(self, file: DataFile) -> tuple[Numbers, pa.Table]:
         """Read the key columns of a data file, then the other columns if some row has one of the keys."""
-        names = [column.name for column in self._key] + [name for name in (self._end,) if name is not None]
-        if set(self._schema.names) <= {*names, self._rescued}:
-            names.append(self._rescued)  # then no second reading is necessary
+        names = [*(column.name for column in self._key), *filter(None, (self._end,)), self._rescued]
         table = pa.Table.from_batches(self._files.read_all(file, names))
         matches = np.ones(table.num_rows, np.bool_)
         for column in self._key:
@@ -244,7 +242,7 @@ class _Search:
             matches &= table[self._end].is_null().to_numpy()
         matches[self._files.deleted(file)] = False
         numbers = np.flatnonzero(matches)
-        if self._rescued in names:
+        if set(self._schema.names) <= {*names}:
             return numbers, table.select(self._schema.names).filter(boolean_array(matches))
         return numbers, self._read(file, numbers)
 

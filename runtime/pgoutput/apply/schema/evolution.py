@@ -11,13 +11,7 @@ from pgoutput.apply.schema.layout import TableLayout, make_layout, read_layout
 from pgoutput.targets import Table
 
 
-def follow_schema(
-    table: Table,
-    old: TableLayout,
-    chunk: Chunk,
-    *,
-    history: bool,
-) -> TableLayout:
+def follow_schema(table: Table, old: TableLayout, chunk: Chunk, *, history: bool) -> TableLayout:
     """Give a Delta table the columns of its relation; return the table's new layout.
 
     Added columns (except with REPLICA IDENTITY FULL), changed metadata and, if the table format can do it,

@@ -352,7 +352,7 @@ class _Table:
             properties: Properties to set.
         """
         metadata = self._table.metadata
-        schema = self._with_valid_key(schema, added, {**metadata.properties, **properties})
+        schema = self._next_schema(schema, added, {**metadata.properties, **properties})
         position = self.position if changes is None else changes.last
         summary = commit_metadata(position, changes)
         if properties:
@@ -387,10 +387,10 @@ class _Table:
             with suppress(ReplicaError), errors(self.place):  # `remove_unused` removes the rest
                 self._remove([*unneeded_files(self._table.io, gone, history[-len(gone) - 1])])
 
-    def _with_valid_key(
+    def _next_schema(
         self, schema: Schema | None, added: Iterable[ManifestedFile], properties: Mapping[str, str]
     ) -> Schema | None:
-        """Return the new schema of a commit; without identifier fields, if they identify no row any more.
+        """Return the schema that a commit sets; without identifier fields, if they identify no row any more.
 
         A key column has NULL if its type cannot represent a value. The name of a column that the schema does
         not have yet, or any more, belongs to a schema change whose other commit follows.
