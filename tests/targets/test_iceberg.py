@@ -29,7 +29,7 @@ from pgoutput.recording import locate
 from pgoutput.targets import NOTHING, ChangeRange, ConflictError, DataFile, Position, Table, registry
 from pgoutput.targets.iceberg import IcebergFormat, cleaning
 from pgoutput.targets.iceberg.columns import to_arrow, to_iceberg
-from pgoutput.targets.iceberg.files import new_file
+from pgoutput.targets.iceberg.files import manifested_file
 from pgoutput.targets.iceberg.table import _Table
 from pgoutput.values import arrow_type
 from pgoutput.views import ChangedRelation, Column
@@ -148,7 +148,8 @@ def test_the_position_outlives_snapshots_that_others_expire(table: Table) -> Non
 
 def test_what_pgoutput_does_not_read_is_refused(table: _Table) -> None:
     table.commit(written(table, 1), [], change(100))
-    deletes = new_file(DataFileContent.EQUALITY_DELETES, f"{table._folder}e.parquet", 1, 10, {}, {}, {})
+    file = DataFile("e.parquet", 10, 1, {}, {}, {})
+    deletes = manifested_file(table._folder, file, {}, (0,), DataFileContent.EQUALITY_DELETES)
     table._write_snapshot([deletes])
     with pytest.raises(ReplicaError, match="another program has added equality deletes"):
         reopened(table).files()

@@ -214,3 +214,71 @@ def test_columns_become_uuids_and_other_types(target: Replica) -> None:
     schema = table(target).schema()
     assert [schema.find_type(name) for name in "abc"] == [StringType(), UUIDType(), UUIDType()]
     assert target.unequal() == []
+
+
+def partitions(replica: Replica) -> dict[tuple[Any, ...], int]:
+    """Return the number of rows, deleted or not, in the data files of each partition of the table `t`."""
+    found: dict[tuple[Any, ...], int] = {}
+    for task in table(replica).scan().plan_files():
+        record = task.file.partition
+        key = tuple(record[number] for number in range(len(record)))
+        found[key] = found.get(key, 0) + task.file.record_count
+    return found
+
+
+@pytest.mark.parametrize("updates", ["vectors", "rewrite"])
+def test_rows_move_between_partitions(replica: Replica, updates: str) -> None:
+    use_iceberg(replica.target, partition=["day(at)", "bucket(4, k)", "missing"])
+    lab = replica.lab
+    lab.run(
+        "CREATE TABLE t (k int PRIMARY KEY, at timestamptz, n int)",
+        "CREATE TABLE other (k text PRIMARY KEY, at text)",
+        "INSERT INTO t SELECT i, '2026-01-01 12:00+00'::timestamptz + i % 3 * interval '1 day', i "
+        "FROM generate_series(1, 300) i",
+        "INSERT INTO t VALUES (0, NULL, 0), (-1, '9999-12-31 00:00+00', 0), (-2, 'infinity', 0)",
+        "INSERT INTO other SELECT i::text, 'never' FROM generate_series(1, 10) i",
+    )
+    replica.replicate()
+    assert {one[0] for one in partitions(replica)} == {20454, 20455, 20456, 2932896, None}
+    assert {one[1] for one in partitions(replica)} == {0, 1, 2, 3}
+    if updates == "rewrite":
+        for name in ("t", "other"):
+            open_table(replica.table(name).place).set_deletes_rows(False)
+    for at in range(12):  # enough commits to combine the small files of each partition
+        lab.run(
+            f"UPDATE t SET at = at + interval '1 day' WHERE k % 30 = {at}",
+            f"UPDATE t SET n = n + 1 WHERE k % 29 = {at}",
+            f"DELETE FROM t WHERE k % 31 = {at}",
+        )
+        replica.replicate()
+    assert replica.unequal() == []
+    assert rows(replica, "k", "n") == sources(lab, "k", "n")
+    found = table(replica).scan(row_filter="at >= '2026-01-03T00:00:00+00:00'", selected_fields=("k",))
+    ((late,),) = lab.rows("SELECT count(*) FROM t WHERE at >= '2026-01-03' AND at < 'infinity'")
+    assert found.to_arrow().num_rows == late
+    assert len(list(found.plan_files())) < len(list(table(replica).scan().plan_files()))
+    for name, wanted in ("t", ["at_day", "k_bucket"]), ("other", ["k_bucket"]):  # a text has no day
+        assert [field.name for field in table(replica, name).spec().fields] == wanted
+
+
+def test_a_partition_column_is_renamed_retyped_and_dropped(replica: Replica) -> None:
+    use_iceberg(replica.target, partition=["region"])
+    lab = replica.lab
+    lab.run(
+        "CREATE TABLE t (k int PRIMARY KEY, region text, n int)",
+        "INSERT INTO t SELECT i, (ARRAY['a', 'b'])[1 + i % 2], i FROM generate_series(1, 100) i",
+    )
+    replica.replicate()
+    assert partitions(replica) == {("a",): 50, ("b",): 50}
+    lab.run("ALTER TABLE t RENAME region TO place", "INSERT INTO t VALUES (101, 'c', 1)")
+    replica.replicate()
+    assert partitions(replica) == {("a",): 50, ("b",): 50, ("c",): 1}
+    lab.run("ALTER TABLE t DROP place", "DELETE FROM t WHERE k % 4 = 0", "INSERT INTO t VALUES (102, 2)")
+    replica.replicate()
+    assert partitions(replica)[()] >= 1
+    assert table(replica).spec().is_unpartitioned()
+    assert replica.unequal() == []
+    lab.run("UPDATE t SET n = n + 1", "TRUNCATE t", "INSERT INTO t SELECT i, i FROM generate_series(1, 9) i")
+    replica.replicate()
+    assert partitions(replica) == {(): 9}
+    assert replica.unequal() == []

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,9 @@ from pgoutput.targets import FILE_BYTES, ConflictError, DataFile, Table
 SMALL_FILE_BYTES: Final = 8 << 20
 """Size in bytes below which a data file is small and may be combined with other small files."""
 MAX_SMALL_FILES: Final = 10
-"""Maximum number of small data files of a table. If there are more, the next commit combines the smallest.
+"""Maximum number of small data files of a partition. With more, the next commit combines the smallest.
 
-The number is limited because each data file makes later commits slower.
+A table without partitions counts as one. The number is limited because each data file slows later commits.
 """
 _DELETED_SHARE: Final = 1 / 4
 """Largest share of deleted rows in a data file; a file with more is written again, without them."""
@@ -42,17 +42,22 @@ Many files may reach the limit of deleted rows in the same commit. The next comm
 def small_files(files: Iterable[DataFile]) -> set[str]:
     """Return the paths of the small data files that the next commit combines; none if there are few.
 
-    These are the five smallest files, and the next larger files, up to the first file that is larger than
-    all smaller files together. So rows are rewritten only if their new file has at least twice the size.
+    These are the five smallest files of a partition, and the next larger files, up to the first file that is
+    larger than all smaller files together. So rows are rewritten only if their new file has at least twice
+    the size.
     """
-    small = sorted((file for file in files if file.size < SMALL_FILE_BYTES), key=attrgetter("size"))
+    partitions: dict[tuple[Any, ...], list[DataFile]] = {}
+    for file in sorted(files, key=attrgetter("size")):
+        if file.size < SMALL_FILE_BYTES:
+            partitions.setdefault(file.partition, []).append(file)
     paths: set[str] = set()
-    size = 0
-    for file in small if len(small) > MAX_SMALL_FILES else ():
-        if len(paths) >= MAX_SMALL_FILES // 2 and file.size > size:
-            break
-        paths.add(file.path)
-        size += file.size
+    for small in partitions.values():
+        size = 0
+        for count, file in enumerate(small if len(small) > MAX_SMALL_FILES else ()):
+            if count >= MAX_SMALL_FILES // 2 and file.size > size:
+                break
+            paths.add(file.path)
+            size += file.size
     return paths
 
 

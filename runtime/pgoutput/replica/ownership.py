@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -13,6 +14,7 @@ from pgoutput.recording import PathOrUri, locate, make_folder
 from pgoutput.targets import (
     IcebergCatalog,
     open_format,
+    parse_partition,
     read_catalog,
     read_file,
     store_catalog,
@@ -33,12 +35,12 @@ class Owner(msgspec.Struct, frozen=True):
     """UUID of the recording; empty if the changes do not come from a recording."""
 
 
-def use_iceberg(target: PathOrUri, catalog: str = "local") -> None:
+def use_iceberg(target: PathOrUri, catalog: str = "local", partition: Iterable[str] = ()) -> None:
     """Make the tables of a new target Iceberg tables; call it before the first changes are applied.
 
-    Later calls with the same catalogue change nothing. The functions for replicas, `pgoutput.spark.replicate`
-    and the commands then read and write Iceberg tables in this target. The namespace of a table is that of
-    its relation.
+    Later calls with the same catalogue change at most the partition fields of tables to be created. The
+    functions for replicas, `pgoutput.spark.replicate` and the commands then read and write Iceberg tables in
+    this target. The namespace of a table is that of its relation.
 
     Args:
         target: The folder with the files of the tables, as a path or URI. It cannot be moved, because
@@ -46,27 +48,34 @@ def use_iceberg(target: PathOrUri, catalog: str = "local") -> None:
         catalog: "local" for an SQLite catalogue in the folder; otherwise the name of a catalogue in the
             configuration of pyiceberg (`.pyiceberg.yaml` or environment). A dot and a prefix for namespaces
             may follow: with `prod.shop`, tables of the schema `public` are in the namespace `shop_public`.
+        partition: Partition fields of tables that are created from now on: columns, or transforms such as
+            `day(created_at)` and `bucket(16, id)`. A table gets those whose column it has. Without any, they
+            stay as they are.
 
     Raises:
-        ReplicaError: The target has tables already that are not in this catalogue, the catalogue cannot be
-            opened, or the target is in an object store and the catalogue is "local".
+        ReplicaError: A partition field is not valid, the target has tables already that are not in this
+            catalogue, the catalogue cannot be opened, or the target is in an object store and the catalogue
+            is "local".
         MissingExtraError: The package pyiceberg is not installed.
     """
     folder = locate(target)
     name, _, namespace = catalog.partition(".")
-    wanted = IcebergCatalog("" if name == "local" else name, namespace)
     known = read_catalog(folder)
+    fields = parse_partition(partition) or (() if known is None else known.partition)
+    wanted = IcebergCatalog("" if name == "local" else name, namespace, fields)
     if known == wanted:
         return
-    if known is not None or read_owner(target) is not None:
+    is_same = known is not None and (known.name, known.namespace) == (wanted.name, wanted.namespace)
+    if not is_same and (known is not None or read_owner(target) is not None):
         tables = "Delta tables" if known is None else "tables of another catalogue"
         raise ReplicaError(
             f"{folder}: the target holds {tables}. "
             f"Give a new target to have Iceberg tables in the catalogue {catalog}"
         )
-    check_owner(target, "tables", "")  # also refuses a folder with other files
-    if folder.is_local:
-        make_folder(Path(folder.path))
+    if not is_same:
+        check_owner(target, "tables", "")  # also refuses a folder with other files
+        if folder.is_local:
+            make_folder(Path(folder.path))
     open_format(wanted).names(folder)  # which opens the catalogue
     store_catalog(folder, wanted)
 

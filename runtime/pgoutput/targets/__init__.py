@@ -6,6 +6,7 @@
 - `registry`: the tables of a target, by relation OID.
 - `data_files`: flushes, copies and removes data files.
 - `parquet`: reads and writes Parquet files, for formats that consist of them.
+- `partitions`: partition fields, and a writer of the data files of each partition.
 - `small_files`: the small text files of a target.
 """
 
@@ -20,6 +21,7 @@ from pgoutput.targets.parquet import (
     ParquetWriter as ParquetWriter,
     read_parquet as read_parquet,
 )
+from pgoutput.targets.partitions import parse_partition as parse_partition
 from pgoutput.targets.protocol import (
     KEY as KEY,
     NO_ROWS as NO_ROWS,

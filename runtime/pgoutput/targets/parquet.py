@@ -98,11 +98,13 @@ class ParquetWriter:
     Args:
         folder: The folder of the files.
         schema: The columns of the files.
+        held: Size in bytes of the rows that are held in memory before they are written.
     """
 
-    def __init__(self, folder: Location, schema: pa.Schema) -> None:
+    def __init__(self, folder: Location, schema: pa.Schema, held: int = FILE_BYTES) -> None:
         self._folder = folder
         self._schema = schema
+        self._held = held
         self._files: list[DataFile] = []
         self._writer: _FileWriter | None = None
 
@@ -112,7 +114,7 @@ class ParquetWriter:
             if not batch.num_rows:
                 continue
             if self._writer is None:
-                self._writer = _FileWriter(self._folder, self._schema)
+                self._writer = _FileWriter(self._folder, self._schema, self._held)
             if self._writer.write(batch) > FILE_BYTES:
                 self._end_file()
 
@@ -131,7 +133,8 @@ class ParquetWriter:
 class _FileWriter:
     """A writer of one data file."""
 
-    def __init__(self, folder: Location, schema: pa.Schema) -> None:
+    def __init__(self, folder: Location, schema: pa.Schema, held: int) -> None:
+        self._held = held
         self._path = f"part-{uuid.uuid4()}.parquet"
         self._file = NewFile(folder, self._path)
         self._schema = schema
@@ -153,7 +156,7 @@ class _FileWriter:
             batch = batch.cast(self._schema)
         self._rows.append(batch)
         self._bytes += batch.nbytes
-        if sum(rows.num_rows for rows in self._rows) >= _BATCH_ROWS or self._bytes >= FILE_BYTES:
+        if sum(rows.num_rows for rows in self._rows) >= _BATCH_ROWS or self._bytes >= self._held:
             self._flush()
         return int(self._file.sink.tell())
 

@@ -100,6 +100,8 @@ class DataFile(msgspec.Struct, frozen=True):
     """Number of NULLs of each column in the file, by column name; only columns with statistics."""
     deleted: int = 0
     """Number of rows in the file that are deleted from the table: see `Table.deleted_rows`."""
+    partition: tuple[Any, ...] = ()
+    """Identity of the file's partition; empty if the table is not partitioned."""
 
 
 NO_ROWS: Final[Mapping[str, Numbers]] = {}

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import GoneTable, Location, locate
 from pgoutput.targets.delta import DeltaFormat
+from pgoutput.targets.partitions import PartitionField
 from pgoutput.targets.protocol import KEY, Table, TableFormat
 from pgoutput.targets.small_files import read_file, remove_file, write_file
 from pgoutput.wire import to_datetime
@@ -51,13 +52,15 @@ Filesystems allow 255 bytes. The other bytes are left for suffixes that other wr
 _DIGEST_DIGITS: Final = 16
 
 
-class IcebergCatalog(msgspec.Struct, frozen=True):
-    """The Iceberg catalogue with the tables of a target."""
+class IcebergCatalog(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The Iceberg catalogue with the tables of a target, and how new tables are partitioned."""
 
     name: str = ""
     """Name of the catalogue in the configuration of pyiceberg; empty for one in the target's folder."""
     namespace: str = ""
     """Prefix of the namespaces of the tables; a dot separates levels."""
+    partition: tuple[PartitionField, ...] = ()
+    """Partition fields of new tables that have the columns."""
 
 
 def format_of(target: Location) -> TableFormat:
@@ -93,7 +96,7 @@ def open_format(catalog: IcebergCatalog) -> TableFormat:
     """
     from pgoutput.targets.iceberg import IcebergFormat  # needs an extra
 
-    return IcebergFormat(catalog.name, catalog.namespace)
+    return IcebergFormat(catalog.name, catalog.namespace, catalog.partition)
 
 
 def read_catalog(target: Location) -> IcebergCatalog | None:

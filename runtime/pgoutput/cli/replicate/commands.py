@@ -44,6 +44,14 @@ Iceberg = Annotated[
         show_default=False,
     ),
 ]
+Partition = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="With --iceberg: partition tables that are created from now on by a column, or a transform such "
+        "as 'day(created_at)' or 'bucket(16, id)', if they have the column; repeatable.",
+        show_default=False,
+    ),
+]
 
 
 def replicate(
@@ -73,6 +81,7 @@ def replicate(
     history: History = False,
     updates: Updates = None,
     iceberg: Iceberg = None,
+    partition: Partition = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Refuse a recording that lacks rows of a table, with exit code 2."),
@@ -111,8 +120,7 @@ def replicate(
     changes of some tables could not be applied; the next run tries again, and with --follow this one does.
     """
     require("replica", "deltalake", "pyarrow")
-    if iceberg is not None:
-        require("iceberg", "pyiceberg", "sqlalchemy")
+    _check_iceberg(iceberg, partition)
     if master and remote:
         raise typer.BadParameter("give one of --master and --remote")
     if latency and not follow:
@@ -133,6 +141,7 @@ def replicate(
         latency=latency,
         updates=updates,
         iceberg=iceberg,
+        partition=partition or (),
         dropped=dropped,
         output=output,
         tables=table or (),
@@ -167,6 +176,7 @@ def sync(
     history: History = False,
     updates: Updates = None,
     iceberg: Iceberg = None,
+    partition: Partition = None,
     segment_seconds: SegmentSeconds = 1.0,
     latency: Latency = 0.0,
     log: Log = "text",
@@ -181,8 +191,7 @@ def sync(
     """
     require("recorder", "psycopg")
     require("replica", "deltalake", "pyarrow")
-    if iceberg is not None:
-        require("iceberg", "pyiceberg", "sqlalchemy")
+    _check_iceberg(iceberg, partition)
     from pgoutput.cli.replicate import replication, synchronization
 
     output = replication.Output(log, log_seconds, detail=detail)
@@ -197,6 +206,7 @@ def sync(
         latency=latency,
         updates=updates,
         iceberg=iceberg,
+        partition=partition or (),
         output=output,
         metrics=metrics,
     )
@@ -248,3 +258,11 @@ def tables(
     from pgoutput.cli.replicate import cuts
 
     cuts.show(target, as_of, json=json)
+
+
+def _check_iceberg(iceberg: str | None, partition: list[str] | None) -> None:
+    """Refuse partitions of Delta tables, and Iceberg tables if pyiceberg is not installed."""
+    if iceberg is not None:
+        require("iceberg", "pyiceberg", "sqlalchemy")
+    elif partition:
+        raise typer.BadParameter("--partition needs --iceberg: pgoutput does not partition Delta tables")

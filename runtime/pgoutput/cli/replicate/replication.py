@@ -167,6 +167,7 @@ class Run:
         latency: Least time between two micro-batches, in seconds.
         updates: How commits remove rows from now on; None for no change.
         iceberg: Catalogue of the Iceberg tables of a new target. With None, a new target gets Delta tables.
+        partition: Partition fields of new Iceberg tables.
         dropped: What happens to the tables of relations that were dropped on the server.
         output: Prints warnings and micro-batches; None for text.
         metrics: Definitions of the metrics to serve.
@@ -191,6 +192,7 @@ class Run:
         latency: float = 0.0,
         updates: Updates | None = None,
         iceberg: str | None = None,
+        partition: Collection[str] = (),
         dropped: Dropped = "keep",
         output: Output | None = None,
         metrics: Iterable[Metric] = REPLICA,
@@ -215,7 +217,7 @@ class Run:
             self._await_folder(recording)
         self._recording = Recording(recording, may_be_empty=follow, may_be_missing=is_recording)
         if iceberg is not None:
-            use_iceberg(target, iceberg)
+            use_iceberg(target, iceberg, partition)
         check_owner(target, "history" if history else "tables", self._recording.identity)
         if tables:
             self._select(tables)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Event
 from typing import IO
@@ -51,6 +51,7 @@ def synchronize(
     latency: float,
     updates: Updates | None,
     iceberg: str | None,
+    partition: Collection[str],
     output: Output,
     metrics: str | None,
 ) -> None:
@@ -69,6 +70,7 @@ def synchronize(
         latency: Least time between two micro-batches, in seconds.
         updates: How commits remove rows from now on; None for no change.
         iceberg: Catalogue of the Iceberg tables of a new target. With None, a new target gets Delta tables.
+        partition: Partition fields of new Iceberg tables.
         output: Prints events, warnings and micro-batches.
         metrics: HOST:PORT to serve the metrics of recorder and replica at; None to serve none.
 
@@ -112,6 +114,7 @@ def synchronize(
         latency=latency,
         updates=updates,
         iceberg=iceberg,
+        partition=partition,
         output=output,
         metrics=definitions,
         is_recording=True,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from functools import cache, lru_cache
+from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,26 +90,17 @@ _FLUSHES: Final = {"py-io-impl": f"{__name__}.{FlushedFiles.__name__}"}
 
 class _FlushedFile(PyArrowFile):
     def create(self, overwrite: bool = False) -> Any:
-        return _FlushedStream(super().create(overwrite), Path(self._path))
+        path = Path(self._path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _FlushedStream(FileIO(path, "w" if overwrite else "x"))
 
 
-class _FlushedStream:
-    """An output stream whose file is flushed when it is closed."""
-
-    def __init__(self, stream: Any, path: Path) -> None:
-        self._stream, self._path = stream, path
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def __enter__(self) -> _FlushedStream:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+class _FlushedStream(BufferedWriter):
+    """An output stream whose file is flushed to the disk when it is closed, and the file's folder."""
 
     def close(self) -> None:
-        """Close the file, and flush it and its folder."""
-        self._stream.close()
-        for path in (self._path, self._path.parent):
+        if not self.closed:
+            super().close()
+            path = Path(os.fsdecode(self.name))
             sync_path(path)
+            sync_path(path.parent)

@@ -9,7 +9,7 @@ Section of the Iceberg specification: "Snapshot Retention Policy".
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pyiceberg.io import FileIO
@@ -85,9 +85,3 @@ def needed_files(io: FileIO, metadata: TableMetadata) -> set[str]:
                 found.add(manifest.manifest_path)
                 found |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io)}
     return found
-
-
-def old_files(uris: Iterable[tuple[str, float]], hours: int) -> set[str]:
-    """Return the URIs of files not changed for `hours`; `uris` has each file's last change, as Unix time."""
-    before = time.time() - 3600 * hours
-    return {uri for uri, changed in uris if changed < before}

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 from pyiceberg import types
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
@@ -97,6 +98,11 @@ def sort_order(schema: Schema) -> SortOrder:
     """Return the order of rows by the identifier fields; unsorted if there are none."""
     fields = (SortField(source_id=one, transform=IdentityTransform()) for one in schema.identifier_field_ids)
     return SortOrder(*fields, order_id=1) if schema.identifier_field_ids else UNSORTED_SORT_ORDER
+
+
+def lacks_columns(schema: Schema, fields: PartitionSpec | SortOrder) -> bool:
+    """Return whether a schema lacks a column of partition fields or of a sort order."""
+    return not {field.source_id for field in fields.fields} <= schema.field_ids
 
 
 def to_arrow(schema: Schema) -> pa.Schema:

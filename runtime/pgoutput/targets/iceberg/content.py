@@ -7,13 +7,13 @@ from functools import cached_property
 
 import numpy as np
 from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import _read_deletes
 from pyiceberg.manifest import DataFile as ManifestedFile, DataFileContent, FileFormat
 from pyiceberg.table.snapshots import Snapshot
 
 from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
-from pgoutput.targets.iceberg.deletes import read_deletes
 from pgoutput.targets.iceberg.files import only_data_file
 from pgoutput.targets.iceberg.manifests import Manifest, read_manifests
 from pgoutput.targets.iceberg.places import errors
@@ -25,17 +25,13 @@ class Content:
     Args:
         place: The place of the table, for messages.
         folder: URI of the folder with the data files, with a slash at its end.
-        data: The place of this folder.
         io: Reads the manifests.
         snapshot: The snapshot of the version; None for the version before the first snapshot.
     """
 
-    def __init__(
-        self, place: Location, folder: str, data: Location, io: FileIO, snapshot: Snapshot | None
-    ) -> None:
+    def __init__(self, place: Location, folder: str, io: FileIO, snapshot: Snapshot | None) -> None:
         self._place = place
         self._folder = folder
-        self._data = data
         self._io = io
         self._snapshot = snapshot
 
@@ -61,9 +57,7 @@ class Content:
             return "equality deletes"
         if file.file_format != FileFormat.PARQUET:
             return f"files of the format {file.file_format.value}"
-        if not file.file_path.startswith(self._folder):
-            return f"files outside of {self._folder}"
-        return "partitions" if len(file.partition) else ""
+        return "" if file.file_path.startswith(self._folder) else f"files outside of {self._folder}"
 
     @property
     def _all(self) -> Iterator[ManifestedFile]:
@@ -95,8 +89,11 @@ class Content:
         return [uri for uri, _ in self._read(deletes)]
 
     def _read(self, deletes: ManifestedFile) -> Iterator[tuple[str, Numbers]]:
+        """Yield the URI and the deleted row numbers of each data file in a position delete file."""
         with errors(self._place):
-            yield from read_deletes(self._data / deletes.file_path.removeprefix(self._folder))
+            found = _read_deletes(self._io, deletes)
+        for uri, rows in found.items():
+            yield uri, np.unique(np.asarray(rows.combine_chunks(), np.int64))
 
     def own_deletes(self, uri: str) -> list[str]:
         """Return the URIs of the position delete files that are for this data file only."""

@@ -5,18 +5,18 @@ Sections of the Iceberg specification: "Position Delete Files", "Scan Planning",
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
+from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.types import NestedField, StringType
 
 from pgoutput._arrays import Numbers
 from pgoutput.recording import Location
 from pgoutput.targets.data_files import NewFile
 from pgoutput.targets.parquet import FIELD_ID
+from pgoutput.targets.protocol import DataFile
 
 PATH_ID: Final = 2147483546
 """Field ID of the column with the path of the data file."""
@@ -30,32 +30,25 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-def write_deletes(file: NewFile, data_file: str, rows: Numbers) -> int:
+DELETE_FIELDS: Final = {"file_path": NestedField(PATH_ID, "file_path", StringType(), required=True)}
+"""The fields of position delete files that have a least and a greatest value."""
+
+
+def write_deletes(folder: Location, data_file: str, rows: Numbers) -> DataFile:
     """Write a position delete file for one data file.
 
     Args:
-        file: The new file.
+        folder: The folder of the new file.
         data_file: URI of the data file.
         rows: Row numbers of the deleted rows, in ascending order.
-
-    Returns:
-        Size of the file, in bytes.
     """
-    table = pa.table([pa.repeat(data_file, len(rows)), pa.array(rows, pa.int64())], schema=_SCHEMA)
+    path, bound = f"deletes-{uuid4()}.parquet", {"file_path": data_file}
+    file = NewFile(folder, path)
     pq.write_table(
-        table,
+        pa.table([pa.repeat(data_file, len(rows)), pa.array(rows, pa.int64())], schema=_SCHEMA),
         file.sink,
         compression="zstd",
         use_dictionary=["file_path"],
         column_encoding={"pos": "DELTA_BINARY_PACKED"},
     )
-    return file.complete()
-
-
-def read_deletes(file: Location) -> Iterator[tuple[str, Numbers]]:
-    """Yield the URI and the deleted row numbers of each data file in a position delete file."""
-    with file.filesystem.open_input_file(file.path) as source:
-        table = pq.read_table(source, columns=["file_path", "pos"])
-    for data_file in pc.unique(table["file_path"]).to_pylist():
-        rows = table.filter(pc.equal(table["file_path"], data_file))["pos"]
-        yield data_file, np.unique(np.asarray(rows.combine_chunks(), np.int64))
+    return DataFile(path, file.complete(), len(rows), bound, bound, {})

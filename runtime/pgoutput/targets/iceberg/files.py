@@ -5,7 +5,7 @@ Sections of the Iceberg specification: "Manifests", "Single-value Serialization"
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, Final
 
@@ -34,59 +34,50 @@ def _to_bound(type_: Any, value: Any) -> bytes:
     return to_bytes(type_, (value - _EPOCH).days if str(type_) == "date" else value)
 
 
-def manifested_file(folder: str, file: DataFile, fields: Mapping[str, NestedField]) -> ManifestedFile:
-    """Return the description of a data file in a manifest.
+def manifested_file(
+    folder: str,
+    file: DataFile,
+    fields: Mapping[str, NestedField],
+    partition: Sequence[Any],
+    content: DataFileContent = DataFileContent.DATA,
+) -> ManifestedFile:
+    """Return the description of a new file in a manifest.
 
     Args:
         folder: URI of the folder with the data files.
-        file: The data file.
-        fields: The fields of the table, by name.
+        file: The file.
+        fields: The fields of the file, by name.
+        partition: ID of the file's partition spec, and the values of its fields.
+        content: Whether the file contains data or deletes.
     """
     nulls = {fields[name].field_id: count for name, count in file.null_counts.items()}
     least, greatest = (
         {fields[name].field_id: _to_bound(fields[name].field_type, value) for name, value in values.items()}
         for values in (file.min_values, file.max_values)
     )
-    return new_file(DataFileContent.DATA, folder + file.path, file.rows, file.size, nulls, least, greatest)
-
-
-def new_file(
-    content: DataFileContent,
-    uri: str,
-    rows: int,
-    size: int,
-    nulls: Mapping[int, int],
-    least: Mapping[int, bytes],
-    greatest: Mapping[int, bytes],
-) -> ManifestedFile:
-    """Return the description of a new file in a manifest.
-
-    Args:
-        content: Whether the file contains data or deletes.
-        uri: URI of the file.
-        rows: Number of rows in the file.
-        size: Size of the file, in bytes.
-        nulls: Number of NULLs in each column, by field ID.
-        least: Least values of columns, by field ID.
-        greatest: Greatest values of columns, by field ID.
-    """
-    file = ManifestedFile.from_args(
+    spec, *values = partition
+    found = ManifestedFile.from_args(
         content=content,
-        file_path=uri,
+        file_path=folder + file.path,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=rows,
-        file_size_in_bytes=size,
-        value_counts=dict.fromkeys(nulls, rows) or None,
-        null_value_counts=dict(nulls) or None,
-        lower_bounds=dict(least) or None,
-        upper_bounds=dict(greatest) or None,
+        partition=Record(*values),
+        record_count=file.rows,
+        file_size_in_bytes=file.size,
+        value_counts=dict.fromkeys(nulls, file.rows) or None,
+        null_value_counts=nulls or None,
+        lower_bounds=least or None,
+        upper_bounds=greatest or None,
         sort_order_id=None,
         equality_ids=None,
         key_metadata=None,
     )
-    file.spec_id = 0
-    return file
+    found.spec_id = spec
+    return found
+
+
+def partition_of(file: ManifestedFile) -> tuple[Any, ...]:
+    """Return the ID of a file's partition spec, and the values of its fields."""
+    return (file.spec_id, *(file.partition[at] for at in range(len(file.partition))))
 
 
 def only_data_file(deletes: ManifestedFile) -> str | None:
@@ -122,4 +113,5 @@ def data_file(folder: str, file: ManifestedFile, fields: Mapping[int, NestedFiel
         typed(file.upper_bounds),
         {fields[number].name: count for number, count in counts if number in fields},
         deleted,
+        partition_of(file) if len(file.partition) else (),
     )

@@ -9,7 +9,8 @@ Fields" of the appendix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -20,7 +21,10 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as ManifestedFile, DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary, UpdateMetrics, update_snapshot_summaries
+
+from pgoutput.targets.iceberg.columns import lacks_columns
+from pgoutput.targets.iceberg.partitions import unpartitioned
 
 _COMPRESSION: Final = "deflate"
 
@@ -95,9 +99,14 @@ def write_snapshot(
     sequence = metadata.next_sequence_number()
     gone = [one.data_file for of in manifests for one in of.entries if one.data_file.file_path in removed]
     new: list[Manifest] = []
-    for content, writer in _WRITERS.items():
-        known = [one for one in manifests if one.file.content == content]
-        files = [one for one in added if _content(one) == content]
+    specs = metadata.specs()
+    groups: dict[tuple[ManifestContent, int], tuple[list[Manifest], list[ManifestedFile]]]
+    groups = defaultdict(lambda: ([], []))
+    for one in manifests:
+        groups[one.file.content, one.file.partition_spec_id][0].append(one)
+    for file in added:
+        groups[_content(file), file.spec_id][1].append(file)
+    for (content, spec), (known, files) in groups.items():
         changed = [one for one in known if any(e.data_file.file_path in removed for e in one.entries)]
         small = [one for one in known if len(one.entries) < _SMALL_MANIFEST]
         if len(small) + bool(files) > _MAX_MANIFESTS:
@@ -106,7 +115,10 @@ def write_snapshot(
         if not files and not changed:
             continue
         output = io.new_output(f"{metadata.location}/metadata/{uuid4()}-m0.avro")
-        with writer(metadata.spec(), schema, output, number, _COMPRESSION) as manifest:
+        partition = specs.get(spec) or unpartitioned(specs)
+        # A later schema may lack columns of the partition fields.
+        schemas = (one for one in (schema, *metadata.schemas) if not lacks_columns(one, partition))
+        with _WRITERS[content](partition, next(schemas), output, number, _COMPRESSION) as manifest:
             entries = _add_files(manifest, files, number, sequence)
             entries += _add_entries(manifest, changed, removed)
         new.append(Manifest(manifest.to_manifest_file(), entries))
@@ -119,7 +131,15 @@ def write_snapshot(
     for one in new:
         if one.file.added_snapshot_id == number:
             one.file.sequence_number = sequence
-    summary = _summary(parent, added, gone, properties)
+    counts = UpdateMetrics()
+    for file in added:
+        counts.add_file(file)
+    for file in gone:
+        counts.remove_file(file)
+    only_adds = not gone and all(file.content == DataFileContent.DATA for file in added)
+    operation = Operation.APPEND if only_adds else Operation.OVERWRITE
+    before = {} if parent is None or parent.summary is None else parent.summary.additional_properties
+    summary = update_snapshot_summaries(Summary(operation, **counts.to_dict(), **properties), before)
     fields: dict[str, Any] = {
         "snapshot-id": number,
         "parent-snapshot-id": parent_id,
@@ -160,33 +180,3 @@ def _add_entries(
 
 def _content(file: ManifestedFile) -> ManifestContent:
     return ManifestContent.DATA if file.content == DataFileContent.DATA else ManifestContent.DELETES
-
-
-_DELETES: Final = DataFileContent.POSITION_DELETES
-
-_COUNTS: Final[dict[str, tuple[str, Callable[[ManifestedFile], int]]]] = {
-    "data-files": ("deleted", lambda file: file.content != _DELETES),
-    "delete-files": ("removed", lambda file: file.content == _DELETES),
-    "records": ("deleted", lambda file: 0 if file.content == _DELETES else file.record_count),
-    "position-deletes": ("removed", lambda file: file.record_count if file.content == _DELETES else 0),
-    "files-size": ("removed", lambda file: file.file_size_in_bytes),
-    "equality-deletes": ("removed", lambda _: 0),
-}
-"""By name of a count in a summary: the prefix of the removed part, and what a file contributes."""
-
-
-def _summary(
-    parent: Snapshot | None,
-    added: Sequence[ManifestedFile],
-    gone: Sequence[ManifestedFile],
-    properties: Mapping[str, str],
-) -> Summary:
-    """Return the summary of a snapshot: its operation, what it adds and removes, and the totals."""
-    known = {} if parent is None or parent.summary is None else parent.summary.additional_properties
-    fields: dict[str, str] = {}
-    for name, (prefix, count) in _COUNTS.items():
-        plus, minus = sum(map(count, added)), sum(map(count, gone))
-        fields |= {f"{key}-{name}": str(one) for key, one in (("added", plus), (prefix, minus)) if one}
-        fields[f"total-{name}"] = str(max(0, int(known.get(f"total-{name}", 0)) + plus - minus))
-    only_adds = not gone and all(file.content != _DELETES for file in added)
-    return Summary(Operation.APPEND if only_adds else Operation.OVERWRITE, **fields, **properties)

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import ne
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 from uuid import uuid4
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 from pyarrow import fs
 from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog
@@ -33,23 +35,26 @@ from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, locate
 from pgoutput.targets.commits import Commit, commit_metadata, foreign_change, read_states, version_before
-from pgoutput.targets.data_files import NewFile, copy_file, delete_files, flush_files
+from pgoutput.targets.data_files import copy_file, delete_files, flush_files
 from pgoutput.targets.iceberg.catalogs import create_namespace, open_catalog
-from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, old_files, unneeded_files
+from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, unneeded_files
 from pgoutput.targets.iceberg.columns import (
     COLUMN_TYPES,
     file_schema,
+    lacks_columns,
     sort_order,
     to_arrow,
     to_iceberg,
     with_key,
 )
 from pgoutput.targets.iceberg.content import Content
-from pgoutput.targets.iceberg.deletes import PATH_ID, write_deletes
-from pgoutput.targets.iceberg.files import data_file, manifested_file, new_file
+from pgoutput.targets.iceberg.deletes import DELETE_FIELDS, write_deletes
+from pgoutput.targets.iceberg.files import data_file, manifested_file, partition_of
 from pgoutput.targets.iceberg.manifests import write_snapshot
+from pgoutput.targets.iceberg.partitions import partition_spec, transforms, unpartitioned
 from pgoutput.targets.iceberg.places import errors, folder_uri, locate_part
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
+from pgoutput.targets.partitions import PartitionField, PartitionWriter
 from pgoutput.targets.protocol import (
     KEY,
     NO_ROWS,
@@ -60,13 +65,15 @@ from pgoutput.targets.protocol import (
     State,
     Table,
     Version,
+    Writer,
 )
 
 _NO_NAMESPACE: Final = "_"
 """Namespace of a table whose name contains no namespace."""
-_DELETES: Final = "pgoutput.updates"
+_DELETES: Final = DataFileContent.POSITION_DELETES
+_UPDATES: Final = "pgoutput.updates"
 """Property: "vectors" if commits may write position deletes."""
-_PROPERTIES: Final = {**PROPERTIES, _DELETES: "vectors"}
+_PROPERTIES: Final = {**PROPERTIES, _UPDATES: "vectors"}
 """Properties of a new table. Every reader of Iceberg knows position deletes."""
 _POSITION: Final = "pgoutput.position"
 """Property with the position of the table and the sequence number of its snapshot, a JSON array."""
@@ -83,6 +90,8 @@ class IcebergFormat(msgspec.Struct, frozen=True):
     """Name of the catalogue in the configuration of pyiceberg; empty for one in the target's folder."""
     namespace: str = ""
     """Prefix of the namespaces of the tables; a dot separates levels."""
+    partition: tuple[PartitionField, ...] = ()
+    """Partition fields of new tables that have the columns."""
     types: ClassVar[Mapping[int, pa.DataType]] = COLUMN_TYPES
 
     def _catalog(self, target: Location) -> Catalog:
@@ -123,7 +132,8 @@ class IcebergFormat(msgspec.Struct, frozen=True):
             with suppress(exceptions.TableAlreadyExistsError):
                 columns = with_key(to_iceberg(schema), _key(properties) or ())
                 order, known = sort_order(columns), {**_PROPERTIES, **properties}
-                catalog.create_table(identifier, columns, location, sort_order=order, properties=known)
+                spec = partition_spec(columns, self.partition)
+                catalog.create_table(identifier, columns, location, spec, order, known)
             return _Table(place, catalog.load_table(identifier))
 
     def names(self, target: Location) -> list[str]:
@@ -245,7 +255,7 @@ class _Table:
     def _use(self, snapshot: Snapshot | None) -> None:
         """Read the version with this snapshot from now on; None for the version before the first snapshot."""
         self._snapshot = snapshot
-        self._content = Content(self.place, self._folder, self._data, self._table.io, snapshot)
+        self._content = Content(self.place, self._folder, self._table.io, snapshot)
 
     def at(self, version: int) -> Table:
         current, oldest = self._table.current_snapshot(), version + 1
@@ -261,10 +271,10 @@ class _Table:
 
     @property
     def deletes_rows(self) -> bool:
-        return self.properties.get(_DELETES) == "vectors"
+        return self.properties.get(_UPDATES) == "vectors"
 
     def set_deletes_rows(self, enabled: bool) -> None:
-        self.set_properties({_DELETES: "vectors" if enabled else "rewrite"})
+        self.set_properties({_UPDATES: "vectors" if enabled else "rewrite"})
 
     def files(self) -> list[DataFile]:
         fields = {field.field_id: field for field in self._schema.fields}
@@ -285,10 +295,14 @@ class _Table:
     def _iceberg_schema(self, schema: pa.Schema) -> Schema:
         return to_iceberg(schema, self._schema, self._table.metadata.last_column_id)
 
-    def writer(self, schema: pa.Schema) -> ParquetWriter:
+    def writer(self, schema: pa.Schema) -> Writer:
         if self._data.is_local:
             Path(self._data.path).mkdir(parents=True, exist_ok=True)
-        return ParquetWriter(self._data, file_schema(self._iceberg_schema(schema)))
+        columns, spec = self._iceberg_schema(schema), self._table.spec()
+        if spec.is_unpartitioned() or lacks_columns(columns, spec):
+            return ParquetWriter(self._data, file_schema(columns))
+        fields = transforms(columns, spec)
+        return PartitionWriter(self._data, file_schema(columns), fields, (spec.spec_id,))
 
     def delete(self, paths: Iterable[str]) -> None:
         delete_files(self._data, paths)
@@ -314,25 +328,19 @@ class _Table:
     ) -> None:
         """Do what `commit` does, given the URIs of the files to remove and an Iceberg schema."""
         fields = {field.name: field for field in (schema or self._schema).fields}
-        new = [manifested_file(self._folder, file, fields) for file in added]
+        plain = (unpartitioned(self._table.specs()).spec_id,)
+        new = [manifested_file(self._folder, file, fields, file.partition or plain) for file in added]
+        of = {one.file_path: partition_of(one) for one in (*self._content.files, *new)} if deleted else {}
         for path, rows in deleted.items():
             uri = self._folder + path
-            new.append(self._write_deletes(uri, np.union1d(self._content.deleted_rows(uri), rows)))
+            with errors(self.place):
+                file = write_deletes(self._data, uri, np.union1d(self._content.deleted_rows(uri), rows))
+            new.append(manifested_file(self._folder, file, DELETE_FIELDS, of[uri], _DELETES))
         for uri in [*gone, *(self._folder + path for path in deleted)]:
             gone.update(self._content.own_deletes(uri))
         with errors(self.place):
             flush_files(self._data, [one.file_path.removeprefix(self._folder) for one in new])
         self._write_snapshot(new, gone, changes, schema)
-
-    def _write_deletes(self, uri: str, rows: Numbers) -> ManifestedFile:
-        """Write a position delete file for one data file."""
-        path = f"deletes-{uuid4()}.parquet"
-        with errors(self.place):
-            size = write_deletes(NewFile(self._data, path), uri, rows)
-        bound = {PATH_ID: uri.encode()}
-        return new_file(
-            DataFileContent.POSITION_DELETES, self._folder + path, len(rows), size, {}, bound, bound
-        )
 
     def _write_snapshot(
         self,
@@ -371,14 +379,16 @@ class _Table:
             updates: list[update.TableUpdate] = [
                 *(() if schema is None else _schema_updates(self._table, schema)),
                 update.AddSnapshotUpdate(snapshot=snapshot),
-                update.SetSnapshotRefUpdate(
-                    **_json({"ref-name": "main", "type": "branch", "snapshot-id": snapshot.snapshot_id})
+                update.SetSnapshotRefUpdate.model_validate(
+                    {"ref-name": "main", "type": "branch", "snapshot-id": snapshot.snapshot_id}
                 ),
                 update.SetPropertiesUpdate(updates=stored),
             ]
             if gone:
                 updates.append(
-                    update.RemoveSnapshotsUpdate(**_json({"snapshot-ids": [one.snapshot_id for one in gone]}))
+                    update.RemoveSnapshotsUpdate.model_validate(
+                        {"snapshot-ids": [one.snapshot_id for one in gone]}
+                    )
                 )
             self._commit(updates, snapshot)
         self._use(snapshot)
@@ -415,8 +425,8 @@ class _Table:
         parent = None if self._snapshot is None else self._snapshot.snapshot_id
         requirements = (
             update.AssertTableUUID(uuid=metadata.table_uuid),
-            update.AssertCurrentSchemaId(**_json({"current-schema-id": metadata.current_schema_id})),
-            update.AssertRefSnapshotId(**_json({"ref": "main", "snapshot-id": parent})),
+            update.AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+            update.AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": parent}),
         )
         try:
             response = table.catalog.commit_table(table, requirements, tuple(updates))
@@ -472,7 +482,7 @@ class _Table:
         properties = {key: text for key, text in self.properties.items() if key not in (_POSITION, KEY)}
         copy = IcebergFormat().create(locate(folder), self.schema, properties)
         assert isinstance(copy, _Table)
-        files, position = self.files(), self.position
+        files, position = [replace(one, partition=()) for one in self.files()], self.position
         for file in files:
             copy_file(self._data / file.path, Path(copy._data.path, file.path))
         changes = None if position == NOTHING else ChangeRange(position.commit_lsn, position, 0)
@@ -484,16 +494,14 @@ class _Table:
             uri = self._table.location()
             folder = locate_part(self.place, uri)
             found = folder.filesystem.get_file_info(fs.FileSelector(folder.path, recursive=True))
-            changed = {
-                f"{uri}{one.path.removeprefix(folder.path)}": one.mtime.timestamp()
+            before = datetime.now(UTC) - timedelta(hours=_UNUSED_HOURS)
+            old = {
+                f"{uri}{one.path.removeprefix(folder.path)}"
                 for one in found
-                if one.is_file and one.mtime is not None
+                if one.is_file and one.mtime is not None and one.mtime < before
             }
-            unused = {
-                file
-                for file in old_files(changed.items(), _UNUSED_HOURS) - {self._table.metadata_location}
-                if file.startswith((self._folder, f"{uri}/metadata/"))
-            }
+            unused = {one for one in old if one.startswith((self._folder, f"{uri}/metadata/"))}
+            unused -= {self._table.metadata_location}
             unused -= needed_files(self._table.io, self._table.metadata) if unused else set()
             self._remove(unused)
             return len(unused)
@@ -511,15 +519,16 @@ def _key(properties: Mapping[str, str]) -> list[str] | None:
 def _schema_updates(table: IcebergTable, schema: Schema) -> list[update.TableUpdate]:
     updates: list[update.TableUpdate] = [
         *(() if schema in table.metadata.schemas else [update.AddSchemaUpdate(schema=schema)]),
-        update.SetCurrentSchemaUpdate(**_json({"schema-id": schema.schema_id})),
+        update.SetCurrentSchemaUpdate.model_validate({"schema-id": schema.schema_id}),
     ]
-    lost = {one.source_id for one in table.sort_order().fields} - {*schema.field_ids}
-    if lost or (table.schema().identifier_field_ids and not schema.identifier_field_ids):
-        updates.append(update.AddSortOrderUpdate(**_json({"sort-order": UNSORTED_SORT_ORDER})))
-        updates.append(update.SetDefaultSortOrderUpdate(**_json({"sort-order-id": 0})))
+    if lacks_columns(schema, table.spec()):
+        plain = unpartitioned(table.specs())
+        if plain.spec_id not in table.specs():
+            updates.append(update.AddPartitionSpecUpdate(spec=plain))
+        updates.append(update.SetDefaultSpecUpdate.model_validate({"spec-id": plain.spec_id}))
+    if lacks_columns(schema, table.sort_order()) or (
+        table.schema().identifier_field_ids and not schema.identifier_field_ids
+    ):
+        updates.append(update.AddSortOrderUpdate.model_validate({"sort-order": UNSORTED_SORT_ORDER}))
+        updates.append(update.SetDefaultSortOrderUpdate.model_validate({"sort-order-id": 0}))
     return updates
-
-
-def _json(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of an update or requirement, with the names of Iceberg's REST protocol."""
-    return fields

@@ -1,0 +1,117 @@
+"""Partitions of a table: each data file has rows with the same values of the partition fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location
+from pgoutput.targets.parquet import FILE_BYTES, ParquetWriter
+from pgoutput.targets.protocol import DataFile
+
+_MAX_OPEN: Final = 64
+"""Maximum number of partitions whose files are written at the same time; together they hold `FILE_BYTES`."""
+
+_FIELD: Final = re.compile(
+    r"((?P<sized>bucket|truncate)\((?P<size>[1-9]\d*), *|(?P<plain>year|month|day|hour)\()?"
+    r"(?P<column>[^()]+)(?P<end>\)?)"
+)
+
+
+class PartitionField(msgspec.Struct, frozen=True):
+    """A partition field: a transform of a column, by the names of Iceberg's specification."""
+
+    column: str
+    """Name of the column."""
+    transform: str
+    """`identity`, `year`, `month`, `day`, `hour`, `bucket[N]` or `truncate[N]`."""
+
+
+def parse_partition(texts: Iterable[str]) -> tuple[PartitionField, ...]:
+    """Return the partition fields that texts such as `region`, `day(created_at)` and `bucket(16, id)` name.
+
+    Raises:
+        ReplicaError: A text names neither a column nor a transform of a column, or a column is named twice.
+    """
+    fields: dict[str, PartitionField] = {}
+    for text in texts:
+        found = _FIELD.fullmatch(text)
+        if found is None or found["column"] in fields or ("(" in text) != bool(found["end"]):
+            raise ReplicaError(
+                f"--partition {text}: expected a column, or year, month, day or hour (column), or bucket or "
+                "truncate (number, column), and each column once. An example is day(created_at)"
+            )
+        transform = f"{found['sized']}[{found['size']}]" if found["sized"] else found["plain"] or "identity"
+        fields[found["column"]] = PartitionField(found["column"], transform)
+    return tuple(fields.values())
+
+
+class PartitionWriter:
+    """Writes rows to data files, each with the rows of one partition.
+
+    Args:
+        folder: The folder of the files.
+        schema: The columns of the files.
+        transforms: The column of each partition field, and the function that computes the field's values.
+        identity: Values with which `DataFile.partition` begins, before the values of the partition fields.
+    """
+
+    def __init__(
+        self,
+        folder: Location,
+        schema: pa.Schema,
+        transforms: Sequence[tuple[str, Callable[[pa.Array], pa.Array]]],
+        identity: tuple[Any, ...],
+    ) -> None:
+        self._folder, self._schema, self._transforms = folder, schema, transforms
+        self._identity = identity
+        self._writers: dict[tuple[Any, ...], ParquetWriter] = {}
+        self._files: list[DataFile] = []
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write rows to the last file of their partition, or to a new file if that file is complete."""
+        for batch in (one.cast(self._schema) for one in batches):
+            fields = {
+                str(at): transform(batch[name]) for at, (name, transform) in enumerate(self._transforms)
+            }
+            rows = pa.table({**_physical(fields), "rows": np.arange(batch.num_rows)})
+            groups = rows.group_by([*fields], use_threads=False).aggregate([("rows", "list")])
+            for group in groups.to_pylist():
+                key = (*self._identity, *(group[name] for name in fields))
+                self._writer(key).write([batch.take(pa.array(group["rows_list"], pa.int64()))])
+
+    def _writer(self, key: tuple[Any, ...]) -> ParquetWriter:
+        if key not in self._writers:
+            if len(self._writers) == _MAX_OPEN:
+                self._complete()
+            self._writers[key] = ParquetWriter(self._folder, self._schema, FILE_BYTES // _MAX_OPEN)
+        return self._writers[key]
+
+    def _complete(self) -> None:
+        for key, writer in self._writers.items():
+            self._files += (msgspec.structs.replace(file, partition=key) for file in writer.close())
+        self._writers = {}
+
+    def close(self) -> list[DataFile]:
+        """Complete the last files; return the files that were written since the last call."""
+        self._complete()
+        files, self._files = self._files, []
+        return files
+
+
+def _physical(fields: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """Return dates and timestamps as integers: Python's dates end with the year 9999."""
+    return {
+        name: values.cast(pa.int32())
+        if pa.types.is_date32(values.type)
+        else values.cast(pa.int64())
+        if pa.types.is_timestamp(values.type)
+        else values
+        for name, values in fields.items()
+    }
