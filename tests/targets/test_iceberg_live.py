@@ -11,6 +11,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import ListType, StringType, UUIDType
 
 from pgoutput.apply.rows import key_index
+from pgoutput.errors import ReplicaError
 from pgoutput.recorder import install_ddl_events
 from pgoutput.replica import use_iceberg
 from tests.recorder.lab import Lab
@@ -261,24 +262,86 @@ def test_rows_move_between_partitions(replica: Replica, updates: str) -> None:
         assert [field.name for field in table(replica, name).spec().fields] == wanted
 
 
-def test_a_partition_column_is_renamed_retyped_and_dropped(replica: Replica) -> None:
+@pytest.mark.parametrize("statement", ["DROP place", "ALTER place TYPE bigint"])
+def test_a_partition_column_is_renamed_and_altered(replica: Replica, statement: str) -> None:
     use_iceberg(replica.target, partition=["region"])
     lab = replica.lab
     lab.run(
-        "CREATE TABLE t (k int PRIMARY KEY, region text, n int)",
-        "INSERT INTO t SELECT i, (ARRAY['a', 'b'])[1 + i % 2], i FROM generate_series(1, 100) i",
+        "CREATE TABLE t (k int PRIMARY KEY, region int, n int)",
+        "INSERT INTO t SELECT i, i % 2, i FROM generate_series(1, 100) i",
     )
     replica.replicate()
-    assert partitions(replica) == {("a",): 50, ("b",): 50}
-    lab.run("ALTER TABLE t RENAME region TO place", "INSERT INTO t VALUES (101, 'c', 1)")
+    assert partitions(replica) == {(0,): 50, (1,): 50}
+    lab.run("ALTER TABLE t RENAME region TO place", "INSERT INTO t VALUES (101, 2, 1)")
     replica.replicate()
-    assert partitions(replica) == {("a",): 50, ("b",): 50, ("c",): 1}
-    lab.run("ALTER TABLE t DROP place", "DELETE FROM t WHERE k % 4 = 0", "INSERT INTO t VALUES (102, 2)")
+    assert partitions(replica) == {(0,): 50, (1,): 50, (2,): 1}
+    lab.run(
+        f"ALTER TABLE t {statement}", "DELETE FROM t WHERE k % 4 = 0", "INSERT INTO t (k, n) VALUES (102, 2)"
+    )
     replica.replicate()
     assert partitions(replica)[()] >= 1
     assert table(replica).spec().is_unpartitioned()
     assert replica.unequal() == []
-    lab.run("UPDATE t SET n = n + 1", "TRUNCATE t", "INSERT INTO t SELECT i, i FROM generate_series(1, 9) i")
+    lab.run(
+        "UPDATE t SET n = n + 1",
+        "TRUNCATE t",
+        "INSERT INTO t (k, n) SELECT i, i FROM generate_series(1, 9) i",
+    )
     replica.replicate()
     assert partitions(replica) == {(): 9}
     assert replica.unequal() == []
+
+
+def test_another_program_partitions_a_table(target: Replica) -> None:
+    lab = target.lab
+    lab.run(
+        "CREATE TABLE t (k int PRIMARY KEY, d date, n int)",
+        "INSERT INTO t SELECT i, '2026-01-01'::date + i % 2, i FROM generate_series(1, 100) i",
+    )
+    target.replicate()
+    with table(target).update_spec() as spec:
+        spec.add_field("d", "month")
+    lab.run("UPDATE t SET d = '2026-02-01' WHERE k <= 10", "DELETE FROM t WHERE k > 90")
+    target.replicate()
+    assert partitions(target) == {(): 100, (673,): 10}
+    with table(target).update_spec() as spec:
+        spec.remove_field("d_month")
+        spec.add_field("n", "truncate[50]")
+    lab.run("UPDATE t SET n = 200 WHERE k BETWEEN 5 AND 15", "INSERT INTO t VALUES (0, NULL, NULL)")
+    target.replicate()
+    assert target.unequal() == []
+    assert rows(target, "k", "d", "n") == sources(lab, "k", "d", "n")
+    specs = {task.file.spec_id for task in table(target).scan().plan_files()}
+    assert specs == {0, 2}  # the rows of the partition 2026-02 have another n, and moved
+
+
+def test_partitions_that_are_not_valid_are_refused(target: Replica, caplog: pytest.LogCaptureFixture) -> None:
+    for wrong in (["day(at"], ["week(at)"], ["bucket(0, k)"], ["bucket(k)"], [""], ["k", "bucket(4, k)"]):
+        with pytest.raises(ReplicaError, match=r"--partition .*: expected a column, or year"):
+            use_iceberg(target.target, partition=wrong)
+    lab = target.lab
+    lab.run("CREATE TABLE t (k int PRIMARY KEY, f float8)", "INSERT INTO t VALUES (1, 'NaN')")
+    use_iceberg(target.target, partition=["f"])  # which no table can have
+    target.replicate()
+    assert table(target).spec().is_unpartitioned()
+    with table(target).update_spec() as spec:
+        spec.add_identity("f")
+    lab.run("INSERT INTO t VALUES (2, 'NaN')")
+    with pytest.raises(AssertionError):
+        target.replicate()
+    assert "cannot write the partition field f (identity)" in caplog.text
+
+
+def test_new_tables_get_the_partitions_that_were_given_last(target: Replica) -> None:
+    lab = target.lab
+    lab.run("CREATE TABLE t (k int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    target.replicate()
+    use_iceberg(target.target, partition=["bucket(2, k)"])
+    use_iceberg(target.target)
+    lab.run(
+        "CREATE TABLE later (k int PRIMARY KEY)", "INSERT INTO later VALUES (1)", "INSERT INTO t VALUES (2)"
+    )
+    target.replicate()
+    assert table(target).spec().is_unpartitioned()
+    assert [str(one.transform) for one in table(target, "later").spec().fields] == ["bucket[2]"]
+    assert target.unequal() == []

@@ -9,7 +9,6 @@ Sections of the Iceberg specification: "Commit Conflict Resolution and Retry", "
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from functools import cache, lru_cache
 from io import BufferedWriter, FileIO
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any, Final
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.typedef import Identifier
 
@@ -71,8 +69,7 @@ def _own_catalog(folder: str) -> Catalog:
 def create_namespace(catalog: Catalog, table: Identifier) -> None:
     """Create the namespace of a table, and the namespaces that contain it."""
     for length in range(1, len(table)):
-        with suppress(NamespaceAlreadyExistsError):
-            catalog.create_namespace(table[:length])
+        catalog.create_namespace_if_not_exists(table[:length])
 
 
 class FlushedFiles(PyArrowFileIO):

@@ -76,12 +76,13 @@ def unneeded_files(io: FileIO, gone: Sequence[Snapshot], kept: Snapshot) -> Iter
 
 def needed_files(io: FileIO, metadata: TableMetadata) -> set[str]:
     """Return the URIs of all files that a metadata file refers to, directly or through other files."""
-    found: set[str] = {log.metadata_file for log in metadata.metadata_log}
-    found |= {one.statistics_path for one in metadata.statistics}
-    for snapshot in metadata.snapshots:
-        found.add(snapshot.manifest_list)
-        for manifest in snapshot.manifests(io):
-            if manifest.manifest_path not in found:
-                found.add(manifest.manifest_path)
-                found |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io)}
-    return found
+    snapshots = metadata.snapshots
+    manifests = {one.manifest_path: one for snapshot in snapshots for one in snapshot.manifests(io)}
+    entries = (entry for one in manifests.values() for entry in one.fetch_manifest_entry(io))
+    return {
+        *(log.metadata_file for log in metadata.metadata_log),
+        *(one.statistics_path for one in metadata.statistics),
+        *(snapshot.manifest_list for snapshot in snapshots),
+        *manifests,
+        *(entry.data_file.file_path for entry in entries),
+    }

@@ -9,7 +9,7 @@ appendix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -116,7 +116,7 @@ def to_arrow(schema: Schema) -> pa.Schema:
 
 def file_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of the data files of a table, with field IDs."""
-    return pa.schema([_with_id(one.name, one.field_id, one.field_type, True) for one in schema.fields])
+    return pa.schema([arrow_field(one, ids=True).with_nullable(True) for one in schema.fields])
 
 
 def renamed_from(field: pa.Field) -> str:
@@ -173,25 +173,16 @@ def _to_type(type_: pa.DataType, ids: Iterator[int]) -> types.IcebergType:
     raise ReplicaError(f"Iceberg has no type for Arrow's {type_}")
 
 
-def _to_arrow_type(
-    type_: types.IcebergType, part: Callable[[str, int, types.IcebergType, bool], pa.Field] | None = None
-) -> pa.DataType:
-    """Return the Arrow type of an Iceberg type.
-
-    Args:
-        type_: The type.
-        part: Function that returns the Arrow field of a part of a nested type. Its arguments are the part's
-            name, field ID, type, and whether it may be NULL. None for fields without IDs.
-    """
-    part = part or (lambda name, _, of, nullable: pa.field(name, _to_arrow_type(of), nullable))
+def _to_arrow_type(type_: types.IcebergType, *, ids: bool = False) -> pa.DataType:
+    """Return the Arrow type of an Iceberg type; with `ids`, the parts of a nested type have field IDs."""
+    part = partial(arrow_field, ids=ids)
     match type_:
         case types.ListType():
-            return pa.list_(part("element", type_.element_id, type_.element_type, True))
+            return pa.list_(part(type_.element_field))
         case types.MapType():
-            key = part("key", type_.key_id, type_.key_type, False)
-            return pa.map_(key, part("value", type_.value_id, type_.value_type, True))
+            return pa.map_(part(type_.key_field), part(type_.value_field))
         case types.StructType():
-            return pa.struct([part(one.name, one.field_id, one.field_type, True) for one in type_.fields])
+            return pa.struct(map(part, type_.fields))
         case types.DecimalType():
             return pa.decimal128(type_.precision, type_.scale)
     if (simple := _ARROW.get(type_)) is None:
@@ -199,6 +190,7 @@ def _to_arrow_type(
     return simple
 
 
-def _with_id(name: str, number: int, type_: types.IcebergType, nullable: bool) -> pa.Field:
-    metadata: dict[Any, Any] = {FIELD_ID: str(number).encode()}
-    return pa.field(name, _to_arrow_type(type_, _with_id), nullable, metadata)
+def arrow_field(field: types.NestedField, *, ids: bool) -> pa.Field:
+    """Return the Arrow field of a column or of a part of a nested type; with `ids`, with its field ID."""
+    metadata: dict[Any, Any] | None = {FIELD_ID: str(field.field_id).encode()} if ids else None
+    return pa.field(field.name, _to_arrow_type(field.field_type, ids=ids), not field.required, metadata)

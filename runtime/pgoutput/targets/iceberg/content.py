@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +20,7 @@ from pgoutput.targets.iceberg.manifests import Manifest, read_manifests
 from pgoutput.targets.iceberg.places import errors
 
 
+@dataclass(eq=False)
 class Content:
     """The files of one version. They are read when they are first needed.
 
@@ -29,11 +31,10 @@ class Content:
         snapshot: The snapshot of the version; None for the version before the first snapshot.
     """
 
-    def __init__(self, place: Location, folder: str, io: FileIO, snapshot: Snapshot | None) -> None:
-        self._place = place
-        self._folder = folder
-        self._io = io
-        self._snapshot = snapshot
+    place: Location
+    folder: str
+    io: FileIO
+    snapshot: Snapshot | None
 
     @cached_property
     def manifests(self) -> list[Manifest]:
@@ -42,12 +43,12 @@ class Content:
         Raises:
             ReplicaError: A file cannot be read, or another program has added files that pgoutput cannot read.
         """
-        with errors(self._place):
-            found = read_manifests(self._io, self._snapshot)
+        with errors(self.place):
+            found = read_manifests(self.io, self.snapshot)
         for file in (entry.data_file for one in found for entry in one.entries):
             if problem := self._problem(file):
                 raise ReplicaError(
-                    f"{self._place}: another program has added {problem}, which pgoutput does not read: "
+                    f"{self.place}: another program has added {problem}, which pgoutput does not read: "
                     f"{file.file_path}. Build the table anew with `pgoutput replicate --reset-table`"
                 )
         return found
@@ -57,7 +58,7 @@ class Content:
             return "equality deletes"
         if file.file_format != FileFormat.PARQUET:
             return f"files of the format {file.file_format.value}"
-        return "" if file.file_path.startswith(self._folder) else f"files outside of {self._folder}"
+        return "" if file.file_path.startswith(self.folder) else f"files outside of {self.folder}"
 
     @property
     def _all(self) -> Iterator[ManifestedFile]:
@@ -90,8 +91,8 @@ class Content:
 
     def _read(self, deletes: ManifestedFile) -> Iterator[tuple[str, Numbers]]:
         """Yield the URI and the deleted row numbers of each data file in a position delete file."""
-        with errors(self._place):
-            found = _read_deletes(self._io, deletes)
+        with errors(self.place):
+            found = _read_deletes(self.io, deletes)
         for uri, rows in found.items():
             yield uri, np.unique(np.asarray(rows.combine_chunks(), np.int64))
 

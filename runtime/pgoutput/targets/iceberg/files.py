@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.manifest import DataFile as ManifestedFile, DataFileContent, FileFormat
+from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, NestedField
 
-from pgoutput.targets.iceberg.deletes import PATH_ID
 from pgoutput.targets.protocol import DataFile
 
 _EPOCH: Final = date(1970, 1, 1)
@@ -82,7 +82,7 @@ def partition_of(file: ManifestedFile) -> tuple[Any, ...]:
 
 def only_data_file(deletes: ManifestedFile) -> str | None:
     """Return the URI of the data file that a position delete file is for; None if there may be several."""
-    least, greatest = ((one or {}).get(PATH_ID) for one in (deletes.lower_bounds, deletes.upper_bounds))
+    least, greatest = ((one or {}).get(PATH_FIELD_ID) for one in (deletes.lower_bounds, deletes.upper_bounds))
     return least.decode() if least is not None and least == greatest else None
 
 

@@ -119,18 +119,15 @@ def write_snapshot(
         # A later schema may lack columns of the partition fields.
         schemas = (one for one in (schema, *metadata.schemas) if not lacks_columns(one, partition))
         with _WRITERS[content](partition, next(schemas), output, number, _COMPRESSION) as manifest:
-            entries = _add_files(manifest, files, number, sequence)
-            entries += _add_entries(manifest, changed, removed)
-        new.append(Manifest(manifest.to_manifest_file(), entries))
+            entries = _write_entries(manifest, files, number, sequence, changed, removed)
+        written = manifest.to_manifest_file()
+        written.sequence_number = sequence
+        new.append(Manifest(written, entries))
     path = f"{metadata.location}/metadata/snap-{number}-0-{uuid4()}.avro"
     parent_id = None if parent is None else parent.snapshot_id
-    with avro.write_manifest_list(
-        2, io.new_output(path), number, parent_id, sequence, _COMPRESSION
-    ) as listed:
+    listed = avro.write_manifest_list(2, io.new_output(path), number, parent_id, sequence, _COMPRESSION)
+    with listed:
         listed.add_manifests([one.file for one in new])
-    for one in new:
-        if one.file.added_snapshot_id == number:
-            one.file.sequence_number = sequence
     counts = UpdateMetrics()
     for file in added:
         counts.add_file(file)
@@ -152,23 +149,20 @@ def write_snapshot(
     return snapshot, [one for one in new if one.entries]
 
 
-def _add_files(
-    manifest: avro.ManifestWriter, files: Iterable[ManifestedFile], snapshot: int, sequence: int
+def _write_entries(
+    manifest: avro.ManifestWriter,
+    files: Iterable[ManifestedFile],
+    snapshot: int,
+    sequence: int,
+    known: Iterable[Manifest],
+    removed: Collection[str],
 ) -> list[ManifestEntry]:
-    """Write the entries of new files to a manifest; return them as `_read_entries` will return them."""
+    """Write entries of new files and of known manifests; return those that `_read_entries` will return."""
     added = avro.ManifestEntryStatus.ADDED
-    entries = [ManifestEntry.from_args(status=added, snapshot_id=snapshot, data_file=file) for file in files]
-    for entry in entries:
+    kept = [ManifestEntry.from_args(status=added, snapshot_id=snapshot, data_file=file) for file in files]
+    for entry in kept:
         manifest.add(entry)
         entry.sequence_number = entry.file_sequence_number = sequence
-    return entries
-
-
-def _add_entries(
-    manifest: avro.ManifestWriter, known: Iterable[Manifest], removed: Collection[str]
-) -> list[ManifestEntry]:
-    """Copy entries to a new manifest; return the entries of files that are not removed."""
-    kept = []
     for entry in (entry for one in known for entry in one.entries):
         if entry.data_file.file_path in removed:
             manifest.delete(entry)

@@ -129,12 +129,12 @@ class IcebergFormat(msgspec.Struct, frozen=True):
             if place.names():  # it has the files of a renamed table
                 location += f"-{uuid4().hex[:8]}"
             create_namespace(catalog, identifier)
-            with suppress(exceptions.TableAlreadyExistsError):
-                columns = with_key(to_iceberg(schema), _key(properties) or ())
-                order, known = sort_order(columns), {**_PROPERTIES, **properties}
-                spec = partition_spec(columns, self.partition)
-                catalog.create_table(identifier, columns, location, spec, order, known)
-            return _Table(place, catalog.load_table(identifier))
+            columns = with_key(to_iceberg(schema), _key(properties) or ())
+            spec, order = partition_spec(columns, self.partition), sort_order(columns)
+            table = catalog.create_table_if_not_exists(
+                identifier, columns, location, spec, order, {**_PROPERTIES, **properties}
+            )
+            return _Table(place, table)
 
     def names(self, target: Location) -> list[str]:
         """Return the names of the tables of a target."""
@@ -469,8 +469,7 @@ class _Table:
         """Yield the commits up to this version, newest first, without expired commits."""
         version = self.version
         for snapshot in self._history:
-            summary = snapshot.summary
-            operation = "a commit" if summary is None else summary.operation.value
+            operation = "a commit" if snapshot.summary is None else snapshot.summary.operation.value
             version = snapshot.sequence_number or 0
             changes_rows = partial(ne, operation, Operation.REPLACE.value)
             yield Commit(version, _summary(snapshot), operation, changes_rows)
