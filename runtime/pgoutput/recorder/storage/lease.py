@@ -27,7 +27,7 @@ LEASE_SECONDS: float = 60.0
 """Time without a renewal after which another recorder takes the lease, in seconds."""
 
 _POLL_SECONDS: Final = 0.5
-"""Seconds between two looks at the lease of another recorder."""
+"""Seconds between two reads of the lease while another recorder has it."""
 
 
 class LeaseFile(msgspec.Struct, frozen=True, kw_only=True):
