@@ -102,7 +102,7 @@ class ReplicationError(PgoutputError):
 
 
 class ChangesLost(ReplicationError):
-    """The server cannot continue a recording any more, because one of the two lacks changes of the other.
+    """The server cannot continue a recording: it lacks changes that are recorded, or that follow these.
 
     Record anew, in another folder.
     """

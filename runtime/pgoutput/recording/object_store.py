@@ -268,7 +268,7 @@ class ObjectStore:
 
     @contextmanager
     def _request(self, *expected: type[Exception]) -> Iterator[None]:
-        """Convert errors of obstore in the `with` block by `_error`, except those of the classes `expected`."""
+        """Convert errors of obstore in the `with` block by `_error`, except the classes in `expected`."""
         import obstore
 
         try:

@@ -1,7 +1,6 @@
 """Committed changes of one relation and schema version, with an Arrow column for each column of the relation.
 
-This is the form in which changes go from a segment to a table. The view `changes` has the same changes as
-rows that users can read.
+Replicas read changes in this form. The view `changes` has the same changes as rows that users can read.
 """
 
 from __future__ import annotations
@@ -195,9 +194,9 @@ def unpack_changes(data: bytes) -> RelationChanges:
 
 
 def split_by_key(changes: RelationChanges, parts: int) -> Iterator[tuple[int, RelationChanges]]:
-    """Divide changes into parts by their old keys.
+    """Divide changes into parts by the key in the old tuple, or in the new tuple if no old tuple was sent.
 
-    The new key of a change is the old key, except in an update that moves a row to another key.
+    If an update changes the key of a row, the server sends the old tuple.
 
     Args:
         changes: The changes.
