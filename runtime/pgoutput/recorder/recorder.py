@@ -60,6 +60,7 @@ class Recorder:
         resync: When to copy the rows of tables anew, also without `snapshot`: `on-ddl` after an ALTER TABLE
             that has changed existing rows without sending them; `never`.
         workers: Largest number of ranges of tables that are copied in parallel, each on its own connection.
+            A range has 64 MiB.
         max_snapshot_age: Age in seconds at which no more ranges are copied from an exported snapshot; the
             rest is copied from a new one. Tables without a key are copied from one snapshot of any age. None
             for no limit.

@@ -70,7 +70,7 @@ class Alteration(msgspec.Struct, frozen=True):
 
     @property
     def added_values(self) -> dict[str, str | None]:
-        """Values of existing rows in added columns, by column name; columns with unknown values are absent."""
+        """Values of existing rows in added columns, by column name; without columns with unknown values."""
         added = (one for one in self.columns if one.was is None and one.origin in ("", "missing"))
         return {one.name: one.missing for one in added}
 

@@ -84,7 +84,7 @@ class RelationChanges(NamedTuple):
 
 
 def change_rows(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Return the columns as rows of `RelationChanges`."""
+    """Return a record batch for `RelationChanges.rows`, given its columns by name."""
     names = (*COMMON, "old", "new", "key_only", "unchanged")
     return pa.record_batch([columns[name] for name in names], names)
 
@@ -113,12 +113,12 @@ def altered_changes(
 
 
 def tuple_type(columns: int) -> pa.DataType:
-    """Return the type of the columns `old` and `new` for a relation with `columns` columns."""
+    """Return the type of `old` and `new` in `RelationChanges.rows`, for a relation with `columns` columns."""
     return pa.struct([pa.field(str(number), _TEXT) for number in range(columns)])
 
 
 def tuple_array(texts: Sequence[pa.StringArray], missing: Mask) -> pa.StructArray:
-    """Return columns of text as structs, which are NULL where `missing` is true."""
+    """Return tuples as structs of text, given their columns; a struct is NULL where `missing` is true."""
     valid = mask_bits(~missing) if missing.any() else None
     return struct_from_columns(tuple_type(len(texts)), len(missing), texts, valid)
 

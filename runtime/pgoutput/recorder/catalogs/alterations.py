@@ -33,7 +33,7 @@ from pgoutput.recorder.client import Connection
 from pgoutput.wire import format_lsn
 
 FRESH_ROOTS_SINCE: Final = 150_000
-"""First `server_version_num` that sends changes as changes of the root at once after ATTACH PARTITION."""
+"""First `server_version_num` at which a walsender uses a new root at once after ATTACH PARTITION."""
 
 
 class Alterations:

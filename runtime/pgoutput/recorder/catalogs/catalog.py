@@ -117,7 +117,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
     row_version: str
     """xmin of the table's row in pg_class; changes if the table is attached or detached as a partition."""
     is_original: bool
-    """Whether a column still has its catalog row of CREATE TABLE; ATTACH and DETACH PARTITION replace all."""
+    """Whether a column still has its catalog row of CREATE TABLE, so that the table was never attached."""
     greatest_number: int
     """Greatest number (attnum) of the columns that the table has ever had."""
     columns: dict[str, Column]
@@ -173,7 +173,7 @@ class Catalog(msgspec.Struct, frozen=True):
     the identity of a catalog row; the value of an enum label also has the xmin of its row.
     """
     xid: int = 0
-    """First transaction that the reading may not have seen (txid_snapshot_xmin)."""
+    """Lowest xid of the transactions whose effects these catalogs may lack (txid_snapshot_xmin)."""
     ddl_events: str = ""
     """OID and xmin of the event triggers that describe each ALTER TABLE in the stream.
 
@@ -181,7 +181,7 @@ class Catalog(msgspec.Struct, frozen=True):
     read while the recorder did not receive logical messages.
     """
     next_xid: int = 0
-    """First transaction that had not begun yet (txid_snapshot_xmax)."""
+    """First xid that was not assigned when the catalogs were read (txid_snapshot_xmax)."""
 
     @property
     def roots(self) -> set[int]:
@@ -211,7 +211,7 @@ class Catalog(msgspec.Struct, frozen=True):
         return False
 
     def unsent_operations(self, table: CatalogTable) -> list[str]:
-        """Return the names of the operations on the rows of a table that no publication publishes."""
+        """Return the operations on rows, such as `inserts`, that no publication of the table publishes."""
         settings = [one.settings for one in self.publications_of(table)]
         return [text for column, text in ROW_OPERATIONS.items() if not any(one[column] for one in settings)]
 

@@ -33,7 +33,7 @@ class Slot(msgspec.Struct, frozen=True):
     two_phase: bool = False
     """Whether the slot sends transactions when they are prepared."""
     failover: bool = False
-    """Whether standbys keep the slot."""
+    """Whether standbys keep a copy of the slot (slot synchronization)."""
     catalog_xmin: str | int | None = None
     """Oldest xid whose changes of the catalogs the slot may need."""
     restart_lsn: str | None = None

@@ -149,7 +149,7 @@ class SessionRemarks:
         return any(one.publications or one.incomplete or one.gone for _, one in updates)
 
     def settle_truncates(self, session: Session) -> bool:
-        """Note tables as incomplete whose TRUNCATE was not sent; return whether any is still undecided."""
+        """Record as incomplete each table with an unsent TRUNCATE; return whether any is still undecided."""
         pending = [one for one in self._folder.state.pending if one.truncated_by is not None]
         sent = [one for one in pending if session.truncates.get(one.table.oid) == one.truncated_by]
         unsent = [one for one in pending if one not in sent and session.has_received(one.table.lsn)]
@@ -161,7 +161,7 @@ class SessionRemarks:
         return len(sent) + len(unsent) < len(pending)
 
     def note_later_alterations(self, copied: CopiedTables) -> None:
-        """If the stream describes DDL, note copied tables that were altered after the copy as incomplete.
+        """If the stream describes DDL, record as incomplete each table that was altered after its copy.
 
         In the recording, their copied rows come after the description of the alteration. If only rows with
         some keys of such a table were copied, they are discarded, and all rows are copied instead.
@@ -175,13 +175,13 @@ class SessionRemarks:
         self._note_altered(since & copied.complete.keys(), "altered while its rows were copied")
 
     def _note_altered(self, oids: Collection[int], reason: str) -> None:
-        """Note the published tables with these OIDs as incomplete, because existing rows were altered."""
+        """Record as incomplete the published tables with these OIDs, because existing rows were altered."""
         catalog = self._folder.catalog
         tables = [table for oid, table in catalog.tables.items() if oid in oids]
         self._note(tuple(incomplete_table(one, catalog, reason, altered=True) for one in tables))
 
     def _note_left(self, statements: Sequence[Statement]) -> None:
-        """Note tables as incomplete that DDL in the stream has removed from their only publication.
+        """Record as incomplete each table that DDL in the stream has removed from its only publication.
 
         The catalogs do not show this if the table was published again before they were read.
         """
@@ -197,7 +197,7 @@ class SessionRemarks:
         )
 
     def _note_decided(self, found: Collection[PendingTable]) -> None:
-        """Note pending tables as incomplete, because the stream shows that they are."""
+        """Record as incomplete the pending tables `found`, because the stream shows that they are."""
         if found:
             self._folder.update(pending=lambda state: tuple(one for one in state.pending if one not in found))
             self._note(tuple(one.table for one in found if one.table.oid in self._folder.catalog.tables))
@@ -217,11 +217,11 @@ class SessionRemarks:
             self._folder.save_catalog(without_undescribed(catalog, described))
 
     def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
-        """Note relations of the stream that no reading of the catalogs has shown as gone.
+        """Record as gone each relation of the stream that no reading of the catalogs has shown.
 
         Such a relation was published by itself, or it was a partition: before changes of a partition that is
         published through its root, the server describes both (maybe_send_schema in pgoutput.c). The
-        description does not name the root, so each root with matching columns is noted as incomplete.
+        description does not name the root, so each root with matching columns is recorded as incomplete.
 
         Args:
             relations: The Relation messages of the schema versions that begin in a segment.

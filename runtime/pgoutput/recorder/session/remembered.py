@@ -19,7 +19,7 @@ from pgoutput.recorder.session.start import PreparedSession
 from pgoutput.recorder.storage import Folder
 
 FIXED_MINORS: Final = {13: 21, 14: 18, 15: 13, 16: 9, 17: 5}
-"""First minor release without this error, by major version; newer major versions do not have it."""
+"""First minor release that does not go on to use old settings, by major version; 18 and newer never do."""
 
 _NEVER: Final = 1 << 64
 """LSN greater than all LSNs of servers."""

@@ -172,7 +172,7 @@ class Session:
         self._writer.announce()
 
     def has_received(self, lsn: int) -> bool:
-        """Return whether all transactions that ended before an LSN are received, and none only in part."""
+        """Return whether all transactions before an LSN are received, and none is in the middle."""
         return self.received_lsn >= lsn and not self._writer.state.inside and self._resent.settled
 
     def insert(self, messages: Callable[[int], Iterable[pa.BinaryArray]], report: Callable[[], None]) -> None:

@@ -50,7 +50,7 @@ _SHUTDOWN: Final = (0, 0)
 """Resource manager and kind of a shutdown checkpoint (RM_XLOG_ID, XLOG_CHECKPOINT_SHUTDOWN)."""
 
 _VERSION: Final = re.compile(r"(?<=:)\d+")
-"""The row version in a link of `Storage`."""
+"""Pattern for a row version (xmin) in `Storage.links`."""
 
 _LSN_TEXT_SINCE: Final = 19
 """Major version of the first server that writes values of type pg_lsn with leading zeros."""
@@ -65,7 +65,7 @@ SELECT (SELECT setting FROM pg_settings WHERE name = 'wal_segment_size'),
 _MEMBERS_SINCE: Final = """\
 SELECT oid FROM pg_publication_rel WHERE age(xmin) <= age('{xid}'::xid)
 UNION ALL SELECT oid FROM pg_publication_namespace WHERE age(xmin) <= age('{xid}'::xid)"""
-"""Query for the OIDs of the catalog rows by which publications got tables or schemas since an xid."""
+"""Query for the OIDs of the rows of pg_publication_rel and pg_publication_namespace written since an xid."""
 
 
 def continue_after_upgrade(

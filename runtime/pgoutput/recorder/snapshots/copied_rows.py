@@ -43,7 +43,7 @@ class CopiedTables(msgspec.Struct, frozen=True):
     tables: dict[int, CopiedTable]
     """The tables that were copied, by OID: the requested tables that are published."""
     left_out: set[int] = msgspec.field(default_factory=set)
-    """OIDs of tables whose rows were selected by keys, and cannot be updated to the end of the recording."""
+    """OIDs of tables of which all rows must be copied, because the rows with given keys are not enough."""
 
     @property
     def stored(self) -> dict[int, Keys]:

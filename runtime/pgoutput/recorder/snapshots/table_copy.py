@@ -82,8 +82,8 @@ class TableCopy:
             stop: Returns whether to stop.
 
         Returns:
-            Keys of the copied rows (None for all rows), by OID of each copied table. None, not a dict, if
-            ranges were left for a later snapshot, because this one is older than `max_snapshot_age`.
+            Keys of the copied rows (None for all rows), by OID of each copied table. None instead of a dict
+            if ranges were left for a later snapshot, because this one is older than `max_snapshot_age`.
 
         Raises:
             Interrupted: The copy was stopped.

@@ -33,7 +33,7 @@ def stored_lsn(folder: PathOrUri) -> int:
 def check_place(folder: PathOrUri) -> None:
     """Check that a recording is where its recorder wrote last, so that it is no copy of another recording.
 
-    A copy has the same slot: the original loses what is recorded into the copy.
+    A recorder that writes to a copy reads the same slot: the original then lacks what the copy records.
 
     Raises:
         RecordingError: The recorder wrote elsewhere, or no recorder has written a recording to the folder.
