@@ -102,7 +102,7 @@ class ReplicationError(PgoutputError):
 
 
 class ChangesLost(ReplicationError):
-    """The server cannot continue a recording: it lacks changes that are recorded, or that follow these.
+    """The server cannot continue a recording: it lacks recorded changes, or changes that must come next.
 
     Record anew, in another folder.
     """

@@ -58,7 +58,7 @@ class Recording:
             self._folder = self.location.parent
         self._metadata: dict[int, tuple[Metadata, int]] = {}
         self._incomplete: dict[tuple[IncompleteTable, ...], tuple[IncompleteTable, ...]] = {}
-        """Each distinct tuple of incomplete tables, by itself: segments share equal tuples to save memory."""
+        """Maps each tuple of incomplete tables to itself, so that segments share equal tuples."""
         self._paths: dict[int, Location] = {}
         self.beginning: Beginning = Beginning()
         self._modified: int | None = None

@@ -92,7 +92,7 @@ def change_rows(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
 def altered_changes(
     relation: ChangedRelation, values: Mapping[str, Any], columns: Mapping[str, pa.Array]
 ) -> RelationChanges:
-    """Return an ALTER TABLE as the only change of a relation.
+    """Return `RelationChanges` that contain nothing but an ALTER TABLE.
 
     Args:
         relation: The relation after the ALTER TABLE.

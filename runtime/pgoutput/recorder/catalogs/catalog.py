@@ -95,7 +95,7 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     links: tuple[str, ...]
     """The rows of pg_inherits that lead from the published table down to this partition, as `OID:xmin` each.
 
-    A text ends with `+` if its partition was created by CREATE TABLE … PARTITION OF, and not attached later.
+    A text ends with `+` if its partition was created by CREATE TABLE … PARTITION OF, not attached later.
     """
     identifies_rows: bool = True
     """Whether old and key tuples contain all columns of the published table's replica identity.

@@ -93,7 +93,7 @@ BEGIN
 END $$"""
 """SQL of the function that runs at the start of a statement, and notes in a local setting that it began.
 
-DETACH PARTITION … CONCURRENTLY ends in another transaction, without a snapshot: a query of a STABLE function
+DETACH PARTITION … CONCURRENTLY ends in another transaction without a snapshot: a query of a STABLE function
 would crash the server there (GetActiveSnapshot in snapmgr.c). The missing local setting reveals this case.
 """
 

@@ -24,10 +24,10 @@ class PendingTable(msgspec.Struct, frozen=True, kw_only=True):
     table: IncompleteTable
     """What to report if the table is incomplete. All transactions seen in the catalogs end before its LSN."""
     descriptions: tuple[Description, ...] = ()
-    """If `truncated_by` is None: the table is incomplete if a Relation message up to the LSN has others."""
+    """Without `truncated_by`: the table is incomplete if a Relation message up to its LSN is not in here."""
     truncated_by: int | None = None
-    """The table is incomplete unless the last change of the transaction with this xid is, in the stream, a
-    Truncate of the table. None if no Truncate is expected."""
+    """Xid of the transaction that has truncated the table; the table is incomplete unless, in the stream, a
+    Truncate of the table is the last change of this transaction. None if no Truncate is expected."""
 
 
 def harmless_descriptions(

@@ -229,5 +229,5 @@ class SessionLoop:
 
 
 def _undecided(state: State, lsn: int) -> tuple[PendingTable, ...]:
-    """Return the pending tables of `state` that messages after `lsn` can still show to be incomplete."""
+    """Return the pending tables of `state` for which messages after `lsn` must still be awaited."""
     return tuple(one for one in state.pending if one.truncated_by is not None or one.table.lsn > lsn)

@@ -19,7 +19,7 @@ from pgoutput.recorder.session.start import PreparedSession
 from pgoutput.recorder.storage import Folder
 
 FIXED_MINORS: Final = {13: 21, 14: 18, 15: 13, 16: 9, 17: 5}
-"""First minor release that does not go on to use old settings, by major version; 18 and newer never do."""
+"""First minor release that uses altered publications correctly, by major version; newer majors all do."""
 
 _NEVER: Final = 1 << 64
 """LSN greater than all LSNs of servers."""

@@ -190,7 +190,7 @@ class PackerThread:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """End the thread after the packs that it is making."""
+        """End the thread when the pack that it is writing is finished."""
         self._is_over = True
         self._numbers.put(None)
         self._thread.join()
