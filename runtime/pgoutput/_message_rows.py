@@ -84,7 +84,7 @@ def rescued_text(field: Field, value: Any) -> str:
 
 
 def from_row(row: Mapping[str, Any]) -> Message:
-    """Return the message from which `to_row` made a row. `_rescued_data` may also be a list of pairs.
+    """Convert a row, as `to_row` returns it, back to the message. `_rescued_data` may be a list of pairs.
 
     Raises:
         EncodeError: The row is not a message.

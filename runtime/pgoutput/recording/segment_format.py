@@ -214,7 +214,7 @@ class GoneTable(msgspec.Struct, frozen=True, kw_only=True):
     after_lsn: int
     """End of the server's WAL when the recorder last found the table in the catalogs, or shortly before."""
     time: int
-    """When the recorder missed the table in the catalogs, in microseconds since 2000-01-01 00:00 UTC."""
+    """When the recorder noticed that the table was gone, in microseconds since 2000-01-01 00:00 UTC."""
     is_dropped: bool = True
     """Whether the table was dropped; False if it may only be unpublished."""
 

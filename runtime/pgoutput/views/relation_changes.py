@@ -60,7 +60,7 @@ class ChangedRelation(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     """Names of the columns of the relation's replica identity."""
     alteration: AlteredNames | None = None
-    """The effect of an ALTER TABLE, if it is the only change; then `columns` has all columns after it."""
+    """If the only change is an ALTER TABLE: its effect; then `columns` are all columns after the ALTER TABLE."""
     incomplete: str | None = None
     """Why the recording lacks rows of the relation; None if it lacks none."""
 

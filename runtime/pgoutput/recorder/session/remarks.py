@@ -217,7 +217,7 @@ class SessionRemarks:
             self._folder.save_catalog(without_undescribed(catalog, described))
 
     def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
-        """Record as gone each relation of the stream that no reading of the catalogs has shown.
+        """Record in `State.gone` each relation of the stream that no reading of the catalogs has shown.
 
         Such a relation was published by itself, or it was a partition: before changes of a partition that is
         published through its root, the server describes both (maybe_send_schema in pgoutput.c). The

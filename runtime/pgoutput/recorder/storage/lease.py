@@ -46,7 +46,7 @@ class LeaseFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_leased(content: bytes | None) -> bool:
-    """Return whether a lease is valid; `content` is that of its object, or None if there is no object."""
+    """Return whether a lease is valid, given the content of its object; None if there is no object."""
     return content is not None and msgspec.json.decode(content, type=LeaseFile).expires > time.time()
 
 

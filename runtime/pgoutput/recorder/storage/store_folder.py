@@ -210,7 +210,7 @@ class StoreDirectory(Directory):
 
 
 class StoreFolder(Folder):
-    """The recording in an object store that a recorder writes; a context manager.
+    """A recording in an object store, as its recorder uses it; a context manager.
 
     Args:
         place: URL of the recording.
