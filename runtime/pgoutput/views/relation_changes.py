@@ -60,7 +60,7 @@ class ChangedRelation(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     """Names of the columns of the relation's replica identity."""
     alteration: AlteredNames | None = None
-    """If the only change is an ALTER TABLE: its effect; then `columns` are all columns after the ALTER TABLE."""
+    """If the only change is an ALTER TABLE: its effect; `columns` are then all columns after it."""
     incomplete: str | None = None
     """Why the recording lacks rows of the relation; None if it lacks none."""
 
