@@ -47,7 +47,7 @@ def altered_publications(before: Catalog, after: Catalog) -> dict[str, list[str]
 
 
 def republished_tables(before: Catalog, after: Catalog) -> dict[int, str]:
-    """Return the tables of which other changes are published than before: by OID, a text that says why."""
+    """Return for each table whose published changes differ from before, by OID, a text that says why."""
     since = f"after {format_lsn(before.lsn)}"
     settings = _altered_settings(before, after)
     reasons = {}

@@ -270,7 +270,7 @@ class SessionRemarks:
 
 
 def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> CatalogChanges:
-    """Return `changes`, with the DDL statement that affects a table added to the reason it is incomplete."""
+    """Return `changes`; the reason of each incomplete table names the DDL statement that affects it."""
     texts = {oid: one.text for one in statements for oid in one.tables}
     incomplete = tuple(
         msgspec.structs.replace(one, lost=f"{one.lost} ({texts[one.oid]})")

@@ -168,7 +168,7 @@ def _check_end(last: Metadata, server: Server, *, place: str) -> None:
 def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
     """Check that the published tables are those of the recording, by OID, name and file (relfilenode).
 
-    A table may have been dropped since, and its file may have been replaced by a rewrite.
+    A dropped table, or a file that was replaced by a rewrite, is no error while one table has its file.
 
     Raises:
         RecordingError: An OID belongs to a table with another name, or no table has its recorded file.
