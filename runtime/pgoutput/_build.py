@@ -62,11 +62,11 @@ def builder(role: str, proto_version: int, *, batch: bool = False) -> Callable[.
 
 
 class Blueprint(NamedTuple):
-    """Functions that build the messages with a role in a protocol version."""
+    """How the messages with a role are built in a protocol version."""
 
     kind: type[Message]
-    """Class of the messages: the first with the role, in the order of the spec, without or with a list of
-    rows."""
+    """Class of the messages: the first class in the spec that has the role, and that lacks a list of rows (or
+    has one, with `batch`)."""
     neutral: Mapping[str, Any]
     """Neutral value (0, empty) of each field that all of the messages have, by field name."""
     names: Mapping[str, str]
@@ -140,7 +140,7 @@ def placed(message: Message, proto_version: int, *, in_stream: bool, streaming: 
 
 
 def _fitted(item: T, fields: tuple[Field, ...]) -> T:
-    """Return a message or an element of a list, adapted to the fields that a version has."""
+    """Return a message, or an element of a list, with values adapted to the fields that a version has."""
     neutral = _neutral_values(fields)
     by_name = {field.name: field for field in sides(fields)}
     changes: dict[str, Any] = {}

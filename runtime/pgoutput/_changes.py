@@ -1,4 +1,4 @@
-"""Reasons why a change does not fit the Relation message of its relation."""
+"""Errors about changes that do not fit the Relation message of their relation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pgoutput.messages import Message, Relation
 
 
 def missing_relation(oid: int) -> str:
-    """Return the reason for a change whose relation has not been described."""
+    """Return the error text about a change of a relation that no Relation message has described."""
     return f"no Relation message has come for the OID {oid}"
 
 
 def wrong_width(message: Message, relation: Relation) -> tuple[str, str] | None:
-    """Return path and reason for the first tuple with a wrong number of cells; None if there is none."""
+    """Return field path and error text for the first tuple with a wrong number of cells; None if none."""
     width, name = len(relation.columns), qualified_name(relation.namespace, relation.name)
     for path, cells in tuples(message):
         if len(cells) != width:

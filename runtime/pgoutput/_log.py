@@ -15,7 +15,8 @@ logging.getLogger("pgoutput").addHandler(logging.NullHandler())  # a program wit
 def log_event(logger: str, level: int, text: str, event: msgspec.Struct) -> None:
     """Log an event; the attribute `event` of the log record has the event's fields.
 
-    The attribute has whole lists if the logger has the level DEBUG; otherwise `bounded_fields` cuts them off.
+    The attribute has all elements of lists if the logger has the level DEBUG; otherwise it is the result of
+    `bounded_fields`.
 
     Args:
         logger: Name of the logger.

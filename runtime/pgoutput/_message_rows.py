@@ -50,8 +50,8 @@ _TIMES: Final = UNIX_YEAR_1 - EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_10000 - EPOCH_U
 def value_range(field: Field) -> tuple[int, int]:
     """Return the lowest and the highest value of an integer field that its column can represent.
 
-    A value of 2**63 or more may also be given as a negative number, which is out of the range of an unsigned
-    field.
+    The lowest value of an unsigned field is 0. Thus a value of 2**63 or more is also out of range if a caller
+    has it as a negative 64-bit number.
     """
     if field.type == "timestamp":
         return _TIMES
@@ -84,7 +84,7 @@ def rescued_text(field: Field, value: Any) -> str:
 
 
 def from_row(row: Mapping[str, Any]) -> Message:
-    """Return the message from which `to_row` made a row. `_rescued_data` may also be a list of pairs.
+    """Convert a row, as `to_row` returns it, back to the message. `_rescued_data` may be a list of pairs.
 
     Raises:
         EncodeError: The row is not a message.
@@ -143,7 +143,7 @@ def _integer(field: Field, value: int) -> Any:
 
 
 def _list(field: Field, value: Any) -> list[Any] | None:
-    """Return a list; None if the column cannot represent one of its elements."""
+    """Return the value of a list field for its column; None if the column cannot represent an element."""
     if field.element == "struct":
         items = [
             {one.name: column_value(one, getattr(item, one.name)) for one in field.fields} for item in value

@@ -24,7 +24,7 @@ class Pauses:
         self._pauses[oid] = length, time.monotonic() + length
 
     def __contains__(self, oid: int) -> bool:
-        """Return whether a table has had a pause since it was forgotten."""
+        """Return whether a table has had a pause since the last call of `forget` for it."""
         return oid in self._pauses
 
     def ended(self) -> set[int]:
@@ -33,5 +33,5 @@ class Pauses:
         return {oid for oid, (_, end) in self._pauses.items() if end <= now}
 
     def forget(self, oid: int) -> None:
-        """Note that an attempt has succeeded: the next pause of the table is a first one."""
+        """Note that an attempt has succeeded: the next pause of the table has the length `first`."""
         self._pauses.pop(oid, None)

@@ -103,7 +103,7 @@ _GETTERS: Final[Mapping[type[Message], Mapping[str, Callable[[Message], Any]]]] 
 
 
 def is_transactional(message: Message) -> bool:
-    """Return whether a message of the role `payload` belongs to the open transaction; True without flags."""
+    """Return whether a logical message is transactional; True if the message has no flags."""
     flags = meaning_of(message, "transactional")
     return flags is None or bool(flags & MessageFlag.TRANSACTIONAL)
 

@@ -144,7 +144,7 @@ class _Reader:
         return self.data.startswith(end, self.pos)
 
     def has(self, field: Field) -> bool:
-        """Return whether the message has a field that depends on the value of an earlier field."""
+        """Return whether the message has `field`, whose presence depends on the value of an earlier field."""
         assert field.case is not None
         name, value = field.case
         return self.numbers.get(name) == value

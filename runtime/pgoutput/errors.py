@@ -102,7 +102,7 @@ class ReplicationError(PgoutputError):
 
 
 class ChangesLost(ReplicationError):
-    """The server cannot continue a recording any more, because one of the two lacks changes of the other.
+    """The server cannot continue a recording: it lacks recorded changes, or changes that must come next.
 
     Record anew, in another folder.
     """

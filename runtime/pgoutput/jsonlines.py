@@ -54,7 +54,7 @@ def to_json(message: Message) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Message:
-    """Return the message from which `to_json` made a JSON object.
+    """Convert a JSON object, as `to_json` returns it, back to the message.
 
     Args:
         data: The JSON object, as a dict from any JSON decoder.
@@ -84,7 +84,7 @@ def _to_object(fields: tuple[Field, ...], value: Any) -> dict[str, Any]:
 
 
 def value_to_json(field: Field, value: Any) -> Any:
-    """Return the value of a field, which is not None, for any JSON encoder."""
+    """Convert the value of a field, which must not be None, to a value for any JSON encoder."""
     if field.kind == "tuple":
         return [_to_cell(cell) for cell in value]
     if field.element == "struct":
@@ -135,7 +135,7 @@ def _from_object(name: str, fields: tuple[Field, ...], data: Mapping[str, Any], 
 
 
 def value_from_json(field: Field, value: Any, root: str, path: str) -> Any:
-    """Return the value from which `value_to_json` made a JSON value.
+    """Convert a JSON value, as `value_to_json` returns it, back to the value of the field.
 
     Args:
         field: The field.

@@ -111,18 +111,18 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def tuples_in(self, name: str) -> MessageTuples | None:
-        """Return where the tuples of the field `name` are, which holds a tuple or a list of tuples.
+        """Return where the tuples in the field `name` are: one tuple or a list of tuples for each message.
 
-        None if no message of the batch has the field.
+        Return None if no message of the batch has the field.
         """
 
     def meaning(self, meaning: str, rows: Numbers | None = None) -> Numbers:
-        """Return for each message the value of its fixed-width field of this meaning, such as `relation`.
+        """Return for each message the value of its fixed-width field with this meaning.
 
         The value is undefined for a message without such a field.
 
         Args:
-            meaning: Meaning of the field.
+            meaning: Meaning of the field in the spec, such as `relation`.
             rows: Rows of the messages in the batch; None for all messages.
         """
         (name, _), *others = _fields_by_meaning(meaning)
@@ -219,13 +219,13 @@ class MessageIndex(ABC):
 
 
 def _shift(numbers: Numbers, by: int) -> Numbers:
-    """Return the numbers plus `by`, but -1 for -1."""
+    """Return the numbers plus `by`; -1, which stands for no cell, stays -1."""
     return mask_out(numbers + by, numbers < 0)
 
 
 @cache
 def _fields_by_meaning(meaning: str) -> Sequence[tuple[str, Mask]]:
-    """Return (name, mask) of each field of a meaning; the mask is true for tags of the field's messages."""
+    """Return name and mask of each field with a meaning; the mask tells which tags have the field."""
     return [(name, byte_mask(tags)) for name, tags in _roles.tags_by_field(meaning).items()]
 
 

@@ -78,7 +78,7 @@ class KernelIndex(MessageIndex):
         decoder.in_stream = self._index.ends_in_stream() if in_stream is None else began_in_stream
 
     def _explain_refusals(self, decoder: StreamDecoder) -> None:
-        """Store in `errors` the codec's error for each message that the kernel refused."""
+        """Decode each message that the kernel refused, and store the error of the codec in `errors`."""
         for row, in_stream in _numbers(self._index.refusals()).reshape(-1, 2).tolist():
             decoder.in_stream = bool(in_stream)
             try:

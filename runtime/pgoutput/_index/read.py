@@ -25,8 +25,8 @@ def index_messages(
         data: The messages, as an array of binary or large_binary, possibly a slice. A NULL row has no
             message.
         decoder: Decoder of the stream. Its state afterwards is as if it had decoded each message.
-        in_stream: For messages in any order: whether each message is inside a stream block; the decoder's own
-            `in_stream` is then neither used nor changed. None if the messages are consecutive messages of the
+        in_stream: Whether each message is inside a stream block, for messages in any order; the attribute
+            `in_stream` of the decoder is then neither used nor changed. None for consecutive messages of the
             stream.
     """
     make = PureIndex if compiled.kernel is None else KernelIndex

@@ -70,7 +70,7 @@ class BatchVersions(Generic[_T]):
     """The schema versions that the messages of a batch can refer to.
 
     Args:
-        entries: For each schema version the relation OID, the rank where it begins, and its item of `values`.
+        entries: For each schema version: relation OID, rank at which it begins, and its item of `values`.
 
     Attributes:
         values: What the function `derive` of `SchemaTracker` returned for each schema version.
@@ -87,8 +87,9 @@ class SchemaTracker(Generic[_T]):
     """Tracks the schema versions of a stream's relations, batch by batch.
 
     Args:
-        derive: Function that is called once with the relation of each new schema version, with domains
-            replaced by their base types, and without xid; the results are in `BatchVersions.values`.
+        derive: Function that is called once with the Relation message of each new schema version; its
+            results are in `BatchVersions.values`. In the message, domains are replaced by their base types,
+            and the xid is None.
     """
 
     def __init__(self, derive: Callable[[Relation], _T]) -> None:

@@ -116,7 +116,7 @@ def _join_compiled(parts: Sequence[MessagePart], rows: int) -> tuple[int, pa.Bin
 
 
 def _kernel_part(part: MessagePart) -> Any:
-    """Return a part as the tuple or bytes object that the kernel's `join_parts` takes."""
+    """Convert a part to the tuple or bytes object that the kernel's function `join_parts` takes."""
     if isinstance(part, bytes):
         return part
     if isinstance(part, Integers):
@@ -167,7 +167,7 @@ def _fixed_width(parts: Sequence[bytes | Integers], rows: int) -> pa.BinaryArray
 
 
 def _pieces(part: Bytes | CellValues) -> Iterator[pa.BinaryArray]:
-    """Yield the arrays of a part: for `Bytes` the bytes; for cells the tags with lengths, then the values."""
+    """Yield the arrays to join for a part: its bytes, or, for cells, tags with lengths and then values."""
     if isinstance(part, Bytes):
         yield part.array
         return

@@ -114,7 +114,7 @@ def _common_rows(columns: Mapping[str, FieldColumn]) -> int:
 
 
 def _sample(column: FieldColumn) -> Any:
-    """Return a value that stands for the column in a message that the codec encodes as a check."""
+    """Return a placeholder for the column's values, for one message that the codec encodes as a check."""
     if isinstance(column, _CONSTANTS):
         return column
     if isinstance(column, TupleColumns):

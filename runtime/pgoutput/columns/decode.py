@@ -107,8 +107,8 @@ class Tuples:
 class RelationTuples(NamedTuple):
     """The tuples of one schema version of a relation in a batch.
 
-    `new`, `old` and `key` are named after the meanings of fields. Key tuples have NULL in the columns outside
-    the replica identity.
+    `new`, `old` and `key` have the tuples of these kinds. Key tuples have NULL in the columns outside the
+    replica identity.
     """
 
     relation: Relation

@@ -77,11 +77,11 @@ class Snapshotted(Event, frozen=True, kw_only=True):
     rows_of_all: int
     """Number of rows of all tables that were copied so far from this snapshot."""
     bytes_done: int
-    """Size of the ranges that were copied so far, in bytes of the tables; an estimate, like `bytes`."""
+    """Size of the parts of the tables that were copied so far, in bytes; an estimate, like `bytes`."""
     bytes: int
     """Size of all tables that the snapshot copies, in bytes (pg_table_size)."""
     bytes_per_second: float
-    """Bytes of the tables that were copied from this snapshot, divided by the age of the snapshot."""
+    """Bytes of tables that were copied from this snapshot per second of the snapshot's age."""
     snapshot_seconds: float
     """Age of the exported snapshot, in seconds."""
 
@@ -160,7 +160,7 @@ class TableIncomplete(Event, frozen=True, kw_only=True):
 
 
 class TableComplete(Event, frozen=True, kw_only=True):
-    """All rows of a table were copied and stored while the recorder ran. The table is complete now."""
+    """All rows of an incomplete table were copied into the running recording. The table is complete now."""
 
     table: str
     """Name of the table, with its schema."""
@@ -178,7 +178,7 @@ class TableDropped(Event, frozen=True, kw_only=True):
 
 
 class RowsComplete(Event, frozen=True, kw_only=True):
-    """The rows of a table with requested keys were copied and stored while the recorder ran."""
+    """The rows of a table that have the requested keys were copied into the running recording."""
 
     table: str
     """Name of the table, with its schema."""
@@ -232,14 +232,14 @@ class Stopped(Event, frozen=True, kw_only=True):
 
 
 def event_text(event: Event) -> str:
-    """Return a line about an event."""
+    """Return one line of text that describes an event, for logs and terminals."""
     return _LINES[type(event)][1](event)
 
 
 def event_level(event: Event) -> int:
     """Return the level of an event in a log, such as `logging.INFO`.
 
-    Trouble is a WARNING, and events about progress are DEBUG.
+    Events about problems have the level WARNING, and events about progress DEBUG.
     """
     if isinstance(event, Notice):
         return logging.WARNING if event.severity == "WARNING" else logging.INFO

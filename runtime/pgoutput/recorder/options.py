@@ -76,8 +76,8 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Resync: TypeAlias = Literal["never", "on-ddl"]
-"""When a recorder copies the rows of published tables anew by itself: `on-ddl` after ALTER TABLE has changed
-existing rows without sending them."""
+"""When a recorder copies the rows of published tables anew without a request: `never`, or `on-ddl`, after an
+ALTER TABLE that has changed existing rows without sending them."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,9 +57,10 @@ class Recorder:
             this server (since PostgreSQL 17). Without effect once the recording is continued.
         snapshot: Whether to begin a new recording with a copy of the published tables, and to copy the rows
             of tables that are published later.
-        resync: When to copy the rows of tables anew, also without `snapshot`: `on-ddl` after ALTER TABLE has
-            changed existing rows without sending them.
+        resync: When to copy the rows of tables anew, also without `snapshot`: `on-ddl` after an ALTER TABLE
+            that has changed existing rows without sending them; `never`.
         workers: Largest number of ranges of tables that are copied in parallel, each on its own connection.
+            A range has 64 MiB.
         max_snapshot_age: Age in seconds at which no more ranges are copied from an exported snapshot; the
             rest is copied from a new one. Tables without a key are copied from one snapshot of any age. None
             for no limit.

@@ -9,7 +9,7 @@ To write: `SegmentWriter` writes the stream of a session as segments, `record_ca
 file to a recording. `SegmentFile` and `Directory` write single files durably and atomically. `write_pack`
 writes a pack of small segments, `pack_name` and `packed_numbers` convert the names of packs.
 
-`prune` removes segments that all readers have read. `read_readers` returns the registered readers.
+`prune` removes segments that all registered readers have read. `read_readers` returns these readers.
 
 `verified_tables` returns the tables of a recording's replicas that were found equal to their source.
 `replace_file` and `remove_file` write small files, locally or in an object store.

@@ -59,7 +59,7 @@ class BatchTracker:
         self._replaced: dict[int, bytes] = {}
         """Messages to store in place of the received messages, by row number in the batch."""
         self._left_out = 0
-        """How many rows of the batch were left out so far."""
+        """Number of rows of the batch that are not stored, so far."""
         self._next = 0
         """Index of the row after the last message that `_track_each` processed."""
 
@@ -90,10 +90,10 @@ class BatchTracker:
         return self._stored()
 
     def _track_run(self, begin: FixedMessage, commit: FixedMessage, rows: _Array) -> bool:
-        """Update the state with consecutive whole transactions at once, if possible.
+        """Update the state with consecutive whole transactions at once.
 
         Returns:
-            Whether that was possible; if not, the state remains unchanged.
+            True if done; False, with an unchanged state, if the messages must be processed one by one.
 
         Args:
             begin: Layout of the Begin messages.
@@ -112,7 +112,7 @@ class BatchTracker:
         return True
 
     def _track_each(self, rows: _Array) -> None:
-        """Update the stream's state one message at a time; leave out changes that are stored already.
+        """Update the stream's state one message at a time; drop messages that are stored already.
 
         Args:
             rows: Row numbers of the messages, none of which is an insert, update or delete.

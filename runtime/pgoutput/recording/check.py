@@ -46,7 +46,7 @@ def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int
 
 
 def _is_upgraded(before: Metadata, after: Metadata) -> bool:
-    """Return whether the server was upgraded between two segments, according to the second one."""
+    """Return whether the metadata of `after` names an upgrade of the server since `before`."""
     new = after.source.upgrades[len(before.source.upgrades) :]
     return bool(new) and new[0].system_identifier == before.source.system_identifier
 

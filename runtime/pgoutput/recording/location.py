@@ -43,7 +43,7 @@ _NAME: Final = re.compile(rf"([0-9]+){re.escape(SUFFIX)}")
 _PACK: Final = re.compile(r"([0-9]{10})-([0-9]{10})\.zip")
 
 _LISTINGS: Final = 3
-"""Maximum number of attempts to list the segments; an attempt can lack some of them."""
+"""Maximum number of attempts to list the segments; one listing can lack some of them."""
 
 
 class Location(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class Location(msgspec.Struct, frozen=True):
 
     @property
     def modified(self) -> int | None:
-        """Time of the last change, in nanoseconds; None if nothing exists or the filesystem does not tell."""
+        """Time of the last change, in nanoseconds since 1970; None if it is unknown or nothing exists."""
         time: int | None = self._info().mtime_ns
         return time
 
@@ -183,7 +183,7 @@ def find_segments(folder: Location) -> list[Location]:
 
 
 def list_recording(folder: Location) -> tuple[list[Location], Beginning]:
-    """Return the locations of a recording's segments, as `find_segments`, and where the recording begins.
+    """Return the result of `find_segments` for a recording, and where the recording begins.
 
     Raises:
         RecordingError: The filesystem cannot be read, or a name is not valid UTF-8.
@@ -237,7 +237,7 @@ def segment_number(location: Location) -> int:
 
 
 class _State(msgspec.Struct):
-    """The fields of the recorder's state file that readers of a recording need."""
+    """The field of the recorder's state file that readers of a recording need."""
 
     last_segment: int = 0
 
@@ -265,12 +265,12 @@ def last_acknowledged(folder: Location) -> int:
 
 
 class Beginning(msgspec.Struct, frozen=True):
-    """Where a recording begins: earlier segments were pruned."""
+    """Where a recording begins, if earlier segments were pruned; the defaults mean that none was pruned."""
 
     segment: int = 1
     """Number of the first segment."""
     lsn: int = 0
-    """LSN before the first segment; 0 if nothing was pruned."""
+    """End LSN of the last pruned segment; 0 if nothing was pruned."""
     time: str = ""
     """Time of the last pruning, in UTC, such as `2026-01-31 12:00:00+00:00`; empty if nothing was pruned."""
     relations: tuple[SchemaVersion, ...] = ()
@@ -281,10 +281,10 @@ _BEGINNING: Final = msgspec.json.Decoder(Beginning)
 
 
 def read_beginning(folder: Location) -> Beginning:
-    """Return where a recording begins.
+    """Return where a recording begins, from the file `_pruned.json` in its folder.
 
     Raises:
-        RecordingError: The file that says so cannot be read.
+        RecordingError: The file cannot be read.
     """
     file = folder / BEGINNING_FILE
     content = file.content()

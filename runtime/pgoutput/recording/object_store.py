@@ -1,7 +1,7 @@
 """Objects of one recording in an object store, written with preconditions; and the settings of object stores.
 
-The settings are the environment variables that also delta-rs reads, so that one URL works in pyarrow, obstore
-and delta-rs.
+The settings are the environment variables that delta-rs reads too. Thus the same URL works in pyarrow,
+obstore and delta-rs.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def uses_profile() -> bool:
 
 @cache  # each file that is stored opens the store
 def _credentials_of(profile: str) -> Any:
-    """Return obstore's provider of the credentials of an AWS profile, and of its region.
+    """Return an obstore credential provider for an AWS profile; its `config` has the region.
 
     Raises:
         ValueError: The profile gives no credentials.
@@ -128,7 +128,7 @@ def _credentials_of(profile: str) -> Any:
 
 
 def _profile_options(url: StoreUrl) -> dict[str, Any]:
-    """Return obstore's options for the AWS profile: the provider of its credentials, and its region.
+    """Return obstore's options for the profile in AWS_PROFILE: credential provider and region.
 
     Raises:
         RecordingError: The profile does not exist, or gives no credentials.
@@ -161,7 +161,7 @@ def _azure_options(url: StoreUrl) -> dict[str, Any]:
 
 
 def _s3_settings(url: StoreUrl) -> Mapping[str, str]:
-    """Return endpoint and region from the environment; without an endpoint, the region may be missing."""
+    """Return `endpoint` and `region` from environment variables, without those that are not set."""
     endpoint, region = _first(_ENDPOINT), _first(_REGION)
     _allows_http(endpoint, url)
     found = {"endpoint": endpoint, "region": region or ("us-east-1" if endpoint else "")}
@@ -169,7 +169,7 @@ def _s3_settings(url: StoreUrl) -> Mapping[str, str]:
 
 
 def _allows_http(endpoint: str, url: StoreUrl) -> bool:
-    """Return whether an endpoint is not encrypted.
+    """Return whether an endpoint uses HTTP without encryption.
 
     Raises:
         RecordingError: The endpoint is not encrypted, and the settings do not allow that.
@@ -268,7 +268,7 @@ class ObjectStore:
 
     @contextmanager
     def _request(self, *expected: type[Exception]) -> Iterator[None]:
-        """Raise the errors of requests as `StoreUnavailable` or `RecordingError`, except expected ones."""
+        """Convert errors of obstore in the `with` block by `_error`, except the classes in `expected`."""
         import obstore
 
         try:
@@ -355,7 +355,7 @@ class ObjectStore:
         Args:
             name: Name of the object.
             content: The content, or the path of a file that contains it. A file too is sent in one request:
-                parts that a killed upload leaves cost money, and no listing shows them.
+                a killed multipart upload leaves parts that cost money and that no listing shows.
 
         Raises:
             FileExistsError: The object exists, with another content.
@@ -396,7 +396,7 @@ class ObjectStore:
         raise Superseded(f"{self}/{name}")
 
     def _same(self, name: str, content: bytes | Path) -> Version | None:
-        """Return the version of an object if it has a given content, otherwise None."""
+        """Return the version of an object if its content equals `content`, otherwise None."""
         import obstore
 
         with suppress(FileNotFoundError), self._request(FileNotFoundError):
@@ -413,7 +413,7 @@ class ObjectStore:
         return None
 
     def _error(self, error: Exception) -> Exception:
-        """Return the exception to raise for an error of obstore."""
+        """Return the `StoreUnavailable` or `RecordingError` to raise for an error of obstore."""
         import obstore
 
         text = str(error).partition("\n")[0].partition(": <?xml")[0]

@@ -1,4 +1,4 @@
-"""Prune a recording: remove the segments at its beginning that nobody needs any more.
+"""Prune a recording: remove the segments at its beginning that no registered reader needs any more.
 
 The new beginning is stored before files are removed. Readers ignore segments before it. After a crash in
 between, the next `prune` removes the files. A recorder may write to the recording at the same time.
@@ -37,22 +37,22 @@ from pgoutput.recording.segment_format import Metadata, encode_json
 from pgoutput.recording.small_files import remove_file, replace_file
 
 _ATTEMPTS: Final = 3
-"""How often the new beginning is computed, if readers register at the same time."""
+"""Largest number of attempts to store a new beginning while readers register at the same time."""
 
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):
-    """The removed part of a recording, and why the rest was kept."""
+    """Result of `prune`: which part of a recording was removed, and why the rest was kept."""
 
     first_segment: int
     """Number of the segment with which the recording begins now."""
     lsn: int
-    """LSN before that segment; 0 if no segment was ever pruned."""
+    """End LSN of the last pruned segment; 0 if no segment was ever pruned."""
     files: int
     """Number of removed files, which are segments and packs."""
     bytes: int
     """Total size of the removed files, in bytes."""
     kept: str
-    """Why the first segment was kept."""
+    """Text that says why the first segment was kept."""
     readers: tuple[Reader, ...]
     """The registered readers."""
     last_segment: int
@@ -73,7 +73,7 @@ class _File(msgspec.Struct, frozen=True):
 def prune(
     recording: PathOrUri, *, keep: float, forget: Collection[str] = (), dry_run: bool = False
 ) -> Pruned:
-    """Remove the segments at the beginning of a recording that nobody needs any more.
+    """Remove the segments at the beginning of a recording that no registered reader needs any more.
 
     A segment is kept if a registered reader has not read it, the recorder has not acknowledged it, its file
     was stored less than `keep` seconds ago, or a later segment has the end of one of its transactions. All
@@ -138,7 +138,7 @@ def _without(
 def _find_beginning(
     source: Recording, files: Sequence[_File], readers: Sequence[Reader], keep: float
 ) -> tuple[str, Beginning]:
-    """Return why the first kept segment is kept, and where the recording begins after pruning."""
+    """Return a text that says why the first kept segment is kept, and where the pruned recording begins."""
     last, stored = source.numbers[-1], last_acknowledged(source.location)
     needed = [
         (reader.segment, f"reader {reader.id} needs it, for {reader.target} on {reader.host}")
@@ -167,7 +167,7 @@ def _find_beginning(
 
 
 def _first_of_transactions(segments: Sequence[Metadata], first: int) -> int:
-    """Return the last segment up to `first` before which the recording can be cut between transactions."""
+    """Return the number of the last segment, at most `first`, at which no earlier transaction is open."""
     last = segments[-1]
     ended = {end.begin for one in segments for end in one.ends}
     needed = {number for one in last.prepared for number in one.segments}
@@ -203,7 +203,8 @@ def _stored_files(folder: Location) -> Iterator[_File]:
 def _store_beginning(folder: Location, old: Beginning, new: Beginning) -> bool:
     """Store where a recording begins, unless a reader has registered meanwhile that needs earlier segments.
 
-    A reader registers before it reads the beginning: either it is seen here, or it sees the new beginning.
+    A reader registers before it reads the beginning. Therefore either this function sees the registration, or
+    the reader sees the new beginning.
 
     Returns:
         Whether the new beginning is stored.

@@ -47,7 +47,7 @@ def list_segments(recording: str | Path) -> list[Path]:
 
 
 def segments_at(place: Location) -> list[Location]:
-    """Return the locations of a recording's segments in order; or the location itself if it is no folder.
+    """Return the locations of a recording's segments in order; if `place` is a segment, only `place`.
 
     Raises:
         RecordingError: The folder has no segments.
@@ -192,7 +192,12 @@ class SegmentReader:
             raise self._unreadable("the file is damaged", error) from error
 
     def _unreadable(self, text: str, error: Exception) -> RecordingError:
-        """Return the RecordingError for an unreadable file; `text` is replaced if the storage failed."""
+        """Return the RecordingError for an unreadable file.
+
+        Args:
+            text: What is wrong, unless the storage failed.
+            error: The error of pyarrow.
+        """
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT, errno.EISDIR):
             text = "the storage failed"
         return self._error(f"{text} ({one_line(error)})")
@@ -206,7 +211,7 @@ class SegmentReader:
 
 
 _BATCH_ROWS: Final = 16_384
-"""Maximum number of rows of a batch: the writer's limit for a row group."""
+"""Maximum number of rows of a batch; equals the writer's limit for a row group."""
 _BATCH_BYTES: Final = 8 << 20
 """Maximum size of a batch, in bytes: twice the writer's limit for a row group, so that most groups fit."""
 

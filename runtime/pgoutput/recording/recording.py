@@ -28,7 +28,7 @@ from pgoutput.recording.segment_format import IncompleteTable, Metadata
 from pgoutput.wire import format_lsn
 
 _THREADS: Final = 16
-"""Number of segments whose metadata is read concurrently: a remote filesystem can be slow to answer."""
+"""Maximum number of segments whose metadata is read concurrently: a remote filesystem can be slow."""
 
 
 class Recording:
@@ -58,7 +58,7 @@ class Recording:
             self._folder = self.location.parent
         self._metadata: dict[int, tuple[Metadata, int]] = {}
         self._incomplete: dict[tuple[IncompleteTable, ...], tuple[IncompleteTable, ...]] = {}
-        """Each distinct list of incomplete tables: segments with equal lists share one, to save memory."""
+        """Maps each tuple of incomplete tables to itself, so that segments share equal tuples."""
         self._paths: dict[int, Location] = {}
         self.beginning: Beginning = Beginning()
         self._modified: int | None = None
@@ -118,7 +118,7 @@ class Recording:
 
         Args:
             packs: Whether to find segments that are already in packs. This is needed if the last search was
-                some minutes ago. False saves requests: an object store is asked once if no segment is new.
+                some minutes ago. False saves requests: an object store gets only one if no segment is new.
 
         Raises:
             RecordingError: The filesystem cannot be read.
@@ -139,7 +139,7 @@ class Recording:
             self._metadata.clear()
 
     def _last_file(self, number: int) -> int:
-        """Return the last segment number in the run of segment files after `number`; `number` if none."""
+        """Return the number of the last of the successive segment files after `number`; `number` if none."""
         while self.path(number + 1).is_file:
             number += 1
         return number
@@ -183,7 +183,7 @@ class Recording:
             raise RecordingError(f"{self.location}: {listed(texts, '; ')}")
 
     def check_not_pruned(self, number: int) -> None:
-        """Check in the folder, not in the last listing, that a segment that a reader needs was not pruned.
+        """Read from the folder where the recording begins now, and check that a segment was not pruned.
 
         Raises:
             RecordingError: The segment was pruned.

@@ -77,7 +77,7 @@ class ResentCommitCheck:
     """Checks that the transactions that a server sends again are those in the recording.
 
     Attributes:
-        settled: Whether the check is finished: the server has sent all recorded commits again.
+        settled: Whether the check is finished, because the server has sent all recorded commits again.
 
     Args:
         recorded: The recorded commits after the slot's confirmed flush LSN.

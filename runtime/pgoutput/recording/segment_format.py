@@ -214,9 +214,9 @@ class GoneTable(msgspec.Struct, frozen=True, kw_only=True):
     after_lsn: int
     """End of the server's WAL when the recorder last found the table in the catalogs, or shortly before."""
     time: int
-    """When the recorder noticed that the table is gone, in microseconds since 2000-01-01 00:00 UTC."""
+    """When the recorder noticed that the table was gone, in microseconds since 2000-01-01 00:00 UTC."""
     is_dropped: bool = True
-    """Whether the table does not exist any more."""
+    """Whether the table was dropped; False if it may only be unpublished."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,8 +257,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that the recorder noticed since it stored the preceding segment."""
     gone: tuple[GoneTable, ...] = ()
-    """Tables that the recorder found gone since it stored the preceding segment. This and earlier segments
-    have all changes of these tables."""
+    """Tables that the recorder found dropped or unpublished since it stored the preceding segment. This and
+    earlier segments have all changes of these tables."""
 
     @property
     def next_position(self) -> int:

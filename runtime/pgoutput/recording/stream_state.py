@@ -69,7 +69,7 @@ class StreamState:
         last_commit_time: Time of the current segment's last commit, in microseconds since 2000-01-01 00:00
             UTC; None without commits.
         relations: Schema versions that began in the current segment.
-        statements: Contents of the logical messages in the current segment that describe statements of DDL.
+        statements: Contents of the logical messages in the current segment that describe DDL statements.
         ends: Transaction ends in the current segment that its metadata must list.
         prepared: Transactions that are prepared now, by gid.
         truncates: By OID of an emptied table, the xid of the session's last transaction that truncated it and
@@ -100,8 +100,8 @@ class StreamState:
         self.skipping: bool = False
         self.truncates: dict[int, int] = {}
         self._truncated: tuple[OpenTransaction | None, int, tuple[int, ...]] = (None, 0, ())
-        """The last transaction with a Truncate, the count of changes up to this Truncate, and the OIDs of
-        the tables of the uninterrupted Truncates up to there."""
+        """Of the last Truncate: its transaction, the number of changes up to and with it, and the OIDs of the
+        tables that it and the Truncates immediately before it name."""
         self._resent = resent or ResentCommitCheck()
         self._version = source.proto_version
         self._parallel = source.streaming == "parallel"
@@ -515,7 +515,7 @@ class StreamState:
 
 
 def _transaction(event: TransactionEvent[OpenTransaction]) -> OpenTransaction:
-    """Return the transaction of an event; it must not be None."""
+    """Return the transaction of an event, which must have one."""
     assert event.transaction is not None
     return event.transaction
 

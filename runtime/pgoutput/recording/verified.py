@@ -1,6 +1,6 @@
-"""Tables of a recording's replicas that were found equal to the source: one file per replica.
+"""Tables of a recording's replicas that were found equal to the source, in one file for each replica.
 
-The files are in the folder of the recording. Readers and recorders that do not know the files ignore them.
+The files are in the folder of the recording. Older versions of readers and recorders ignore the files.
 """
 
 from __future__ import annotations

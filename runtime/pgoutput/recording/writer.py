@@ -80,7 +80,7 @@ class Remarks(msgspec.Struct, frozen=True):
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that the recorder noticed since the preceding segment."""
     gone: tuple[GoneTable, ...] = ()
-    """Tables that the recorder found gone since the preceding segment."""
+    """Tables that the recorder found dropped or unpublished since the preceding segment."""
 
 
 class SegmentWriter:

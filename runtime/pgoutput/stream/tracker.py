@@ -31,8 +31,8 @@ EventKind: TypeAlias = Literal[
 ]
 """Effect of a message on the state of a stream.
 
-- `began`: A transaction began that is sent as a whole.
-- `block_opened`, `block_closed`: A stream block of a transaction in progress was opened or closed.
+- `began`: A transaction that is sent as a whole began.
+- `block_opened`, `block_closed`: A stream block of a streamed transaction was opened or closed.
 - `committed`, `rolled_back`: A transaction ended; it may have been a prepared transaction.
 - `prepared`: The transaction was prepared.
 - `subtransaction_rolled_back`: A subtransaction of a streamed transaction was rolled back.
@@ -40,7 +40,7 @@ EventKind: TypeAlias = Literal[
 - `origin`: The message contains the replication origin of the open transaction.
 - `described`: A relation or type was described.
 - `emitted`: A logical message that belongs to no transaction came.
-- `ignored`: A subtransaction that was not streamed was rolled back (PostgreSQL bug 19616).
+- `ignored`: A subtransaction that was not streamed was rolled back: no effect (PostgreSQL bug 19616).
 """
 
 

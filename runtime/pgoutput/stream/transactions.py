@@ -62,7 +62,7 @@ class _ChangeFields(NamedTuple):
     relations: str | None
     subxid: str | None
     tuples: tuple[tuple[str, bool], ...]
-    """Name of each field that holds rows, with whether the field is a list of tuples."""
+    """Pairs for the fields that hold rows: name, and whether the field is a list of tuples."""
 
 
 _CHANGES: Final = {

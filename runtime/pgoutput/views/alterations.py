@@ -1,7 +1,7 @@
 """Alterations of tables that logical messages describe, and their rows in the view `changes`.
 
-An event trigger of the server sends the messages (`pgoutput install-ddl-events`). Each message stands in the
-stream before the next change of the altered table.
+An event trigger of the server sends the messages (`pgoutput install-ddl-events`). In the stream, each message
+comes before the next change of the altered table.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Alteration(msgspec.Struct, frozen=True):
     schema: str
     name: str
     xid: int | None
-    """Subtransaction that has altered the columns."""
+    """Xid of the transaction or subtransaction that has altered the columns."""
     rewritten: bool
     """Whether the table was rewritten."""
     columns: tuple[AlteredColumn, ...]
@@ -70,7 +70,7 @@ class Alteration(msgspec.Struct, frozen=True):
 
     @property
     def added_values(self) -> dict[str, str | None]:
-        """Values that existing rows have in added columns, by column name; without unknown values."""
+        """Values of existing rows in added columns, by column name; without columns with unknown values."""
         added = (one for one in self.columns if one.was is None and one.origin in ("", "missing"))
         return {one.name: one.missing for one in added}
 

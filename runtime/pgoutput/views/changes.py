@@ -233,7 +233,7 @@ def _maps(changes: Changes, cells: CellLists) -> pa.MapArray:
 
 _OPERATIONS: Final = pa.array([role.capitalize() for role in _roles.CHANGES])
 _COPIED_OPERATIONS: Final = pa.array([one.replace("Insert", "Snapshot") for one in _OPERATIONS.to_pylist()])
-"""Names of operations in snapshot segments."""
+"""Names of operations in snapshot segments: `_OPERATIONS` with Snapshot in place of Insert."""
 
 _OPERATION_NUMBERS: Final = np.zeros(256, np.int64)
 """Index in `_OPERATIONS` for each value of a message's first byte."""

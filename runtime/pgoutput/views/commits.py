@@ -114,7 +114,9 @@ class CommitTracker:
         return subxid is not None and int(commits.parts[commit]) << 32 | subxid in self._rolled_back
 
     def _after_borders(self, index: MessageIndex, rows: Numbers, positions: Numbers) -> CommitColumns:
-        """Return the commit of the messages after each border; `wanted` is false if no transaction is open.
+        """Return for each border the commit of the messages up to the next border.
+
+        `wanted` is false if no transaction is open there, or if the task does not read the transaction.
 
         Args:
             index: The messages of the batch.

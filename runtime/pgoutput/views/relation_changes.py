@@ -1,7 +1,6 @@
 """Committed changes of one relation and schema version, with an Arrow column for each column of the relation.
 
-This is the form in which changes go from a segment to a table. The view `changes` has the same changes as
-rows that users can read.
+Replicas read changes in this form. The view `changes` has the same changes as rows that users can read.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class ChangedRelation(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     """Names of the columns of the relation's replica identity."""
     alteration: AlteredNames | None = None
-    """The effect of an ALTER TABLE, if it is the only change; then `columns` has all columns after it."""
+    """If the only change is an ALTER TABLE: its effect; `columns` are then all columns after it."""
     incomplete: str | None = None
     """Why the recording lacks rows of the relation; None if it lacks none."""
 
@@ -85,7 +84,7 @@ class RelationChanges(NamedTuple):
 
 
 def change_rows(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Return the columns as rows of `RelationChanges`."""
+    """Return a record batch for `RelationChanges.rows`, given its columns by name."""
     names = (*COMMON, "old", "new", "key_only", "unchanged")
     return pa.record_batch([columns[name] for name in names], names)
 
@@ -93,7 +92,7 @@ def change_rows(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
 def altered_changes(
     relation: ChangedRelation, values: Mapping[str, Any], columns: Mapping[str, pa.Array]
 ) -> RelationChanges:
-    """Return an ALTER TABLE as the only change of a relation.
+    """Return `RelationChanges` that contain nothing but an ALTER TABLE.
 
     Args:
         relation: The relation after the ALTER TABLE.
@@ -114,12 +113,12 @@ def altered_changes(
 
 
 def tuple_type(columns: int) -> pa.DataType:
-    """Return the type of the columns `old` and `new` for a relation with `columns` columns."""
+    """Return the type of `old` and `new` in `RelationChanges.rows`, for a relation with `columns` columns."""
     return pa.struct([pa.field(str(number), _TEXT) for number in range(columns)])
 
 
 def tuple_array(texts: Sequence[pa.StringArray], missing: Mask) -> pa.StructArray:
-    """Return columns of text as structs, which are NULL where `missing` is true."""
+    """Return tuples as structs of text, given their columns; a struct is NULL where `missing` is true."""
     valid = mask_bits(~missing) if missing.any() else None
     return struct_from_columns(tuple_type(len(texts)), len(missing), texts, valid)
 
@@ -195,9 +194,9 @@ def unpack_changes(data: bytes) -> RelationChanges:
 
 
 def split_by_key(changes: RelationChanges, parts: int) -> Iterator[tuple[int, RelationChanges]]:
-    """Divide changes into parts by their old keys.
+    """Divide changes into parts by the key in the old tuple, or in the new tuple if no old tuple was sent.
 
-    The new key of a change is the old key, except in an update that moves a row to another key.
+    If an update changes the key of a row, the server sends the old tuple.
 
     Args:
         changes: The changes.

@@ -1,4 +1,4 @@
-"""Read the committed changes of a segment by relation, straight from the index of its messages."""
+"""Read the committed changes of a segment by relation, without building rows of the view `changes`."""
 
 from __future__ import annotations
 

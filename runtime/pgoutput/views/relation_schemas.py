@@ -57,7 +57,7 @@ class RelationSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def columns(self) -> Mapping[str, pa.Array]:
-        """Arrays of one row, by name: `names` (of columns), and columns of `CHANGES` about the relation."""
+        """Arrays with one row, by name: columns of `CHANGES` about the relation, and its column `names`."""
         relation = {"oid": self.relation.oid, "namespace": self.namespace, "name": self.name}
         columns = {
             name: (column.type_oid, column.type_modifier)

@@ -2,11 +2,11 @@
 
 Imports `client`. The names below are what the other folders of the recorder use.
 
-- `catalog`: the description of the catalogs. `queries`: the queries that read it.
+- `catalog`: a description of the catalogs. `queries`: the queries that read the catalogs.
 - `publications`: the published tables, with the SQL that copies their rows.
 - `changes`: the differences between two readings: altered publications (`publication_changes`), and tables
   whose rows were altered without being sent (`alterations`, `column_changes`, `storage_changes`).
-- `incomplete_tables`: tables that lack rows or changes. `pending_tables`: tables that the stream decides on.
+- `incomplete_tables`: tables that lack rows or changes. `pending_tables`: tables that may be incomplete.
 - `watch`: a thread that reads the catalogs again and again.
 - `ddl_events`: the event trigger that describes statements of DDL in the stream.
 """

@@ -33,17 +33,17 @@ from pgoutput.recorder.client import Connection
 from pgoutput.wire import format_lsn
 
 FRESH_ROOTS_SINCE: Final = 150_000
-"""First server version that sends changes of a newly attached partition as changes of its root at once."""
+"""First `server_version_num` at which a walsender uses a new root at once after ATTACH PARTITION."""
 
 
 class Alterations:
-    """Tables that were altered between two readings of the catalogs, and newly published tables.
+    """Comparison of two readings of the catalogs: finds tables whose rows were altered without being sent.
 
     Attributes:
-        reasons: For each table whose existing rows were altered without being sent, by OID, the reason.
-        attached: For each table that may have been attached as a partition for a time, its column names.
-        pending: For each table that may be incomplete, by OID, values for `PendingTable`s: the reason, the
-            harmless descriptions, and the xid of the transaction that has truncated the table or None.
+        reasons: Text that tells which rows were altered without being sent, by OID of each such table.
+        attached: Column names of each table that may have been a partition of another table for a time.
+        pending: By OID of each table that may be incomplete, the values of each of its `PendingTable`s:
+            text of the reason, `descriptions`, `truncated_by`.
 
     Args:
         before: The catalogs as read earlier.
@@ -64,11 +64,11 @@ class Alterations:
                 self.reasons[oid] = reason
 
     def is_complete_since_published(self, table: CatalogTable) -> bool:
-        """Return whether the stream has all changes of a table that was not published before.
+        """Return whether the stream has all rows of `table`, which only the later reading shows as published.
 
-        That is so if the table is empty, or if it was created under a publication FOR ALL TABLES and not
-        altered since. (An altered table may have been unlogged at first, or its rows may have got other
-        values.) A publication that was altered meanwhile may not have sent all changes.
+        True if the table is empty, or if it was created under a publication FOR ALL TABLES and not altered
+        since. (An altered table may have been unlogged at first, or its rows may have got other values.)
+        False if a publication of the table was altered between the readings: changes may not have been sent.
         """
         versions = {one.name: one.row_version for one in self._before.publications}
         publications = self._after.publications_of(table)
@@ -94,7 +94,7 @@ class Alterations:
         )
 
     def _reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
-        """Return a text that names altered columns and partitions whose rows were not sent; or else None."""
+        """Return a text that names columns and partitions whose altered rows were not sent, or None."""
         sends_truncate = self._after.sends_truncate(new)
         storages = altered_storages(
             old,
@@ -151,7 +151,7 @@ class Alterations:
         return is_fresh and is_empty(self._connection, oid)
 
     def _text(self, named: dict[str, list[str]]) -> str:
-        """Return a text that names columns and partitions, by reason."""
+        """Return the text of a reason; `named` has names of columns and partitions by kind of alteration."""
         texts = [f"{', '.join(names)} {reason}".lstrip() for reason, names in named.items()]
         since = f"after {format_lsn(self._before.lsn)}"
         return f"{'; '.join(texts)} {since}: values of existing rows were not sent"

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 Membership: TypeAlias = tuple[str, str | None, str | None]
-"""How a publication names a table: identity, column list (None for all) and row filter (None for none).
+"""Entry of a table in a publication: identity, column list (None for all), and row filter (None for none).
 
 The identity contains the OIDs of the catalog rows that name the table, and is only digits if the publication
 names the table itself. The identity changes when the table is removed from the publication and added again,
@@ -82,20 +82,20 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     name: str
     """Name of the table with its schema."""
     kind: str
-    """relpersistence of a table; relkind of a partition that is a foreign table."""
+    """relpersistence of a plain table, such as `p`; relkind (`f`) of a partition that is a foreign table."""
     file: int
-    """Number of the file (relfilenode); the OID of the table until it is rewritten or truncated."""
+    """relfilenode of the table; equals its OID until the table is rewritten or truncated."""
     toast: int
     """OID of the TOAST table, or 0. Changes if ALTER TABLE rewrites the table, but not with VACUUM FULL or
     TRUNCATE."""
     row_version: str
     """xmin of the table's row in pg_class: the last transaction that has altered or truncated the table."""
     is_truncated: bool
-    """Whether the last statement that has replaced the file is proven to be TRUNCATE."""
+    """Whether the catalogs prove that the current file was created by TRUNCATE, and not by a rewrite."""
     links: tuple[str, ...]
-    """The rows of pg_inherits from the published table to this one, each as OID of the partition and xmin.
+    """The rows of pg_inherits that lead from the published table down to this partition, as `OID:xmin` each.
 
-    A link ends with `+` if its partition was created by CREATE TABLE … PARTITION OF, and not attached later.
+    A text ends with `+` if its partition was created by CREATE TABLE … PARTITION OF, not attached later.
     """
     identifies_rows: bool = True
     """Whether old and key tuples contain all columns of the published table's replica identity.
@@ -117,13 +117,13 @@ class CatalogTable(msgspec.Struct, frozen=True):
     row_version: str
     """xmin of the table's row in pg_class; changes if the table is attached or detached as a partition."""
     is_original: bool
-    """Whether a column still has the row of CREATE TABLE: then the table was never attached or detached."""
+    """Whether a column still has its catalog row of CREATE TABLE, so that the table was never attached."""
     greatest_number: int
     """Greatest number (attnum) of the columns that the table has ever had."""
     columns: dict[str, Column]
     """Columns of the table, by column name."""
     memberships: dict[str, Membership]
-    """How each publication names the table, by name of the publication.
+    """Entry of the table in each publication, by name of the publication.
 
     Contains only publications that name the table, its schema, or a partitioned table above the table,
     but no publication FOR ALL TABLES.
@@ -133,12 +133,12 @@ class CatalogTable(msgspec.Struct, frozen=True):
     storages: dict[int, Storage]
     """The tables that store the rows, by OID: the table itself, or its partitions."""
     undescribed: dict[str, Column] | None = None
-    """Columns before the alterations that the stream has not described yet; None if there are none.
+    """Columns before the first alteration that the stream has not described yet; None if there is none.
 
-    A replica compares the columns of two descriptions, and never sees the columns in between.
+    A replica compares successive Relation messages, and never sees the columns in between.
     """
     above: str = ""
-    """The partitioned tables above a partition that is published by itself, each as OID and xmin.
+    """The partitioned tables above this table, as `OID:xmin` each; empty if the table is no partition.
 
     The xmin is that of the oldest row in pg_attribute of the table's columns: ATTACH PARTITION writes all
     these rows anew; an alteration of a column writes only the row of that column anew.
@@ -151,7 +151,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
     @property
     def is_root(self) -> bool:
-        """Whether the table is published with the rows of its partitions."""
+        """Whether the table is a partitioned table, which is published with the rows of its partitions."""
         return self.oid not in self.storages
 
 
@@ -167,13 +167,13 @@ class Catalog(msgspec.Struct, frozen=True):
     tables: dict[int, CatalogTable]
     """Published tables, by OID."""
     types: dict[int, dict[str, str]]
-    """What the text of values depends on, for each type of a published column that is not built in.
+    """Enum labels and composite attributes that texts of values contain, by OID of each column type.
 
-    Contains the labels of the enum types and the attributes of the composite types that the type is made of,
-    by catalog and row. A label also has the xmin of its row.
+    Contains types of published columns that are not built in. The inner keys are `enum` or `attribute` and
+    the identity of a catalog row; the value of an enum label also has the xmin of its row.
     """
     xid: int = 0
-    """First transaction that the reading may not have seen (txid_snapshot_xmin)."""
+    """Lowest xid of the transactions whose effects these catalogs may lack (txid_snapshot_xmin)."""
     ddl_events: str = ""
     """OID and xmin of the event triggers that describe each ALTER TABLE in the stream.
 
@@ -181,11 +181,11 @@ class Catalog(msgspec.Struct, frozen=True):
     read while the recorder did not receive logical messages.
     """
     next_xid: int = 0
-    """First transaction that had not begun yet (txid_snapshot_xmax)."""
+    """First xid that was not assigned when the catalogs were read (txid_snapshot_xmax)."""
 
     @property
     def roots(self) -> set[int]:
-        """OIDs of the tables that are published with the rows of their partitions."""
+        """OIDs of the partitioned tables that are published with the rows of their partitions."""
         return {oid for oid, table in self.tables.items() if table.is_root}
 
     def sent_columns(self, table: CatalogTable) -> dict[int, tuple[str, int, int]]:
@@ -211,7 +211,7 @@ class Catalog(msgspec.Struct, frozen=True):
         return False
 
     def unsent_operations(self, table: CatalogTable) -> list[str]:
-        """Return the names of the operations on the rows of a table that no publication publishes."""
+        """Return the operations on rows, such as `inserts`, that no publication of the table publishes."""
         settings = [one.settings for one in self.publications_of(table)]
         return [text for column, text in ROW_OPERATIONS.items() if not any(one[column] for one in settings)]
 

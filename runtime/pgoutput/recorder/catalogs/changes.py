@@ -35,7 +35,7 @@ class CatalogChanges(msgspec.Struct, frozen=True):
     incomplete: tuple[IncompleteTable, ...]
     """Tables that became incomplete between the two readings of the catalogs."""
     gone: tuple[GoneTable, ...] = ()
-    """Tables that were dropped, or may not be published by themselves any more, since the first reading."""
+    """Tables that were dropped since the earlier reading, or are now published only through their root."""
     pending: tuple[PendingTable, ...] = ()
     """Tables that may have become incomplete between the two readings of the catalogs."""
 
@@ -92,7 +92,7 @@ def compare_catalogs(
     for oid, text in lasting_reasons(after).items():
         if text != lasting.get(oid):
             reasons.setdefault(oid, "")
-    # What was just found may have happened later than `after.lsn`, and be missing in a copy as of that LSN.
+    # An alteration may have happened after `after.lsn`: a copy of rows as of that LSN may lack it.
     pending = {oid: one for oid, one in alterations.pending.items() if oid not in reasons}
     lsn = wal_insert_end(connection) if reasons or pending else after.lsn
     return CatalogChanges(
@@ -132,16 +132,16 @@ def compare_catalogs(
 def _own_partitions(
     before: Catalog, after: Catalog, time: int, republished: Collection[int]
 ) -> tuple[GoneTable, ...]:
-    """Return the partitions that are published through a root now, and may have been published by themselves.
+    """Return the partitions that are published through their root now, and may have been published as tables.
 
-    Such a partition was attached, or the publication of its root was altered: the stream may have changes of
-    the partition itself.
+    Such a partition was attached, or the publication of its root was altered: the stream may have messages
+    that name the partition itself.
 
     Args:
         before: The catalogs as read earlier.
         after: The catalogs as read later.
         time: Time at which `after` was read.
-        republished: OIDs of the tables of which other changes are published than before.
+        republished: OIDs of the tables of which `after` publishes other changes than `before`.
     """
     links = {oid: one.links for table in before.tables.values() for oid, one in table.storages.items()}
     found = {

@@ -19,7 +19,7 @@ SET_BACK: Final = "altered and set back (perhaps renamed)"
 ATTACHED: Final = "altered and set back (perhaps with the table attached as a partition for a time)"
 
 WITHOUT_ROWS: Final = frozenset({ADDED, RENAMED})
-"""Reasons that do not concern a table without rows."""
+"""Reasons that do not make a table incomplete if it has no rows."""
 
 
 def altered_columns(
@@ -36,8 +36,8 @@ def altered_columns(
     Args:
         old: The table as read earlier.
         new: The table as read later.
-        altered_types: Reasons for types whose values have another text now, by OID of the type.
-        is_published: Returns whether an added column is published.
+        altered_types: Result of the function `altered_types`.
+        is_published: Returns whether a column of `new` is published.
         was_rewritten: Whether ALTER TABLE may have rewritten the table.
         are_described: Whether the stream describes the alterations. Then replicas rename columns, and give
             existing rows the constants of added columns.
@@ -80,7 +80,7 @@ def altered_columns(
 
 
 def _may_have_been_attached(old: CatalogTable, new: CatalogTable) -> bool:
-    """Return whether the table may have been a partition for a time, with changes sent as those of its root.
+    """Return whether the table may have been a partition for a time, with changes sent as the root's.
 
     ATTACH and DETACH PARTITION update the rows of all columns, and the table's row in pg_class.
     """
@@ -124,7 +124,7 @@ def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> 
 
 
 def with_undescribed(before: Catalog, after: Catalog) -> Catalog:
-    """Return `after`; tables with alterations that the stream has not described yet get `undescribed`."""
+    """Return `after`, with `undescribed` set for each table with an alteration not yet seen in the stream."""
     tables = {}
     for oid, now in after.tables.items():
         was = before.tables.get(oid)
@@ -135,7 +135,7 @@ def with_undescribed(before: Catalog, after: Catalog) -> Catalog:
 
 
 def without_undescribed(catalog: Catalog, described: Collection[int]) -> Catalog:
-    """Return the catalogs after the stream has described the columns of tables, given by their OIDs."""
+    """Return `catalog`, with `undescribed` cleared for the tables whose OIDs are in `described`."""
     tables = {
         oid: msgspec.structs.replace(one, undescribed=None) if oid in described else one
         for oid, one in catalog.tables.items()
@@ -144,7 +144,7 @@ def without_undescribed(catalog: Catalog, described: Collection[int]) -> Catalog
 
 
 def explain_rewrite(old: CatalogTable, new: CatalogTable) -> bool:
-    """Return whether changes of columns explain that ALTER TABLE has rewritten a table.
+    """Return whether alterations of columns explain why ALTER TABLE has rewritten a table.
 
     ALTER COLUMN … TYPE and SET EXPRESSION update the row of the column in pg_attribute.
     """
@@ -162,7 +162,7 @@ def has_new_column(old: CatalogTable, new: CatalogTable) -> bool:
 
 
 def altered_types(before: Catalog, after: Catalog) -> dict[int, str]:
-    """Return why values of a type have another text now than before, by OID of the type."""
+    """Return why the text of values has changed, by OID of each type with altered labels or attributes."""
     reasons = {}
     for oid, now in after.types.items():
         was = before.types.get(oid, now)

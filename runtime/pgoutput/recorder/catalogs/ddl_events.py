@@ -1,7 +1,7 @@
 """The event trigger that describes statements of DDL in the stream, as logical messages.
 
-A message with the prefix `pgoutput.ddl` stands in the stream at the place of the statement. Its content is
-JSON: the columns of an altered table, which `pgoutput.views.alterations` reads, or a `Statement`. The
+The stream has a message with the prefix `pgoutput.ddl` where the statement was executed. Its content is JSON:
+the columns of an altered table, which `pgoutput.views.alterations` reads, or a `Statement`. The
 trigger's function is STABLE, so its own queries see the catalogs as they were before the command; a VOLATILE
 function that it calls sees them after the command.
 """
@@ -20,7 +20,7 @@ DDL_EVENTS_SINCE: Final = 14
 """First major server version that sends logical messages."""
 
 TRIGGERS: Final = "pgoutput_ddl_begins", "pgoutput_ddl_events"
-"""Names of the event triggers at the start and end of statements; their functions are in `pgoutput`."""
+"""Names of the event triggers for start and end of statements; the schema `pgoutput` has their functions."""
 
 _DESCRIBE: Final = """\
 CREATE OR REPLACE FUNCTION pgoutput.table_{when}(relation oid) RETURNS jsonb
@@ -59,9 +59,9 @@ BEGIN
         WHERE c.oid = relation AND c.relpersistence = 'p' AND c.relkind IN ('r', 'p')
     );
 END $$"""
-"""SQL of a function that describes a table before or after the command that fires the trigger.
+"""SQL of a function that returns a table as JSON, as of before or after the command that fires the trigger.
 
-`own` contains the numbers of the columns that the current transaction has altered; `xid` is the
+In the JSON, `own` has the numbers of the columns that the current transaction has altered, and `xid` is the
 subtransaction that has altered a column last.
 """
 
@@ -80,9 +80,9 @@ BEGIN
         to_jsonb(r)
     FROM pg_publication_rel r;
 END $$"""
-"""SQL of a function that returns partitions, members of publications, and what decides if tables are sent.
+"""SQL of a function that returns the catalog rows that decide whether changes of tables are sent.
 
-Of tables, only those in `named` are described.
+These are all rows for partitions and for tables in publications, and the rows of the tables in `named`.
 """
 
 _BEGIN: Final = """\
@@ -91,10 +91,10 @@ LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
     PERFORM set_config('pgoutput.statement', '', false), set_config('pgoutput.statement', 'begun', true);
 END $$"""
-"""SQL of the function that notes the transaction in which a statement begins.
+"""SQL of the function that runs at the start of a statement, and notes in a local setting that it began.
 
-DETACH PARTITION … CONCURRENTLY ends in another transaction, without a snapshot: a query of a STABLE function
-would crash the server there (GetActiveSnapshot in snapmgr.c). The local setting has ended by then.
+DETACH PARTITION … CONCURRENTLY ends in another transaction without a snapshot: a query of a STABLE function
+would crash the server there (GetActiveSnapshot in snapmgr.c). The missing local setting reveals this case.
 """
 
 _SEND: Final = """\
@@ -161,7 +161,7 @@ BEGIN
         PERFORM pg_logical_emit_message(true, 'pgoutput.ddl', jsonb_strip_nulls(statement)::text);
     END IF;
 END $$"""
-"""SQL of the event trigger's function."""
+"""SQL of the function that runs at the end of a statement, and writes the logical messages about it."""
 
 _TAGS: Final = """\
 WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER PUBLICATION',
@@ -196,28 +196,28 @@ _REMOVE: Final = (
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """A statement that may change which changes are sent, as a logical message describes it.
+    """A DDL statement that may change what the server sends, as a logical message describes it.
 
-    All fields are empty for the message that describes the columns of an altered table.
+    All fields are empty if the message describes the columns of an altered table instead.
     """
 
     command: str = ""
     """The command's tag, such as `ALTER TABLE`."""
     objects: tuple[str, ...] = ()
-    """Names of the objects that the command has altered; empty if it has dropped them."""
+    """Names of the objects that the command has created or altered; empty if it has dropped them."""
     tables: tuple[int, ...] = ()
-    """OIDs of the concerned tables, and of the tables above them before or after the statement."""
+    """OIDs of the tables that the statement affects, and of the partitioned tables above them."""
     left: tuple[int, ...] = ()
-    """OIDs of the tables that a publication has ceased to publish, or publishes otherwise."""
+    """OIDs of the tables that a publication does not publish any more, or publishes differently."""
 
     @property
     def text(self) -> str:
-        """The command with its objects."""
+        """The command and the names of its objects, for errors and logs."""
         return " ".join([self.command, ", ".join(self.objects)]).rstrip()
 
 
 def parse_statement(content: bytes) -> Statement:
-    """Return the statement that the content of a logical message describes; an empty one if none."""
+    """Return the statement in a logical message's content; one with empty fields if there is none."""
     try:
         return msgspec.convert(json.loads(content.decode("utf-8", "replace")), Statement)
     except (ValueError, msgspec.ValidationError):
@@ -227,7 +227,7 @@ def parse_statement(content: bytes) -> Statement:
 def ddl_events_sql(*, remove: bool = False) -> tuple[str, ...]:
     """Return the SQL statements that create the event trigger in a database, or that remove it.
 
-    The statements are meant for one transaction.
+    BEGIN and COMMIT are included: the statements are one transaction.
     """
     return ("BEGIN", *(_REMOVE if remove else _INSTALL), "COMMIT")
 

@@ -27,7 +27,7 @@ def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[
 
 
 def tables_to_copy(catalog: Catalog, lsn: int) -> tuple[IncompleteTable, ...]:
-    """Return the published tables as incomplete, because the snapshot of a new recording has just begun.
+    """Return an `IncompleteTable` for each published table: the first snapshot has begun and is unfinished.
 
     Args:
         catalog: The catalogs.
@@ -38,7 +38,7 @@ def tables_to_copy(catalog: Catalog, lsn: int) -> tuple[IncompleteTable, ...]:
 
 
 def tables_without_all_changes(catalog: Catalog) -> tuple[IncompleteTable, ...]:
-    """Return, as incomplete tables, the published tables of which the server does not send all changes."""
+    """Return the published tables of which the server never sends all changes (`lasting_reasons`)."""
     return tuple(incomplete_table(catalog.tables[oid], catalog, "") for oid in lasting_reasons(catalog))
 
 
@@ -50,8 +50,8 @@ def incomplete_table(
     Args:
         table: The table.
         catalog: The catalogs that contain the table.
-        lost: Which rows or changes are missing; empty if a copy of the rows would add none.
-        lsn: End of the server's WAL when this was noticed; None for the LSN of `catalog`.
+        lost: Text that tells which rows or changes are missing; empty if copying the rows adds nothing.
+        lsn: End of the server's WAL when the missing changes were noticed; None for the LSN of `catalog`.
         altered: Whether existing rows were altered without being sent.
     """
     return IncompleteTable(
@@ -66,9 +66,9 @@ def incomplete_table(
 
 
 def lasting_reasons(catalog: Catalog) -> dict[int, str]:
-    """Return which changes of tables the server never sends, by OID of the table.
+    """Return a text about the changes that the server never sends, by OID of each table with such changes.
 
-    TRUNCATE is not included: the catalogs show a TRUNCATE that is not sent, and the rows are then copied.
+    An unsent TRUNCATE is not included: the catalogs show it, and the rows are then copied.
     """
     reasons = {}
     for oid, table in catalog.tables.items():

@@ -1,8 +1,8 @@
-"""Tables that may be incomplete: the catalogs look as after a harmless statement, and the stream decides.
+"""Tables that may be incomplete: the catalogs do not show whether they are, but later messages will.
 
 `ALTER COLUMN … SET NOT NULL` and `DROP NOT NULL` leave the same catalogs as a rename and a rename back, but
-only after a rename can the stream describe the columns otherwise. TRUNCATE of a table with partitions leaves
-the same catalogs as a TRUNCATE that names all partitions, which the stream does not contain.
+only a rename can lead to a Relation message with the other name. TRUNCATE of a partitioned table leaves the
+same catalogs as a TRUNCATE that names all its partitions, but only the former is sent.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class PendingTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table that may be incomplete, as two readings of the catalogs show."""
 
     table: IncompleteTable
-    """What to report. Its LSN is behind the end of all transactions that the second reading has seen."""
+    """What to report if the table is incomplete. All transactions seen in the catalogs end before its LSN."""
     descriptions: tuple[Description, ...] = ()
-    """The table is incomplete if the stream, up to the LSN of `table`, describes it in any other way."""
+    """Without `truncated_by`: the table is incomplete if a Relation message up to its LSN is not in here."""
     truncated_by: int | None = None
-    """The table is incomplete unless the last change of the transaction with this xid is, in the stream, a
-    Truncate of the table. None if no Truncate is needed."""
+    """Xid of the transaction that has truncated the table; the table is incomplete unless, in the stream, a
+    Truncate of the table is the last change of this transaction. None if no Truncate is expected."""
 
 
 def harmless_descriptions(
     old: Mapping[int, tuple[str, int, int]], new: Mapping[int, tuple[str, int, int]], added: int
 ) -> tuple[Description, ...]:
-    """Return the descriptions that prove that no column had another name or type between two readings.
+    """Return the descriptions which, if sent, prove that no column had another name or type meanwhile.
 
-    A description does not contain the attnums of its columns. The description of a reading is a proof only if
-    the table cannot have had, at any time between the readings, another set of equally many columns.
+    A description lacks the attnums of its columns. Therefore the columns of a reading are a proof only if the
+    table cannot have had, at any time between the two readings, another set of equally many columns.
 
     Args:
         old: Published columns of the earlier reading, by number (`Catalog.sent_columns`).
@@ -53,12 +53,12 @@ def harmless_descriptions(
 
 
 def description_of(relation: Relation) -> Description:
-    """Return the columns of a Relation message."""
+    """Return the columns of a Relation message as a `Description`."""
     return tuple((one.name, one.type_oid, one.type_modifier) for one in relation.columns)
 
 
 def contradicted(pending: Iterable[PendingTable], versions: Iterable[SchemaVersion]) -> list[PendingTable]:
-    """Return the pending tables that a schema version describes otherwise than their `descriptions`."""
+    """Return the pending tables for which a schema version differs from all harmless `descriptions`."""
     relations: list[tuple[int, Any]] = [(one.lsn, from_json(one.relation)) for one in versions]
     return [
         one

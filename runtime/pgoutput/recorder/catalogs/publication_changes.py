@@ -17,18 +17,18 @@ _SETTINGS: Final = {
     "pubgencols": "generated columns",
     "puballtables": "all tables",
 }
-"""For texts about changes: names of the settings that decide what is sent, by column of pg_publication."""
+"""Names, for texts, of the settings that decide what is sent, by column of pg_publication."""
 
 _MEMBERSHIP: Final = (
     "removed from the publication and added again",
     "column list changed",
     "row filter changed",
 )
-"""For texts about changes: the parts of a `Membership`."""
+"""Texts for a changed `Membership`, one for each of its three fields."""
 
 
 def altered_publications(before: Catalog, after: Catalog) -> dict[str, list[str]]:
-    """Return texts that describe what was altered in each altered publication, by its name."""
+    """Return texts that describe what was altered, by name of each altered publication."""
     texts: dict[str, list[str]] = {}
     for oid in before.tables.keys() | after.tables.keys():
         old, new = before.tables.get(oid), after.tables.get(oid)
@@ -47,7 +47,7 @@ def altered_publications(before: Catalog, after: Catalog) -> dict[str, list[str]
 
 
 def republished_tables(before: Catalog, after: Catalog) -> dict[int, str]:
-    """Return why other changes of a table are published than before, by OID of each such table."""
+    """Return for each table whose published changes differ from before, by OID, a text that says why."""
     since = f"after {format_lsn(before.lsn)}"
     settings = _altered_settings(before, after)
     reasons = {}
@@ -82,7 +82,7 @@ def _altered_settings(before: Catalog, after: Catalog) -> dict[str, str]:
 
 
 def _membership_changes(old: CatalogTable, new: CatalogTable) -> list[tuple[str, str]]:
-    """Return the changes of how publications name a table: name of the publication, and text."""
+    """Return a pair for each changed field of a table's `Membership`: name of the publication, and text."""
     return [
         (name, text)
         for name in sorted({*old.publications} & {*new.publications})

@@ -30,9 +30,9 @@ class Leaf(msgspec.Struct, frozen=True):
     oid: int
     """OID of the table or partition."""
     place: str
-    """Quoted name for a FROM clause, without tables that inherit from this one."""
+    """Quoted name for a FROM clause, with ONLY: tables that inherit from this one are excluded."""
     storage: str | None
-    """relfilenode; changes if the table is rewritten or truncated; older snapshots then see no rows."""
+    """relfilenode; a rewrite or TRUNCATE changes it, and snapshots from before then see no rows."""
 
 
 class PublishedTable(msgspec.Struct):
@@ -45,11 +45,11 @@ class PublishedTable(msgspec.Struct):
     leaves: tuple[Leaf, ...]
     """The table itself, or the partitions that store its rows."""
     has_ranges: bool
-    """Whether the role may read each leaf by itself, with its system columns."""
+    """Whether the role may read each leaf by itself, with system columns, so that ranges can be copied."""
     lock: str
     """SQL that locks the table against changes of its columns."""
     place: str
-    """Quoted name for a FROM clause, without tables that inherit from this one."""
+    """Quoted name for a FROM clause, with ONLY unless the table is partitioned."""
     values: str
     """Published columns, as a SQL list of expressions."""
     filters: tuple[str, ...]
@@ -57,8 +57,8 @@ class PublishedTable(msgspec.Struct):
     binary: tuple[bool, ...] | None
     """For each column, whether COPY writes its cells in binary format; None for a COPY in text format."""
     columns: tuple[Row, ...]
-    """All columns in the catalogs, also unpublished ones. The published columns do not show all alterations:
-    pg_get_publication_tables() leaves out a column that was dropped after the snapshot."""
+    """Rows of `_COLUMNS` for all columns, also unpublished ones. The published columns do not show every
+    alteration: pg_get_publication_tables() leaves out a column that was dropped after the snapshot."""
 
     @property
     def name(self) -> str:
@@ -75,8 +75,8 @@ class PublishedTable(msgspec.Struct):
         """Return the COPY statement that reads the published columns and rows.
 
         Args:
-            place: The table, or one of its leaves, for the FROM clause.
-            conditions: SQL of further conditions for the rows.
+            place: `PublishedTable.place`, or the `place` of one of its leaves.
+            conditions: SQL conditions which the rows must meet, in addition to the row filters.
         """
         options = "" if self.binary is None else " (FORMAT binary)"
         return f"COPY ({self._select(place, conditions)}) TO STDOUT{options}"
@@ -143,7 +143,7 @@ UNION SELECT 'row security',
     format('ALTER ROLE %I BYPASSRLS', current_user)
 FROM tables WHERE row_security_active(oid)
 ORDER BY statement DESC"""
-"""Query for what keeps the role from reading all rows of tables, and the statements that help."""
+"""Query for the privileges that the role lacks to read all rows of tables, and the SQL that grants them."""
 
 _COLUMNS: Final = """\
 SELECT c.oid, a.attnum, {is_generated}, a.attname, quote_ident(a.attname), a.atttypid, a.atttypmod,
@@ -208,7 +208,7 @@ def _by_oid(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
 
 
 def may_read_any(connection: Connection, publications: Sequence[str]) -> bool:
-    """Return whether the role may read all rows of one published table at least."""
+    """Return whether the role may read all rows of at least one published table."""
     query = sql.SQL(
         "SELECT 1 FROM ({}) p JOIN pg_class ON oid = relid WHERE has_schema_privilege(relnamespace, 'USAGE')"
         " AND has_table_privilege(relid, 'SELECT') AND NOT row_security_active(relid)"
@@ -288,7 +288,7 @@ def _as_text(quoted: str) -> str:
 
 
 def _of_version(connection: Connection, by_version: Mapping[int, LiteralString]) -> LiteralString:
-    """Return the value in `by_version` for the server's major version, or for the newest version before."""
+    """Return the value for the server's major version, or else for the next older version in `by_version`."""
     return by_version[max(one for one in by_version if one <= connection.server_version // 10_000)]
 
 

@@ -74,11 +74,11 @@ FROM found JOIN pg_class r ON r.oid = root JOIN pg_class c ON c.oid = part
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind <> 'p'"""
 """Query for `CatalogTable.storages`.
 
-TRUNCATE takes a new number for the file of the table, and the next numbers for those of the TOAST table and
-the indexes. A rewrite takes numbers for the type of a transient table in between.
+`Storage.is_truncated`: TRUNCATE takes successive relfilenodes for the table, its TOAST table and its indexes.
+A rewrite takes OIDs for the type of a transient table in between.
 
-CREATE TABLE writes the rows of a system column and of the other columns by one command. ATTACH PARTITION
-writes the rows of all columns but the system columns anew.
+`+` in `Storage.links`: CREATE TABLE writes the rows of system columns and other columns in one command.
+ATTACH PARTITION writes all rows anew but those of system columns.
 """
 
 _TYPES: Final = """\
@@ -102,7 +102,7 @@ FROM reached JOIN pg_type t ON t.oid = type
 """Query for `Catalog.types`."""
 
 _RANGES: Final = {14: "UNION ALL SELECT rngtypid FROM pg_range WHERE rngmultitypid = type", 10: ""}
-"""Part of `_TYPES` for multiranges, by lowest major server version for the part."""
+"""Part of `_TYPES` that reads the range type of a multirange type, by first major server version with it."""
 
 _ORIGINS: Final[dict[int, LiteralString]] = {
     12: "WHEN attgenerated <> '' THEN 'generated'",
@@ -128,7 +128,8 @@ _MEMBERSHIPS[19] = _MEMBERSHIPS[15].replace(
 )
 """Queries for the tables that publications name, by lowest major server version for the query.
 
-SET SCHEMA updates the row of pg_depend with the schema of a table, and no other statement does.
+For a table of a published schema, the identity has the xmin of the row in pg_depend that names the schema: no
+statement other than SET SCHEMA updates this row.
 """
 
 _PARTITIONS: Final = """\
@@ -141,7 +142,7 @@ WITH RECURSIVE found AS (
     WHERE relkind = 'p'
 )
 SELECT identity, named, prpubid, columns, condition FROM found ORDER BY identity"""
-"""Query that returns the rows of a query of `_MEMBERSHIPS`, and a row for each partition of their tables.
+"""Query that returns the rows of a query in `_MEMBERSHIPS`, and such a row for each partition below them.
 
 The identity in a partition's row contains an xmin of pg_inherits, which changes if the partition is detached
 and attached again.
@@ -154,7 +155,7 @@ Since PostgreSQL 16, pg_get_publication_tables opens, and therefore locks, each 
 """
 
 _ATTEMPTS: Final = 5
-"""Largest number of readings of the catalogs until one has a `Membership` for each published table."""
+"""Largest number of readings of the catalogs until one is consistent (`_has_memberships`)."""
 
 _SAMPLE: Final = 1000
 """Number of rows of a table in which `has_row_from_before` looks for an old row."""
@@ -170,7 +171,7 @@ On a standby, the query always returns a row: a standby does not know the locks 
 DDL_EVENTS: Final = f"""\
 SELECT string_agg(oid || ' ' || xmin, ' ' ORDER BY oid) FROM pg_event_trigger
 WHERE evtname IN {TRIGGERS} AND evtenabled = 'A' HAVING count(*) = {len(TRIGGERS)}"""
-"""Query that returns a row if the event triggers are installed; the row changes if the triggers do."""
+"""Query that returns a row if the event triggers are installed: their OIDs and xmins, which show changes."""
 
 _QUOTED_NAME: Final = """\
 SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -216,7 +217,7 @@ def wal_end(connection: Connection) -> int:
 
 
 def wal_insert_end(connection: Connection) -> int:
-    """Return an LSN behind the end of each transaction whose effects the connection has seen.
+    """Return an LSN at or after the end of each transaction whose effects the connection has seen.
 
     With synchronous_commit = off, transactions are visible before they are written (`wal_end`). If the last
     record fills a page, the server returns the position behind the header of the next page.
@@ -226,7 +227,7 @@ def wal_insert_end(connection: Connection) -> int:
 
 
 def _has_memberships(catalog: Catalog) -> bool:
-    """Return whether each publication that publishes a table also names that table.
+    """Return whether a catalog is consistent: a `Membership` for each table and publication that names it.
 
     pg_get_publication_tables sees tables that were added after the transaction's snapshot was taken; the
     queries of catalog tables do not.
@@ -352,7 +353,7 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
 
 
 def _read_types(connection: Connection, published: sql.Composed) -> dict[int, dict[str, str]]:
-    """Return `Catalog.types`."""
+    """Query the value of `Catalog.types`; `published` is a query for the OIDs (relid) of the tables."""
     types: dict[int, dict[str, str]] = {}
     version = connection.server_version // 10_000
     query = sql.SQL(_TYPES).format(
@@ -394,8 +395,8 @@ def is_empty(connection: Connection, oid: int) -> bool:
 def has_row_from_before(connection: Connection, oid: int, xid: int) -> bool:
     """Return whether one of the first rows of a table was written by a transaction before `xid`.
 
-    Such a row proves that neither ALTER TABLE has rewritten the table nor TRUNCATE has emptied it since a
-    reading of the catalogs with that `Catalog.xid`: VACUUM FULL and CLUSTER keep the xmin of rows.
+    Given the `Catalog.xid` of an earlier reading, such a row proves that since then neither ALTER TABLE has
+    rewritten the table nor TRUNCATE has emptied it. (VACUUM FULL and CLUSTER keep the xmin of rows.)
 
     Args:
         connection: Connection to the server.

@@ -1,8 +1,8 @@
-"""Changes of the tables that store a table's rows, which the stream does not contain.
+"""Changes of partitions and table files that remove or add rows without a message in the stream.
 
-A table that is published through its root has its rows in partitions: the server sends their changes as
-changes of the root, but neither that a partition is attached, detached or dropped, nor its own TRUNCATE.
-Changes of a table that is unlogged for a time are never sent.
+If partitions are published through their root, the server sends changes of their rows as changes of the root.
+It does not send that a partition is attached, detached, dropped or truncated by itself. Changes of a table
+while it is unlogged are never sent.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def altered_storages(
 ) -> dict[str, list[str]]:
     """Return the partitions whose rows changed without being sent, by reason.
 
-    The table itself, if it stores its own rows, has the name "". The reason `SET_LOGGED` stands for a certain
-    rewrite by ALTER TABLE. Without a TOAST table, `REWRITTEN` and `TRUNCATED` stand for a possible rewrite.
+    In the result, "" names the table itself, if it is not partitioned. `SET_LOGGED` means that ALTER TABLE
+    certainly has rewritten a table; `REWRITTEN` and, without a TOAST table, `TRUNCATED` that it may have.
 
     Args:
         old: The table as read earlier.
@@ -75,7 +75,7 @@ def altered_storages(
 def truncating_transaction(new: CatalogTable, reasons: dict[str, list[str]]) -> int | None:
     """Return the xid of the transaction that has truncated all partitions of a table; None if not proven.
 
-    Only a Truncate in the stream proves that the statement has named the table itself.
+    The catalogs do not prove that TRUNCATE has named the table itself; only a Truncate in the stream does.
 
     Args:
         new: The table as read later.

@@ -32,7 +32,7 @@ _ANSWER_SECONDS: Final = 5.0
 """Largest number of seconds that `read_now` waits for a reading of the catalogs."""
 
 _COMPARED: Final = "tables", "publications", "types"
-"""Fields of `Catalog` whose changes are passed on."""
+"""Fields of `Catalog` whose changes `take_updates` returns."""
 
 
 class TimelineChanged(ConnectionLost):
@@ -51,7 +51,7 @@ class CatalogWatch:
             answer.
         end_lsn: End of the server's WAL, read about every 2 seconds; None while the server does not answer.
         slot: The replication slot when `end_lsn` was read; None while the server does not answer.
-        settled: An xid and an LSN: all transactions with a lower xid ended at or before this LSN.
+        settled: Pair of xid and LSN: all transactions with a lower xid ended at or before this LSN.
 
     Args:
         dsn: DSN that names only the server that streams, as `Connection.pinned_dsn` does.
@@ -116,7 +116,7 @@ class CatalogWatch:
             return updates
 
     def note_described(self, oids: Collection[int]) -> None:
-        """Note that the stream has described the columns of tables as last read; `oids` are their OIDs."""
+        """Note the OIDs of tables that the stream has described as the catalogs did when last read."""
         with self._condition:
             self._described.update(oids)
 
@@ -124,7 +124,7 @@ class CatalogWatch:
         """Make the thread read the catalogs now, and wait until the catalogs were read, or cannot be read.
 
         Args:
-            oids: OIDs of relations that may have been dropped.
+            oids: OIDs of relations to check for existence.
 
         Returns:
             Those of `oids` whose relations exist; None if the catalogs were not read in time.
@@ -189,7 +189,7 @@ class CatalogWatch:
             self.end_lsn, self.slot = wal_end(connection), find_slot(connection, self._slot)
 
     def _pause(self, seconds: float) -> bool:
-        """Wait; return whether the wait was ended early, because there is something to do."""
+        """Wait for at most `seconds`; return whether `read_now` or the exit ended the wait early."""
         with self._condition:
             return self._condition.wait_for(
                 lambda: self._stopped or self._requested > self._answered, seconds

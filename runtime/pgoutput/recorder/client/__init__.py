@@ -1,6 +1,6 @@
 """The client of a server: a connection, the server's errors and properties, its slots and timelines.
 
-Imports none of the other folders of the recorder. The names below are what these use.
+Imports no other folder of the recorder. The other folders use the names below.
 """
 
 from pgoutput.recorder.client.connection import (

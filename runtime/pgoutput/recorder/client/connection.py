@@ -92,8 +92,8 @@ class Connection:
     Attributes:
         more: Whether libpq may have buffered messages; then call `receive` without waiting for the socket.
         ended: Whether the server has ended the stream.
-        may_skip_publications: Whether to receive a stream that lacks changes from the time when a publication
-            did not exist. Set if all tables that lack changes are known.
+        may_skip_publications: Whether to go on without an error if the stream lacks changes from the time
+            when a publication did not exist. The caller sets it if it knows all tables that lack changes.
 
     Args:
         dsn: Connection string of libpq: keywords and values, or a URI.
@@ -243,7 +243,7 @@ class Connection:
         return compiled.kernel is not None and not (self._libpq.ssl_in_use or self._libpq.used_gssapi)
 
     def _wait(self) -> None:
-        """Wait until the socket can be read, or for a short time.
+        """Wait until the socket is readable, for at most a quarter of a second.
 
         Raises:
             Interrupted: The recorder is stopped. Closing the connection ends a copy.
@@ -441,7 +441,7 @@ def parse_dsn(dsn: str) -> dict[str, str | int | None]:
 
 @contextmanager
 def _connection_errors() -> Iterator[None]:
-    """Raise errors of libpq and of the socket as ConnectionLost."""
+    """Convert errors of libpq and of the socket inside the `with` block to ConnectionLost."""
     try:
         yield
     except (OSError, psycopg.Error) as error:

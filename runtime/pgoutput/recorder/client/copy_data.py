@@ -34,8 +34,8 @@ hundredth of the system calls. The delay is short enough that the buffer of a so
 _GATHER_SECONDS: Final = 0.02
 """Time for which a call of `receive` waits for more messages after the first ones, in seconds.
 
-Each batch of messages costs the recorder 1 to 2 ms, whatever its size. Meanwhile the buffer of the socket
-becomes full, and the server waits.
+Few large batches are faster than many small ones: each batch costs the recorder 1 to 2 ms, whatever its size,
+during which the buffer of the socket becomes full and the server waits.
 """
 
 _HEADER_BYTES: Final = 5
@@ -44,7 +44,7 @@ _LENGTH_BYTES: Final = 4
 """Size of the length, which counts itself."""
 _COPY_OUT, _COPY_BOTH, _COPY_DATA, _COPY_DONE, _ERROR, _NOTICE = b"H", b"W", b"d", b"c", b"E", b"N"
 _READ_HERE: Final = (_COPY_OUT, _COPY_BOTH, _COPY_DONE, _NOTICE, b"S", b"A")
-"""Types of messages that are read here, besides CopyData; S is ParameterStatus, A NotificationResponse."""
+"""Message types, besides CopyData, that are not left to libpq (S ParameterStatus, A NotificationResponse)."""
 
 _LOST: Final = ErrorFields.of_contents(b"Mserver closed the connection unexpectedly")
 
@@ -72,7 +72,7 @@ class _CopySocket:
         self._wait = wait
         self._buffer = bytearray()
         self._end = self._count = 0
-        """Size and number of the whole CopyData messages in `_buffer`."""
+        """Size in bytes, and number, of the complete CopyData messages at the start of `_buffer`."""
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +85,11 @@ class _CopySocket:
         self._socket.close()
 
     def _take(self, peeked: bytes) -> bool:
-        """Read the CopyData in `peeked`; return True if another message follows or the connection is lost."""
+        """Move CopyData from the socket to the buffer; return True at another message or a lost connection.
+
+        Args:
+            peeked: The bytes that `_peek` has returned.
+        """
         assert compiled.kernel is not None
         buffer, size = self._buffer, len(self._buffer)
         buffer += peeked
@@ -98,12 +102,12 @@ class _CopySocket:
         return is_other
 
     def _clear(self) -> None:
-        """Forget the whole CopyData messages that were read."""
+        """Remove the complete CopyData messages from the buffer."""
         del self._buffer[: self._end]
         self._end = self._count = 0
 
     def _read_other(self, on_notice: Callable[[bytes], None]) -> bool:
-        """Read a message other than CopyData; return whether the copy goes on."""
+        """Read a message other than CopyData; return False if it is CopyDone or was left to libpq."""
         kind = self._peek()[:1]
         if kind not in _READ_HERE:
             return False

@@ -29,7 +29,7 @@ The error for a plugin that is not allowed has this name in its detail and hint,
 """
 
 _DECODING: Final = '"pgoutput"'
-"""Text in the context of an error of logical decoding, in every language; the context names an LSN too."""
+"""Text by which the context of an error of logical decoding is recognized, in every language."""
 
 _CREDENTIALS: Final = re.compile(
     "authentication failed for user|no password supplied|channel binding|certificate|private key"
@@ -54,7 +54,7 @@ _REMEDIES: Final = {
     "permission denied to start WAL sender": "ALTER ROLE {role} REPLICATION",
     "does not have CONNECT privilege": "GRANT CONNECT ON DATABASE {database} TO {role}",
 }
-"""Statements that let a role connect, by a text of the error in English."""
+"""SQL that lets a role connect, by the part of the English error text that shows the cause."""
 
 _MULTIPLE_ATTEMPTS: Final = "\nMultiple connection attempts failed. All failures were:\n- host: "
 """Text that psycopg puts before the errors of all attempts, if a DSN has several servers or addresses."""
@@ -163,7 +163,7 @@ def _class_of_refusal(reasons: list[str]) -> type[ReplicationError]:
 
 
 def error_of(fields: ErrorFields) -> ReplicationError:
-    """Return the exception to raise for a failed query, command or stream."""
+    """Return the exception to raise for a failed query, command or stream, given the fields of its error."""
     text = fields.text
     if _DECODING in fields.context:
         text = f"{text} ({one_line(fields.context)})"

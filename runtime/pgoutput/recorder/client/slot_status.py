@@ -45,7 +45,7 @@ WHERE slot_name = {}"""
 
 
 class ServerTransaction(msgspec.Struct, frozen=True, kw_only=True):
-    """The oldest transaction of a server that has an xid and has not ended."""
+    """The oldest open transaction on a server, among the transactions that have an xid."""
 
     pid: int | None
     """Server process of the transaction; None for a prepared transaction."""

@@ -1,4 +1,4 @@
-"""Reports the transaction that the creation of a slot waits for.
+"""Report the transaction that delays the creation of a slot.
 
 To create a slot, the server waits for the end of each transaction that is already running, prepared
 transactions included (SnapBuildWaitSnapshot in src/backend/replication/logical/snapbuild.c). A standby also
@@ -30,7 +30,7 @@ LEFT JOIN pg_locks h ON h.transactionid = w.transactionid AND h.locktype = 'tran
 LEFT JOIN pg_prepared_xacts p ON p.transaction = w.transactionid
 LEFT JOIN pg_stat_activity a ON a.pid = h.pid
 LIMIT 1"""
-"""Query for the awaited transaction, which returns one row.
+"""Query for the awaited transaction; returns one row, with NULLs if no transaction is awaited.
 
 Every role may run this query. A role without privileges does not see state and start of transactions of other
 roles.
@@ -74,7 +74,7 @@ class SlotWait:
             self._stop.wait(_INTERVAL)
 
     def _handle(self, rows: list[Row]) -> None:
-        """Report the transaction in `rows`, once, when two successive queries have returned the same rows."""
+        """Report the transaction in `rows`, a result of `_QUERY`, once two successive results are equal."""
         if rows == self._last and rows != self._reported:
             texts = (None if text is None else shown_text(text) for text in rows[0])
             standby, xid, gid, database, pid, user, application, state, since = texts

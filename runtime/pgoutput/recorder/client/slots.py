@@ -33,7 +33,7 @@ class Slot(msgspec.Struct, frozen=True):
     two_phase: bool = False
     """Whether the slot sends transactions when they are prepared."""
     failover: bool = False
-    """Whether standbys keep the slot."""
+    """Whether standbys keep a copy of the slot (slot synchronization)."""
     catalog_xmin: str | int | None = None
     """Oldest xid whose changes of the catalogs the slot may need."""
     restart_lsn: str | None = None
@@ -59,8 +59,8 @@ def check_slot(slot: Slot, server: Server, settings: Settings) -> None:
     Args:
         slot: The slot.
         server: The server of the connection.
-        settings: Settings of the recorder. The slot must have the flag two_phase if it is among the options,
-            and must lack it otherwise. Without `failover`, the flag failover does not matter.
+        settings: Settings of the recorder. The slot's flag two_phase must equal the option `two_phase`. The
+            slot must have the flag failover if `failover` is True; otherwise the flag is not checked.
 
     Raises:
         ChangesLost: The slot has lost WAL.
@@ -111,7 +111,8 @@ def create_slot(
         stop: Returns whether to stop waiting.
 
     Returns:
-        The consistent point, and the name of the exported snapshot of the database as of that point, or None.
+        The slot's consistent point, and the name of the exported snapshot of the database as of that point;
+        None as the name if the settings ask for no snapshot.
 
     Raises:
         Interrupted: `stop` returned True before the slot was created.

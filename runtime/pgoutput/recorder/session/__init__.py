@@ -4,8 +4,8 @@ Imports all other folders of the recorder. The names below are what `recorder` u
 
 - `start`: checks server, slot and folder against each other. `upgrade`: the same after pg_upgrade.
 - `session`: stores the stream, then acknowledges it.
-- `loop`: runs a session, and inserts copied rows. `remarks`: what it notices in the catalogs and the stream.
-- `remembered`: publications that older servers remember as they were, after they were altered.
+- `loop`: runs a session, and inserts copied rows. `remarks`: tables that a session finds to be incomplete.
+- `remembered`: settings of publications that older servers use after they were altered.
 - `reports`: the events of a recorder.
 """
 

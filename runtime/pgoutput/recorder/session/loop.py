@@ -30,7 +30,7 @@ class SessionLoop:
     Args:
         connection: Replication connection.
         folder: Folder of the recording.
-        start: Where the session starts.
+        start: The prepared session: server, slot, catalogs, and where the stream begins.
         settings: Settings of the recorder.
         reporter: Reports events of the session.
     """
@@ -64,18 +64,18 @@ class SessionLoop:
     def run(self, until: int | None, stop: Callable[[], bool], on_stream: Callable[[], None]) -> bool:
         """Record until an LSN is stored and acknowledged, or until the session is stopped.
 
-        Returns False if another session must begin at once, because the server still uses earlier settings of
-        publications, or earlier roots of partitions.
+        Returns False if another session must begin at once, because the walsender still uses earlier settings
+        of publications, or earlier roots of partitions; otherwise True.
 
         Args:
-            until: The LSN; None for no end.
+            until: LSN at which to end; None for no end.
             stop: Returns whether to stop.
             on_stream: Called when the server has begun to stream.
 
         Raises:
             ConnectionLost: The connection was lost, or the server has switched to another timeline.
             ReplicationError: The server has ended the stream with an error.
-            ChangesLost: A publication was created anew, or after the LSN of the slot.
+            ChangesLost: A publication was dropped and created again, or did not exist at the slot's LSN.
             RecordingError: The folder was moved or removed, or a table became incomplete in strict mode.
             DecodeError: A message cannot be decoded.
             OSError: A file cannot be written.
@@ -95,7 +95,7 @@ class SessionLoop:
                 if remarks.save_updates() or is_due:
                     session.announce()
                 self._report_progress(session)
-                if not self._stale_lsn():  # otherwise the next session copies
+                if not self._stale_lsn():  # otherwise the next session copies tables
                     self._request_copies(requests)
                     self._store_copies(session)
                 is_undecided = remarks.settle_truncates(session) or bool(remarks.unannounced_gone)
@@ -138,7 +138,7 @@ class SessionLoop:
         )
 
     def _has_unannounced_changes(self) -> bool:
-        """Return whether the state of the recording has changes that the last segment's metadata lacks."""
+        """Return whether the recording's state has remarks that the last segment's metadata lacks."""
         state, last = self._folder.state, self._folder.last_segment()
         return last is not None and bool(
             state.publication_changes
@@ -165,10 +165,10 @@ class SessionLoop:
         self._packer.add(metadata.number)
 
     def _stale_lsn(self) -> int:
-        """Return the LSN after which another session must begin; 0 if none.
+        """Return the LSN after which another session must begin; 0 if this session can go on.
 
-        Before PostgreSQL 15, a walsender keeps in mind through which root a partition is published, even
-        after the partition was attached or detached (rel_sync_cache_relation_cb in pgoutput.c).
+        Before PostgreSQL 15, a walsender goes on to use a partition's earlier root after the partition was
+        attached or detached (rel_sync_cache_relation_cb in pgoutput.c).
         """
         remembered = self._remembered.lsn
         if self._connection.server_version >= FRESH_ROOTS_SINCE:
@@ -179,10 +179,10 @@ class SessionLoop:
         return max([remembered, *(one.lsn for one in altered if one.lsn > begin)])
 
     def _request_copies(self, names: Sequence[str]) -> None:
-        """Request copies of the tables that users ask for, and of incomplete tables as the settings say.
+        """Request copies of tables in users' requests, and of incomplete tables if the settings say so.
 
         Args:
-            names: File names of new requests.
+            names: File names of the users' new requests.
         """
         state, catalog = self._folder.state, self._folder.catalog
         self._snapshots.retry(self._requests.read(names, catalog))
@@ -229,5 +229,5 @@ class SessionLoop:
 
 
 def _undecided(state: State, lsn: int) -> tuple[PendingTable, ...]:
-    """Return the pending tables that are still undecided when everything up to an LSN is stored."""
+    """Return the pending tables of `state` for which messages after `lsn` must still be awaited."""
     return tuple(one for one in state.pending if one.truncated_by is not None or one.table.lsn > lsn)

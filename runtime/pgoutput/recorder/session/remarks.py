@@ -1,6 +1,7 @@
-"""Remarks of a session about tables and publications, from the catalogs and the stream.
+"""Remarks of a session: tables that are incomplete or gone, and publications that were altered.
 
-Remarks are saved in the state of the recording, reported, and written to the metadata of segments.
+They come from the catalogs and the stream. They are saved in the state of the recording, reported as events,
+and written to the metadata of segments. A table is gone if it was dropped or is not published by itself.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from pgoutput.wire import format_lsn, timestamp_now
 
 
 class SessionRemarks:
-    """Incomplete and dropped tables and altered publications, as a session notices them.
+    """Collects the remarks of a session: incomplete and dropped tables, and altered publications.
 
     Attributes:
         storing: Tables whose copied rows are being stored; None if there are none.
 
     Args:
         folder: Folder of the recording.
-        start: Where the session starts.
+        start: The prepared session, with the catalogs as read before it.
         settings: Settings of the recorder.
         reporter: Reports what is noticed.
         watch: Thread that reads the catalogs.
@@ -67,28 +68,28 @@ class SessionRemarks:
         self._watch = watch
         self.storing: CopiedTables | None = None
         self._announced: set[PublicationChange | GoneTable] = set()
-        """Remarks that a segment of this session already has in its metadata."""
+        """Remarks that are in the metadata of a segment of this session."""
         self._gone_lsn = start.catalog.lsn
-        """LSN before which the stream has all changes of the tables that are gone."""
+        """LSN after which the stream has no more changes of dropped and unpublished tables."""
         state = folder.state
         self._published = {
             *start.catalog.tables,
             *(one.oid for one in state.gone),
             *(one.oid for one in state.incomplete),
         }
-        """OIDs of tables that are published, or were published and are not any more."""
+        """OIDs of tables that are published now, or were published before."""
         self._altered: dict[int, int] = {}
-        """LSN of the last reading of the catalogs that has found a table's columns altered, by OID."""
+        """LSN of the catalogs that were the last to show a table's columns altered, by OID of the table."""
         self._truncates: dict[int, int] = {}
         """`Session.truncates` at the end of the last segment."""
 
     @property
     def unannounced_gone(self) -> tuple[GoneTable, ...]:
-        """Tables that are gone, and not yet in the metadata of a segment."""
+        """Dropped or unpublished tables that are not yet in the metadata of a segment."""
         return tuple(one for one in self._folder.state.gone if one not in self._announced)
 
     def is_due(self, session: Session) -> bool:
-        """Return whether tables that are gone must now be written to the metadata of a segment."""
+        """Return whether metadata must name dropped tables now: all their changes have been received."""
         return bool(self.unannounced_gone) and session.has_received(self._gone_lsn)
 
     def for_segment(
@@ -96,14 +97,14 @@ class SessionRemarks:
     ) -> Remarks:
         """Return incomplete and dropped tables, and changes of publications, for a segment's metadata.
 
-        If the segment describes a relation otherwise than the catalogs as last read, describes a statement of
-        DDL, or truncates a table with partitions, the catalogs are read again first: the metadata must name
-        each incomplete table that the segment has changes of.
+        If the segment has other columns of a relation than the catalogs as last read, a description of a DDL
+        statement, or a Truncate of a partitioned table, the catalogs are read again first: the metadata must
+        name each incomplete table that the segment has changes of.
 
         Args:
             session: The session.
             versions: The schema versions that begin in the segment.
-            described: Contents of the logical messages that describe statements of DDL.
+            described: Contents of the segment's logical messages that describe DDL statements.
         """
         catalog = self._folder.catalog
         relations: list[Any] = [from_json(one.relation) for one in versions]
@@ -132,7 +133,7 @@ class SessionRemarks:
         """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata.
 
         Args:
-            statements: Statements of the stream that may explain the changes.
+            statements: DDL statements from the stream, to name in the reasons of incomplete tables.
         """
         self._folder.check_in_place()
         updates = self._watch.take_updates()
@@ -148,7 +149,7 @@ class SessionRemarks:
         return any(one.publications or one.incomplete or one.gone for _, one in updates)
 
     def settle_truncates(self, session: Session) -> bool:
-        """Decide which truncated tables are incomplete; return whether one is still undecided."""
+        """Record as incomplete each table with an unsent TRUNCATE; return whether any is still undecided."""
         pending = [one for one in self._folder.state.pending if one.truncated_by is not None]
         sent = [one for one in pending if session.truncates.get(one.table.oid) == one.truncated_by]
         unsent = [one for one in pending if one not in sent and session.has_received(one.table.lsn)]
@@ -160,10 +161,10 @@ class SessionRemarks:
         return len(sent) + len(unsent) < len(pending)
 
     def note_later_alterations(self, copied: CopiedTables) -> None:
-        """Note copied tables as incomplete that were altered after the copy, if the stream describes DDL.
+        """If the stream describes DDL, record as incomplete each table that was altered after its copy.
 
-        In the recording, the copied rows come after the description of the alteration. If only rows with some
-        keys of such a table were copied, they are left out, and all rows are copied.
+        In the recording, their copied rows come after the description of the alteration. If only rows with
+        some keys of such a table were copied, they are discarded, and all rows are copied instead.
         """
         if not self._start.catalog.ddl_events:
             return
@@ -174,13 +175,13 @@ class SessionRemarks:
         self._note_altered(since & copied.complete.keys(), "altered while its rows were copied")
 
     def _note_altered(self, oids: Collection[int], reason: str) -> None:
-        """Note the published tables with these OIDs as incomplete, because existing rows were altered."""
+        """Record as incomplete the published tables with these OIDs, because existing rows were altered."""
         catalog = self._folder.catalog
         tables = [table for oid, table in catalog.tables.items() if oid in oids]
         self._note(tuple(incomplete_table(one, catalog, reason, altered=True) for one in tables))
 
     def _note_left(self, statements: Sequence[Statement]) -> None:
-        """Note tables as incomplete that a statement in the stream has removed from their only publication.
+        """Record as incomplete each table that DDL in the stream has removed from its only publication.
 
         The catalogs do not show this if the table was published again before they were read.
         """
@@ -196,13 +197,13 @@ class SessionRemarks:
         )
 
     def _note_decided(self, found: Collection[PendingTable]) -> None:
-        """Note that pending tables are incomplete, as the stream has decided."""
+        """Record as incomplete the pending tables `found`, because the stream shows that they are."""
         if found:
             self._folder.update(pending=lambda state: tuple(one for one in state.pending if one not in found))
             self._note(tuple(one.table for one in found if one.table.oid in self._folder.catalog.tables))
 
     def _note_described(self, relations: Sequence[Relation]) -> None:
-        """Note that the stream has described a table, if a Relation message has the catalogs' columns."""
+        """Clear `undescribed` of tables whose Relation message has the same column names as the catalogs."""
         catalog = self._folder.catalog
         described = {
             one.oid
@@ -216,15 +217,15 @@ class SessionRemarks:
             self._folder.save_catalog(without_undescribed(catalog, described))
 
     def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
-        """Note relations of the stream that no reading of the catalogs has shown, and their possible roots.
+        """Record in `State.gone` each relation of the stream that no reading of the catalogs has shown.
 
         Such a relation was published by itself, or it was a partition: before changes of a partition that is
         published through its root, the server describes both (maybe_send_schema in pgoutput.c). The
-        description does not name the root, so each root with matching columns is noted as incomplete.
+        description does not name the root, so each root with matching columns is recorded as incomplete.
 
         Args:
             relations: The Relation messages of the schema versions that begin in a segment.
-            existing: OIDs of the new relations that exist.
+            existing: OIDs of those relations, unknown to the catalogs as last read, that still exist.
         """
         catalog = self._folder.catalog
         known = self._published | {oid for one in catalog.tables.values() for oid in one.storages}
@@ -254,7 +255,7 @@ class SessionRemarks:
         self._note(roots, gone)
 
     def _note(self, incomplete: tuple[IncompleteTable, ...], gone: tuple[GoneTable, ...] = ()) -> None:
-        """Save and report incomplete tables, and tables that are gone."""
+        """Save and report incomplete tables, and dropped or unpublished tables."""
         if incomplete or gone:
             self._save(self._folder.catalog, CatalogChanges((), incomplete, gone))
 
@@ -269,7 +270,7 @@ class SessionRemarks:
 
 
 def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> CatalogChanges:
-    """Return `changes`, with the DDL statement that concerns a table added to the reason for the table."""
+    """Return `changes`; the reason of each incomplete table names the DDL statement that affects it."""
     texts = {oid: one.text for one in statements for oid in one.tables}
     incomplete = tuple(
         msgspec.structs.replace(one, lost=f"{one.lost} ({texts[one.oid]})")
@@ -281,7 +282,7 @@ def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> Cata
 
 
 def _is_described(catalog: Catalog, relation: Relation) -> bool:
-    """Return whether the catalogs describe a relation as the stream does, or have it as a partition."""
+    """Return whether the catalogs have the same columns as `relation`, or have it as a partition."""
     table = catalog.tables.get(relation.oid)
     if table is None:
         return any(relation.oid in one.storages for one in catalog.tables.values())
@@ -291,7 +292,7 @@ def _is_described(catalog: Catalog, relation: Relation) -> bool:
 def without_copied(
     incomplete: Sequence[IncompleteTable], copied: CopiedTables | None
 ) -> tuple[IncompleteTable, ...]:
-    """Return incomplete tables without completely copied ones, unless changes are missing after the copy."""
+    """Return the incomplete tables that are still incomplete when the copied rows are stored."""
     if copied is None:
         return tuple(incomplete)
     complete = copied.complete

@@ -1,13 +1,13 @@
-"""Publications that a walsender remembers as they were, although they were altered.
+"""Earlier settings of publications, which a walsender may use after ALTER PUBLICATION.
 
 A walsender keeps the settings of publications until it decodes the next ALTER PUBLICATION. A transaction
 that was open meanwhile commits later, and is decoded with the catalogs as of its own changes. The walsender
 then reads the settings from before the ALTER PUBLICATION, and keeps them for all later transactions: their
-changes are not sent, or not all of them. The minor releases of May 2025 correct it
+changes are not sent, or not all of them. The minor releases of May 2025 correct this
 (SnapBuildDistributeSnapshotAndInval in snapbuild.c).
 
-On older servers, another session has to begin once all transactions have ended that were open during the
-ALTER PUBLICATION. Only then, tables are copied.
+On older servers, another session must begin when all transactions have ended that were open during the ALTER
+PUBLICATION. Tables are copied only in that session.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pgoutput.recorder.session.start import PreparedSession
 from pgoutput.recorder.storage import Folder
 
 FIXED_MINORS: Final = {13: 21, 14: 18, 15: 13, 16: 9, 17: 5}
-"""First minor release that forgets old settings of publications, by major version; newer majors do too."""
+"""First minor release that uses altered publications correctly, by major version; newer majors all do."""
 
 _NEVER: Final = 1 << 64
-"""An LSN that no server reaches."""
+"""LSN greater than all LSNs of servers."""
 
 
 def remembers_publications(server_version: int) -> bool:
@@ -32,11 +32,11 @@ def remembers_publications(server_version: int) -> bool:
 
 
 class RememberedPublications:
-    """Notes in the recording's state that the walsender of a session may use old settings of publications.
+    """Tells when another session must begin, because the walsender may use old settings of publications.
 
     Args:
-        folder: Folder of the recording.
-        start: Where the session starts.
+        folder: Folder of the recording, whose state keeps the information.
+        start: The prepared session.
         watch: Thread that reads the catalogs.
         server_version: Version of the server, as `server_version_num`.
     """
@@ -51,14 +51,14 @@ class RememberedPublications:
             self.note(start.catalog)
 
     def note(self, catalog: Catalog) -> None:
-        """Note that a reading of the catalogs has found an altered publication."""
+        """Note that `catalog` shows an altered publication."""
         if self._is_affected:
             self._lsn = 0
             self._folder.update(altered_xid=catalog.next_xid)
 
     @property
     def lsn(self) -> int:
-        """The LSN after which another session must begin; 0 if none must."""
+        """LSN after which another session must begin; 0 for none, `_NEVER` while the LSN is not known."""
         xid, lsn = self._watch.settled
         if self._folder.state.altered_xid and not self._lsn and xid >= self._folder.state.altered_xid:
             self._lsn = lsn

@@ -35,7 +35,7 @@ _PROGRESS_SECONDS: Final = 1.0
 
 
 class Reporter:
-    """Builds the events of a recorder, passes them to `on_event`, and counts messages over all sessions.
+    """Creates the events of a recorder, passes them to `on_event`, and counts messages over all sessions.
 
     Args:
         on_event: Called with each event, from several threads; None discards the events.
@@ -63,7 +63,7 @@ class Reporter:
             self._on_event(event)
 
     def report_start(self, state: State, start: PreparedSession) -> None:
-        """Report all incomplete and dropped tables; in later sessions only what has changed meanwhile."""
+        """Report all incomplete and dropped tables; from the second session on, only `start.changes`."""
         changes = start.changes
         if not self._has_reported_known:
             self._has_reported_known = True

@@ -1,4 +1,4 @@
-"""A session: the stream of one connection is stored in segments first, and acknowledged afterwards."""
+"""A session: stores the stream of one connection in segments, and then acknowledges it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pgoutput.wire import format_lsn, timestamp_now
 _TIME: Final = SCHEMA.field("received_at").type
 
 _TICK: Final = 0.25
-"""Largest number of seconds between two calls of `tick`, and between storing and acknowledging."""
+"""Largest number of seconds between two calls of `tick`, and from storing a segment to acknowledging it."""
 
 _STATUS_SECONDS: Final = 10.0
 """Seconds between two status updates (wal_receiver_status_interval); fewer if wal_sender_timeout is short."""
@@ -58,11 +58,11 @@ class Session:
             server sends again have arrived.
         settings: Settings of the recorder.
         on_stored: Called in the thread that stores segments, with path and metadata of each stored segment.
-        save_lsn: Called in the thread that writes segments, with an LSN to acknowledge at which no segment
-            ends. Must write the LSN to the disk, so that a restart does not report a gap.
-        save_seconds: Least number of seconds between two such LSNs while nothing is received.
+        save_lsn: Called in the thread that writes segments, with an LSN at which no segment ends, before the
+            LSN is acknowledged. Must write the LSN to the disk, so that a restart does not report a gap.
+        save_seconds: Least number of seconds between two calls of `save_lsn` while nothing is received.
         remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
-            the schema versions that begin in the segment, and the descriptions of statements of DDL in it.
+            the schema versions that begin in the segment, and the descriptions of DDL statements in it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Session:
         self._save_lsn = save_lsn
         self._save_seconds = save_seconds
         self._next_save = 0.0
-        """Earliest time to save the next LSN at which no segment ends, by time.monotonic()."""
+        """Earliest time for the next call of `save_lsn`, by time.monotonic()."""
         self._silence_seconds = max(_SILENCE_SECONDS, sender_timeout)
         self._status_seconds = min(_STATUS_SECONDS, sender_timeout / 3 or _STATUS_SECONDS)
         self.stored_lsn: int = prepared.acknowledged_lsn
@@ -130,9 +130,10 @@ class Session:
         If the connection is lost, all messages received before are stored nevertheless.
 
         Args:
-            until: The LSN; None for no end.
+            until: LSN at which to end; None for no end.
             stop: Returns whether to stop.
-            tick: Called several times a second; returns whether rows of tables are still being copied.
+            tick: Called several times a second; returns True to go on after `until`, for example because rows
+                of tables are still being copied.
 
         Raises:
             ConnectionLost: The connection was lost.
@@ -159,7 +160,7 @@ class Session:
 
     @property
     def truncates(self) -> dict[int, int]:
-        """For each table, by OID, the xid of the session's last transaction that ended with its TRUNCATE."""
+        """Xid of the last transaction of the session that ended with a Truncate of a table, by table OID."""
         return self._writer.state.truncates
 
     def announce(self) -> None:
@@ -171,17 +172,17 @@ class Session:
         self._writer.announce()
 
     def has_received(self, lsn: int) -> bool:
-        """Return whether all transactions that committed before an LSN are received, and none is open."""
+        """Return whether all transactions before an LSN are received, and none is in the middle."""
         return self.received_lsn >= lsn and not self._writer.state.inside and self._resent.settled
 
     def insert(self, messages: Callable[[int], Iterable[pa.BinaryArray]], report: Callable[[], None]) -> None:
         """Store transactions with copied rows, in snapshot segments between two transactions of the stream.
 
-        When the method returns, the transactions are stored. The server's messages wait meanwhile.
+        The transactions are stored when the method returns. The server's messages are not read meanwhile.
 
         Args:
-            messages: Called with the end LSN of the last recorded transaction, when everything received
-                before is stored; returns the messages to store.
+            messages: Returns the messages to store. Called when everything received before is stored, with
+                the end LSN of the last recorded transaction.
             report: Called after each batch of messages, to report that the session is not stuck.
 
         Raises:
@@ -199,7 +200,7 @@ class Session:
         self._writer.kind = "stream"
 
     def _step(self, *, is_hurried: bool) -> None:
-        """Receive messages, end a segment that is due, and send a status update that is due.
+        """Wait for messages and receive them, end a segment that is due, send a status update that is due.
 
         Args:
             is_hurried: Whether to ask the server several times a second how far it has read the WAL.
@@ -267,9 +268,9 @@ class Session:
         )
 
     def _handle_keepalive(self, message: PrimaryKeepalive) -> None:
-        """Note how far the server has read the WAL; acknowledge that LSN if all received messages are stored.
+        """Note how far the server has read the WAL; have that LSN acknowledged if all messages are stored.
 
-        Without this acknowledgement, a slot that has no published changes would make the server retain WAL.
+        Without this acknowledgement, the server would retain WAL while there are no published changes.
         """
         if not self._writer.state.inside:
             self.received_lsn = max(self.received_lsn, message.wal_end)
@@ -283,7 +284,7 @@ class Session:
             self._threads.submit(lambda: self._advance_to(message.wal_end))
 
     def _advance_to(self, lsn: int) -> None:
-        """Save an LSN before it is acknowledged, so that a restart does not report a gap."""
+        """Save an LSN up to which everything is stored; it is acknowledged with the next status update."""
         if lsn > self.stored_lsn:
             self._save_lsn(lsn)
             self.stored_lsn = lsn

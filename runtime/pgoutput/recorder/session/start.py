@@ -1,4 +1,4 @@
-"""The start of a session: server, slot and folder are checked against each other; a new slot is created.
+"""The start of a session: checks that server, slot and folder match, and creates the slot of a new recording.
 
 A mismatch raises an error before anything is stored or acknowledged.
 """
@@ -62,7 +62,7 @@ _SELECTING_FIELDS: Final = ("publications", "options", "slot_two_phase")
 
 
 class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how a session starts to stream."""
+    """All that a session needs to start: the checked server and slot, the catalogs, and where to begin."""
 
     server: Server
     """Server of the session."""
@@ -74,9 +74,9 @@ class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
     """LSN at which the stream begins. Less than `start.lsn` if the server sends recorded transactions again,
     which are then compared with the recording."""
     acknowledged_lsn: int
-    """LSN up to which everything may be acknowledged when the session starts."""
+    """LSN that may be acknowledged when the session starts, before anything is received."""
     resent: ResentCommitCheck
-    """Check that transactions that the server sends again were recorded."""
+    """Checks whether the transactions that the server sends again are those that were recorded."""
     catalog: Catalog
     """The catalogs as read before the stream begins."""
     changes: CatalogChanges
@@ -119,11 +119,11 @@ class SessionStarter:
     def prepare(self) -> PreparedSession:
         """Check server, slot and folder, create what a new recording lacks, and return where to start.
 
-        May be called once: the connection for queries of the catalogs is then closed.
+        Can be called only once, because it closes the connection for queries of the catalogs.
 
         Raises:
             ConnectionLost: The slot is in use, the standby lags behind, or the connection was lost.
-            ChangesLost: The server lacks changes that follow the recording, or changes that are in it.
+            ChangesLost: The server lacks changes that are in the recording, or that follow its end.
             ReplicationError: The server, the slot or a publication does not match the settings.
             RecordingError: The folder does not match slot, server or settings, or tables are incomplete in
                 strict mode.
@@ -347,14 +347,14 @@ class SessionStarter:
         return read_catalog(self._catalog_connection, self._settings.publications)
 
     def _undo(self, state: State) -> None:
-        """Drop the slot, reset the folder; if the connection is lost, the recorder's next start does so."""
+        """Drop the new slot and reset the folder; if the connection is lost, the next start does both."""
         with suppress(ConnectionLost):
             drop_slot(self._connection, self._settings.slot)
             with suppress(RecordingError):  # the folder was moved or removed
                 self._folder.reset(state)
 
     def _check_wal_end(self, state: State, *, in_recovery: bool) -> None:
-        """Check that the server's WAL reaches the end of the recording."""
+        """Raise an error if the server's WAL ends before the end of the recording."""
         stored_lsn, flush_lsn = self._folder.stored_lsn(state), self._server.flush_lsn
         if flush_lsn >= stored_lsn:
             return
@@ -380,10 +380,10 @@ class SessionStarter:
         return catalog, changes
 
     def _resent_commits(self, confirmed_lsn: int, source: Source) -> tuple[int, RecordedCommits]:
-        """Return the LSN to begin the stream at, and the recorded commits that the server sends again.
+        """Return the LSN at which to begin the stream, and the recorded commits that the server sends again.
 
         Commits that were recorded with other options or publications than those of `source`, and pruned
-        commits, cannot be compared. Therefore only commits after the last such commit are returned.
+        commits, cannot be compared with the stream. Only commits after the last of them are returned.
         """
         segments: list[Location] = []
         after_lsn, is_partial = confirmed_lsn, False

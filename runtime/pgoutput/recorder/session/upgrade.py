@@ -1,4 +1,4 @@
-"""Continue a recording on the server that pg_upgrade has made of the recorded server.
+"""Continue a recording after pg_upgrade has upgraded the recorded server.
 
 pg_upgrade keeps the logical slots of PostgreSQL 17 or newer if they have no changes left to send
 (check_old_cluster_for_valid_slots in check.c). It also keeps the OIDs and files of tables. The system
@@ -50,7 +50,7 @@ _SHUTDOWN: Final = (0, 0)
 """Resource manager and kind of a shutdown checkpoint (RM_XLOG_ID, XLOG_CHECKPOINT_SHUTDOWN)."""
 
 _VERSION: Final = re.compile(r"(?<=:)\d+")
-"""The row version in a link of `Storage`."""
+"""Pattern for a row version (xmin) in `Storage.links`."""
 
 _LSN_TEXT_SINCE: Final = 19
 """Major version of the first server that writes values of type pg_lsn with leading zeros."""
@@ -65,13 +65,15 @@ SELECT (SELECT setting FROM pg_settings WHERE name = 'wal_segment_size'),
 _MEMBERS_SINCE: Final = """\
 SELECT oid FROM pg_publication_rel WHERE age(xmin) <= age('{xid}'::xid)
 UNION ALL SELECT oid FROM pg_publication_namespace WHERE age(xmin) <= age('{xid}'::xid)"""
-"""Query for the OIDs of the catalog rows by which publications got tables or schemas since an xid."""
+"""Query for the OIDs of the rows of pg_publication_rel and pg_publication_namespace written since an xid."""
 
 
 def continue_after_upgrade(
     connection: Connection, catalogs: Connection, server: Server, folder: Folder, settings: Settings
 ) -> None:
-    """Give a recording the system identifier of the upgraded server; do nothing if it is unchanged.
+    """Check that `server` is the upgraded recorded server, and save its system identifier in the recording.
+
+    Does nothing if the system identifier is unchanged.
 
     Args:
         connection: Replication connection to the server.
@@ -147,7 +149,7 @@ def _not_proven(place: object, reason: str) -> RecordingError:
 
 
 def _check_end(last: Metadata, server: Server, *, place: str) -> None:
-    """Check that pg_upgrade can have upgraded the server from the last recorded state to this one."""
+    """Check that pg_upgrade supports the step from the server of the last segment to this server."""
     was = _major_version(last.source.server_version)
     if not _SLOTS_KEPT_SINCE <= was <= server.major_version:
         raise _not_proven(
@@ -164,12 +166,12 @@ def _check_end(last: Metadata, server: Server, *, place: str) -> None:
 
 
 def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
-    """Check that the published tables are those of the recording, by OID, name and file.
+    """Check that the published tables are those of the recording, by OID, name and file (relfilenode).
 
-    A table whose OID is gone may have been dropped, and a table with another file may have been rewritten.
+    A dropped table, or a file that was replaced by a rewrite, is no error while one table has its file.
 
     Raises:
-        RecordingError: A table has another name, or no table has the file that it had.
+        RecordingError: An OID belongs to a table with another name, or no table has its recorded file.
     """
     known = {oid: table for oid, table in before.tables.items() if oid in after.tables}
     for oid, table in known.items():
@@ -236,9 +238,9 @@ def _read_wal(connection: Connection, lsn: int) -> tuple[bytes, int]:
 
 
 def rebased(before: Catalog, after: Catalog, connection: Connection, slot: Slot) -> Catalog:
-    """Return the catalogs as read before pg_upgrade, with the OIDs and row versions that rows have after it.
+    """Return `before` with the OIDs and row versions that pg_upgrade has given to the catalog rows.
 
-    Rows that were written after the upgrade keep their old identity, so that `compare_catalogs` finds them.
+    Rows that were written after the upgrade are left as in `before`, so that `compare_catalogs` finds them.
 
     Args:
         before: The catalogs as last read before the upgrade.
@@ -286,7 +288,7 @@ def rebased(before: Catalog, after: Catalog, connection: Connection, slot: Slot)
 
 
 def _rebased_label(before: str, after: str, is_restored: Callable[[str], bool]) -> str:
-    """Return `after` if it has the same enum label, and pg_upgrade has restored its row; else `before`."""
+    """Return `after`, an enum label and its xmin, if only pg_upgrade has changed the xmin; else `before`."""
     (old, _, _), (new, _, version) = before.rpartition(" "), after.rpartition(" ")
     return after if after and old == new and is_restored(version) else before
 
@@ -316,13 +318,13 @@ def _rebased_table(
 
 
 def _is_restored_member(member: Membership, is_restored: Callable[[str], bool], added: set[int]) -> bool:
-    """Return whether pg_upgrade has restored all catalog rows in the identity of a membership."""
+    """Return whether pg_upgrade, and no later statement, has written the catalog rows of a `Membership`."""
     rows = [re.findall(r"\d+", row) for row in str(member[0]).split(", ")]
     return all(int(oid) not in added and all(map(is_restored, versions)) for oid, *versions in rows)
 
 
 def _tables_with_other_text(last: Metadata, catalog: Catalog, server: Server) -> tuple[IncompleteTable, ...]:
-    """Return the tables with pg_lsn columns as incomplete, if the new server writes pg_lsn otherwise."""
+    """Return the tables with pg_lsn columns as incomplete if the new server writes pg_lsn differently."""
     if not _major_version(last.source.server_version) < _LSN_TEXT_SINCE <= server.major_version:
         return ()
     lost = f"since the upgrade, PostgreSQL {_LSN_TEXT_SINCE} writes values of type pg_lsn in another way"

@@ -6,7 +6,7 @@ Imports `client` and `catalogs`. The names below are what the other folders of t
 - `copy_format`: the format of COPY. `segment`: segments of copied rows. `copy_folder`: where they are kept.
 - `requests`: requests of users. `copy_thread`: a thread that copies tables on request.
 - `copied_rows`: transactions that make copied rows part of a recording. `row_keys`, `changes_of_keys`: copies
-  of the rows with some keys, and the recorded changes of these rows.
+  of rows that are selected by their keys, and the recorded changes of these rows.
 """
 
 from pgoutput.recorder.snapshots.copied_rows import (

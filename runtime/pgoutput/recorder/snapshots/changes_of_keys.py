@@ -18,22 +18,22 @@ Key: TypeAlias = tuple[object, ...]
 
 
 class ChangesOfKeys(msgspec.Struct):
-    """The changes of rows with some keys, after these rows were copied."""
+    """The changes of copied rows, selected by their keys, after these rows were copied."""
 
     keys: set[Key]
     """The keys of the copied rows, and the keys that the changes have given to these rows."""
     keeps_copied: bool
-    """Whether the copied rows precede the changes; False if a TRUNCATE has removed the copied rows."""
+    """Whether the changes apply to the copied rows; False if they come after a TRUNCATE of the table."""
     changes: list[Message]
 
 
 def changes_of_keys(
     relation: Relation, keys: Iterable[Key], later: Iterable[tuple[Relation, Message]], version: int
 ) -> ChangesOfKeys | None:
-    """Return the changes of the rows with some keys.
+    """Return the changes of copied rows, which are selected by their keys, after these rows were copied.
 
     When an update gives one of the rows a new key, which no other row has then, later changes with that key
-    are changes of this row too. When an update gives one of the keys to another row, that row is inserted.
+    are changes of this row too. An update that gives one of the keys to another row becomes an Insert.
 
     Args:
         relation: Description of the relation, as of the copied rows.

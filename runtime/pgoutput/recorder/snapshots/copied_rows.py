@@ -30,7 +30,7 @@ from pgoutput.stream import Transaction, Transactions, encode_for
 from pgoutput.wire import timestamp_now
 
 _INSERTS: Final = sorted(tags("insert"))
-"""First bytes of the messages with copied rows."""
+"""First bytes of Insert messages."""
 
 
 class CopiedTables(msgspec.Struct, frozen=True):
@@ -39,15 +39,15 @@ class CopiedTables(msgspec.Struct, frozen=True):
     folder: Path
     """Folder of the segments with the copied rows."""
     keys: dict[int, Keys]
-    """Keys of the copied rows, by OID of each requested table."""
+    """Keys of the copied rows (None for all rows), by OID of each requested table."""
     tables: dict[int, CopiedTable]
     """The tables that were copied, by OID: the requested tables that are published."""
     left_out: set[int] = msgspec.field(default_factory=set)
-    """OIDs of tables whose copied rows cannot be brought up to date, so that all rows must be copied."""
+    """OIDs of tables of which all rows must be copied, because the rows with given keys are not enough."""
 
     @property
     def stored(self) -> dict[int, Keys]:
-        """Keys of the rows that are part of the recording when the transactions are stored, by OID."""
+        """`keys` without the tables in `left_out`: the rows that `transactions_of` stores."""
         return {oid: keys for oid, keys in self.keys.items() if oid not in self.left_out}
 
     @property
@@ -64,9 +64,10 @@ class CopiedTables(msgspec.Struct, frozen=True):
 def transactions_of(
     copied: CopiedTables, recording: PathOrUri, lsn: int, source: Source
 ) -> Iterator[pa.BinaryArray]:
-    """Yield the messages of the transactions that make copied tables part of a recording, one per table.
+    """Yield messages: for each copied table, a transaction that makes its rows part of a recording.
 
-    A table whose rows with some keys cannot be brought up to date is added to `copied.left_out` instead.
+    A table whose rows were selected by keys is added to `copied.left_out` instead if the recorded changes do
+    not suffice to update these rows to the end of the recording.
 
     Args:
         copied: The tables. All transactions with a commit LSN below `copied.lsn` are recorded.
@@ -115,7 +116,7 @@ def _rows(
     Args:
         folder: Folder of the segments.
         table: The copied ranges.
-        changed: Keys of the changes between the table's first and last snapshot, with their commit LSN.
+        changed: Commit LSN and row key of each change between the table's first and last snapshot.
         version: Protocol version.
     """
     superseded: set[Key] = set()
@@ -137,7 +138,7 @@ def _rows(
 
 
 def _rows_of_keys(folder: Path, table: CopiedTable, keys: set[Key], version: int) -> Iterator[pa.BinaryArray]:
-    """Yield the Insert messages of the copied rows with some keys, each key once.
+    """Yield the Insert messages of the copied rows whose keys are in `keys`, one row for each key.
 
     The server may also have returned rows with other keys that it treats as equal, such as 1.00 for 1.0.
     """
@@ -185,7 +186,7 @@ def _inserts(data: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _redescribed(relation: Message, changes: Iterable[tuple[Relation, Message]]) -> Iterator[Message]:
-    """Yield changes, each preceded by its relation's description if that differs from the last one."""
+    """Yield the changes, with a Relation message before each change whose relation differs from the last."""
     for described, change in changes:
         if described != relation:
             yield described
@@ -197,8 +198,8 @@ class _RecordedChanges:
     """The recorded changes of copied tables since the first snapshot that their rows were copied from.
 
     Attributes:
-        keys: By OID, commit LSN and key of each row that was changed before the table's last snapshot.
-        later: By OID, the changes that the last snapshot does not contain, with their relation.
+        keys: Commit LSN and row key of each change before the table's last snapshot, by OID of the table.
+        later: Relation and change message of each change since the last snapshot, by OID of the table.
 
     Args:
         recording: Path or URL of the recording.
@@ -230,7 +231,7 @@ class _RecordedChanges:
 
 
 def _of_relation(message: Any, oid: int) -> Any:
-    """Return a message as it is sent outside stream blocks, and for one relation only."""
+    """Return a message without the xid of a stream block; a Truncate for the relation `oid` only."""
     values = {"subxid": None, "relations": (oid,)}
     names = {meaning: field_name(type(message), meaning) for meaning in values}
     fields = {name: values[meaning] for meaning, name in names.items() if name is not None}

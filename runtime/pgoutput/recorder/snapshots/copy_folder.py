@@ -19,14 +19,14 @@ from pgoutput.recording import Directory, segment_name
 _FILE: Final = "_copied.json"
 
 _SAVE_SECONDS: Final = 1.0
-"""Least number of seconds between two writings of the file while ranges are copied."""
+"""Least number of seconds between two writes of the file that lists the copied ranges."""
 
 Place: TypeAlias = tuple[int, int]
-"""OID of the table or partition that stores a range, and number of the range in it, from 0."""
+"""A range of a table: OID of the table or partition that stores it, and number of the range in it, from 0."""
 
 
 class CopiedRange(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of a range that were copied from one snapshot.
+    """A copy of one range of a table, as of one snapshot.
 
     The first copy of a range has all its rows; a later copy of the range has only rows that are newer than
     the snapshot of the copy before, and maybe some older rows.
@@ -53,13 +53,13 @@ class CopiedTable(msgspec.Struct):
     """The copied ranges of one table."""
 
     identity: str
-    """Digest of the table's description; ranges of different descriptions do not belong together."""
+    """Result of `ranges.identity` for the table; if it changes, the ranges cannot be used any more."""
     ranges: list[CopiedRange] = msgspec.field(default_factory=list)
     """The copied ranges, those of earlier snapshots first."""
 
     @property
     def last(self) -> dict[Place, CopiedRange]:
-        """The last copy of each range."""
+        """The last copy of each range, by place of the range."""
         return {one.place: one for one in self.ranges}
 
     @property
@@ -74,7 +74,7 @@ class CopiedTable(msgspec.Struct):
 
 
 class CopyFolder:
-    """The folder of copied rows; a context manager, at whose end a folder without tables is removed.
+    """The folder of copied rows; a context manager, whose exit removes the folder if it has no tables.
 
     The methods may be called from several threads.
 
@@ -125,21 +125,21 @@ class CopyFolder:
             return self._last_segment
 
     def add(self, oid: int, copied: CopiedRange) -> None:
-        """Note that a range of a table is copied. At most a second later, the file lists the range."""
+        """Note that a range of a table is copied; write the list of copied ranges at most once a second."""
         with self._lock:
             self.tables[oid].ranges.append(copied)
             if time.monotonic() - self._saved >= _SAVE_SECONDS:
                 self._save()
 
     def begin(self, oid: int, identity: str) -> CopiedTable:
-        """Return the copied ranges of a table: none if the table's description differs from theirs."""
+        """Return the copied ranges of a table; first remove them if their digest is not `identity`."""
         if oid not in self.tables or self.tables[oid].identity != identity:
             self.forget([oid])
             self.tables[oid] = CopiedTable(identity)
         return self.tables[oid]
 
     def forget(self, oids: Iterable[int]) -> None:
-        """Remove the copied rows of tables."""
+        """Remove the copied rows of tables from the folder."""
         removed = [self.tables.pop(oid) for oid in oids if oid in self.tables]
         if removed:
             self.save()  # first, because the file lists the segments that are removed next
@@ -152,7 +152,7 @@ class CopyFolder:
             self._save()
 
     def publish(self) -> None:
-        """Leave only segments in the folder, because the copy is complete and the folder will be renamed."""
+        """Prepare the complete folder to be renamed: the exit then leaves nothing but segments in it."""
         self.tables = {}
 
     def _save(self) -> None:

@@ -46,7 +46,7 @@ class TableSnapshots:
     """A thread that copies tables on request, one group of tables after the other; a context manager.
 
     Attributes:
-        failures: OIDs and reason, for each group of tables that could not be copied.
+        failures: For each group of tables that could not be copied, their OIDs and the text of the error.
 
     Args:
         dsn: DSN of the server that streams, and of no other server.
@@ -70,7 +70,7 @@ class TableSnapshots:
         self.failures: SimpleQueue[tuple[frozenset[int], str]] = SimpleQueue()
         self._copied: CopiedTables | None = None
         self._stored = Semaphore(0)
-        """Released when `copied` is stored, or never will be."""
+        """Released when `copied` is stored, or when the session ends."""
         self._stop = Flag()
         self._thread = Thread(target=self._run, name="pgoutput-tables", daemon=True)
 
@@ -124,7 +124,7 @@ class TableSnapshots:
         return self._copied
 
     def stored(self) -> None:
-        """Note that the tables in `copied` are part of the recording; the next group can be copied."""
+        """Note that the tables in `copied` are stored in the recording; the next group can be copied."""
         assert self._copied is not None
         self._requested -= self._copied.keys.keys()
         for oid in self._copied.keys:

@@ -17,14 +17,16 @@ RANGE_BYTES: int = 64 << 20
 _TIDS: Final = """\
 ctid = ANY (ARRAY(SELECT format('(%s,%s)', page, item)::tid
 FROM generate_series({begin}, {end} - 1) page, generate_series(1, {items}) item))"""
-"""Condition for the rows of pages. Before PostgreSQL 14, any other condition scans the whole table."""
+"""SQL condition for the rows of some pages, for servers before PostgreSQL 14, which scan the whole table for
+any other condition on pages.
+"""
 
 _ROW_BYTES: Final = 28
 """Least number of bytes that a row takes in its page (MaxHeapTuplesPerPage)."""
 
 
 class Task(NamedTuple):
-    """A range to copy."""
+    """A range of a table that is to be copied."""
 
     table: PublishedTable
     leaf: Leaf
@@ -36,7 +38,7 @@ class Task(NamedTuple):
 
 
 class RangePlan:
-    """The ranges of tables, and which of them are missing.
+    """Division of tables into ranges, each copied by one COPY.
 
     Attributes:
         mixable: OIDs of the tables whose ranges may come from different snapshots.
@@ -95,11 +97,11 @@ class RangePlan:
         }
 
     def size(self, place: Place) -> int:
-        """Return the size of a range in bytes, by an estimate."""
+        """Return the estimated size of a range, in bytes; 0 for rows with given keys."""
         return self._range_bytes.get(place[0], 0)
 
     def missing(self, oid: int, copied: CopiedTable) -> list[Task]:
-        """Return the ranges of a table that are not copied."""
+        """Return the ranges of the table `oid` that are not in `copied`."""
         table, leaves = self._tables[oid]
         by_oid = {leaf.oid: leaf for leaf in leaves}
         have = copied.last
@@ -110,12 +112,12 @@ class RangePlan:
         ]
 
     def outdated(self, oid: int, copied: CopiedTable, lsn: int) -> list[Task]:
-        """Return the ranges to copy again from a snapshot, if a table has ranges of several snapshots.
+        """Return the ranges to copy again if a table was copied from several snapshots; otherwise [].
 
         Args:
             oid: OID of the table.
             copied: The copied ranges of the table, of which none is missing.
-            lsn: LSN of the snapshot; ranges from this snapshot are not returned.
+            lsn: LSN of the current snapshot; ranges that were copied from it are not returned.
         """
         if len(copied.lsns) < 2:
             return []
@@ -139,7 +141,7 @@ class RangePlan:
         return task.table.copy_statement(task.leaf.place, conditions)
 
     def _condition(self, number: int) -> str:
-        """Return the SQL condition for the rows of a range."""
+        """Return the SQL condition for the rows in the pages of a range."""
         pages = RANGE_BYTES // self._page_bytes
         begin, end = number * pages, (number + 1) * pages
         if self._has_range_scans:
@@ -154,7 +156,7 @@ class RangePlan:
 def identity(table: PublishedTable, catalog: Catalog, timeline: int, keys: Keys) -> str:
     """Return a digest that changes when earlier copied ranges of a table cannot be used any more.
 
-    That is when the table is altered or rewritten, when its publication changes, or after a failover.
+    It changes when the table is altered or rewritten, when its publication changes, and after a failover.
     """
     described = catalog.tables[table.relation.oid]
     types = {column.type_oid for column in described.columns.values()}
@@ -171,7 +173,7 @@ def identity(table: PublishedTable, catalog: Catalog, timeline: int, keys: Keys)
 
 
 def _is_mixable(table: PublishedTable, catalog: Catalog) -> bool:
-    """Return whether ranges of a table may be copied while it changes: each change has the key of its row."""
+    """Return whether ranges may come from several snapshots: each change of the table has its row's key."""
     return table.has_key and not catalog.unsent_operations(catalog.tables[table.relation.oid])
 
 
@@ -193,7 +195,7 @@ def _leaves(table: PublishedTable) -> tuple[Leaf, ...]:
 
 
 def _leaf_sizes(connection: Connection, oids: Iterable[int]) -> Mapping[int, tuple[int, int]]:
-    """Return the size of the file and of the whole table, in bytes, by OID."""
+    """Return the sizes of the main file and of the whole table (pg_table_size), in bytes, by OID."""
     listed = ",".join(map(str, oids))
     query = f"SELECT oid, pg_relation_size(oid), pg_table_size(oid) FROM unnest('{{{listed}}}'::oid[]) oid"
     rows = (map(int, map(str, row)) for row in connection.query(query) if None not in row)

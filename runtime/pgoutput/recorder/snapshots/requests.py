@@ -98,7 +98,7 @@ class SnapshotRequests:
 
     @property
     def rows(self) -> dict[int, Keys]:
-        """Keys of the rows that are requested and not stored yet, by OID of the table."""
+        """Keys of the rows (None for all rows) that are requested and not stored yet, by OID of the table."""
         found: dict[int, Keys] = {}
         for rows in self._rows.values():
             for oid, keys in rows.items():
@@ -106,7 +106,7 @@ class SnapshotRequests:
         return found
 
     def find(self) -> list[str]:
-        """Return the file names of new requests; none if the last search was just now."""
+        """Return the file names of new requests; [] if the last search was less than `seconds` ago."""
         if time.monotonic() < self._next_search:
             return []
         self._next_search = time.monotonic() + self._seconds
@@ -141,7 +141,7 @@ class SnapshotRequests:
         return frozenset(found)
 
     def finish(self, stored: Mapping[int, Keys]) -> None:
-        """Note that the rows with these keys are stored, by OID of the table; remove finished requests."""
+        """Remove requests whose rows are all stored; `stored` has keys of stored rows, by OID of a table."""
         for name, rows in list(self._rows.items()):
             left = {
                 oid: keys for oid, keys in rows.items() if oid not in stored or not covers(stored[oid], keys)
@@ -153,7 +153,7 @@ class SnapshotRequests:
                 self._directory.remove(name)
 
     def fail(self, oids: Collection[int], error: str) -> None:
-        """Give up the requests for tables whose rows cannot be copied."""
+        """Give up all requests that name one of the tables with these OIDs; `error` says why."""
         for name, rows in list(self._rows.items()):
             if not rows.keys().isdisjoint(oids):
                 del self._rows[name]

@@ -15,16 +15,16 @@ Keys: TypeAlias = frozenset[RowKey] | None
 """The keys of the rows that a snapshot of a table contains; None for all rows."""
 
 _PART_KEYS: Final = 10_000
-"""Largest number of keys in one condition."""
+"""Largest number of keys in one SQL condition."""
 
 
 def merge_keys(one: Keys, other: Keys) -> Keys:
-    """Return the keys of the rows that at least one of two snapshots contains."""
+    """Return the keys of all rows in two snapshots, given the keys of each; None for all rows."""
     return None if one is None or other is None else one | other
 
 
 def covers(one: Keys, other: Keys) -> bool:
-    """Return whether a snapshot of the rows `one` has all rows of a snapshot of the rows `other`."""
+    """Return whether a snapshot of the rows with keys `one` contains all rows with keys `other`."""
     return one is None or (other is not None and other <= one)
 
 

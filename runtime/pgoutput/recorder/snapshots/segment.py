@@ -1,4 +1,4 @@
-"""Segments of copied rows, each with one transaction that inserts rows of one table."""
+"""Segments of copied rows: each contains one transaction, which inserts rows of one table."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SnapshotSegment:
         return room
 
     def finish(self) -> None:
-        """Write the last messages and the Commit of the snapshot's rows, and rename the file."""
+        """Write the Commit and the metadata, and give the file its final name."""
         self._write(self._commit)
         types, relation = tuple(map(to_json, self._types)), to_json(self._relation)
         version = SchemaVersion(self._first + 1 + len(types), self._lsn, relation, types)

@@ -1,8 +1,8 @@
 """The snapshot: copies of published tables as of a consistent point, written as segments.
 
 The copy follows the server's own initial synchronization (fetch_table_list and copy_table in
-src/backend/replication/logical/tablesync.c). Unlike there, tables are copied in ranges, and several workers
-copy ranges of one table.
+src/backend/replication/logical/tablesync.c). Unlike the server, it copies tables in ranges, and several
+workers copy ranges of one table.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class TableCopy:
             stop: Returns whether to stop.
 
         Returns:
-            Keys of the rows that are copied now, by OID of each published table; None if ranges were left for
-            a later snapshot, because this one is older than `max_snapshot_age`.
+            Keys of the copied rows (None for all rows), by OID of each copied table. None instead of a dict
+            if ranges were left for a later snapshot, because this one is older than `max_snapshot_age`.
 
         Raises:
             Interrupted: The copy was stopped.
@@ -111,7 +111,7 @@ class TableCopy:
         return {oid: self._plan.keys.get(oid) for oid in oids}
 
     def _make_plan(self, connection: Connection, tables: list[PublishedTable]) -> RangePlan:
-        """Return the ranges of the tables; forget copied ranges that do not fit the tables any more."""
+        """Divide the tables into ranges; remove copied ranges that do not fit the tables any more."""
         catalog = query_catalog(connection, self._source.publications, self._snapshot.lsn)
         folder, plan = self._folder, RangePlan(connection, tables, catalog, self._wanted or {})
         folder.forget(folder.tables.keys() - catalog.tables.keys())
@@ -217,7 +217,7 @@ class TableCopy:
             return None
 
     def _is_too_old_for(self, task: Task) -> bool:
-        """Return whether a range is left for a later snapshot. At least one is copied from each snapshot."""
+        """Return whether to leave a range for a later snapshot; False for a snapshot's first range."""
         limit = self._settings.max_snapshot_age
         return (
             limit is not None
@@ -310,7 +310,7 @@ class TableCopy:
 class _Storing:
     """A thread that stores segments while the next rows are copied.
 
-    It is a context manager, whose exit waits for the thread and raises what it has raised.
+    It is a context manager, whose exit waits for the thread and raises its error, if there is one.
     """
 
     def __init__(self) -> None:
@@ -329,7 +329,7 @@ class _Storing:
         """Wait until the previous function has returned, then run a function in the thread.
 
         Raises:
-            Exception: The previous function has raised this.
+            Exception: The error of the previous function, if it has raised one.
         """
         self._wait()
         self._last = self._pool.submit(function)

@@ -89,13 +89,13 @@ class State(msgspec.Struct, kw_only=True):
     incomplete: tuple[IncompleteTable, ...] = ()
     """Incomplete tables of the recording."""
     pending: tuple[PendingTable, ...] = ()
-    """Tables that may be incomplete: the stream that is not stored yet decides."""
+    """Tables that may be incomplete: messages that are not stored yet will show whether they are."""
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that are not yet in the metadata of a segment."""
     gone: tuple[GoneTable, ...] = ()
-    """Tables that are gone, and not yet in the metadata of a segment."""
+    """Dropped or unpublished tables that are not yet in the metadata of a segment."""
     altered_xid: int = 0
-    """First transaction that had not begun when a publication was last found altered; 0 if none was.
+    """First xid that was not assigned when a publication was last found altered; 0 if none was altered.
 
     Also 0 once all earlier transactions are recorded: see `RememberedPublications`.
     """
@@ -111,7 +111,7 @@ class Folder:
         path: Path of the folder.
         directory: The opened folder; still valid, unlike `path`, after the folder was moved.
         search_seconds: Seconds between two searches for requests for snapshots.
-        save_seconds: Least number of seconds between two LSNs that are saved while nothing is received.
+        save_seconds: Least number of seconds between two writes of the LSN while nothing is received.
         is_local: Whether the folder contains the recording. False for `StoreFolder`, with an object store.
         saved_state: State of the recording; None for a new recording.
         saved_catalog: The server's catalogs as last saved; None for a new recording.
@@ -185,13 +185,13 @@ class Folder:
 
     @property
     def state(self) -> State:
-        """State of a recording that has begun."""
+        """`saved_state`, which is not None after a recording has begun."""
         assert self.saved_state is not None
         return self.saved_state
 
     @property
     def catalog(self) -> Catalog:
-        """The server's catalogs as last saved, of a recording that has begun."""
+        """`saved_catalog`, which is not None after a recording has begun."""
         assert self.saved_catalog is not None
         return self.saved_catalog
 
@@ -266,7 +266,7 @@ class Folder:
         self.saved_catalog = catalog
 
     def save_changes(self, catalog: Catalog, changes: CatalogChanges) -> None:
-        """Write the changes of the catalogs, then the changed catalogs, to the disk.
+        """Add changes of the catalogs to the state, then save the catalogs, both on the disk.
 
         After a crash between the two writes, the next comparison of the catalogs finds the changes again.
 
@@ -309,7 +309,7 @@ class Folder:
         return map(locate, reversed(list_segments(self.path) if self.last_segment() else []))
 
     def stored_lsn(self, state: State) -> int:
-        """Return the LSN up to which all published transactions are known to be stored."""
+        """Return the LSN up to which all transactions with published changes are known to be stored."""
         return max(state.acknowledged_lsn or 0, self.recorded_lsn())
 
     def recorded_lsn(self) -> int:
@@ -350,7 +350,7 @@ class Folder:
         return State(slot=state.slot, system_identifier=state.system_identifier, database=state.database)
 
     def publish_snapshot(self) -> None:
-        """Give the folder of the copied rows the name under which readers find the snapshot."""
+        """Rename the folder of the copied rows to the name under which readers find the snapshot."""
         self.check_in_place()
         sync_path(self.copies)
         self.directory.rename(COPIES, SNAPSHOT)
@@ -402,7 +402,7 @@ def _merged(
 ) -> tuple[IncompleteTable, ...]:
     """Return known and newly found incomplete tables, each table once.
 
-    A table that is in both has its first and its latest reason, and the latest LSN.
+    A table that is in both arguments has its first and its latest reason, and the latest LSN.
     """
     merged = {one.oid: one for one in known}
     for one in found:

@@ -27,7 +27,7 @@ LEASE_SECONDS: float = 60.0
 """Time without a renewal after which another recorder takes the lease, in seconds."""
 
 _POLL_SECONDS: Final = 0.5
-"""Seconds between two looks at the lease of another recorder."""
+"""Seconds between two reads of the lease while another recorder has it."""
 
 
 class LeaseFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class LeaseFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_leased(content: bytes | None) -> bool:
-    """Return whether a lease is valid; `content` is that of its object, or None if there is no object."""
+    """Return whether a lease is valid, given the content of its object; None if there is no object."""
     return content is not None and msgspec.json.decode(content, type=LeaseFile).expires > time.time()
 
 

@@ -25,7 +25,7 @@ from pgoutput.recording import Directory, pack_name, packed_numbers, segment_nam
 _LOG: Final = logging.getLogger(__name__)
 
 FILE_SECONDS: Final = 10.0
-"""Least number of seconds of recording in a pack, unless it is large. Such long segments are not packed."""
+"""Least number of seconds that a pack covers, unless it is large. Segments that cover more are not packed."""
 
 _PACK_BYTES: Final = 64 << 20
 """Largest size of a pack, in bytes."""
@@ -37,7 +37,7 @@ _PACKS: Final = 10
 """Number of packs that a larger pack replaces."""
 
 _MOST_SEGMENTS: Final = 100
-"""Largest number of segments that are awaited before they are packed."""
+"""Largest number of segments that are required for a pack."""
 
 _LEVELS: Final = 3
 """Number of sizes of packs, each `_PACKS` times the one before."""
@@ -61,7 +61,7 @@ class _File(msgspec.Struct, frozen=True):
 class Packer:
     """Packs the segments of a recording while they are written.
 
-    Files that are removed meanwhile, because the recording is pruned, are left out.
+    Files that pruning removes meanwhile are not packed.
 
     Args:
         directory: Folder of the recording. Files that are part of a pack are removed from it.
@@ -128,7 +128,13 @@ class Packer:
         return ()
 
     def _fits(self, place: int, is_last: bool, limit: int) -> bool:
-        """Return whether a file has fewer than `limit` segments, and no gap after it unless `is_last`."""
+        """Return whether a file can be packed: it has fewer than `limit` segments, and no gap follows it.
+
+        Args:
+            place: Index of the file in `_files`.
+            is_last: Whether the file is the last of the pack; then a gap may follow it.
+            limit: Number of segments from which on a file is too large.
+        """
         file = self._files[place]
         return file.segments < limit and (is_last or file.last + 1 == self._files[place + 1].first)
 
@@ -163,8 +169,8 @@ class Packer:
 class PackerThread:
     """A thread that packs segments in an object store, because each request takes time; a context manager.
 
-    Segments that cannot be packed stay objects of their own. The thread lists the objects again when the next
-    segment is stored.
+    If packing fails, the segments stay separate objects, and the thread tries again when the next segment is
+    stored.
 
     Args:
         directory: The recording. Objects that are part of a pack are removed from it.
@@ -184,7 +190,7 @@ class PackerThread:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """End the thread after the packs that it is making."""
+        """End the thread when the pack that it is writing is finished."""
         self._is_over = True
         self._numbers.put(None)
         self._thread.join()

@@ -20,7 +20,7 @@ class _State(msgspec.Struct):
 
 
 def stored_lsn(folder: PathOrUri) -> int:
-    """Return the LSN up to which a recording is known to have all published transactions.
+    """Return the LSN up to which a recording is known to have all transactions with published changes.
 
     Raises:
         RecordingError: The folder is not a recording that a recorder has written.
@@ -33,10 +33,10 @@ def stored_lsn(folder: PathOrUri) -> int:
 def check_place(folder: PathOrUri) -> None:
     """Check that a recording is where its recorder wrote last, so that it is no copy of another recording.
 
-    A copy has the same slot: the original loses what is recorded into the copy.
+    A recorder that writes to a copy reads the same slot: the original then lacks what the copy records.
 
     Raises:
-        RecordingError: The recorder wrote elsewhere, or the folder is not a recording that one has written.
+        RecordingError: The recorder wrote elsewhere, or no recorder has written a recording to the folder.
     """
     place, here = _read_state(folder).place, current_place(locate(folder))
     if place and place != here:
@@ -47,7 +47,7 @@ def check_place(folder: PathOrUri) -> None:
 
 
 def current_place(location: Location) -> str:
-    """Return the path of a folder, without symbolic links, or its URL."""
+    """Return the path of a recording without symbolic links, or its URL."""
     if not location.is_local:
         return str(parse_store_url(location.place))
     return shown_text(os.path.realpath(location.path))
@@ -62,7 +62,7 @@ def _read_state(folder: PathOrUri) -> _State:
 
 
 def is_recording(folder: PathOrUri) -> bool:
-    """Return whether a recorder writes a recording.
+    """Return whether a recorder is writing a recording now.
 
     Raises:
         RecordingError: The object store of the recording cannot be read.

@@ -54,7 +54,7 @@ _OWNER_FILE: Final = ".owner"
 
 
 class _Number(msgspec.Struct):
-    """The number of the lease in a state file."""
+    """The field of a state file that contains the number of the lease."""
 
     lease: int = 0
 
@@ -210,7 +210,7 @@ class StoreDirectory(Directory):
 
 
 class StoreFolder(Folder):
-    """The recording in an object store that a recorder writes; a context manager.
+    """A recording in an object store, as its recorder uses it; a context manager.
 
     Args:
         place: URL of the recording.
@@ -301,7 +301,7 @@ class StoreFolder(Folder):
 
 
 def _state_folder() -> Path:
-    """Return the folder for working folders: not in a folder where another user could create it first.
+    """Return the folder that contains working folders; no other user can create it first.
 
     systemd sets STATE_DIRECTORY to the folders of a unit's StateDirectory, separated by colons.
 

@@ -82,7 +82,7 @@ class Checker:
         self._state.connect(options)
 
     def leave_out(self, without: Collection[str]) -> None:
-        """From the next message on, check all rules except these.
+        """From the next message on, check all rules except those in `without`.
 
         Args:
             without: Names of rules that are not checked.
@@ -237,7 +237,7 @@ class Checker:
         return Violation(rule, self._state.number, byte, name, field, f"{where}: {text}")
 
     def _suppress_repeats(self, message: Any) -> None:
-        """After an invalid message, ignore its relations and assume a missing Begin, to report each once."""
+        """Ignore the relations of an invalid message and assume a missing Begin, to report errors once."""
         if has_role(message, "relation", "type") and self._state.open is None:
             self._state.open = OpenBlock(None)
         if (oid := meaning_of(message, "relation")) is not None:
