@@ -54,7 +54,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 ReplicaIdentityName: TypeAlias = Literal["default", "full", "index", "nothing"]
-"""Replica identity of a table. With `index` it is a unique index on the key columns."""
+"""Replica identity of a table. `index` is a unique index on the key columns."""
 
 
 class ColumnShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +89,10 @@ class TableShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """The shape of a workload's transactions.
+    """Number and kinds of the tables, transactions and changes in a workload.
 
-    Most transactions only insert, update and delete rows. `varied` transactions have all kinds and forms of
-    messages, and have separate tables.
+    Most transactions only insert, update and delete rows. Varied transactions have all kinds and forms of
+    messages, and change separate tables.
     """
 
     tables: int = 20
@@ -111,7 +111,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     replica_identity: ReplicaIdentityName = "default"
     """Replica identity of the tables of the transactions that are not varied."""
     varied: float = 0
-    """Fraction of all transactions that are varied, from 0 to 1."""
+    """Fraction of all transactions that are varied (have all kinds of messages), from 0 to 1."""
     operations: Operations = Operations()
     """Relative frequencies of the operations in varied transactions."""
     shapes: tuple[TableShape, ...] = ()
@@ -142,7 +142,7 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
     proto_version: int | None = None
     """Version of the logical replication protocol; None for the newest released version of the server."""
     streaming: Streaming = "off"
-    """As in `StreamOptions`. The same applies to the following options."""
+    """As in `StreamOptions`, like `two_phase`, `binary` and `messages` below."""
     two_phase: bool = False
     binary: bool = False
     messages: bool = False
@@ -204,7 +204,7 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def options(self) -> StreamOptions:
-        """Stream options of the client."""
+        """Stream options with which the client requests the stream."""
         named = {name: getattr(self, name) for name in StreamOptions.__struct_fields__}
         newest = newest_version(self.server_major)
         named["proto_version"] = self.proto_version or newest
@@ -233,6 +233,6 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
 
     @property
     def source(self) -> Source:
-        """`Source` in the metadata of a recording of the workload: synthetic names, and stream options."""
+        """`Source` of a recording of the workload: synthetic names, and the stream options."""
         name = str(uuid5(NAMESPACE_URL, f"pgoutput:{self!r}"))
         return make_source(self.options, self.server_version, name)

@@ -193,7 +193,7 @@ def _with_varied(
 def _apply_patterns(
     workload: Workload, window: Window, relation_count: int, changes: _PlacedChanges
 ) -> IntArray:
-    """Set the tables of `changes` as the patterns say, and return the kinds of the changes.
+    """Set the tables of `changes` by the patterns of their transactions; return the kinds of the changes.
 
     The first transaction of the workload has no pattern: it inserts a row into each table.
     """

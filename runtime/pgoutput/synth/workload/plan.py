@@ -65,19 +65,19 @@ class WalClock(msgspec.Struct, frozen=True):
     """Total duration of varied transactions, in microseconds: before the window, then after each run."""
 
     def lsn(self, position: Any) -> Any:
-        """Return the start LSN of the WAL record for a message."""
+        """Return the start LSN of the WAL record of the message at a position."""
         return _START_LSN + position * self.bytes_per_message + self._varied(self.varied_bytes, position)
 
     def end_lsn(self, position: Any) -> Any:
-        """Return the end LSN of the commit record for a message."""
+        """Return the end LSN of the commit record of the Commit message at a position."""
         return self.lsn(position) + _COMMIT_RECORD_BYTES
 
     def time(self, position: Any) -> Any:
-        """Return the time of a message, in microseconds since 2000-01-01."""
+        """Return the time of the message at a position, in microseconds since 2000-01-01 00:00 UTC."""
         return _START_TIME + position * _MESSAGE_INTERVAL + self._varied(self.varied_times, position)
 
     def _varied(self, totals: list[int], position: Any) -> Any:
-        """Return the total of all varied transactions before each position (an item of `totals`)."""
+        """Return for each position the item of `totals` that covers the varied transactions before it."""
         runs = np.searchsorted(self.varied_positions, position, side="right")
         return np.array(totals)[runs] if isinstance(position, np.ndarray) else totals[int(runs)]
 
@@ -86,10 +86,10 @@ class VariedMessages(msgspec.Struct, frozen=True):
     """The messages of the varied transactions in a window, as parallel arrays."""
 
     positions: IntArray
-    """For each message: position of the next message outside varied transactions (only these count)."""
+    """For each message: position of the next message outside varied transactions, counting only such ones."""
     lsns: IntArray
     times: IntArray
-    """LSN and send time of each envelope."""
+    """LSN (`lsns`) and send time (`times`) of each envelope."""
     data: pa.BinaryArray
     """The encoded messages."""
     before: int
@@ -113,11 +113,11 @@ class Window(msgspec.Struct, frozen=True):
     change_counts: IntArray
     """Number of changes of each transaction."""
     relation_counts: IntArray
-    """Number of Relation messages of each transaction; each is sent before one of its first changes."""
+    """Number of Relation messages of each transaction. Each precedes one of the transaction's changes."""
     block_counts: IntArray
     """Number of stream blocks of each transaction; 0 for a transaction that is not streamed."""
     patterns: IntArray
-    """Index in `Workload.patterns` of each transaction; empty without patterns."""
+    """For each transaction: index of its pattern in `Workload.patterns`. Empty without patterns."""
     position: int
     """Position of the window's first message in the stream, not counting varied transactions."""
     clock: WalClock
