@@ -113,7 +113,7 @@ class TypeRegistry:
         self._add(f"{name}[]", ColumnType(array, -1, text.array_oid, -1, type_message, oid))
 
     def create_domain(self, name: str, base: str) -> None:
-        """Create a domain over the type `base`. Its Type message has the domain's OID and the name of `base`."""
+        """Create a domain over a type `base`. Its Type message has its own OID but the name of `base`."""
         split_qualified_name(name)
         base_type = self.parse(base)
         oid = self._next_oid()

@@ -46,7 +46,7 @@ def add_generated_columns(definition: TableDefinition, generated: Mapping[str, s
 
 
 def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[str]) -> TableDefinition:
-    """Return the table definition with the replica identity `wanted`: a name such as `full`, or index columns.
+    """Return the table definition with another replica identity: a name such as `full`, or index columns.
 
     Raises:
         ScenarioError: The replica identity is unknown, a column does not exist, or the column list is empty.

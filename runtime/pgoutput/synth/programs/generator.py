@@ -273,7 +273,7 @@ class RandomSteps:
         return Step(connection, "savepoint")
 
     def _end(self, connection: int, *, prepares: bool = True) -> Step:
-        """Return a step that ends the innermost savepoint or the transaction; `prepare` only if `prepares`."""
+        """Return a step that ends the innermost savepoint or transaction; `prepare` only if `prepares`."""
         if len(self.runner.open[connection]) > 1:
             return Step(connection, "release" if self._random.randint(0, 1) == 0 else "rollback")
         if prepares and self._random.randint(0, 3) == 3:

@@ -128,7 +128,7 @@ def _run_in_worker(idle: SimpleQueue[subprocess.Popen[bytes]], window: Window) -
 
 
 def main() -> None:
-    """Read a pickled `WindowTask` and windows from standard input, and write each result to standard output."""
+    """Read a pickled `WindowTask` and windows from standard input; write each result to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends its workers
     task: WindowTask = pickle.load(sys.stdin.buffer)
     while True:
