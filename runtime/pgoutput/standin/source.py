@@ -114,7 +114,7 @@ class StreamFactory(Protocol):
 class GeneratedSource:
     """A source that serves the streams of a stream factory.
 
-    If the factory has an attribute with the name of one of these, the factory's value replaces the default.
+    If the factory has an attribute with the name of one of the following, its value replaces the default.
 
     Attributes:
         server_version: Reported PostgreSQL version; 18.4 by default.

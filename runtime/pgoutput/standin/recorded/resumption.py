@@ -83,7 +83,7 @@ class _Resumption:
 
     @property
     def lacks_descriptions(self) -> bool:
-        """Whether the client may need a description before the next change."""
+        """Whether the client may need a Relation message before the next change."""
         return bool(self._descriptions.unsent) and not self._tracker.in_block
 
     def start_session(self) -> None:
