@@ -20,7 +20,7 @@ _COMPARED: Final = ("message", "field", "offset")
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The result of a vector."""
+    """The result of comparing a decoder's answer with a vector."""
 
     id: str
     group: str

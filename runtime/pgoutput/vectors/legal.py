@@ -47,7 +47,7 @@ class Context(NamedTuple):
         return f"v{self.version}/{self.streaming}{'/block' * self.in_stream}"
 
     def has(self, layout: Message) -> bool:
-        """Return whether a server sends a message in this context."""
+        """Return whether a server can send messages of a layout in this context."""
         role = str(layout.role)
         if self.in_stream:
             return role in _IN_BLOCK or any(field.when == "in_stream" for field in layout.fields)
@@ -56,7 +56,7 @@ class Context(NamedTuple):
         return self.streaming != "off" or not (layout.option == "streaming" or role.endswith("_streamed"))
 
     def form(self, layout: Message) -> tuple[str, ...]:
-        """Return the names of the fields that a message has in this context."""
+        """Return the names of the fields that messages of a layout have in this context."""
         return tuple(f.name for f in layout.fields if applies(f, self.in_stream, self.streaming))
 
 
@@ -93,7 +93,7 @@ def message_vectors() -> Iterator[Vector]:
     """Yield the vectors of the messages of all protocol versions.
 
     If a message has the same fields in several contexts of a protocol version, only the first of these
-    contexts has vectors of all boundary values. The others have one vector for each form of the message.
+    contexts has vectors of all boundary values. The others have the usual message, and one with each optional tuple.
     """
     for context, sample in samples():
         streaming, version = context.streaming, context.version

@@ -127,7 +127,7 @@ _BY_SEND: Final = {
     **TEXT_SEARCH,
     **STATISTICS,
 }
-"""Conversions, by name of the send function.
+"""Conversions between binary and text form, by name of the type's send function.
 
 BRIN summaries are missing: they exist only in indexes, and their bytes depend on the indexed type.
 """
@@ -150,4 +150,4 @@ _BY_NAME: Final = {
     )
     for name, inner in names.items()
 }
-"""Conversions of types that share a send function, by type name."""
+"""Conversions between binary and text form, by name of the type, for types that share a send function."""
