@@ -58,7 +58,7 @@ def _generate(
     check: bool = False,
     release: bool = False,
 ) -> None:
-    """Write the generated files and the lock. The released layouts `locked` must not have changed."""
+    """Write (or only compare, with `check`) the generated files and the lock, after checking `locked`."""
     if not loaded.plain:
         lock.check(locked, loaded)
         if not release:

@@ -36,7 +36,7 @@ class Code(NamedTuple):
     type: Type = Type("")
 
     def named(self, name: str) -> Code:
-        """Return the code that reads the variable `name`, whose value is this code."""
+        """Return the code that reads a variable `name` which holds the value of this code."""
         return Code(name, name, self.type)
 
 
@@ -68,7 +68,7 @@ ATTRIBUTES: Mapping[str, Code] = {
     "message_lsn": Code("{}.message_lsn", "state.note({}).messageLsn", Type("lsn")),
     "resent": Code("{}.resent", "state.note({}).resent", Type("bool")),
 }
-"""The attributes of a transaction; `{}` stands for the transaction."""
+"""The attributes of a transaction in expressions, by name; `{}` in the code stands for the transaction."""
 
 _EARLIER: Mapping[str, tuple[str, tuple[Role, ...]]] = {
     "opener": ("{}.means.{}", ("begin", "begin_prepare", "open_block")),
@@ -80,7 +80,7 @@ FUNCTIONS: Mapping[str, tuple[Code, tuple[str, ...]]] = {
     "precedes": (Code("_precedes", "precedes", Type("bool")), ("xid", "xid")),
     "byte_length": (Code("_byte_length", "byteLength", Type("count")), ("gid",)),
 }
-"""The functions of expressions, with the types of their arguments."""
+"""The functions of expressions, by name: code with the type of the result, and types of the arguments."""
 
 _OPERATORS: Mapping[type[ast.cmpop], tuple[str, str]] = {
     ast.Eq: ("==", "==="),
@@ -138,9 +138,9 @@ def condition(text: str, scope: Scope) -> Code:
 
 
 def literal(python: str, javascript: str) -> Code:
-    """Return the code of a text from the inside of its f-string and the inside of its template literal.
+    """Return the code of a text, given the content of a Python f-string and of a JavaScript template literal.
 
-    If the inside is only an expression in braces, return the expression. Its value must be a text.
+    If the content is only an expression in braces, the code is the expression, whose value must be a text.
     """
     if re.fullmatch(r"\$\{[^{}]*\}", javascript):
         javascript = javascript[2:-1]

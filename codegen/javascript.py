@@ -148,7 +148,7 @@ class Layouts:
         """The layouts by name, such as `Insert2`, and for each version the names of its layouts."""
 
     def codec_tables(self) -> str:
-        """Return the tables of the npm package as code."""
+        """Return the tables of the npm package as JavaScript code."""
         tables = _without(self.tables, _PAGE_ONLY)
         layouts = ",\n".join(
             f"    {to_json(name)}: {to_json(one)}" for name, one in tables.pop("layouts").items()

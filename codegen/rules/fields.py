@@ -105,7 +105,7 @@ _LITERALS = {("uint8", value) for value in range(256)}
 
 
 def _literal(spec: Spec, entry: Entry) -> str:
-    """Return what is wrong with a constant; empty if nothing is."""
+    """Return what is wrong with the constant of an entry with `literal`; the empty text if nothing is."""
     its_wire = wire(spec, entry)
     if its_wire in INTEGERS:
         bits = SIZES[its_wire] * 8

@@ -180,7 +180,7 @@ def _sorts(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
 
 
 def _named(name: str, message: Message) -> Iterator[Problem]:
-    """Check that no field is called like the meaning of another field: the meanings may be swapped."""
+    """Check that no field has the name of another field's meaning, as if their meanings were swapped."""
     fields = [*walk(message.fields, ("messages", name, "fields"))]
     found = {entry.means: entry.name for _, entry in fields if entry.means is not None}
     for place, entry in fields:

@@ -93,7 +93,8 @@ def message_vectors() -> Iterator[Vector]:
     """Yield the vectors of the messages of all protocol versions.
 
     If a message has the same fields in several contexts of a protocol version, only the first of these
-    contexts has vectors of all boundary values. The others have the usual message, and one with each optional tuple.
+    contexts has vectors of all boundary values. The others have the usual message, and one message with each
+    optional tuple.
     """
     for context, sample in samples():
         streaming, version = context.streaming, context.version
