@@ -110,7 +110,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}\s:]+)(?::(name|number))?\}")
 
 
 def meanings(roles: Iterable[Role]) -> dict[str, Type]:
-    """Return the type of each meaning, except rows, that fields of messages with these roles can have."""
+    """Return, by meaning, the type of fields in messages with these roles, except fields that are rows."""
     known = {one for role in roles for some in MEANINGS[role] for one in some}
     return {name: kind for name, kind in _MEANINGS.items() if name in known}
 

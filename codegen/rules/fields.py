@@ -65,7 +65,7 @@ def types(spec: Spec) -> Iterator[Problem]:
 
 
 def _elements(spec: Spec) -> str:
-    """Return in words what the elements of a list can be."""
+    """Return, for error texts, in words what the elements of a list can be."""
     return (
         "integers, strings, bytes with `length` or structs" if spec.plain else "integers, structs or tuples"
     )

@@ -29,7 +29,7 @@ class PluginOptions(msgspec.Struct, frozen=True, kw_only=True):
     binary: bool = False
     """Whether values are sent in binary format."""
     messages: bool = False
-    """Whether logical decoding messages are sent."""
+    """Whether logical messages (pg_logical_emit_message) are sent."""
     origin: Literal["any", "none"] = "any"
     """Which changes are sent: `any` for all changes, `none` for changes without a replication origin."""
 

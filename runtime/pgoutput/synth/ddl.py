@@ -33,7 +33,7 @@ def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int =
 
 
 def add_generated_columns(definition: TableDefinition, generated: Mapping[str, str]) -> TableDefinition:
-    """Add stored generated columns: `generated` maps each new column to the column that it copies.
+    """Return the definition with stored generated columns: `generated` maps each to the column it copies.
 
     Raises:
         ScenarioError: The source column of a generated column does not exist.
@@ -67,7 +67,7 @@ def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[st
 def with_publication(
     definition: TableDefinition, column_list: Sequence[str] | None, where: tuple[str, str, Any] | None
 ) -> TableDefinition:
-    """Return the table definition with a column list and a row filter (column, operator, value), if not None.
+    """Return the definition with a column list and row filter (column, operator, value), each if not None.
 
     Raises:
         ScenarioError: A column or operator does not exist, or row filters do not support the column's type.

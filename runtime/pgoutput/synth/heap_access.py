@@ -93,7 +93,7 @@ class HeapAccess:
                 yield row, visible
 
     def check_keys(self, leaf: ScenarioTable, cells: Cells, itself: Row | None = None) -> None:
-        """Check that no row except `itself` has the keys in `cells`; None for a new row.
+        """Check that no other row has the keys in `cells`; `itself` is the row to update, None to insert.
 
         Raises:
             ScenarioError: A key column is NULL, another row has the key, or an open transaction has changed a

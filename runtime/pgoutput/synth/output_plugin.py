@@ -74,7 +74,7 @@ class OutputPlugin:
     # Transactions
 
     def begin(self, lsn: int, end: TransactionEnd) -> None:
-        """Begin a transaction. Begin is written before its first published change (pgoutput_begin_txn)."""
+        """Begin a transaction; its first published change will write Begin (pgoutput_begin_txn)."""
         self._unsent_begin = (lsn, end)
 
     def commit(self, end: TransactionEnd) -> None:
@@ -149,7 +149,7 @@ class OutputPlugin:
             self._write(change.lsn, message)
 
     def payload(self, record: PayloadRecord, streamed: bool) -> None:
-        """Write a logical message, or another message of the role `payload`, if requested (pgoutput_message).
+        """Write a logical message or other application data (role `payload`) if requested (pgoutput_message).
 
         In a stream block a logical message has the xid of the top-level transaction, even if a subtransaction
         emitted the message.

@@ -258,7 +258,7 @@ class Scenario:
         self.wal.write(Idle, 0, xid=0, top=0)
 
     def take_records(self) -> list[AnyWalRecord]:
-        """Return the WAL records so far, and forget these records and the history of the tables."""
+        """Return the WAL records so far; delete these records and the commits in `history`."""
         records, self.wal.records = self.wal.records, []
         self._database.commits.clear()
         return records

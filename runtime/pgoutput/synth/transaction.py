@@ -249,7 +249,7 @@ class TransactionScope(ABC):
         self.payload(logical_message(MessageFlag.TRANSACTIONAL, prefix, content))
 
     def payload(self, message: Message) -> None:
-        """Emit a message of the role `payload`. Only protocol versions that have this message send it.
+        """Emit application data (role `payload`). Only protocol versions that have the message send it.
 
         The message is sent with the LSN of its WAL record and the xids of this transaction.
 

@@ -29,7 +29,7 @@ def cells_size(cells: Cells | None) -> int:
 
 
 def payload_size(message: Message) -> int:
-    """Return the total length of the str and bytes fields of a message of the role `payload`."""
+    """Return the total length of the str and bytes fields of a message with application data."""
     values = msgspec.structs.astuple(message)
     return sum(len(value) for value in values if isinstance(value, str | bytes))
 
@@ -97,7 +97,7 @@ class TruncateRecord(WalRecord, frozen=True, eq=False):
 
 
 class PayloadRecord(WalRecord, frozen=True, eq=False):
-    """WAL record of a logical message (pg_logical_emit_message) or another message of the role `payload`."""
+    """WAL record of a logical message (pg_logical_emit_message) or another message with application data."""
 
     message: Message
     """The message. When it is sent, its LSN and xids are replaced by those of this record."""
@@ -110,7 +110,7 @@ class Invalidation(WalRecord, frozen=True, eq=False):
 
 
 class TransactionEnd(WalRecord, frozen=True, eq=False):
-    """WAL record that ends a transaction or subtransaction, prepares one, or resolves a prepared one."""
+    """WAL record that ends a transaction or subtransaction, prepares it, or ends a prepared transaction."""
 
     kind: Literal["commit", "abort", "prepare", "commit_prepared", "rollback_prepared"]
     children: tuple[int, ...] = ()

@@ -21,15 +21,15 @@ class FixedReader(NamedTuple):
     width: int
     """Size of a value in bytes; a bool has 1."""
     low: int = 0
-    """Minimum of an integer."""
+    """Least value of an integer type."""
     high: int = 0
-    """Maximum of an integer."""
+    """Greatest value of an integer type."""
     precision: int = 0
-    """Precision of a decimal."""
+    """Precision of a decimal type."""
     scale: int = 0
-    """Scale of a decimal."""
+    """Scale of a decimal type."""
     zone: bool = False
-    """Whether a timestamp has a time zone."""
+    """Whether a timestamp type has a time zone."""
 
 
 _READERS: Final = {

@@ -18,7 +18,7 @@ _IN_BLOCKS: Final = {
 
 
 def outside_block(message: Any) -> Any:
-    """Return a message of a stream block as it is sent outside of stream blocks."""
+    """Return a copy of a message of a stream block without the xid, as it is sent outside of blocks."""
     name = _IN_BLOCKS.get(type(message))
     return message if name is None else msgspec.structs.replace(message, **{name: None})
 

@@ -106,7 +106,7 @@ class RecordedSource:
 
 
 OptionMatcher: TypeAlias = Callable[[StreamIndex, PluginOptions, PluginOptions], bool]
-"""Function that checks an option. Arguments: index of the stream, recorded options, requested options."""
+"""Function that says whether a stream suits an option. Arguments: index, recorded and requested options."""
 
 
 def _streaming_matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:

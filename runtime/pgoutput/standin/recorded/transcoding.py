@@ -81,7 +81,7 @@ class _Transcoder:
                 yield session, sent_lsn, self._encode(message)
 
     def _transcode(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
-        """Yield the messages to send when a recorded message is read."""
+        """Yield the messages to send, with their LSNs, when a recorded message is read."""
         in_block = self._tracker.in_block
         event = self._tracker.feed(message)
         kind, transaction = event.kind, event.transaction

@@ -101,7 +101,7 @@ def is_variadic(arguments: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _values(node: Mapping[str, Any], parameters: Sequence[SqlValue]) -> list[str | None]:
-    """Return the value of an argument, or the elements of an array."""
+    """Return the value of an argument as the only item of a list, or the elements of an array argument."""
     match node["class"]:
         case "CAST":
             (value,) = _values(node["child"], parameters)

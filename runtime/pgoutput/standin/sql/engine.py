@@ -238,7 +238,7 @@ class Engine:
         self._stored[name] = version
 
     def _output(self, value: object, type_oid: int, effects: SideEffects | None) -> SqlValue:
-        """Return a value as its type's output function writes it. `effects` executes a call in the result."""
+        """Return a value as its type's output function writes it, or the result of the call that it is."""
         if isinstance(value, dict) and "call" in value:
             return None if effects is None else effects.execute(value)
         if type_oid in OBJECT_TYPES and value is not None:

@@ -99,7 +99,7 @@ def _of_session(column: str) -> str:
 
 
 def _call(name: str, parameters: Sequence[str]) -> str:
-    """Return a DuckDB struct that describes a function call, which `SideEffects` executes later."""
+    """Return DuckDB SQL for a struct that describes a function call, which `SideEffects` executes later."""
     values = ", ".join(f"{one}::VARCHAR" for one in parameters)
     return f"{{'call': '{name}', 'arguments': [{values}]}}"
 
@@ -289,7 +289,7 @@ OBJECT_NAMES: Final[Mapping[str, str]] = {
     "pg_namespace": "(a) AS (SELECT _o.nspname FROM pg_namespace _o WHERE _o.oid = a)",
     "pg_roles": "(a) AS (SELECT _o.rolname FROM pg_roles _o WHERE _o.oid = a)",
 }
-"""DuckDB macros that return the name of the object with an OID, by catalog."""
+"""By catalog: DuckDB macro that returns the name of the object with a given OID."""
 
 RENAMED: Final[Mapping[str, str]] = {
     "json_object_agg": "json_group_object",

@@ -538,7 +538,7 @@ def _name_of(column: Field) -> str:
 
 
 def _oid(name: str) -> int:
-    """Return the OID of a type; `UNKNOWN` for the empty name."""
+    """Return the OID of the type `name`; `UNKNOWN` if the name is empty or unknown."""
     if name.endswith("[]"):
         return ARRAY_OIDS[TYPE_OIDS[name[:-2]]]
     return {"": UNKNOWN, "void": 2278, "record": 2249}.get(name) or TYPE_OIDS.get(name, UNKNOWN)

@@ -42,9 +42,9 @@ class Step(msgspec.Struct, frozen=True):
     tables: tuple[str, ...] = ()
     """The tables that are passed as the first arguments, by `TableDefinition.name`."""
     arguments: tuple[Any, ...] = ()
-    """The other positional arguments, such as `Values`."""
+    """The other positional arguments of the method, such as `Values`."""
     options: dict[str, Any] = {}
-    """The keyword arguments."""
+    """The keyword arguments of the method."""
 
 
 class Program(msgspec.Struct, frozen=True):

@@ -62,7 +62,7 @@ ALTERATIONS: Final = ("add", "drop", "rename", "retype", "replica_identity", "na
 """Kinds of ALTER TABLE: the keyword arguments of `TransactionScope.alter`."""
 
 _MANY_COLUMNS: Final = 8
-"""Number of columns outside the key at which no more columns are added."""
+"""Number of non-key columns of a table from which on no more columns are added."""
 _MAX_ATTRIBUTES: Final = 60
 """Number of columns, including dropped columns (rows keep them), above which no column is added."""
 _CONNECTIONS: Final = (0, 1, 2)
@@ -83,7 +83,7 @@ def generate_program(random: Random, scenario: Scenario, payloads: Sequence[Mess
     Args:
         random: Source of the random decisions.
         scenario: An empty scenario.
-        payloads: Messages of the role `payload`; a step may emit one of them.
+        payloads: Messages with application data (role `payload`); a step may emit one of them.
     """
     kinds = [
         kind for kind in _TABLE_KINDS for _ in range(kind.weight) if scenario.server >= kind.first_server
@@ -103,7 +103,7 @@ def generate_program(random: Random, scenario: Scenario, payloads: Sequence[Mess
 
 
 def program_of_all_kinds(random: Random, server: int) -> Program:
-    """Return a program without steps: one table of each kind, and columns of all types in `_VALUES`."""
+    """Return a program without steps: a table of each of `_TABLE_KINDS`, with columns of all types."""
     types = list(_VALUES)
     kinds = [kind for kind in _TABLE_KINDS if server >= kind.first_server]
     return _program(
@@ -122,7 +122,7 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True):
     """Relative frequencies of the operations inside random transactions: numbers from 0 up.
 
     `end` ends the transaction or its innermost savepoint, `emit` emits a logical message, `copy` inserts
-    several rows with one command, and `payload` emits another message of the role `payload`.
+    several rows with one command, and `payload` emits other application data (role `payload`).
     """
 
     insert: int = 8
@@ -147,7 +147,7 @@ class RandomSteps:
         keys: Number of distinct values of each key column.
         origins: Whether some transactions have a replication origin.
         alterations: The kinds of ALTER TABLE: names in `ALTERATIONS`.
-        payloads: Messages of the role `payload`; a step may emit one of them.
+        payloads: Messages with application data (role `payload`); a step may emit one of them.
     """
 
     def __init__(

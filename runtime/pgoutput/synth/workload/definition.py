@@ -30,7 +30,7 @@ _MESSAGE_OVERHEAD_BYTES: Final = 90
 
 
 _VARIED_MESSAGES: Final = 30
-"""Approximate size of a varied transaction, as a number of mean-sized messages."""
+"""Approximate size of a varied transaction (see `Profile`), as a number of messages of mean size."""
 
 
 class Mix(msgspec.Struct, frozen=True):
@@ -96,33 +96,33 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     tables: int = 20
-    """Number of tables of the transactions that are not varied."""
+    """Number of tables, except those of varied transactions."""
     changes: Range = Range(10, 10)
-    """Bounds of the number of changes in a transaction that is not large."""
+    """Least and greatest number of changes in a transaction that is not large."""
     mix: Mix = Mix()
     """Relative frequencies of inserts, updates and deletes."""
     value_sizes: Range = Range(10, 50)
-    """Bounds of the size of text values, in bytes. The size of values of other types is not configurable."""
+    """Least and greatest size of text values, in bytes. Sizes of other values are not configurable."""
     large: float = 0.001
     """Fraction of all transactions that are large, from 0 to 1. If `streaming` is `on` or `parallel`, large
     transactions are sent in stream blocks."""
     large_changes: int = 10_000
     """Number of changes in a large transaction."""
     replica_identity: ReplicaIdentityName = "default"
-    """Replica identity of the tables of the transactions that are not varied."""
+    """Replica identity of the tables, except those of varied transactions."""
     varied: float = 0
     """Fraction of all transactions that are varied (have all kinds of messages), from 0 to 1."""
     operations: Operations = Operations()
     """Relative frequencies of the operations in varied transactions."""
     shapes: tuple[TableShape, ...] = ()
-    """Tables of the transactions that are not varied, instead of `tables` default tables."""
+    """Tables of a workload that are used instead of `tables` default tables; empty for the default tables."""
     patterns: tuple[tuple[int, ...], ...] = ()
     """Lists of changes. A transaction that is not varied or large has the changes of one list instead of
     random changes. A change is 3 * index of its table, plus 0 for insert, 1 for update or 2 for delete."""
 
     @property
     def table_count(self) -> int:
-        """Number of tables of the transactions that are not varied."""
+        """Number of tables, except those of varied transactions."""
         return len(self.shapes) or self.tables
 
 

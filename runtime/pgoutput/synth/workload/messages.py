@@ -179,7 +179,7 @@ def _other_messages(
 def _with_varied(
     varied: VariedMessages, position: int, lsns: IntArray, times: IntArray, data: pa.BinaryArray
 ) -> tuple[IntArray, IntArray, pa.BinaryArray]:
-    """Insert varied transactions into LSNs, times and messages of a window, which begins at `position`."""
+    """Return LSNs, times and messages of a window that begins at `position`, with varied transactions."""
     numbers = len(data) + np.arange(len(varied.data))
     order = np.insert(np.arange(len(data)), varied.positions - position, numbers)
     both = pa.concat_arrays([data, varied.data])

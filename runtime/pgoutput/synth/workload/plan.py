@@ -58,11 +58,11 @@ class WalClock(msgspec.Struct, frozen=True):
     bytes_per_message: int
     """Distance between the LSNs of consecutive messages, in bytes."""
     varied_positions: list[int]
-    """For each run of varied transactions, in order: position of the message that follows the run."""
+    """For each run of consecutive varied transactions: position of the message that follows the run."""
     varied_bytes: list[int]
-    """Total WAL of varied transactions, in bytes: before the window, then after each run."""
+    """Running total of the WAL of varied transactions, in bytes: before the window, then after each run."""
     varied_times: list[int]
-    """Total duration of varied transactions, in microseconds: before the window, then after each run."""
+    """Running total of the time of varied transactions, in microseconds; items as in `varied_bytes`."""
 
     def lsn(self, position: Any) -> Any:
         """Return the start LSN of the WAL record of the message at a position."""
@@ -77,7 +77,7 @@ class WalClock(msgspec.Struct, frozen=True):
         return _START_TIME + position * _MESSAGE_INTERVAL + self._varied(self.varied_times, position)
 
     def _varied(self, totals: list[int], position: Any) -> Any:
-        """Return for each position the item of `totals` that covers the varied transactions before it."""
+        """Return for each position the item of `totals` after the varied transactions before it."""
         runs = np.searchsorted(self.varied_positions, position, side="right")
         return np.array(totals)[runs] if isinstance(position, np.ndarray) else totals[int(runs)]
 
@@ -86,7 +86,7 @@ class VariedMessages(msgspec.Struct, frozen=True):
     """The messages of the varied transactions in a window, as parallel arrays."""
 
     positions: IntArray
-    """For each message: position of the next message outside varied transactions, counting only such ones."""
+    """For each message: position of the next message that is not in a varied transaction (see `WalClock`)."""
     lsns: IntArray
     times: IntArray
     """LSN (`lsns`) and send time (`times`) of each envelope."""

@@ -96,7 +96,7 @@ def prepare_windows(task: WindowTask, windows: Iterable[Window], processes: int)
 
 @contextmanager
 def _workers(task: WindowTask, count: int) -> Iterator[Callable[[Window], PreparedWindow]]:
-    """Start worker processes, yield a function that prepares a window in one, and kill them on exit."""
+    """Start worker processes; yield a function that prepares a window in an idle one; kill them on exit."""
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()"]
     environment, pipe = os.environ | _ENVIRONMENT, subprocess.PIPE
     processes: list[subprocess.Popen[bytes]] = []
