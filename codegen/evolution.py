@@ -72,7 +72,7 @@ def _sent(spec: Spec, protocol: str, version: int) -> Iterator[Entry]:
 
 
 def _attributes(spec: Spec, protocol: str, message: MessageView) -> Iterator[tuple[str, str]]:
-    """Yield name and text of what is not on the wire: a message's attributes, and its fields' meanings."""
+    """Yield (name, text) for what is not on the wire: a message's attributes and its fields' meanings."""
     written = spec.protocols[protocol].messages[message.name]
     for attribute in _ATTRIBUTES:
         yield f".{attribute}", str(getattr(written, attribute)).lower()

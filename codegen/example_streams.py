@@ -100,7 +100,7 @@ class _Writer:
         self._prepared: Mapping[str, int] = {}
 
     def __call__(self, *roles: Role, **values: Any) -> Iterator[bytes]:
-        """Yield the messages of each role. `values` are field values by meaning; `sub` is a subtransaction.
+        """Yield the messages of each role. `values` are field values by meaning, and `sub`, added to subxids.
 
         With a value for `transactional`, only messages that have such a field are yielded.
         """

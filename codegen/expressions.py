@@ -202,7 +202,7 @@ def _shown(found: re.Match[str], scope: Scope, fields: Scope) -> Code:
 
 
 def _field_name(node: ast.expr, scope: Scope, fields: Scope) -> Code:
-    """Compile `lsn` or `opener.lsn` to the part of a text that is the name of the field with this meaning."""
+    """Compile `lsn` in `{lsn:name}`, or `opener.lsn`, to the name of the field with this meaning."""
     match node:
         case ast.Name(id=of) if of in fields:
             return fields[of]

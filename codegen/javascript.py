@@ -315,7 +315,7 @@ def _condition(field: Field) -> str:
 
 
 def _variable(field: Field) -> str:
-    """Return the name of the variable that holds a field's value in a reader."""
+    """Return the name of the variable that holds a field's value in a generated reader function."""
     if field.of:
         return f"n_{field.of}"
     taken = field.name in _TAKEN or field.name.startswith("n_")

@@ -141,7 +141,7 @@ def _meanings(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
 
 
 def _sort(spec: Spec, entry: Entry) -> Sort | None:
-    """Return what kind of type a field has; None if no meaning needs this kind."""
+    """Return the kind of a field's type; None if no meaning needs a type of this kind."""
     type_ = entry.type or entry.list_of or ""
     if type_ in spec.tuples:
         return "tuple"

@@ -12,8 +12,8 @@ from pgoutput.vectors.model import Answer, Json, Vector
 Outcome = Literal["passed", "failed", "skipped"]
 
 Level = Literal["given", "fields", "exact"]
-"""What is compared. `given`: the keys that the answer contains. `fields`: these keys, and all fields of legal
-messages. `exact`: all keys."""
+"""What of an answer is compared. `given`: the keys that it contains. `fields`: these keys, and all fields of
+legal messages. `exact`: all keys."""
 
 _COMPARED: Final = ("message", "field", "offset")
 """Keys of an error that are compared."""

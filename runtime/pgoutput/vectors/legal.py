@@ -155,12 +155,12 @@ def _group(context: Context, sample: Sample) -> str:
 
 
 def _messages(layout: Message, context: Context, *, every: bool) -> Iterator[tuple[str, Any]]:
-    """Yield (name, message): the usual message of a layout, then messages that differ from it in one value.
+    """Yield (name, message): a message with usual values, then messages that differ from it in one value.
 
     Args:
-        layout: The layout.
+        layout: The layout of the messages.
         context: The context of the messages.
-        every: Whether to yield all boundary values; otherwise only the first value of each choice.
+        every: Whether to yield all boundary values; otherwise only one value of each optional field.
     """
     kind = _protocols.CLASSES[layout.name]
     fields = [f for f in layout.fields if applies(f, context.in_stream, context.streaming)]

@@ -196,7 +196,7 @@ def _describe(
     names: Sequence[str],
     key: Sequence[int],
 ) -> Iterator[RowDifference]:
-    """Yield the differences of some rows, with their values.
+    """Yield the differences of the rows in `shown`, with their values.
 
     Args:
         source: The rows of the source.

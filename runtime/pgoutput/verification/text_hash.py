@@ -19,7 +19,7 @@ _ROWS: Final = 1 << 14
 """Number of texts that are hashed together: their state fits into the processor's cache."""
 
 _BLOCK: Final = 12
-"""Bytes that are mixed into the state at once."""
+"""Number of bytes that are mixed into the hash's state at once."""
 
 _START: Final = 0x9E3779B9 + 3923095
 

@@ -211,7 +211,7 @@ def _check_owner(target: Location, recording: Recording) -> Owner:
 
 
 def _check_server(dsn: str, recording: Recording) -> Source:
-    """Return the source of the last segment; check that the server is this source."""
+    """Return the `Source` of the recording's last segment, after a check that `dsn` leads to this server."""
     assert recording.last is not None
     source = recording.last.source
     with Connection(dsn, replication=True) as connection:
@@ -343,7 +343,7 @@ class _Pair(msgspec.Struct):
         return rows, hashes
 
     def reopen_changed(self) -> list[int]:
-        """Reopen the finished key ranges whose total in the replica has changed; return their numbers."""
+        """Mark finished key ranges as unfinished if their total in the replica has changed; return them."""
         finished = self.progress.finished
         changed = [number for number, one in finished.items() if one.total != self.total(number)]
         for number in changed:
@@ -511,7 +511,7 @@ class _Comparison(msgspec.Struct):
         return [self._verdict(one) for one in pairs]
 
     def _verified(self, pair: _Pair) -> Verified | None:
-        """Return the result for a table that was found equal; None if it was not."""
+        """Return the `Verified` result of a table if all its key ranges are equal, else None."""
         finished = pair.progress.finished.values()
         if not pair.progress.is_finished:
             return None

@@ -46,7 +46,7 @@ class Scanner:
         self._tokens.reverse()
 
     def accept(self, *kinds: str) -> str | None:
-        """Read the next token if its kind is in `kinds` (such as `word`). Return its unquoted value or None."""
+        """Read the next token if its kind (such as `word`) is in `kinds`; return its unquoted value or None."""
         if not self._tokens or self._tokens[-1][0] not in kinds:
             return None
         kind, text = self._tokens.pop()

@@ -35,7 +35,7 @@ class CatalogContext(msgspec.Struct, frozen=True):
     backend: Backend
     """State of the connection that queries the catalogs."""
     publications: Sequence[str]
-    """Names of the publications to show."""
+    """Names of the publications that the catalogs show."""
 
     @property
     def tables(self) -> Sequence[Relation]:

@@ -77,7 +77,7 @@ class WalClock(msgspec.Struct, frozen=True):
         return _START_TIME + position * _MESSAGE_INTERVAL + self._varied(self.varied_times, position)
 
     def _varied(self, totals: list[int], position: Any) -> Any:
-        """Return for each position the item of `totals` after the varied transactions before it."""
+        """Return the running total at each position: an item of `totals`, such as `varied_bytes`."""
         runs = np.searchsorted(self.varied_positions, position, side="right")
         return np.array(totals)[runs] if isinstance(position, np.ndarray) else totals[int(runs)]
 
