@@ -73,7 +73,7 @@ _STATE: Scope = {
     "open": Code("open_", "open_", Type("opened")),
     "transactional": Code("is_transactional(message)", "isTransactional(message)", Type("bool")),
 }
-"""By word of an expression about the message or the state of the stream before it: the word's code."""
+"""Code of the words that expressions can use for the message and the stream's state before it, by word."""
 
 _OPEN: Scope = {
     "opener": Code("None if open_ is None else open_.opener", "open_?.opener", Type("opener")),
@@ -81,7 +81,7 @@ _OPEN: Scope = {
     "changes": Code("0 if open_ is None else open_.changes", "open_?.changes", Type("count")),
     "messages": Code("0 if open_ is None else open_.messages", "open_?.messages", Type("count")),
 }
-"""By word of an expression about the open transaction or stream block: the word's code."""
+"""Code of the words that expressions can use for the open transaction or stream block, by word."""
 
 WORDS = (*_STATE, *_OPEN, "transaction", "prepare")
 """All words of expressions for the message and the state of the stream."""

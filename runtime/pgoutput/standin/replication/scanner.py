@@ -46,7 +46,7 @@ class Scanner:
         self._tokens.reverse()
 
     def accept(self, *kinds: str) -> str | None:
-        """Read the next token if its kind (such as `word`) is in `kinds`; return its unquoted value or None."""
+        """Read the next token if its kind (`word`, for example) is in `kinds`; return its text or None."""
         if not self._tokens or self._tokens[-1][0] not in kinds:
             return None
         kind, text = self._tokens.pop()
@@ -58,7 +58,7 @@ class Scanner:
         return text
 
     def expect(self, *kinds: str) -> str:
-        """Read the next token, whose kind must be in `kinds` (such as `word`). Return its unquoted value.
+        """Read the next token, whose kind, such as `word`, must be in `kinds`; return its unquoted text.
 
         Raises:
             ServerError: The next token has another kind.

@@ -147,7 +147,7 @@ def _place_changes(random: Random, window: Window, table_count: int) -> _PlacedC
 def _other_messages(
     workload: Workload, tables: Sequence[WorkloadTable], window: Window, changes: _PlacedChanges
 ) -> Iterator[_PlacedMessage]:
-    """Yield the Relation messages, and the Stream Start, Stream Stop and Stream Commit messages."""
+    """Yield the window's Relation, Stream Start, Stream Stop and Stream Commit messages."""
     version, clock = workload.options.proto_version, window.clock
 
     def place(position: int, lsn: int, message: Message) -> _PlacedMessage:

@@ -95,7 +95,7 @@ class VariedMessages(msgspec.Struct, frozen=True):
     before: int
     """Number of messages of varied transactions before the window."""
     described: tuple[bytes, ...]
-    """Encoded Type and Relation messages of varied transactions before the window."""
+    """Encoded Type and Relation messages that varied transactions have sent before the window."""
     rows: dict[str, pa.Table]
     """Rows of the tables of varied transactions, by name with schema; empty before the last window."""
 
