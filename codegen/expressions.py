@@ -58,7 +58,7 @@ _MEANINGS: Mapping[str, Type] = {
     "relation": Type("oid"),
     "relations": Type("list", values="oid"),
 }
-"""By meaning that expressions can use: the type of a field with this meaning."""
+"""Types of the fields that expressions can use, by the fields' meaning."""
 
 ATTRIBUTES: Mapping[str, Code] = {
     "xid": Code("{}.xid", "{}.xid", Type("xid")),

@@ -40,7 +40,7 @@ def judge(vector: Vector, answer: Answer, *, lenient: bool, level: Level) -> Ver
         vector: The vector.
         answer: The answer of the decoder.
         lenient: Whether illegal messages may be accepted; their vectors are then skipped.
-        level: What is compared.
+        level: What of the answer is compared, see `Level`.
     """
     if answer.skip is not None:
         return Verdict(vector.id, vector.group, "skipped", answer.skip)

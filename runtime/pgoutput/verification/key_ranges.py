@@ -141,7 +141,7 @@ class KeyRanges(msgspec.Struct, frozen=True):
         return condition if number else f"({condition} OR {self.sql} IS NULL)"
 
     def find(self, texts: pa.StringArray) -> Numbers:
-        """Return the number of the key range of each text, a value of the dividing column."""
+        """Return the number of the key range of each value; `texts` are values of the dividing column."""
         if not self.bounds:
             return np.zeros(len(texts), np.int64)
         keys = _ORDERS[self.type_oid].keys

@@ -434,7 +434,7 @@ class _Comparison(msgspec.Struct):
         return pair
 
     def _lock(self, connection: Connection, tables: Sequence[PublishedTable]) -> dict[int, str]:
-        """Lock tables against ALTER TABLE; return, by OID, errors of tables altered before or not locked."""
+        """Lock tables against ALTER TABLE; return, by OID, an error for each altered or unlocked table."""
         oids = [one.relation.oid for one in tables]
         try:
             check_privileges(connection, oids)
