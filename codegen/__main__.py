@@ -58,7 +58,7 @@ def _generate(
     check: bool = False,
     release: bool = False,
 ) -> None:
-    """Write the generated files and the lock. The released layouts `locked` must not have changed."""
+    """Write (with `check`: compare) generated files and lock; released layouts `locked` must be unchanged."""
     if not loaded.plain:
         lock.check(locked, loaded)
         if not release:

@@ -72,7 +72,7 @@ def _sent(spec: Spec, protocol: str, version: int) -> Iterator[Entry]:
 
 
 def _attributes(spec: Spec, protocol: str, message: MessageView) -> Iterator[tuple[str, str]]:
-    """Yield name and text of what is not on the wire: a message's attributes, and its fields' meanings."""
+    """Yield (name, text) for what is not on the wire: a message's attributes and its fields' meanings."""
     written = spec.protocols[protocol].messages[message.name]
     for attribute in _ATTRIBUTES:
         yield f".{attribute}", str(getattr(written, attribute)).lower()
@@ -177,7 +177,7 @@ def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) 
 
 
 def _option_changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
-    """Yield the changes of options and cells. A new option is no change; a new value of an old option is."""
+    """Yield the changes of options and cells: new values of old options are changes, new options are not."""
     options = {key.partition(".")[0] for key in old}
     for key in sorted({*old, *(key for key in new if key.partition(".")[0] in options)}):
         before, after = old.get(key, "not allowed"), new.get(key, "not allowed")
@@ -213,7 +213,7 @@ def _resolved_form(spec: Spec, protocol: str, version: int | None) -> WireForm:
 
 
 def compare(old: Spec, new: Spec) -> list[str]:
-    """Return a text for each change from `old` to `new`."""
+    """Return a text for each change in any version from the spec `old` to the spec `new`."""
     before, after = (_forms(spec, _resolved_form) for spec in (old, new))
     words = [f"{label} is gone" for label in before if label not in after]
     previous: WireForm = {}

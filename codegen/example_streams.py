@@ -100,7 +100,7 @@ class _Writer:
         self._prepared: Mapping[str, int] = {}
 
     def __call__(self, *roles: Role, **values: Any) -> Iterator[bytes]:
-        """Yield each role's messages. `values` are field values by meaning; `sub` numbers a subtransaction.
+        """Yield the messages of each role. `values` are field values by meaning, and `sub`, added to subxids.
 
         With a value for `transactional`, only messages that have such a field are yielded.
         """
@@ -117,13 +117,13 @@ class _Writer:
                 self._in_stream = self._in_stream and role != "close_block"
 
     def next(self, role: Role, **values: Any) -> Iterator[bytes]:
-        """Begin the next transaction: yield the message of the role `role`; `values` as in `__call__`."""
+        """Begin a new transaction and yield its first message, of role `role`; `values` as in `__call__`."""
         self._step()
         self._xid += 4
         yield from self(role, **values)
 
     def after(self, role: Role) -> Iterator[bytes]:
-        """Yield the message of the role `role`, which ends the prepared transaction at a later LSN."""
+        """Yield the message of role `role`, which ends the last prepared transaction at a later LSN."""
         before = {"prepare_end_lsn": self._lsn + 48, "prepare_time": self._time}
         self._step()
         yield from self(role, **before)

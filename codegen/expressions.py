@@ -36,7 +36,7 @@ class Code(NamedTuple):
     type: Type = Type("")
 
     def named(self, name: str) -> Code:
-        """Return the code that reads the variable `name`, whose value is this code."""
+        """Return the code that reads a variable `name` which holds the value of this code."""
         return Code(name, name, self.type)
 
 
@@ -58,7 +58,7 @@ _MEANINGS: Mapping[str, Type] = {
     "relation": Type("oid"),
     "relations": Type("list", values="oid"),
 }
-"""By meaning that expressions can use: the type of a field with this meaning."""
+"""Types of the fields that expressions can use, by the fields' meaning."""
 
 ATTRIBUTES: Mapping[str, Code] = {
     "xid": Code("{}.xid", "{}.xid", Type("xid")),
@@ -68,7 +68,7 @@ ATTRIBUTES: Mapping[str, Code] = {
     "message_lsn": Code("{}.message_lsn", "state.note({}).messageLsn", Type("lsn")),
     "resent": Code("{}.resent", "state.note({}).resent", Type("bool")),
 }
-"""The attributes of a transaction; `{}` stands for the transaction."""
+"""The attributes of a transaction in expressions, by name; `{}` in the code stands for the transaction."""
 
 _EARLIER: Mapping[str, tuple[str, tuple[Role, ...]]] = {
     "opener": ("{}.means.{}", ("begin", "begin_prepare", "open_block")),
@@ -80,7 +80,7 @@ FUNCTIONS: Mapping[str, tuple[Code, tuple[str, ...]]] = {
     "precedes": (Code("_precedes", "precedes", Type("bool")), ("xid", "xid")),
     "byte_length": (Code("_byte_length", "byteLength", Type("count")), ("gid",)),
 }
-"""The functions of expressions, with the types of their arguments."""
+"""The functions of expressions, by name: code with the type of the result, and types of the arguments."""
 
 _OPERATORS: Mapping[type[ast.cmpop], tuple[str, str]] = {
     ast.Eq: ("==", "==="),
@@ -110,7 +110,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}\s:]+)(?::(name|number))?\}")
 
 
 def meanings(roles: Iterable[Role]) -> dict[str, Type]:
-    """Return the type of each meaning, except rows, that fields of messages with these roles can have."""
+    """Return, by meaning, the type of fields in messages with these roles, except fields that are rows."""
     known = {one for role in roles for some in MEANINGS[role] for one in some}
     return {name: kind for name, kind in _MEANINGS.items() if name in known}
 
@@ -138,9 +138,9 @@ def condition(text: str, scope: Scope) -> Code:
 
 
 def literal(python: str, javascript: str) -> Code:
-    """Return the code of a text from the inside of its f-string and the inside of its template literal.
+    """Return the code of a text, given the content of a Python f-string and of a JavaScript template literal.
 
-    If the inside is only an expression in braces, return the expression. Its value must be a text.
+    If the content is only an expression in braces, the code is the expression, whose value must be a text.
     """
     if re.fullmatch(r"\$\{[^{}]*\}", javascript):
         javascript = javascript[2:-1]
@@ -202,7 +202,7 @@ def _shown(found: re.Match[str], scope: Scope, fields: Scope) -> Code:
 
 
 def _field_name(node: ast.expr, scope: Scope, fields: Scope) -> Code:
-    """Compile `lsn` or `opener.lsn` to the part of a text that is the name of the field with this meaning."""
+    """Compile `lsn` in `{lsn:name}`, or `opener.lsn`, to the name of the field with this meaning."""
     match node:
         case ast.Name(id=of) if of in fields:
             return fields[of]

@@ -235,7 +235,7 @@ def attribute(field: Field, spec: Spec) -> str:
 
 
 def description(field: Field, spec: Spec, absent: str) -> str:
-    """Return the documentation of a field in a message class; `absent` is its value where it is not sent."""
+    """Return the documentation of a field; `absent` is the text of its value where it is not sent."""
     notes = [field.doc]
     if field.when:
         notes.append(f"Only {when_in_words(spec, field.when)}; {absent} elsewhere.")

@@ -148,7 +148,7 @@ class Layouts:
         """The layouts by name, such as `Insert2`, and for each version the names of its layouts."""
 
     def codec_tables(self) -> str:
-        """Return the tables of the npm package as code."""
+        """Return the tables of the npm package as JavaScript code."""
         tables = _without(self.tables, _PAGE_ONLY)
         layouts = ",\n".join(
             f"    {to_json(name)}: {to_json(one)}" for name, one in tables.pop("layouts").items()
@@ -315,7 +315,7 @@ def _condition(field: Field) -> str:
 
 
 def _variable(field: Field) -> str:
-    """Return the name of the variable that holds a field's value in a reader."""
+    """Return the name of the variable that holds a field's value in a generated reader function."""
     if field.of:
         return f"n_{field.of}"
     taken = field.name in _TAKEN or field.name.startswith("n_")

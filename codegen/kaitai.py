@@ -98,7 +98,7 @@ _PARAMS = {
 
 
 def _names(fields: tuple[Field, ...]) -> list[str]:
-    """Return the parameters that the conditions of these fields read."""
+    """Return the names of the parameters that the conditions of these fields use."""
     used = {field.when.split(" ")[0] for field in fields if field.when}
     if unknown := used - _PARAMS.keys():
         raise NotExportable(f"the conditions can only be in_stream and streaming, not `{min(unknown)}`")

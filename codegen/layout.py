@@ -140,7 +140,7 @@ class Codec(msgspec.Struct, frozen=True):
 
 
 def codec(view: View, union: View) -> Codec:
-    """Return what the template needs for the codec of `view`; `union` is a view with all versions' fields."""
+    """Return the values of the codec template for `view`; `union` is a view with all versions' fields."""
     messages = tuple((message, layout(message.name, message.fields)) for message in view.messages)
     structs = {
         name: Part(tuple(f for f in one if f.in_object), layout(name, one))
@@ -205,7 +205,7 @@ class Form(msgspec.Struct, frozen=True):
 
 
 class Forms:
-    """The distinct layouts of messages and structs in all protocol versions, for the kernel's template."""
+    """The distinct layouts of messages and structs in all versions, for the compiled kernel's template."""
 
     def __init__(self, views: Mapping[str, View], union: View) -> None:
         self._by_key: dict[bytes, Form] = {}

@@ -219,7 +219,7 @@ class BuiltinType(_Record, frozen=True, kw_only=True):
     arrow: str
     spark: str
     iceberg: Literal["uuid"] | None = None
-    """Iceberg's type, if this is not the type for the Arrow type (`ICEBERG_OF_ARROW`)."""
+    """Iceberg type, if it is not that of the Arrow type in `ICEBERG_OF_ARROW`; otherwise None."""
     like: str | None = None
 
 

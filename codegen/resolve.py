@@ -172,7 +172,7 @@ def _fields(
 
 
 def _end(spec: Spec, entry: Entry) -> bytes:
-    """Return the bytes that end a list."""
+    """Return the bytes that mark the end of a list, given the list's entry with `end`."""
     scalar = spec.scalars[entry.type or ""]
     assert isinstance(entry.literal, int)
     return entry.literal.to_bytes(SIZES[scalar.wire], "big", signed=scalar.wire.startswith("int"))

@@ -54,7 +54,7 @@ Meaning = Literal[
 
 
 Sort = Literal["xid", "oid", "lsn", "timestamp", "bool", "text", "tuple", "flags"]
-"""A kind of types. A meaning is only for fields with a type of a certain kind."""
+"""A kind of field types. Each meaning needs a field whose type is of a certain kind (`SORTS`)."""
 
 SORTS: dict[Meaning, Sort] = {
     "xid": "xid",
@@ -120,7 +120,7 @@ MEANINGS: dict[Role, Meanings] = {
     "origin": Meanings(("name",), ("lsn",)),
     "payload": Meanings((), ("xid", "subxid", "lsn", "transactional")),
 }
-"""For each role, the meanings that fields of such a message must have, and those that they may have."""
+"""By role: the meanings that fields of a message must have, and those that they may have."""
 
 SINGLE: tuple[Role, ...] = ("relation", "type")
 """Roles that only one message of all versions may have: schemas and recordings keep objects of its class."""

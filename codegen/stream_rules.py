@@ -73,7 +73,7 @@ _STATE: Scope = {
     "open": Code("open_", "open_", Type("opened")),
     "transactional": Code("is_transactional(message)", "isTransactional(message)", Type("bool")),
 }
-"""The words for the message, and for the state of the stream before the message."""
+"""Code of the words that expressions can use for the message and the stream's state before it, by word."""
 
 _OPEN: Scope = {
     "opener": Code("None if open_ is None else open_.opener", "open_?.opener", Type("opener")),
@@ -81,10 +81,10 @@ _OPEN: Scope = {
     "changes": Code("0 if open_ is None else open_.changes", "open_?.changes", Type("count")),
     "messages": Code("0 if open_ is None else open_.messages", "open_?.messages", Type("count")),
 }
-"""The words for attributes of the open transaction or stream block."""
+"""Code of the words that expressions can use for the open transaction or stream block, by word."""
 
 WORDS = (*_STATE, *_OPEN, "transaction", "prepare")
-"""All words for the message and the state."""
+"""All words of expressions for the message and the state of the stream."""
 
 
 def needs(rule: Rule) -> Code | None:
@@ -200,7 +200,7 @@ class _Builder:
         return literal(name.python + at[len(of) :], name.javascript + at[len(of) :])
 
     def _variables(self, have_xid: set[bool]) -> dict[str, Code]:
-        """Return all variables' values; `have_xid` says for the rule's roles whether messages have an xid."""
+        """Return the code of each variable; `have_xid` says whether messages of the roles have an xid."""
         values = {of: self._value(of, kind) for of, kind in self._meanings.items() if of not in _STATE}
         values["role"] = Code("ROLES[type(message)]", "message.layout.role")
         values["open_"] = Code("state.open", "state.open")
@@ -217,7 +217,7 @@ class _Builder:
         return values
 
     def _name_of(self, of: str) -> str | None:
-        """Return the name of the field of the given meaning; None if messages name this field differently."""
+        """Return the name of the field with the meaning `of`; None if the messages have different names."""
         names = {
             next((field.name for field in message.members if field.means == of), None)
             for message in self._messages
@@ -225,13 +225,13 @@ class _Builder:
         return names.pop() if len(names) == 1 else None
 
     def _value(self, of: str, kind: Type) -> Code:
-        """Return the code that reads the field of the given meaning, and gives None if a message has none."""
+        """Return the code that reads the field with the meaning `of`, or gives None if there is none."""
         name = self._name_of(of)
         return Code(
             f"message.{name}" if name else f"meaning_of(message, '{of}')", f"message.means.{of}", kind
         )
 
     def _field_name(self, of: str) -> Code:
-        """Return the part of a text that is the name of the message's field of the given meaning."""
+        """Return the part of a text that is the name of the message's field with the meaning `of`."""
         python = self._name_of(of) or f"{{_name(message, '{of}')}}"
         return Code(python, f'${{named(message, "{of}")}}')

@@ -59,7 +59,7 @@ PLAIN_RULES: tuple[Rule, ...] = (
     plain.conditions,
     fields.order,
 )
-"""Rules of a spec without versions."""
+"""Rules of a spec without the section `versions`, in the order in which they run."""
 
 
 def check(spec: Spec) -> None:

@@ -65,7 +65,7 @@ def types(spec: Spec) -> Iterator[Problem]:
 
 
 def _elements(spec: Spec) -> str:
-    """Return in words what the elements of a list can be."""
+    """Return, for error texts, in words what the elements of a list can be."""
     return (
         "integers, strings, bytes with `length` or structs" if spec.plain else "integers, structs or tuples"
     )
@@ -105,7 +105,7 @@ _LITERALS = {("uint8", value) for value in range(256)}
 
 
 def _literal(spec: Spec, entry: Entry) -> str:
-    """Return what is wrong with a constant; empty if nothing is."""
+    """Return what is wrong with the constant of an entry with `literal`; the empty text if nothing is."""
     its_wire = wire(spec, entry)
     if its_wire in INTEGERS:
         bits = SIZES[its_wire] * 8

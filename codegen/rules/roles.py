@@ -141,7 +141,7 @@ def _meanings(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
 
 
 def _sort(spec: Spec, entry: Entry) -> Sort | None:
-    """Return what kind of type a field has; None if no meaning needs this kind."""
+    """Return the kind of a field's type; None if no meaning needs a type of this kind."""
     type_ = entry.type or entry.list_of or ""
     if type_ in spec.tuples:
         return "tuple"
@@ -180,7 +180,7 @@ def _sorts(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
 
 
 def _named(name: str, message: Message) -> Iterator[Problem]:
-    """Check that no field is called like the meaning of another field: the meanings may be swapped."""
+    """Check that no field has the name of another field's meaning, as if their meanings were swapped."""
     fields = [*walk(message.fields, ("messages", name, "fields"))]
     found = {entry.means: entry.name for _, entry in fields if entry.means is not None}
     for place, entry in fields:

@@ -50,7 +50,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     truncate_message: int | None = None
     """Interval N: every N-th message that was not sent before is sent without its last byte."""
     flip_bit: int | None = None
-    """Interval N: a deterministic bit is flipped in every N-th message that was not sent before."""
+    """Interval N: one bit is flipped in every N-th message that was not sent before (deterministic)."""
     stall_keepalive: bool = False
     """Whether the server sends no keepalives, not even requested ones, and keeps silent clients connected."""
     at_message: Mapping[int, Incident] = {}
@@ -182,7 +182,7 @@ class FaultInjector:
         return [message] * (2 if incident == "duplicate" or self._is_due(faults.duplicate) else 1)
 
     def _incident(self, lsn: int) -> Incident | None:
-        """Return the incident that happens at the next message, which has this LSN."""
+        """Return the incident that happens at the next message, whose LSN is `lsn`, or None."""
         progress = self._progress
         if progress.new_messages in self._faults.at_message:
             return self._faults.at_message[progress.new_messages]

@@ -70,7 +70,7 @@ def encode_string(value: str) -> bytes:
 
 
 def authentication(kind: int, data: bytes = b"") -> bytes:
-    """Encode AuthenticationOk (`kind` 0), AuthenticationSASL (10), …SASLContinue (11) or …SASLFinal (12)."""
+    """Encode AuthenticationOk (`kind` 0) or AuthenticationSASL (10), …SASLContinue (11), …SASLFinal (12)."""
     return encode_message(b"R", INT32.pack(kind) + data)
 
 

@@ -37,7 +37,7 @@ class ServerState(msgspec.Struct, eq=False):
     settings: Mapping[str, str]
     """Values that replace default settings or add settings, by setting name."""
     started: str = msgspec.field(default_factory=_now)
-    """Time when the server was started, as the text of a timestamptz."""
+    """Time when the server was started or switched its timeline, as the text of a timestamptz."""
     switch_lsns: list[int] = []
     """End LSN of each timeline except the current one."""
     acknowledged: dict[str, dict[int, datetime]] = {}

@@ -29,7 +29,7 @@ class PluginOptions(msgspec.Struct, frozen=True, kw_only=True):
     binary: bool = False
     """Whether values are sent in binary format."""
     messages: bool = False
-    """Whether logical decoding messages are sent."""
+    """Whether logical messages (pg_logical_emit_message) are sent."""
     origin: Literal["any", "none"] = "any"
     """Which changes are sent: `any` for all changes, `none` for changes without a replication origin."""
 
@@ -114,7 +114,7 @@ class StreamFactory(Protocol):
 class GeneratedSource:
     """A source that serves the streams of a stream factory.
 
-    If the factory has an attribute with the name of one of these, the factory's value replaces the default.
+    If the factory has an attribute with the name of one of the following, its value replaces the default.
 
     Attributes:
         server_version: Reported PostgreSQL version; 18.4 by default.

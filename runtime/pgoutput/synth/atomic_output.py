@@ -22,11 +22,11 @@ def new_output(*targets: Path, folder: bool = False) -> Iterator[list[Path]]:
     """Yield a temporary path for each target, and rename these paths at the end of the `with` block.
 
     Args:
-        targets: Names of files or folders in one folder. Temporary files are deleted if the block fails.
-        folder: Whether the targets may be empty folders.
+        targets: New files or folders, all in one parent folder. If the block fails, none of them is created.
+        folder: Whether a target may already exist as an empty folder.
 
     Raises:
-        RecordingError: A target exists, or another process is writing the first one.
+        RecordingError: A target exists, or another process is writing the first target.
         OSError: The disk is full.
     """
     for target in targets:

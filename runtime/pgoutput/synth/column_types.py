@@ -30,7 +30,7 @@ _DEFAULT_MODIFIERS: Final = {"char": 5, "character": 5, "bit": 1}
 
 
 class ColumnType(msgspec.Struct, frozen=True):
-    """The type of a table column: OID, type modifier, and the built-in type that gives the format."""
+    """The type of a table column: OID, type modifier, and the built-in type whose format its values have."""
 
     oid: int
     """OID of the type (pg_attribute.atttypid)."""
@@ -66,7 +66,7 @@ class TypeRegistry:
         self._user_types: dict[str, ColumnType] = {}
 
     def parse_declaration(self, text: str) -> tuple[ColumnType, bool]:
-        """Return the type in a column declaration, and whether the declaration ends with `key`.
+        """Return the type in a column declaration such as `int8 key`, and whether it ends with `key`.
 
         Raises:
             ScenarioError: The declaration is empty, or the type does not exist.
@@ -113,7 +113,7 @@ class TypeRegistry:
         self._add(f"{name}[]", ColumnType(array, -1, text.array_oid, -1, type_message, oid))
 
     def create_domain(self, name: str, base: str) -> None:
-        """Create a domain. The domain's Type message has the domain's OID and the name of the base type."""
+        """Create a domain over a type `base`. Its Type message has its own OID but the name of `base`."""
         split_qualified_name(name)
         base_type = self.parse(base)
         oid = self._next_oid()

@@ -17,7 +17,7 @@ _IDENTITIES: Final = ("default", "nothing", "full")
 
 
 def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int = 0) -> tuple[Column, ...]:
-    """Return the columns of a table or of ALTER TABLE ADD COLUMN; the first has the attribute index `first`.
+    """Return columns from their declarations by column name; attribute indices count up from `first`.
 
     Raises:
         ScenarioError: A type does not exist.
@@ -33,7 +33,7 @@ def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int =
 
 
 def add_generated_columns(definition: TableDefinition, generated: Mapping[str, str]) -> TableDefinition:
-    """Return the table definition with stored generated columns, given as for `Scenario.table`.
+    """Return the definition with stored generated columns: `generated` maps each to the column it copies.
 
     Raises:
         ScenarioError: The source column of a generated column does not exist.
@@ -46,7 +46,7 @@ def add_generated_columns(definition: TableDefinition, generated: Mapping[str, s
 
 
 def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[str]) -> TableDefinition:
-    """Return the table definition with another replica identity, given as for `Scenario.table`.
+    """Return the table definition with another replica identity: a name such as `full`, or index columns.
 
     Raises:
         ScenarioError: The replica identity is unknown, a column does not exist, or the column list is empty.
@@ -67,7 +67,7 @@ def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[st
 def with_publication(
     definition: TableDefinition, column_list: Sequence[str] | None, where: tuple[str, str, Any] | None
 ) -> TableDefinition:
-    """Return the table definition with a column list and a row filter, given as for `Scenario.table`.
+    """Return the definition with a column list and row filter (column, operator, value), each if not None.
 
     Raises:
         ScenarioError: A column or operator does not exist, or row filters do not support the column's type.

@@ -31,7 +31,7 @@ class CommittedState(msgspec.Struct, frozen=True):
 
 
 def committed_rows(table: ScenarioTable) -> list[TableRow]:
-    """Return the committed rows of a table, or of each of its partitions in turn, in insertion order."""
+    """Return the committed rows of a table in insertion order; if partitioned, partition by partition."""
     return [
         row
         for leaf in table.leaves()
@@ -44,7 +44,7 @@ def published_rows(table: ScenarioTable, columns: Collection[str]) -> list[Table
 
     Args:
         table: A table that is not partitioned.
-        columns: Names of the columns to return, which may be dropped columns.
+        columns: Names of the columns to return; dropped columns are allowed.
     """
     definition = table.committed_definition
     by_name = {column.name: column for column in (*definition.dropped, *definition.columns)}

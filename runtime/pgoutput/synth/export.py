@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pgoutput.synth.scenario import Scenario
 
 _NAME: Final = "synth"
-"""Name of the database, slot and publication stated in capture files and recordings."""
+"""Name of database, slot and publication in capture files and recordings of synthetic streams."""
 
 
 def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> None:
@@ -36,7 +36,7 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
     Raises:
         RecordingError: The file exists, or another process is writing it.
         ValueError: The protocol version or the server does not support an option.
-        ScenarioError: A value has no binary format.
+        ScenarioError: A value cannot be converted to binary format.
         OSError: The file cannot be written. No partial output is left.
     """
     stream_options, path = msgspec.structs.replace(scenario.options, **options), Path(path)
@@ -65,7 +65,7 @@ def write_recording(
     Raises:
         RecordingError: The folder is not empty, or another process is writing to it.
         ValueError: The protocol version or the server does not support an option.
-        ScenarioError: A value has no binary format.
+        ScenarioError: A value cannot be converted to binary format.
         OSError: The folder cannot be written. No partial output is left.
     """
     stream_options, folder = msgspec.structs.replace(scenario.options, **options), Path(recording)
@@ -95,7 +95,7 @@ def header_line(options: StreamOptions, server_version: str) -> bytes:
 
 
 def make_source(options: StreamOptions, server_version: str, recording_id: str) -> Source:
-    """Return the `Source` in the metadata of a recording of a synthetic stream."""
+    """Return the `Source` of a recording of a synthetic stream: its server, slot and stream options."""
     return Source(
         recording=recording_id,
         system_identifier="",

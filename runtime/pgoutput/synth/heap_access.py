@@ -93,7 +93,7 @@ class HeapAccess:
                 yield row, visible
 
     def check_keys(self, leaf: ScenarioTable, cells: Cells, itself: Row | None = None) -> None:
-        """Check that cells can be written without a conflict with the keys of rows other than `itself`.
+        """Check that no other row has the keys in `cells`; `itself` is the row to update, None to insert.
 
         Raises:
             ScenarioError: A key column is NULL, another row has the key, or an open transaction has changed a
@@ -122,16 +122,16 @@ class HeapAccess:
         return row.undo_write
 
     def truncate(self, leaf: ScenarioTable, part: object) -> list[Undo]:
-        """Delete all rows of a table in a transaction or savepoint `part`; return the undo functions."""
+        """Delete all rows of a table for a transaction or savepoint `part`; return functions that undo it."""
         before, leaf.truncated_in = leaf.truncated_in, part
         undo_rows = [self.write_row(leaf, row, None) for row, _ in self._visible_rows(leaf)]
         return [*undo_rows, lambda: setattr(leaf, "truncated_in", before)]
 
     def rewrite_columns(self, table: ScenarioTable, columns: Sequence[Column]) -> list[Undo]:
-        """Convert the values of columns whose type changed; return functions that undo the conversion.
+        """Convert the values of `columns` to their new types; return functions that undo the conversion.
 
         Raises:
-            ScenarioError: The new type cannot represent a value. All rows are unchanged.
+            ScenarioError: The new type cannot represent a value. No row is changed.
         """
         converted = [(row, _convert_cells(cells, columns)) for row, cells in self._visible_rows(table)]
         return [self.write_row(table, row, cells) for row, cells in converted]

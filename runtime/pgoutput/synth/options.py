@@ -51,8 +51,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     def requested(self) -> dict[str, str]:
         """Return the options of START_REPLICATION that differ from their default, as text by option name.
 
-        `proto_version` is left out. An option that the protocol version lacks is left out too: it is only a
-        flag of the slot.
+        `proto_version` is left out. An option that the protocol version lacks is left out too: the server
+        reads its value from the slot.
         """
         return {
             name: value
@@ -66,7 +66,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _slot_flags(proto_version: int) -> set[str | None]:
-    """Return options that the protocol version lacks, but that a server follows as flags of the slot."""
+    """Return the names of options that the protocol version lacks, but that servers follow as slot flags."""
     return {message.option for message in _protocols.VERSIONS[proto_version].foreign}
 
 

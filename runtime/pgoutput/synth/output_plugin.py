@@ -33,17 +33,17 @@ from pgoutput.values import encode_binary
 from pgoutput.wire import UNCHANGED
 
 WriteMessage = Callable[[int, Message], None]
-"""Function that sends a message, with the `wal_start` of its envelope."""
+"""Function that sends a message. Arguments: the `wal_start` of the envelope, and the message."""
 
 INVALID_LSN: Final = 0
-"""`wal_start` of Type and Relation messages, and of a message before Origin (WalSndPrepareWrite with
+"""`wal_start` of Type and Relation messages, and of a message that Origin follows (WalSndPrepareWrite with
 last_write false)."""
 
 
 class OutputPlugin:
     """The output plugin pgoutput of one connection: writes the messages for decoded changes.
 
-    The argument `streamed` of its methods says whether a change is part of a stream block. `via_root` is the
+    The argument `streamed` of the methods says whether a change is part of a stream block. `via_root` is the
     publication's option publish_via_partition_root.
     """
 
@@ -59,7 +59,7 @@ class OutputPlugin:
         self._sends_truncate = server >= first_server("truncate")
         self._write = write
         self._unsent_begin: tuple[int, TransactionEnd] | None = None
-        """LSN and end of the current transaction, until its Begin message is sent (sent_begin_txn)."""
+        """First LSN and end of the current transaction; None after its Begin message (sent_begin_txn)."""
         self._sent_relations: set[int] = set()
         """OIDs of the relations whose Relation message the client has (RelationSyncEntry.schema_sent)."""
         self._sent_relations_in: defaultdict[int, set[int]] = defaultdict(set)
@@ -67,14 +67,14 @@ class OutputPlugin:
         of the transaction (RelationSyncEntry.streamed_txns)."""
 
     def invalidate(self, oids: Iterable[int]) -> None:
-        """Before the next changes, send Relation messages of `oids` again (rel_sync_cache_relation_cb)."""
+        """Mark Relation messages of `oids` as not sent, to repeat them (rel_sync_cache_relation_cb)."""
         for sent in (self._sent_relations, *self._sent_relations_in.values()):
             sent.difference_update(oids)
 
     # Transactions
 
     def begin(self, lsn: int, end: TransactionEnd) -> None:
-        """Begin a transaction, whose first published change will write Begin (pgoutput_begin_txn)."""
+        """Begin a transaction; its first published change will write Begin (pgoutput_begin_txn)."""
         self._unsent_begin = (lsn, end)
 
     def commit(self, end: TransactionEnd) -> None:
@@ -90,7 +90,7 @@ class OutputPlugin:
         self._write_opening(lsn, self._end_message("begin_prepare", end), end.origin)
 
     def end(self, role: str, end: TransactionEnd) -> None:
-        """Write the message that ends or resolves a transaction; `role` is its role, such as `prepare`."""
+        """Write the message of a role such as `prepare`, which ends, prepares or resolves a transaction."""
         self._write(end.end_lsn, self._end_message(role, end))
 
     # Streamed transactions
@@ -112,7 +112,7 @@ class OutputPlugin:
         self._sent_relations_in.pop(end.top, None)
 
     def stream_commit(self, end: TransactionEnd) -> None:
-        """Write Stream Commit. The Relation messages of the transaction then count as sent for others too."""
+        """Write Stream Commit. Other transactions then do not repeat the Relation messages of this one."""
         self.end("commit_streamed", end)
         self._sent_relations |= self._sent_relations_in.pop(end.top, set())
 
@@ -149,7 +149,7 @@ class OutputPlugin:
             self._write(change.lsn, message)
 
     def payload(self, record: PayloadRecord, streamed: bool) -> None:
-        """Write a logical message (pgoutput_message), or another message of the role `payload`, if requested.
+        """Write a logical message or other application data (role `payload`) if requested (pgoutput_message).
 
         In a stream block a logical message has the xid of the top-level transaction, even if a subtransaction
         emitted the message.
@@ -178,7 +178,7 @@ class OutputPlugin:
             self._write(lsn, self._build("origin", lsn=origin.lsn, name=origin.name))
 
     def _end_message(self, role: str, end: TransactionEnd) -> Message:
-        """Return a message with a role such as `commit`, with LSNs and time of a transaction's end."""
+        """Return the message of a role such as `commit`, with the LSNs and times of the WAL record `end`."""
         return self._build(
             role,
             xid=end.top,

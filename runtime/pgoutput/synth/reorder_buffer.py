@@ -89,7 +89,7 @@ class ReorderBuffer:
         """Decode a WAL record and return the envelopes to send.
 
         Raises:
-            ScenarioError: A value has no binary format.
+            ScenarioError: A value cannot be converted to binary format.
         """
         self._time = record.time
         self._output = []
@@ -154,7 +154,7 @@ class ReorderBuffer:
             self._check_memory(record.lsn)
 
     def _check_memory(self, lsn: int) -> None:
-        """Stream the largest transactions until all changes fit (ReorderBufferCheckMemoryLimit)."""
+        """Stream the largest transactions until the rest fits in memory (ReorderBufferCheckMemoryLimit)."""
         while sum(txn.size for txn in self._txns.values()) > self._work_mem:
             largest = max(self._txns.values(), key=lambda txn: txn.size)
             if lsn < self._after_lsn:  # ReorderBufferCanStartStreaming
@@ -211,7 +211,7 @@ class ReorderBuffer:
         self._remove_committed(txn)
 
     def _prepare(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Send a prepared transaction (ReorderBufferPrepare)."""
+        """Send a prepared transaction, or nothing if two_phase is off (ReorderBufferPrepare)."""
         if not self._options.two_phase:
             return
         if self._is_skipped(end):
@@ -229,7 +229,7 @@ class ReorderBuffer:
         txn.distributed_oids.clear()
 
     def _commit_prepared(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Send Commit Prepared; the whole transaction if two_phase is off (ReorderBufferFinishPrepared)."""
+        """Send Commit Prepared, or all changes if two_phase is off (ReorderBufferFinishPrepared)."""
         if not self._options.two_phase:
             self._commit(txn, end)
             return
@@ -267,11 +267,11 @@ class ReorderBuffer:
         txn.size = sum(map(_record_bytes, txn.changes))
 
     def _is_skipped(self, end: TransactionEnd) -> bool:
-        """Return whether a transaction is not sent (SnapBuildXactNeedsSkip, FilterByOrigin)."""
+        """Return whether `after_lsn` or `origin` excludes a transaction (SnapBuildXactNeedsSkip)."""
         return end.lsn < self._after_lsn or self._is_filtered(end)
 
     def _remove_committed(self, txn: _Txn) -> None:
-        """Remove a transaction; pass its invalidations to open ones (SnapBuildDistributeSnapshotAndInval)."""
+        """Remove a transaction; add its invalidations to open ones (SnapBuildDistributeSnapshotAndInval)."""
         del self._txns[txn.xid]
         for other in self._txns.values():
             if not other.prepared:

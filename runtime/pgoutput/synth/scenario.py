@@ -220,7 +220,7 @@ class Scenario:
     # Transactions
 
     def transaction(self, *, origin: str | None = None, origin_lsn: int = 0) -> Transaction:
-        """Begin a transaction (BEGIN), with a replication origin and the LSN of its commit on the origin."""
+        """Begin a transaction (BEGIN). `origin_lsn` is the LSN of its commit on the replication origin."""
         replicated = None if origin is None else ReplicationOrigin(origin, origin_lsn)
         return Transaction(self._database, None, replicated)
 
@@ -247,7 +247,7 @@ class Scenario:
         self.wal.write(PayloadRecord, payload_size(message), xid=0, top=0, message=message)
 
     def wait(self, seconds: float = 1.0) -> None:
-        """Let up to one year pass without changes. A walsender that has sent everything sends a keepalive.
+        """Advance the time by up to one year, without changes. The walsender then sends a keepalive.
 
         Raises:
             ScenarioError: The duration is negative or longer than a year.
@@ -258,7 +258,7 @@ class Scenario:
         self.wal.write(Idle, 0, xid=0, top=0)
 
     def take_records(self) -> list[AnyWalRecord]:
-        """Return the WAL records so far, and forget these records and the history of the tables."""
+        """Return the WAL records so far; delete these records and the commits in `history`."""
         records, self.wal.records = self.wal.records, []
         self._database.commits.clear()
         return records
@@ -274,7 +274,7 @@ class Scenario:
 
         Raises:
             ValueError: The protocol version or the server does not support an option.
-            ScenarioError: A value has no binary format.
+            ScenarioError: A value cannot be converted to binary format.
         """
         stream_options = self._requested(**msgspec.structs.asdict(self.options) | options)
         buffer = self.reorder_buffer(stream_options, after_lsn)
@@ -299,7 +299,7 @@ class Scenario:
     # Expected rows
 
     def rows(self, table: ScenarioTable) -> list[TableRow]:
-        """Return the committed rows of a table, or of each of its partitions in turn, in insertion order."""
+        """Return the committed rows of a table in insertion order; if partitioned, partition by partition."""
         return committed_rows(table)
 
     def history(self) -> Iterator[CommittedState]:

@@ -166,7 +166,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
                 yield column.type.type_message
 
     def column(self, name: str) -> Column:
-        """Return the column with this name.
+        """Return the column called `name`.
 
         Raises:
             ScenarioError: The column does not exist.
@@ -178,10 +178,10 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         raise ScenarioError(f"{self.full_name} has no column {name}; it has {known}")
 
     def to_texts(self, values: Mapping[str, Any]) -> dict[str, str | None]:
-        """Return Python values in text format, by column name.
+        """Convert Python values, by column name, to text format.
 
         Raises:
-            ScenarioError: A column does not exist, or its type cannot represent the value.
+            ScenarioError: A column does not exist or is generated, or its type cannot represent the value.
         """
         texts = {}
         for name, value in values.items():
@@ -195,7 +195,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         return texts
 
     def fill_row(self, old: Cells, given: Mapping[str, str | None]) -> Cells:
-        """Return row `old` with the values `given` by column name, and new values of generated columns."""
+        """Return row `old` with the values `given` by column name, and with recomputed generated columns."""
         cells = [*old, *(None,) * (self.attribute_count - len(old))]
         for name, text in given.items():
             cells[self.column(name).number] = text
@@ -213,10 +213,10 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         return self.where is None or self.where.matches(cells)
 
     def check_replica_identity(self, verb: str) -> None:
-        """Check that rows may be updated or deleted under the publication (CheckCmdReplicaIdentity).
+        """Check that the publication permits the command `verb`, update or delete (CheckCmdReplicaIdentity).
 
         Raises:
-            ScenarioError: The table publishes updates and deletes but subscribers could not find the rows.
+            ScenarioError: A subscriber could not find the old row by the replica identity.
         """
         if not self.published:
             return

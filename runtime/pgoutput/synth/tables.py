@@ -20,8 +20,7 @@ class Row(msgspec.Struct, eq=False):
     number: int
     """Row number: key of the row in `ScenarioTable.rows`."""
     versions: list[Cells | None]
-    """The committed cells, then the cells after each change that is not committed. None: the row does not
-    exist."""
+    """The committed cells, then the cells after each uncommitted change. None: the row does not exist."""
     writer: object = None
     """The open transaction that changed the row, or None."""
 
@@ -35,13 +34,13 @@ class Row(msgspec.Struct, eq=False):
         return self.versions[-1 if self.writer is transaction else 0]
 
     def has_key(self, key: Key, values: Cells) -> bool:
-        """Return whether any version has these values in the columns of a key."""
+        """Return whether any version of the row has `values` in the columns `key`."""
         return any(
             cells is not None and key_values(cells, key) == values for cells in reversed(self.versions)
         )
 
     def undo_write(self) -> None:
-        """Remove the newest version."""
+        """Remove the newest version of the row."""
         self.versions.pop()
         if len(self.versions) == 1:
             self.writer = None
@@ -126,7 +125,7 @@ class ScenarioTable:
                     rows.append(row)
 
     def find_rows(self, key: Key, values: Cells) -> list[Row]:
-        """Return the rows of which any version has the values `values` in the columns `key`."""
+        """Return the rows with a version that has `values` in the columns `key`."""
         rows = self._key_index(key).get(values, [])
         rows[:] = [row for row in rows if row.has_key(key, values)]
         return list(rows)

@@ -78,7 +78,7 @@ class TransactionScope(ABC):
 
     @property
     def xid(self) -> int:
-        """Xid of the transaction or subtransaction, assigned at its first change or at the first access."""
+        """Xid of the transaction or subtransaction, assigned at its first change or when first read."""
         if not self._assigned_xid:
             if self._parent is not None:
                 assert self._parent.xid  # a parent gets its xid first (AssignTransactionId)
@@ -249,9 +249,9 @@ class TransactionScope(ABC):
         self.payload(logical_message(MessageFlag.TRANSACTIONAL, prefix, content))
 
     def payload(self, message: Message) -> None:
-        """Emit a message of the role `payload`. Only protocol versions that have this message send it.
+        """Emit application data (role `payload`). Only protocol versions that have the message send it.
 
-        The message is sent with the LSN of its WAL record and this transaction's xids instead of its own.
+        The message is sent with the LSN of its WAL record and the xids of this transaction.
 
         Raises:
             ScenarioError: The message has another role, or does not belong to a transaction.

@@ -24,12 +24,12 @@ _R = TypeVar("_R", bound="WalRecord")
 
 
 def cells_size(cells: Cells | None) -> int:
-    """Return the size of the texts of a row, in bytes; 0 for None."""
+    """Return the total length of a row's texts, in characters; 0 for None."""
     return sum(len(text) for text in cells or () if text is not None)
 
 
 def payload_size(message: Message) -> int:
-    """Return the total size of the texts and bytes in a message of the role `payload`, in bytes."""
+    """Return the total length of the str and bytes fields of a message with application data."""
     values = msgspec.structs.astuple(message)
     return sum(len(value) for value in values if isinstance(value, str | bytes))
 
@@ -97,10 +97,10 @@ class TruncateRecord(WalRecord, frozen=True, eq=False):
 
 
 class PayloadRecord(WalRecord, frozen=True, eq=False):
-    """WAL record of a logical message (pg_logical_emit_message) or another message of the role `payload`."""
+    """WAL record of a logical message (pg_logical_emit_message) or another message with application data."""
 
     message: Message
-    """The message. It is sent with the LSN and xids of this record instead of its own."""
+    """The message. When it is sent, its LSN and xids are replaced by those of this record."""
 
 
 class Invalidation(WalRecord, frozen=True, eq=False):
@@ -110,7 +110,7 @@ class Invalidation(WalRecord, frozen=True, eq=False):
 
 
 class TransactionEnd(WalRecord, frozen=True, eq=False):
-    """WAL record of a commit, rollback, prepare, commit or rollback prepared, or rollback to savepoint."""
+    """WAL record that ends a transaction or subtransaction, prepares it, or ends a prepared transaction."""
 
     kind: Literal["commit", "abort", "prepare", "commit_prepared", "rollback_prepared"]
     children: tuple[int, ...] = ()

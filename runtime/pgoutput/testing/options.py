@@ -11,9 +11,9 @@ class ScenarioOptions(TypedDict, total=False):
     """Keyword arguments of `pgoutput.synth.Scenario`, which documents them."""
 
     server: int
-    """Default of the strategies: a random version."""
+    """Major version of the server. Strategies draw a random one by default."""
     proto_version: int
-    """Default of the strategies: a random released version."""
+    """Protocol version. Strategies draw a random released one by default."""
     streaming: Streaming
     two_phase: bool
     binary: bool

@@ -134,7 +134,7 @@ def _payloads(proto_version: int) -> st.SearchStrategy[list[Message]]:
 
 
 def _valid_options(fixed: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the valid combinations of dependent options that have the values `fixed`, the simplest first.
+    """Return the valid combinations of `_DEPENDENT_OPTIONS` with the values `fixed`, the simplest first.
 
     Raises:
         ValueError: No protocol version or server supports this combination of options.

@@ -35,8 +35,8 @@ _PATTERNS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_binary, r"\\x([0-9a-f]{2})*"),
     (UUID_TYPE.equals, "([0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}"),
 )
-"""Pairs of a test for Arrow types, and a regular expression for the texts that the Arrow types which pass the
-test can represent. An Arrow type that passes no test can represent any text."""
+"""Pairs of a test for Arrow types and a regular expression. If a type passes the test, it can represent the
+texts that match the expression. An Arrow type that passes no test can represent any text."""
 
 
 def to_arrow(

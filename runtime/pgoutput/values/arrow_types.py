@@ -27,7 +27,7 @@ _ARROW_TYPES: Final = {
 """Arrow types, by the name that `pgoutput.catalog` gives them."""
 
 UUID_TYPE: Final = pa.binary(16)
-"""Arrow type of uuids in tables whose format has a type for them: the 16 bytes of each uuid."""
+"""Arrow type of uuid columns in table formats that have a UUID type: 16 bytes per value."""
 
 MAX_PRECISION: Final = 38
 """Largest precision, in digits, of decimal128 and of Spark's DecimalType."""

@@ -1,4 +1,4 @@
-"""Read texts of fixed-width values with the compiled kernel."""
+"""Read texts of fixed-width values with the compiled kernel (`pgoutput.compiled.kernel`)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _MAX_SCALE: Final = 18
 
 
 class FixedReader(NamedTuple):
-    """How the kernel reads the values of a fixed-width Arrow type."""
+    """How the compiled kernel reads the values of a fixed-width Arrow type."""
 
     kind: str
     """`bool`, `integer`, `float`, `decimal`, `date` or `timestamp`."""
     width: int
     """Size of a value in bytes; a bool has 1."""
     low: int = 0
-    """Minimum of an integer."""
+    """Least value of an integer type."""
     high: int = 0
-    """Maximum of an integer."""
+    """Greatest value of an integer type."""
     precision: int = 0
-    """Precision of a decimal."""
+    """Precision of a decimal type."""
     scale: int = 0
-    """Scale of a decimal."""
+    """Scale of a decimal type."""
     zone: bool = False
-    """Whether a timestamp has a time zone."""
+    """Whether a timestamp type has a time zone."""
 
 
 _READERS: Final = {
@@ -46,18 +46,18 @@ _READERS: Final = {
 
 
 def fixed_reader(type_: pa.DataType) -> FixedReader | None:
-    """Return how the kernel reads an Arrow type; None if the kernel does not read it."""
+    """Return how the compiled kernel reads an Arrow type; None if it cannot read the type."""
     if pa.types.is_decimal128(type_) and 0 <= type_.scale <= _MAX_SCALE:
         return FixedReader("decimal", 16, precision=type_.precision, scale=type_.scale)
     return _READERS.get(type_)
 
 
 def fixed_array(type_: pa.DataType, rows: int, read: Any) -> tuple[pa.Array, Numbers]:
-    """Return what the kernel has read as an Arrow array, and the rows that it has not read.
+    """Return the compiled kernel's result as an Arrow array, and the rows that it could not read.
 
     Args:
         type_: Type of the array.
-        rows: Number of rows.
+        rows: Number of rows of the array.
         read: Result of the kernel's function `read_fixed` or `read_fixed_texts`.
     """
     valid, nulls, values, unread = read
@@ -68,9 +68,9 @@ def fixed_array(type_: pa.DataType, rows: int, read: Any) -> tuple[pa.Array, Num
 
 
 def read_fixed_texts(texts: pa.StringArray, type_: pa.DataType) -> tuple[pa.Array, Numbers] | None:
-    """Return texts as values of an Arrow type, and the rows whose text must be read in another way.
+    """Return texts as values of an Arrow type, and the rows that the compiled kernel did not read.
 
-    A text is read if it has the form that a server writes. So two different texts are never read as the same
+    The kernel reads only texts in the form that a server writes. So two different texts never become the same
     integer.
 
     Returns:

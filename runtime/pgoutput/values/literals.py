@@ -151,7 +151,7 @@ def _close_brace(counts: list[int], sizes: list[int]) -> bool:
 
 
 def _element_text(quoted: str | None, plain: str | None) -> str | None:
-    """Return an element's text; None for NULL. It is given as `quoted` (without its quotes) or as `plain`."""
+    """Return the text of an element that is given as `quoted` (without quotes) or `plain`; None for NULL."""
     if plain and plain.upper() == "NULL":
         return None
     text = plain or quoted or ""

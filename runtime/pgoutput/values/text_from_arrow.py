@@ -35,7 +35,7 @@ _DECIMAL_PLAIN: Final = 6
 """Largest scale up to which Arrow writes every decimal without an exponent."""
 
 _DIGITS: Final = [at for at in range(36) if at not in (8, 13, 18, 23)]
-"""Indices of the digits in the text of a uuid; hyphens are between them."""
+"""Indices of the hexadecimal digits in the text of a uuid; the other characters are hyphens."""
 
 _QUOTED: Final = {delimiter: rf'[ \t\n\r\v\f"\\{{}}{delimiter}]|^$|^(?i:null)$' for delimiter in (",", ";")}
 """Regular expression for array elements that need quotes, by delimiter of the array (array_out)."""

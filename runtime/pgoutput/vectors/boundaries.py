@@ -10,7 +10,7 @@ from pgoutput._layout import Field
 from pgoutput.wire import UNCHANGED
 
 Choice: TypeAlias = tuple[str, Any]
-"""Name of a value, and the value."""
+"""Boundary value of a field, as (name, value)."""
 
 _TYPICAL: Final[Mapping[str, int]] = {
     "lsn": 0x16_B374D848,
@@ -52,7 +52,7 @@ EXTREME: Final = "extreme-"
 """Prefix of the names of LSNs and times that are possible, but that no server has reached."""
 
 MANY: Final = 300
-"""Length of long lists, which does not fit into one byte."""
+"""Number of elements of long lists: a number that does not fit into one byte."""
 
 
 def choices(field: Field) -> Iterator[Choice]:

@@ -91,7 +91,7 @@ def _faults(layout: Message, data: bytes, pieces: Sequence[Piece]) -> Iterator[_
 
 
 def _bad_values(layout: Message, data: bytes, piece: Piece) -> tuple[Kind, list[int]]:
-    """Return the kind of fault and the invalid values for a piece of an encoded message."""
+    """Return the kind of fault, and invalid values, for some bytes (`piece`) of an encoded message."""
     value = int.from_bytes(data[piece.start : piece.end], "big")
     if piece.notation.startswith("Byte1('"):
         others = [ord(one) for one in "NKO" if piece.path.partition(".")[0] in ("key", "old", "new")]
@@ -121,7 +121,7 @@ def _field(layout: Message, path: str) -> Field | None:
 def _vector(
     context: Context, name: str, fault: _Fault, options: Options, before: Sequence[Any]
 ) -> Iterator[Vector]:
-    """Yield the vector of a fault, unless the message with the fault is legal too."""
+    """Yield the vector of a fault after the legal messages `before`, or nothing if the result is legal."""
     decoder = StreamDecoder(context.version, streaming=context.streaming, two_phase=options.two_phase)
     for message in before:
         decoder.decode(encode_for(message, context.version))

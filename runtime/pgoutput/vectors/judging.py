@@ -12,15 +12,15 @@ from pgoutput.vectors.model import Answer, Json, Vector
 Outcome = Literal["passed", "failed", "skipped"]
 
 Level = Literal["given", "fields", "exact"]
-"""What is compared. `given`: the keys that the answer contains. `fields`: these keys, and all fields of legal
-messages. `exact`: all keys."""
+"""What of an answer is compared. `given`: the keys that it contains. `fields`: these keys, and all fields of
+legal messages. `exact`: all keys."""
 
 _COMPARED: Final = ("message", "field", "offset")
 """Keys of an error that are compared."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The result of a vector."""
+    """The result of comparing a decoder's answer with a vector."""
 
     id: str
     group: str
@@ -40,7 +40,7 @@ def judge(vector: Vector, answer: Answer, *, lenient: bool, level: Level) -> Ver
         vector: The vector.
         answer: The answer of the decoder.
         lenient: Whether illegal messages may be accepted; their vectors are then skipped.
-        level: What is compared.
+        level: What of the answer is compared, see `Level`.
     """
     if answer.skip is not None:
         return Verdict(vector.id, vector.group, "skipped", answer.skip)

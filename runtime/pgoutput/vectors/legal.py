@@ -47,7 +47,7 @@ class Context(NamedTuple):
         return f"v{self.version}/{self.streaming}{'/block' * self.in_stream}"
 
     def has(self, layout: Message) -> bool:
-        """Return whether a server sends a message in this context."""
+        """Return whether a server can send messages of a layout in this context."""
         role = str(layout.role)
         if self.in_stream:
             return role in _IN_BLOCK or any(field.when == "in_stream" for field in layout.fields)
@@ -56,7 +56,7 @@ class Context(NamedTuple):
         return self.streaming != "off" or not (layout.option == "streaming" or role.endswith("_streamed"))
 
     def form(self, layout: Message) -> tuple[str, ...]:
-        """Return the names of the fields that a message has in this context."""
+        """Return the names of the fields that messages of a layout have in this context."""
         return tuple(f.name for f in layout.fields if applies(f, self.in_stream, self.streaming))
 
 
@@ -93,7 +93,8 @@ def message_vectors() -> Iterator[Vector]:
     """Yield the vectors of the messages of all protocol versions.
 
     If a message has the same fields in several contexts of a protocol version, only the first of these
-    contexts has vectors of all boundary values. The others have one vector for each form of the message.
+    contexts has vectors of all boundary values. The others have the usual message, and one message with each
+    optional tuple.
     """
     for context, sample in samples():
         streaming, version = context.streaming, context.version
@@ -154,12 +155,12 @@ def _group(context: Context, sample: Sample) -> str:
 
 
 def _messages(layout: Message, context: Context, *, every: bool) -> Iterator[tuple[str, Any]]:
-    """Yield (name, message): the usual message of a layout, then messages that differ from it in one value.
+    """Yield (name, message): a message with usual values, then messages that differ from it in one value.
 
     Args:
-        layout: The layout.
+        layout: The layout of the messages.
         context: The context of the messages.
-        every: Whether to yield all boundary values; otherwise only the first value of each choice.
+        every: Whether to yield all boundary values; otherwise only one value of each optional field.
     """
     kind = _protocols.CLASSES[layout.name]
     fields = [f for f in layout.fields if applies(f, context.in_stream, context.streaming)]

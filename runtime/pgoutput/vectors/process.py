@@ -29,7 +29,7 @@ _MAX_FAILURES: Final = 3
 
 
 class DecoderFailed(Exception):
-    """The process of a decoder gave no answer; the text says why."""
+    """Raised if the process of a decoder gives no answer; the text says why."""
 
 
 class DecoderProcess:

@@ -1,4 +1,4 @@
-"""Synthetic databases whose streams are vectors."""
+"""Scenarios whose streams are test vectors."""
 
 from __future__ import annotations
 
@@ -100,4 +100,4 @@ SCENARIOS: Final[Mapping[str, Callable[[Scenario], Any]]] = {
     "concurrent": concurrent,
     "prepared": prepared,
 }
-"""Functions that change an empty database, by name."""
+"""By name: function that runs transactions in an empty scenario."""

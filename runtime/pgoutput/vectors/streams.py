@@ -21,13 +21,13 @@ from pgoutput.versions import OPTIONS
 from pgoutput.wire import format_lsn
 
 SEED: Final = 19
-"""Seed of the scenarios."""
+"""Seed of the scenarios whose streams are vectors."""
 
 _FEATURES: Final[tuple[Json, ...]] = ({}, {"messages": True}, {"binary": True})
 
 
 def stream_vectors() -> Iterator[Vector]:
-    """Yield the streams of all scenarios with each protocol version and set of options."""
+    """Yield a vector for each scenario, protocol version and combination of options."""
     for version, streaming, two_phase, features in product(
         VERSIONS, OPTIONS["streaming"], (False, True), _FEATURES
     ):
@@ -66,7 +66,7 @@ def _synthetic(name: str, version: int, options: Any) -> Vector:
 
 
 def capture_vectors(paths: Iterable[str | Path]) -> Iterator[Vector]:
-    """Yield the streams of capture files.
+    """Yield a vector for the stream of each capture file.
 
     Raises:
         RecordingError: A file cannot be read, or has a message that cannot be decoded.

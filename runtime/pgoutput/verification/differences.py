@@ -46,7 +46,7 @@ class FoundDifferences(msgspec.Struct, frozen=True):
     """The differences between a table of the source and its replica."""
 
     rows: int
-    """Number of rows in the source, in the key ranges that differ."""
+    """Number of source rows in the key ranges that differ."""
     count: int
     """Number of rows that differ."""
     shown: tuple[RowDifference, ...]
@@ -69,17 +69,17 @@ def find_differences(
     identity: Sequence[int] = (),
     max_keys: int = 0,
 ) -> FoundDifferences:
-    """Return the rows that differ, in the key ranges that differ.
+    """Compare the key ranges whose sums of hashes differ; return the rows that differ.
 
     Args:
         source: The rows of the source.
         replica: The rows of the replica.
-        replica_sums: Sums of buckets in the replica, by number of the key range, for ranges that differ.
+        replica_sums: By number of each key range that differs: the sums of its buckets in the replica.
         names: Names of the columns.
         key: Indices of the columns that identify a row; empty if only the whole row does.
         limit: Largest number of rows to return.
         identity: Indices of the columns of the replica identity.
-        max_keys: Largest number of keys to return; the keys are None if more rows differ.
+        max_keys: Largest number of keys to return; `FoundDifferences.keys` is None if more rows differ.
     """
     count = 0
     shown: dict[int, dict[_Hash, int]] = defaultdict(dict)
@@ -122,7 +122,7 @@ def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:
 def _compare_pairs(
     source: SourceRows, replica: ReplicaRows, cells: Sequence[int]
 ) -> Iterator[tuple[int, dict[_Hash, int]]]:
-    """Yield each key range's number, and how often each of its rows is missing in the replica, by `_Hash`.
+    """Yield for each key range its number, and by `_Hash` how often the row is missing in the replica.
 
     The count is negative if the row is missing in the source. Only the buckets `cells` are compared,
     which are numbered as in `_groups`.
@@ -196,7 +196,7 @@ def _describe(
     names: Sequence[str],
     key: Sequence[int],
 ) -> Iterator[RowDifference]:
-    """Yield the differences of some rows, with their values.
+    """Yield the differences of the rows in `shown`, with their values.
 
     Args:
         source: The rows of the source.

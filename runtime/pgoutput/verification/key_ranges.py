@@ -28,7 +28,7 @@ _ROW_BYTES: Final = 28
 """Least size of a row in a table of the server, in bytes: its header and its line pointer."""
 
 _BYTES: Final = 36
-"""Number of bytes of a text that are compared with bounds: the length of a UUID as text."""
+"""Number of bytes of a text that are compared with bounds (enough for the text of a UUID)."""
 
 _DATETIME: Final = "^[0-9]{4}-[0-9 :.+-]+$"
 """Regular expression for dates and timestamps whose text sorts as their values do."""
@@ -38,12 +38,12 @@ _WHOLE: Final = "^-?[0-9]{1,18}$"
 
 
 class _Order(NamedTuple):
-    """The order of a type's values."""
+    """How the values of a type are sorted, and which of them can be bounds of key ranges."""
 
     keys: Callable[[pa.StringArray], npt.NDArray[Any]]
-    """Function that returns sort keys: the keys of a value and a bound compare as the two themselves."""
+    """Function that returns sort keys of texts. They sort values and bounds as the server sorts them."""
     bound: Callable[[str], str] = str
-    """Function that returns a value near the given value that can be a bound; empty if there is none."""
+    """Function that returns a possible bound near a value; the empty string if there is none."""
 
 
 def _integers(texts: pa.StringArray) -> Numbers:
@@ -69,7 +69,7 @@ def _numerics(texts: pa.StringArray) -> Numbers:
 
 
 def _text_bound(text: str) -> str:
-    """Return the first bytes, up to a backslash, which some servers take for an escape character."""
+    """Return the first `_BYTES` bytes before any backslash, which some servers read as an escape."""
     return text.partition("\\")[0].encode()[:_BYTES].decode(errors="ignore")
 
 
@@ -91,7 +91,7 @@ _ORDERS: Final = {
     }.items()
     for name in names
 }
-"""Order of the values, by OID of the type."""
+"""Order of the values of each type whose columns can divide a table, by OID of the type."""
 
 _STATISTICS: Final = """\
 SELECT array_to_json(s.histogram_bounds::text::text[]), c.reltuples::int8,
@@ -141,7 +141,7 @@ class KeyRanges(msgspec.Struct, frozen=True):
         return condition if number else f"({condition} OR {self.sql} IS NULL)"
 
     def find(self, texts: pa.StringArray) -> Numbers:
-        """Return the number of each value's range; `texts` are the values of the column as text."""
+        """Return the number of the key range of each value; `texts` are values of the dividing column."""
         if not self.bounds:
             return np.zeros(len(texts), np.int64)
         keys = _ORDERS[self.type_oid].keys
@@ -182,7 +182,7 @@ def choose_ranges(connection: Connection, table: PublishedTable, size: int, rate
 
 
 def _possible_bounds(values: Sequence[str], order: _Order) -> list[str]:
-    """Return bounds near the given values, sorted."""
+    """Return the different possible bounds near `values`, sorted."""
     bounds = [bound for value in values if (bound := order.bound(value))]
     _, places = np.unique(order.keys(pa.array(bounds, pa.string())), return_index=True)
     return [bounds[place] for place in places]

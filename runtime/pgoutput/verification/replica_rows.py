@@ -60,7 +60,7 @@ class ReplicaRows:
         self._table, self._ranges, self._hash_texts, self._key = table, ranges, hash_texts, key
 
     def sums(self) -> list[Sums]:
-        """Return the sums of the buckets of each key range."""
+        """Return for each key range the row counts and sums of hashes of its buckets (`Sums`)."""
         size = len(self._ranges) * BUCKETS
         sums = np.zeros((3, size), np.uint64)
         half = np.uint64(32)
@@ -74,7 +74,7 @@ class ReplicaRows:
         return list(totals.reshape(2, len(self._ranges), BUCKETS).transpose(1, 0, 2))
 
     def pairs(self, cells: Iterable[int]) -> npt.NDArray[np.uint64]:
-        """Return key range, hash of the key, and hash of the row, of each row in these buckets.
+        """Return an array of (key range, hash of the key, hash of the row) for each row in some buckets.
 
         Args:
             cells: The buckets, as `key_range * BUCKETS + bucket`.
@@ -90,7 +90,7 @@ class ReplicaRows:
         return np.concatenate(found)
 
     def rows(self, keys: Iterable[int]) -> Iterator[tuple[int, int, tuple[str | None, ...], set[int]]]:
-        """Yield the rows whose key has one of these hashes.
+        """Yield the rows whose key has one of the hashes `keys`.
 
         Yields:
             Hash of the key, hash of the row, values as text, and indices of the columns whose value was never
@@ -132,7 +132,7 @@ class ReplicaRows:
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split rows into parts of limited size."""
+    """Split rows into batches of at most `_BYTES` bytes or one row."""
     if batch.num_rows > 1 and batch.nbytes > _BYTES:
         half = batch.num_rows // 2
         yield from _split(batch.slice(0, half))

@@ -21,7 +21,7 @@ from pgoutput.values import from_arrow
 _DOUBLED: Final = np.frombuffer(b'"\\', np.uint8)
 
 _SPECIAL: Final = r'["\\(), \t\n\x0b\f\r]'
-"""Regular expression for characters because of which record_out quotes a value."""
+"""Regular expression for a character that makes record_out quote a value."""
 
 
 class ColumnTexts:
@@ -72,7 +72,7 @@ def column_texts(batch: pa.RecordBatch, table: TableAsOf) -> list[ColumnTexts]:
 
 
 def record_texts(columns: Sequence[ColumnTexts], rows: int) -> pa.StringArray:
-    """Return the text of each row of these columns."""
+    """Return the text of each row, as the server's `ROW(…)::text` of these columns."""
     if not columns:
         return pa.array(["()"] * rows, pa.string())
     if compiled.kernel is not None and rows:

@@ -16,7 +16,7 @@ from pgoutput.verification.key_ranges import KeyRanges
 from pgoutput.verification.text_hash import Hashes, hash_texts, md5_hashes
 
 BUCKETS: Final = 1024
-"""Number of buckets of each key range; the hash of a row is in the bucket of its lowest bits."""
+"""Number of buckets of each key range. The lowest bits of a row's hash are the number of its bucket."""
 
 Sums: TypeAlias = npt.NDArray[np.uint64]
 """Number of rows, and sum of their hashes modulo 2**64, of each bucket: an array of 2 rows."""
@@ -29,12 +29,12 @@ _DIGESTED: Final = "('x' || left(md5({}), 16))::bit(64)::int8"
 _CONVERTED: Final = "convert_to({}, 'UTF8')"
 
 _TOTAL: Final = "SELECT count(*), coalesce(sum({row}), 0) FROM ({select}) r WHERE {condition}"
-"""Unlike the sums of buckets, the server may compute the total in parallel."""
+"""SQL for the total of a key range. The server may run it in parallel, unlike `_SUMS`."""
 
 _SUMS: Final = """\
 SELECT h & {mask}, count(*), sum(h) FROM (SELECT {row} AS h FROM ({select}) r WHERE {condition} OFFSET 0) q
 GROUP BY 1"""
-"""OFFSET 0 keeps the planner from computing each hash twice."""
+"""SQL for the sums of the buckets of a key range. OFFSET 0 keeps the planner from computing hashes twice."""
 
 _PAIRS: Final = """\
 SELECT k, h FROM (SELECT {key} AS k, {row} AS h FROM ({select}) r WHERE {condition} OFFSET 0) q
@@ -124,12 +124,12 @@ class SourceRows:
         }
 
     def total(self, number: int) -> Total:
-        """Return the total of a key range."""
+        """Return the number of rows in a key range, and the sum of their hashes."""
         ((rows, total),) = self._query(_TOTAL, number)
         return int(str(rows)), int(str(total)) % (1 << 64)
 
     def sums(self, number: int) -> Sums:
-        """Return the sums of the buckets of a key range."""
+        """Return the number of rows and the sum of hashes of each bucket of a key range."""
         sums = np.zeros((2, BUCKETS), np.uint64)
         for bucket, rows, total in self._query(_SUMS, number):
             sums[0, int(str(bucket))] = int(str(rows))
@@ -137,7 +137,7 @@ class SourceRows:
         return sums
 
     def pairs(self, number: int, buckets: Iterable[int]) -> npt.NDArray[np.uint64]:
-        """Return hash of the key, and hash of the row, of each row in these buckets of a key range."""
+        """Return an array of (hash of the key, hash of the row) for the rows in buckets of a key range."""
         rows = self._query(_PAIRS, number, buckets=", ".join(map(str, buckets)))
         return (
             np.array([(int(str(k)), int(str(h))) for k, h in rows], np.int64).reshape(-1, 2).view(np.uint64)
@@ -146,11 +146,11 @@ class SourceRows:
     def rows(
         self, number: int, keys: Iterable[int], columns: Iterable[int] | None = None
     ) -> Iterator[tuple[int, int, tuple[str | None, ...]]]:
-        """Yield hash of the key, hash of the row, and values, of the rows with these hashes of keys.
+        """Yield (hash of the key, hash of the row, values) of rows whose key has one of the hashes `keys`.
 
         Args:
             number: Number of the key range.
-            keys: The hashes of keys.
+            keys: Hashes of keys.
             columns: Indices of the columns whose values are read; None for all columns.
         """
         signed = np.array([*keys], np.uint64).view(np.int64).tolist()

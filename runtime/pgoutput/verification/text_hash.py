@@ -19,7 +19,7 @@ _ROWS: Final = 1 << 14
 """Number of texts that are hashed together: their state fits into the processor's cache."""
 
 _BLOCK: Final = 12
-"""Bytes that are mixed into the state at once."""
+"""Number of bytes that are mixed into the hash's state at once."""
 
 _START: Final = 0x9E3779B9 + 3923095
 
@@ -27,7 +27,7 @@ _TAIL_MASKS: Final = np.array(
     [[(1 << 8 * min(max(tail - first, 0), 4)) - 1 for tail in range(_BLOCK)] for first in (0, 4, 8)],
     np.uint32,
 )
-"""Masks for the three words after the last whole block, by the number of remaining bytes."""
+"""Masks for the three words after the last whole block, by word and number of remaining bytes."""
 
 
 def hash_texts(texts: pa.StringArray) -> Hashes:

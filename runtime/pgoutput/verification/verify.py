@@ -79,10 +79,11 @@ _ATTEMPTS: Final = 5
 
 _GROUP_TABLES: Final = 100
 _GROUP_BYTES: Final = 64 << 20
-"""Largest number and size of tables that are locked and compared together; a larger table is one group."""
+"""Largest total size, in bytes, of tables that are locked and compared together (`_GROUP_TABLES`: largest
+number). A larger table is compared alone."""
 
 _TICK: Final = 0.2
-"""Seconds between two looks at the recording."""
+"""Time between two checks of how much the recorder has stored, in seconds."""
 
 
 class AwaitingRecording(Event, frozen=True, kw_only=True):
@@ -138,7 +139,7 @@ def verify_tables(
     the function records until then itself. Transactions that the replica has not applied yet, or has applied
     beyond the LSN, make no difference. If the comparison is interrupted, the next one of this target
     continues it. The property `pgoutput.verified_through` is set for equal tables, and removed from tables
-    that differ. `pgoutput.recording.verified_tables` returns the same.
+    that differ. `pgoutput.recording.verified_tables` returns the tables that were equal.
 
     Args:
         recording: Path or URL of the recording.
@@ -210,7 +211,7 @@ def _check_owner(target: Location, recording: Recording) -> Owner:
 
 
 def _check_server(dsn: str, recording: Recording) -> Source:
-    """Return the source of the last segment; check that the server is this source."""
+    """Return the `Source` of the recording's last segment, after a check that `dsn` leads to this server."""
     assert recording.last is not None
     source = recording.last.source
     with Connection(dsn, replication=True) as connection:
@@ -337,12 +338,12 @@ class _Pair(msgspec.Struct):
             self.sums = [] if self.replica is None else self.replica.sums()
 
     def total(self, number: int) -> Total:
-        """Return the total of a key range in the replica."""
+        """Return the number of rows in a key range of the replica, and the sum of their hashes."""
         rows, hashes = self.sums[number].sum(axis=1).tolist()
         return rows, hashes
 
     def reopen_changed(self) -> list[int]:
-        """Reopen the finished key ranges whose total in the replica has changed; return their numbers."""
+        """Mark finished key ranges as unfinished if their total in the replica has changed; return them."""
         finished = self.progress.finished
         changed = [number for number, one in finished.items() if one.total != self.total(number)]
         for number in changed:
@@ -377,7 +378,7 @@ class _Comparison(msgspec.Struct):
     ) -> tuple[list[TableVerdict], dict[int, str]]:
         """Compare tables, and store the verdicts in the Delta tables.
 
-        One thread waits for the totals of the server, while other threads read the replica.
+        One thread queries the totals from the server, while other threads read the replica.
 
         Args:
             tables: The tables.
@@ -433,7 +434,7 @@ class _Comparison(msgspec.Struct):
         return pair
 
     def _lock(self, connection: Connection, tables: Sequence[PublishedTable]) -> dict[int, str]:
-        """Lock tables against changes of columns; return, by OID, errors of altered or unlocked tables."""
+        """Lock tables against ALTER TABLE; return, by OID, an error for each altered or unlocked table."""
         oids = [one.relation.oid for one in tables]
         try:
             check_privileges(connection, oids)
@@ -450,7 +451,7 @@ class _Comparison(msgspec.Struct):
     def _totals(
         self, pool: ThreadPoolExecutor, pair: _Pair, numbers: Iterable[int], stop: Flag
     ) -> dict[int, Future[Total]]:
-        """Return futures for the totals of key ranges in the source, by number of the key range."""
+        """Query the totals of key ranges in the source; return their futures by number of the key range."""
         if (source := pair.source) is None:
             return {}
         return {number: pool.submit(self._limited_total, source, number, stop) for number in numbers}
@@ -510,7 +511,7 @@ class _Comparison(msgspec.Struct):
         return [self._verdict(one) for one in pairs]
 
     def _verified(self, pair: _Pair) -> Verified | None:
-        """Return the result for a table that was found equal; None if it was not."""
+        """Return the `Verified` result of a table if all its key ranges are equal, else None."""
         finished = pair.progress.finished.values()
         if not pair.progress.is_finished:
             return None
@@ -533,7 +534,7 @@ class _Comparison(msgspec.Struct):
         )
 
     def _limited_total(self, source: SourceRows, number: int, stop: Flag) -> Total:
-        """Return the total of a key range, and wait if the rows were read faster than the rate."""
+        """Return the total of a key range; wait first if reading it was faster than `rate` allows."""
         begin = time.monotonic()
         total = source.total(number)
         if self.rate is not None:
@@ -543,7 +544,7 @@ class _Comparison(msgspec.Struct):
 
 @contextmanager
 def _threads(count: int, name: str, stop: Flag) -> Iterator[ThreadPoolExecutor]:
-    """Run threads; after an exception, set `stop`, and do not wait for the threads."""
+    """Yield a thread pool; after an exception, set `stop` and cancel the calls that have not begun."""
     with ThreadPoolExecutor(count, name) as pool:
         try:
             yield pool

@@ -22,7 +22,7 @@ from pgoutput.verification.source_rows import Total
 _FOLDER: Final = "_verification"
 _STATE: Final = "finished.json"
 _SECONDS: Final = 5.0
-"""Least time between two writes of the progress, in seconds: each write contains all tables."""
+"""Least time between two writes of the progress, in seconds. Each write contains all tables."""
 
 
 class FinishedRange(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ class Workspace:
 
     @contextmanager
     def temporary(self) -> Iterator[Path]:
-        """Return an empty local folder for temporary files; for a local target, on the target's disk."""
+        """Yield an empty local folder, which is deleted later; for a local target, on the target's disk."""
         with TemporaryDirectory(
             prefix="pgoutput-", dir=self._place.path if self._place.is_local else None
         ) as folder:
@@ -114,7 +114,7 @@ class Workspace:
         return known if known is not None and known.columns == columns else None
 
     def store(self, oid: int, progress: TableProgress) -> None:
-        """Store the progress of a table, within a few seconds or when the context ends."""
+        """Keep the progress of a table, and write it every `_SECONDS` and when the context is interrupted."""
         self._tables[oid] = progress
         if time.monotonic() > self._stored + _SECONDS:
             self._write()

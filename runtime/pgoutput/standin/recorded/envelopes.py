@@ -17,7 +17,7 @@ _OPENING_TAGS: Final = tags(*OPENERS)
 _ORIGIN_TAGS: Final = tags("origin")
 _DESCRIPTION_TAGS: Final = tags("relation", "type")
 _UNCOUNTED_TAGS: Final = _OPENING_TAGS | _ORIGIN_TAGS | _DESCRIPTION_TAGS
-"""Tags of the messages without an LSN of their own: the LSN is 0 or that of the next change."""
+"""Tags of the messages whose envelope has the LSN 0 or the LSN of the next change."""
 
 
 def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMessage]:

@@ -27,7 +27,7 @@ _NEVER: Final = 1 << 64
 
 
 class StreamIndex(msgspec.Struct):
-    """Index of a recorded stream. Positions count the messages of the stream, from 0."""
+    """Index of a recorded stream: its LSNs, tags and tables. Positions count its messages, from 0."""
 
     start_lsn: int = _NEVER
     """LSN before the first transaction of the stream."""

@@ -83,7 +83,7 @@ class _Resumption:
 
     @property
     def lacks_descriptions(self) -> bool:
-        """Whether the client may need a description before the next change."""
+        """Whether the client may need a Relation message before the next change."""
         return bool(self._descriptions.unsent) and not self._tracker.in_block
 
     def start_session(self) -> None:
@@ -92,7 +92,7 @@ class _Resumption:
         self._tracker.reconnect()
 
     def is_sent(self, data: bytes, position: int) -> bool:
-        """Return whether to send this message, which is not an Insert, Update, Delete or Truncate."""
+        """Return whether to send the message `data`, which is no Insert, Update, Delete or Truncate."""
         self._position = position
         message = self._decoder.decode(data)
         event = self._tracker.feed(message)

@@ -74,7 +74,7 @@ class RecordedSource:
             after_lsn: LSN up to which the client has confirmed the stream.
 
         Raises:
-            ReplicationError: The stream was recorded with other options or publications.
+            ReplicationError: The stream cannot be converted to these options, or has other publications.
         """
         stream, index, recorded = self._stream, self._index, self._stream.options
         different = [name for name, matches in _MATCHERS.items() if not matches(index, recorded, options)]
@@ -106,7 +106,7 @@ class RecordedSource:
 
 
 OptionMatcher: TypeAlias = Callable[[StreamIndex, PluginOptions, PluginOptions], bool]
-"""Function that returns whether the stream has the same bytes for the recorded and the requested options."""
+"""Function that says whether a stream suits an option. Arguments: index, recorded and requested options."""
 
 
 def _streaming_matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
@@ -139,7 +139,7 @@ def _unconditional(kind: type[Message], proto_version: int) -> list[Field] | Non
 
 
 def _equal_or_unused(name: str, default: object, added: Collection[int]) -> OptionMatcher:
-    """Return a matcher for the option `name`, which adds messages with the tags `added` to the stream.
+    """Return the function in `_MATCHERS` for an option that adds messages with the tags `added`.
 
     The requested value matches if it equals the recorded value, or if it is the default and the stream
     contains no message with these tags.
@@ -167,11 +167,11 @@ _MATCHERS: Final[Mapping[str, OptionMatcher]] = {
     "messages": _equal_or_unused("messages", False, _option_tags("messages")),
     "origin": _equal_or_unused("origin", "none", tags("origin")),
 }
-"""Matcher for each stream option that changes the bytes of the stream, by option name."""
+"""By option name, a function that returns whether the stream has the same bytes for the requested value."""
 
 
 def _formats_convertible(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
-    """Return whether values can be sent in the requested format; as text only if all types are built in.
+    """Return whether values can be converted to the requested format; to text only if all types are built in.
 
     A client that has requested binary values gets text for types that are not built in. A server also sends
     text for types without a binary format.

@@ -81,7 +81,7 @@ class _Transcoder:
                 yield session, sent_lsn, self._encode(message)
 
     def _transcode(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
-        """Yield the messages to send when a recorded message is read."""
+        """Yield the messages to send, with their LSNs, when a recorded message is read."""
         in_block = self._tracker.in_block
         event = self._tracker.feed(message)
         kind, transaction = event.kind, event.transaction
@@ -133,7 +133,7 @@ class _Transcoder:
         yield lsn, message
 
     def _is_requested(self, message: Message) -> bool:
-        """Return whether the client's version has this message and any option that it needs is requested."""
+        """Return whether the client's protocol version and its requested options include this message."""
         option = OPTIONS[type(message)]
         is_known = layout_of(type(message), self._options.proto_version) is not None
         return is_known and (option is None or bool(getattr(self._options, option)))
@@ -205,7 +205,7 @@ class _Transcoder:
         return role.startswith("commit_") and self._keeps_empty
 
     def _reassemble(self, transaction: _Transaction, opener: Message) -> Iterator[tuple[int, Message]]:
-        """Yield the beginning and the changes of a transaction that was held."""
+        """Yield the opener, Origin and the held changes of a transaction that is sent as a whole."""
         first = next((lsn for lsn, _ in transaction.held if lsn), 0)
         yield 0 if transaction.origin is not None else first, fitted(opener, self._options.proto_version)
         if transaction.origin is not None:

@@ -16,7 +16,7 @@ from pgoutput.standin.source import Envelope, PluginOptions
 def start_decoding(
     server: ServerState, slot: Slot, given: OptionList, after_lsn: int
 ) -> tuple[PluginOptions, Iterator[Envelope | None]]:
-    """Return the parsed options of the plugin, and the envelopes of the source after an LSN.
+    """Return the plugin options parsed from `given`, and the source's envelopes after `after_lsn`.
 
     Raises:
         ServerError: The plugin refuses the options, a publication does not exist, or the source fails.

@@ -24,7 +24,7 @@ _CREATE_FIELDS: Final = tuple(map(Field, ("slot_name", "consistent_point", "snap
 _READ_FIELDS: Final = (Field("slot_type"), Field("restart_lsn"), Field("restart_tli", INT8))
 _HISTORY_FIELDS: Final = (Field("filename"), Field("content"))
 _FLAGS: Final = {"failover": (17, 17), "two_phase": (15, 18)}
-"""First major version in which a slot option can be set at creation, and first in which it can be altered."""
+"""By slot option: first major version that can set the option at creation, and first that can alter it."""
 
 _SINCE: Final = {"READ_REPLICATION_SLOT": 15, "ALTER_REPLICATION_SLOT": 17}
 """First major version that has a command. All versions have the commands that are not listed."""

@@ -46,7 +46,7 @@ class Scanner:
         self._tokens.reverse()
 
     def accept(self, *kinds: str) -> str | None:
-        """Read the next token if it has one of these kinds. Return its unquoted value, else None."""
+        """Read the next token if its kind (`word`, for example) is in `kinds`; return its text or None."""
         if not self._tokens or self._tokens[-1][0] not in kinds:
             return None
         kind, text = self._tokens.pop()
@@ -58,7 +58,7 @@ class Scanner:
         return text
 
     def expect(self, *kinds: str) -> str:
-        """Read the next token, which must have one of these kinds. Return its unquoted value.
+        """Read the next token, whose kind, such as `word`, must be in `kinds`; return its unquoted text.
 
         Raises:
             ServerError: The next token has another kind.
@@ -69,7 +69,7 @@ class Scanner:
         return value
 
     def accept_keyword(self, *keywords: str) -> str | None:
-        """Read the next token if it is one of these upper-case keywords. Return the keyword, else None."""
+        """Read the next token if it is one of the upper-case `keywords`. Return the keyword, else None."""
         if not self._tokens or self._tokens[-1][0] != "word":
             return None
         keyword = self._tokens[-1][1].upper()
@@ -79,14 +79,14 @@ class Scanner:
         return keyword
 
     def accept_sign(self, sign: str) -> bool:
-        """Read the next token if it is this punctuation sign. Return whether the sign was read."""
+        """Read the next token if it is the punctuation `sign`. Return whether the sign was read."""
         if self._tokens and self._tokens[-1] == ("sign", sign):
             self._tokens.pop()
             return True
         return False
 
     def option_list(self, *value_kinds: str) -> OptionList:
-        """Read an optional list of options in parentheses. Option values must have one of these token kinds.
+        """Read an optional list of options in parentheses. Values must be tokens of the kinds `value_kinds`.
 
         Raises:
             ServerError: The list of options has a syntax error.

@@ -112,7 +112,7 @@ class WalSender:
             raise source_failed(error) from None
 
     async def _drop_connection(self) -> None:
-        """Close the socket only for sending: a reset would discard data that the client has not read."""
+        """End sending (a reset would discard data that the client has not read), then raise Terminated."""
         self._is_dropped = True  # nothing can follow the end of the sent data
         with suppress(NotImplementedError):  # TLS cannot close one side
             self._writer.write_eof()

@@ -35,7 +35,7 @@ class CatalogContext(msgspec.Struct, frozen=True):
     backend: Backend
     """State of the connection that queries the catalogs."""
     publications: Sequence[str]
-    """Names of the publications to show."""
+    """Names of the publications that the catalogs show."""
 
     @property
     def tables(self) -> Sequence[Relation]:
@@ -44,7 +44,7 @@ class CatalogContext(msgspec.Struct, frozen=True):
 
 
 def catalog_rows(name: str, context: CatalogContext) -> Iterator[Row]:
-    """Yield the rows of a catalog."""
+    """Yield the rows of the system catalog `name`: the rows of every database, then the server's own rows."""
     yield from SYSTEM_ROWS.get(name, ())
     if name in _ROWS:
         yield from _ROWS[name](context)

@@ -101,7 +101,7 @@ def is_variadic(arguments: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _values(node: Mapping[str, Any], parameters: Sequence[SqlValue]) -> list[str | None]:
-    """Return the value of an argument, or the elements of an array."""
+    """Return the value of an argument as the only item of a list, or the elements of an array argument."""
     match node["class"]:
         case "CAST":
             (value,) = _values(node["child"], parameters)
@@ -120,7 +120,7 @@ def _values(node: Mapping[str, Any], parameters: Sequence[SqlValue]) -> list[str
 def _read(
     envelopes: Iterator[Any], decoder: StreamDecoder, limit: int, count: int, wal_end: int
 ) -> tuple[list[Change], int]:
-    """Return the changes up to a limit, and the LSN up to which they are complete.
+    """Return the changes up to the LSN `limit` or `count` changes, and the LSN up to which they are complete.
 
     Like a server, end only after a transaction, a stream block, or a message outside of both.
     """
@@ -153,7 +153,7 @@ def _read(
 
 
 def _rows(unit: list[tuple[int, bytes]], xid: int) -> Iterator[Change]:
-    """Return the rows of messages. The LSN of a Relation message is that of the next message."""
+    """Yield a result row for each message. A Relation message gets the LSN of the next message."""
     lsns = [lsn for lsn, _ in unit]
     for place in range(len(lsns) - 2, -1, -1):
         lsns[place] = lsns[place] or lsns[place + 1]

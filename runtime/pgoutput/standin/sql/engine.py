@@ -93,7 +93,7 @@ class Engine:
         self._analyzed: dict[str, Query] = {}
         """Recently analyzed queries, by their text."""
         self._stored: dict[str, object] = {}
-        """Version of each table's rows: the rows, or the source's tables if these decide the rows."""
+        """By table: the rows that it has, or the source's tables from which its rows were made."""
         self._run("CREATE SCHEMA pg; SET schema = 'pg'")
         for name, relation in RELATIONS.items():
             columns = {column: duckdb_type(abs(oid)) for column, oid in relation.columns.items()}
@@ -222,7 +222,7 @@ class Engine:
     def _store(
         self, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]], version: object
     ) -> None:
-        """Replace the rows of a table, unless this version of the rows is already stored."""
+        """Replace the rows of a table, unless it has this `version` of the rows already (see `_stored`)."""
         if name in self._stored and self._stored[name] == version:
             return
         self._run(f"DELETE FROM {name}")
@@ -238,7 +238,7 @@ class Engine:
         self._stored[name] = version
 
     def _output(self, value: object, type_oid: int, effects: SideEffects | None) -> SqlValue:
-        """Return a value as text, as the output function of its type writes it."""
+        """Return a value as its type's output function writes it, or the result of the call that it is."""
         if isinstance(value, dict) and "call" in value:
             return None if effects is None else effects.execute(value)
         if type_oid in OBJECT_TYPES and value is not None:
@@ -280,7 +280,7 @@ def _default(type_oid: int) -> object:
 
 
 def _bound(value: SqlValue, type_oid: int) -> Any:
-    """Return a parameter's value for DuckDB."""
+    """Convert a parameter's value to the Python value that DuckDB needs for the type."""
     if not isinstance(value, str):
         return value
     kind = duckdb_type(type_oid)

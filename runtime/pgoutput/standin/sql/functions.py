@@ -91,7 +91,7 @@ _TYPE_TEXTS: Final = {
     "varbit": "bit varying",
     "varchar": "character varying",
 }
-"""SQL's names of types, by PostgreSQL's names."""
+"""Type names as format_type writes them, by pg_type name."""
 
 
 def _of_session(column: str) -> str:
@@ -99,7 +99,7 @@ def _of_session(column: str) -> str:
 
 
 def _call(name: str, parameters: Sequence[str]) -> str:
-    """Return a macro's result: a struct that describes a call. `SideEffects` executes the call on output."""
+    """Return DuckDB SQL for a struct that describes a function call, which `SideEffects` executes later."""
     values = ", ".join(f"{one}::VARCHAR" for one in parameters)
     return f"{{'call': '{name}', 'arguments': [{values}]}}"
 
@@ -271,7 +271,7 @@ MACROS: Final[Mapping[str, tuple[str, str]]] = {
         _calls("pg_replication_slot_advance", ("slot_name", "upto_lsn")),
     ),
 }
-"""Macros of DuckDB with the name of the type that PostgreSQL's function returns, by name of the function."""
+"""By name of a PostgreSQL function: name of its result type, and the DuckDB macro that replaces it."""
 
 ARGUMENTS: Final[Mapping[str, Sequence[str]]] = {
     _CREATE: ("name", "name", "bool", "bool", "bool"),
@@ -289,7 +289,7 @@ OBJECT_NAMES: Final[Mapping[str, str]] = {
     "pg_namespace": "(a) AS (SELECT _o.nspname FROM pg_namespace _o WHERE _o.oid = a)",
     "pg_roles": "(a) AS (SELECT _o.rolname FROM pg_roles _o WHERE _o.oid = a)",
 }
-"""Macros that return the name of an object, by the catalog with the object's OID."""
+"""By catalog: DuckDB macro that returns the name of the object with a given OID."""
 
 RENAMED: Final[Mapping[str, str]] = {
     "json_object_agg": "json_group_object",
@@ -298,7 +298,7 @@ RENAMED: Final[Mapping[str, str]] = {
     "json_build_array": "json_array",
     "json_build_object": "json_object",
 }
-"""Names of DuckDB's functions that do the same as functions of PostgreSQL, by PostgreSQL's name."""
+"""Names of DuckDB functions, by the name of the PostgreSQL function that does the same."""
 
 RECORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "pg_get_publication_tables": {
@@ -324,7 +324,7 @@ TABLE_MACROS: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
         ),
     ),
 }
-"""Macros of DuckDB for functions in FROM: types of the columns, and the macro, by name of the function."""
+"""By name of a function in FROM: types of its result columns by name, and the DuckDB macro for it."""
 
 
 _FLAGS_SINCE: Final = (10, 14, 17)

@@ -243,7 +243,7 @@ class Query:
     # Expressions
 
     def _expressions(self, value: Any, scope: Tables, ctes: Tables) -> None:
-        """Rewrite all expressions inside a part of the tree, so that DuckDB executes them like PostgreSQL."""
+        """Rewrite all expressions inside a tree or list, so that DuckDB executes them like PostgreSQL."""
         if isinstance(value, list):
             for one in value:
                 self._expressions(one, scope, ctes)
@@ -427,7 +427,7 @@ class Query:
         return BOOL
 
     def _common_type(self, nodes: Sequence[Node]) -> int:
-        """Return the type of a CASE, COALESCE or array: that of its operands, apart from untyped ones."""
+        """Return the type of a CASE, COALESCE or array: the common type of its typed operands."""
         types = {
             self._types.get(id(one), UNKNOWN)
             for one in nodes
@@ -440,7 +440,7 @@ class Query:
         return types.pop() if len(types) == 1 else UNKNOWN
 
     def _unify(self, nodes: Sequence[Node], type_oid: int = UNKNOWN) -> None:
-        """Give the parameters among operands a type: `type_oid`, or the type of a non-parameter operand."""
+        """Set the type of query parameters among `nodes` to `type_oid` or the type of another operand."""
         known = (self._types.get(id(one), UNKNOWN) for one in nodes if one["class"] != "PARAMETER")
         found = type_oid if type_oid != UNKNOWN else next((one for one in known if one != UNKNOWN), UNKNOWN)
         for one in nodes:
@@ -449,7 +449,7 @@ class Query:
                 self._types[id(one)] = found
 
     def _type_arguments(self, name: str, arguments: Sequence[Node]) -> None:
-        """Infer the types of the parameters that are arguments of a function."""
+        """Infer the types of the query parameters among the arguments of the function `name`."""
         for one, kind in zip(arguments, chain(ARGUMENTS.get(name, ()), repeat("text")), strict=False):
             self._unify([one], _oid(kind))
 
@@ -522,7 +522,7 @@ _EMPTY_SELECT: Final = {
 
 
 def _renamed(columns: Columns, names: Sequence[str]) -> Columns:
-    """Return the columns; the first ones get the new names `names`."""
+    """Return the columns; the first of them renamed to `names`, which may be fewer than the columns."""
     renamed = [Field(name, column.type_oid) for name, column in zip(names, columns, strict=False)]
     return [*renamed, *columns[len(renamed) :]]
 
@@ -538,7 +538,7 @@ def _name_of(column: Field) -> str:
 
 
 def _oid(name: str) -> int:
-    """Return the OID of a type; `UNKNOWN` for the empty name."""
+    """Return the OID of the type `name`; `UNKNOWN` if the name is empty or unknown."""
     if name.endswith("[]"):
         return ARRAY_OIDS[TYPE_OIDS[name[:-2]]]
     return {"": UNKNOWN, "void": 2278, "record": 2249}.get(name) or TYPE_OIDS.get(name, UNKNOWN)

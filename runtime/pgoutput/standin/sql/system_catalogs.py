@@ -79,7 +79,7 @@ OBJECT_TYPES: Final[Mapping[int, tuple[str, str]]] = {
     TYPE_OIDS["regnamespace"]: ("pg_namespace", "nspname"),
     TYPE_OIDS["regrole"]: ("pg_roles", "rolname"),
 }
-"""By OID of a type such as regclass: catalog of the objects, and its column with the names of objects."""
+"""By OID of a type such as regclass: catalog of its objects, and the column with the objects' names."""
 
 _DUCKDB_TYPES: Final = {
     BOOL: "BOOLEAN",

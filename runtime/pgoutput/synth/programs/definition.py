@@ -40,11 +40,11 @@ class Step(msgspec.Struct, frozen=True):
     """Method of the innermost `TransactionScope` of the connection, such as `insert`. With the prefix `db.`:
     method of the scenario, `db.transaction`, `db.commit_prepared`, `db.rollback_prepared` or `db.message`."""
     tables: tuple[str, ...] = ()
-    """Names of the tables that are the first arguments, as in `TableDefinition.name`."""
+    """The tables that are passed as the first arguments, by `TableDefinition.name`."""
     arguments: tuple[Any, ...] = ()
-    """The other positional arguments, such as `Values`."""
+    """The other positional arguments of the method, such as `Values`."""
     options: dict[str, Any] = {}
-    """The keyword arguments."""
+    """The keyword arguments of the method."""
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class ProgramRunner:
-    """Runs the steps of a program in an empty scenario, in which it creates the types and tables.
+    """Runs the steps of a program in an empty scenario, after it has created the program's types and tables.
 
     Attributes:
         tables: Tables of the scenario, by `TableDefinition.name`.

@@ -62,7 +62,7 @@ ALTERATIONS: Final = ("add", "drop", "rename", "retype", "replica_identity", "na
 """Kinds of ALTER TABLE: the keyword arguments of `TransactionScope.alter`."""
 
 _MANY_COLUMNS: Final = 8
-"""Number of columns outside the key at which no more columns are added."""
+"""Number of non-key columns of a table from which on no more columns are added."""
 _MAX_ATTRIBUTES: Final = 60
 """Number of columns, including dropped columns (rows keep them), above which no column is added."""
 _CONNECTIONS: Final = (0, 1, 2)
@@ -70,7 +70,7 @@ _MAX_TABLES: Final = 3
 _MAX_COLUMNS: Final = 4
 _MAX_COPIED_ROWS: Final = 3
 _MAX_ROWS: Final = 400
-"""Number of rows of a table at which steps delete rows instead of inserting rows."""
+"""Number of rows of a table above which a step deletes a row instead of inserting one."""
 _MAX_STEPS: Final = 60
 
 
@@ -83,7 +83,7 @@ def generate_program(random: Random, scenario: Scenario, payloads: Sequence[Mess
     Args:
         random: Source of the random decisions.
         scenario: An empty scenario.
-        payloads: Messages of the role `payload` for steps that emit one.
+        payloads: Messages with application data (role `payload`); a step may emit one of them.
     """
     kinds = [
         kind for kind in _TABLE_KINDS for _ in range(kind.weight) if scenario.server >= kind.first_server
@@ -103,7 +103,7 @@ def generate_program(random: Random, scenario: Scenario, payloads: Sequence[Mess
 
 
 def program_of_all_kinds(random: Random, server: int) -> Program:
-    """Return a program without steps, with a table of each kind and columns of all types in `_VALUES`."""
+    """Return a program without steps: a table of each of `_TABLE_KINDS`, with columns of all types."""
     types = list(_VALUES)
     kinds = [kind for kind in _TABLE_KINDS if server >= kind.first_server]
     return _program(
@@ -122,7 +122,7 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True):
     """Relative frequencies of the operations inside random transactions: numbers from 0 up.
 
     `end` ends the transaction or its innermost savepoint, `emit` emits a logical message, `copy` inserts
-    several rows with one command, and `payload` emits another message of the role `payload`.
+    several rows with one command, and `payload` emits other application data (role `payload`).
     """
 
     insert: int = 8
@@ -147,7 +147,7 @@ class RandomSteps:
         keys: Number of distinct values of each key column.
         origins: Whether some transactions have a replication origin.
         alterations: The kinds of ALTER TABLE: names in `ALTERATIONS`.
-        payloads: Messages of the role `payload` for steps that emit one.
+        payloads: Messages with application data (role `payload`); a step may emit one of them.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class RandomSteps:
         return Step(connection, "savepoint")
 
     def _end(self, connection: int, *, prepares: bool = True) -> Step:
-        """Return a step that ends the innermost savepoint or the transaction; `prepares` allows `prepare`."""
+        """Return a step that ends the innermost savepoint or transaction; `prepare` only if `prepares`."""
         if len(self.runner.open[connection]) > 1:
             return Step(connection, "release" if self._random.randint(0, 1) == 0 else "rollback")
         if prepares and self._random.randint(0, 3) == 3:

@@ -30,7 +30,7 @@ _MESSAGE_OVERHEAD_BYTES: Final = 90
 
 
 _VARIED_MESSAGES: Final = 30
-"""Approximate size of a varied transaction, as a number of mean-sized messages."""
+"""Approximate size of a varied transaction (see `Profile`), as a number of messages of mean size."""
 
 
 class Mix(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 ReplicaIdentityName: TypeAlias = Literal["default", "full", "index", "nothing"]
-"""Replica identity of a table. With `index` it is a unique index on the key columns."""
+"""Replica identity of a table. `index` is a unique index on the key columns."""
 
 
 class ColumnShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,40 +89,40 @@ class TableShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """The shape of a workload's transactions.
+    """Number and kinds of the tables, transactions and changes in a workload.
 
-    Most transactions only insert, update and delete rows. `varied` transactions have all kinds and forms of
-    messages, and have separate tables.
+    Most transactions only insert, update and delete rows. Varied transactions have all kinds and forms of
+    messages, and change separate tables.
     """
 
     tables: int = 20
-    """Number of tables of the transactions that are not varied."""
+    """Number of tables, except those of varied transactions."""
     changes: Range = Range(10, 10)
-    """Bounds of the number of changes in a transaction that is not large."""
+    """Least and greatest number of changes in a transaction that is not large."""
     mix: Mix = Mix()
     """Relative frequencies of inserts, updates and deletes."""
     value_sizes: Range = Range(10, 50)
-    """Bounds of the size of text values, in bytes. The size of values of other types is not configurable."""
+    """Least and greatest size of text values, in bytes. Sizes of other values are not configurable."""
     large: float = 0.001
     """Fraction of all transactions that are large, from 0 to 1. If `streaming` is `on` or `parallel`, large
     transactions are sent in stream blocks."""
     large_changes: int = 10_000
     """Number of changes in a large transaction."""
     replica_identity: ReplicaIdentityName = "default"
-    """Replica identity of the tables of the transactions that are not varied."""
+    """Replica identity of the tables, except those of varied transactions."""
     varied: float = 0
-    """Fraction of all transactions that are varied, from 0 to 1."""
+    """Fraction of all transactions that are varied (have all kinds of messages), from 0 to 1."""
     operations: Operations = Operations()
     """Relative frequencies of the operations in varied transactions."""
     shapes: tuple[TableShape, ...] = ()
-    """Tables of the transactions that are not varied, instead of `tables` default tables."""
+    """Tables of a workload that are used instead of `tables` default tables; empty for the default tables."""
     patterns: tuple[tuple[int, ...], ...] = ()
     """Lists of changes. A transaction that is not varied or large has the changes of one list instead of
     random changes. A change is 3 * index of its table, plus 0 for insert, 1 for update or 2 for delete."""
 
     @property
     def table_count(self) -> int:
-        """Number of tables of the transactions that are not varied."""
+        """Number of tables, except those of varied transactions."""
         return len(self.shapes) or self.tables
 
 
@@ -142,7 +142,7 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
     proto_version: int | None = None
     """Version of the logical replication protocol; None for the newest released version of the server."""
     streaming: Streaming = "off"
-    """As in `StreamOptions`. The same applies to the following options."""
+    """As in `StreamOptions`, like `two_phase`, `binary` and `messages` below."""
     two_phase: bool = False
     binary: bool = False
     messages: bool = False
@@ -204,7 +204,7 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def options(self) -> StreamOptions:
-        """Stream options of the client."""
+        """Stream options with which the client requests the stream."""
         named = {name: getattr(self, name) for name in StreamOptions.__struct_fields__}
         newest = newest_version(self.server_major)
         named["proto_version"] = self.proto_version or newest
@@ -233,6 +233,6 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
 
     @property
     def source(self) -> Source:
-        """`Source` in the metadata of a recording of the workload: synthetic names, and stream options."""
+        """`Source` of a recording of the workload: synthetic names, and the stream options."""
         name = str(uuid5(NAMESPACE_URL, f"pgoutput:{self!r}"))
         return make_source(self.options, self.server_version, name)

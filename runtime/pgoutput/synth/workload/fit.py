@@ -42,7 +42,7 @@ _TEXT_OID: Final = catalog.BY_NAME["text"].oid
 
 
 class _Table(msgspec.Struct):
-    """Observations of one table."""
+    """Counts and sizes of the values that one table has in the recorded stream."""
 
     number: int
     relation: Relation
@@ -50,10 +50,10 @@ class _Table(msgspec.Struct):
     nulls: dict[str, int] = {}
     """Number of NULLs by name of the column."""
     sizes: dict[str, list[int]] = {}
-    """Sizes of the values that are not NULL, by name of the column."""
+    """Lengths of the values that are not NULL, in characters or bytes, by name of the column."""
 
     def add(self, relation: Relation, row: Iterable[Any]) -> None:
-        """Count the NULLs and the sizes in a new row."""
+        """Count the NULLs and record the sizes of the other values in a new row."""
         self.cells += 1
         for column, cell in zip(relation.columns, row, strict=True):
             if cell is None:
@@ -62,7 +62,7 @@ class _Table(msgspec.Struct):
                 self.sizes.setdefault(column.name, []).append(len(cell))
 
     def shape(self) -> TableShape:
-        """Return the shape of the table."""
+        """Return the columns, key and sizes of values of the table."""
         relation = self.relation
         quantiles = np.linspace(0, 1, _QUANTILES)
         identity: Any = relation.replica_identity.name.lower()
@@ -90,7 +90,7 @@ class _Table(msgspec.Struct):
 
 
 class _Fit:
-    """Collects tables and transactions of a stream."""
+    """Collects from a stream what a profile needs: its tables, patterns, and counts of transactions."""
 
     def __init__(self) -> None:
         self.tables: dict[str, _Table] = {}

@@ -147,7 +147,7 @@ def _place_changes(random: Random, window: Window, table_count: int) -> _PlacedC
 def _other_messages(
     workload: Workload, tables: Sequence[WorkloadTable], window: Window, changes: _PlacedChanges
 ) -> Iterator[_PlacedMessage]:
-    """Yield the Relation messages, and the Stream Start, Stream Stop and Stream Commit messages."""
+    """Yield the window's Relation, Stream Start, Stream Stop and Stream Commit messages."""
     version, clock = workload.options.proto_version, window.clock
 
     def place(position: int, lsn: int, message: Message) -> _PlacedMessage:
@@ -179,7 +179,7 @@ def _other_messages(
 def _with_varied(
     varied: VariedMessages, position: int, lsns: IntArray, times: IntArray, data: pa.BinaryArray
 ) -> tuple[IntArray, IntArray, pa.BinaryArray]:
-    """Insert varied transactions into LSNs, times and messages of a window, which begins at `position`."""
+    """Return LSNs, times and messages of a window that begins at `position`, with varied transactions."""
     numbers = len(data) + np.arange(len(varied.data))
     order = np.insert(np.arange(len(data)), varied.positions - position, numbers)
     both = pa.concat_arrays([data, varied.data])
@@ -193,7 +193,7 @@ def _with_varied(
 def _apply_patterns(
     workload: Workload, window: Window, relation_count: int, changes: _PlacedChanges
 ) -> IntArray:
-    """Set the tables of `changes` as the patterns say, and return the kinds of the changes.
+    """Set the tables of `changes` by the patterns of their transactions; return the kinds of the changes.
 
     The first transaction of the workload has no pattern: it inserts a row into each table.
     """

@@ -58,26 +58,26 @@ class WalClock(msgspec.Struct, frozen=True):
     bytes_per_message: int
     """Distance between the LSNs of consecutive messages, in bytes."""
     varied_positions: list[int]
-    """For each run of varied transactions, in order: position of the message that follows the run."""
+    """For each run of consecutive varied transactions: position of the message that follows the run."""
     varied_bytes: list[int]
-    """Total WAL of varied transactions, in bytes: before the window, then after each run."""
+    """Running total of the WAL of varied transactions, in bytes: before the window, then after each run."""
     varied_times: list[int]
-    """Total duration of varied transactions, in microseconds: before the window, then after each run."""
+    """Running total of the time of varied transactions, in microseconds; items as in `varied_bytes`."""
 
     def lsn(self, position: Any) -> Any:
-        """Return the start LSN of the WAL record for a message."""
+        """Return the start LSN of the WAL record of the message at a position."""
         return _START_LSN + position * self.bytes_per_message + self._varied(self.varied_bytes, position)
 
     def end_lsn(self, position: Any) -> Any:
-        """Return the end LSN of the commit record for a message."""
+        """Return the end LSN of the commit record of the Commit message at a position."""
         return self.lsn(position) + _COMMIT_RECORD_BYTES
 
     def time(self, position: Any) -> Any:
-        """Return the time of a message, in microseconds since 2000-01-01."""
+        """Return the time of the message at a position, in microseconds since 2000-01-01 00:00 UTC."""
         return _START_TIME + position * _MESSAGE_INTERVAL + self._varied(self.varied_times, position)
 
     def _varied(self, totals: list[int], position: Any) -> Any:
-        """Return the total of all varied transactions before each position (an item of `totals`)."""
+        """Return the running total at each position: an item of `totals`, such as `varied_bytes`."""
         runs = np.searchsorted(self.varied_positions, position, side="right")
         return np.array(totals)[runs] if isinstance(position, np.ndarray) else totals[int(runs)]
 
@@ -86,16 +86,16 @@ class VariedMessages(msgspec.Struct, frozen=True):
     """The messages of the varied transactions in a window, as parallel arrays."""
 
     positions: IntArray
-    """For each message: position of the next message outside varied transactions (only these count)."""
+    """For each message: position of the next message that is not in a varied transaction (see `WalClock`)."""
     lsns: IntArray
     times: IntArray
-    """LSN and send time of each envelope."""
+    """LSN (`lsns`) and send time (`times`) of each envelope."""
     data: pa.BinaryArray
     """The encoded messages."""
     before: int
     """Number of messages of varied transactions before the window."""
     described: tuple[bytes, ...]
-    """Encoded Type and Relation messages of varied transactions before the window."""
+    """Encoded Type and Relation messages that varied transactions have sent before the window."""
     rows: dict[str, pa.Table]
     """Rows of the tables of varied transactions, by name with schema; empty before the last window."""
 
@@ -113,11 +113,11 @@ class Window(msgspec.Struct, frozen=True):
     change_counts: IntArray
     """Number of changes of each transaction."""
     relation_counts: IntArray
-    """Number of Relation messages of each transaction; each is sent before one of its first changes."""
+    """Number of Relation messages of each transaction. Each precedes one of the transaction's changes."""
     block_counts: IntArray
     """Number of stream blocks of each transaction; 0 for a transaction that is not streamed."""
     patterns: IntArray
-    """Index in `Workload.patterns` of each transaction; empty without patterns."""
+    """For each transaction: index of its pattern in `Workload.patterns`. Empty without patterns."""
     position: int
     """Position of the window's first message in the stream, not counting varied transactions."""
     clock: WalClock

@@ -44,14 +44,14 @@ transactions, instead of returning the memory to the system."""
 
 
 class PreparedWindow(msgspec.Struct, frozen=True):
-    """A window of transactions after encoding."""
+    """An encoded window of transactions: the bytes to write, its expected rows, and its counts."""
 
     content: bytes | pa.Buffer
     """Bytes to write to the output file; empty if everything is written."""
     remaining_rows: list[RemainingRows]
     varied_rows: dict[str, pa.Table]
     transactions: int
-    """Number of transactions that are not varied."""
+    """Number of transactions in the window that are not varied."""
     messages: int
 
 
@@ -62,7 +62,7 @@ class WindowTask(msgspec.Struct, frozen=True):
     prepare: PrepareWindow
 
     def run(self, window: Window) -> PreparedWindow:
-        """Build and prepare a window of transactions."""
+        """Return the result of building the messages of a window and applying `prepare` to them."""
         built = build_window(self.workload, make_tables(self.workload), window)
         return PreparedWindow(
             self.prepare(built),
@@ -78,8 +78,8 @@ def prepare_windows(task: WindowTask, windows: Iterable[Window], processes: int)
 
     Args:
         task: Builds and prepares each window.
-        windows: The windows.
-        processes: Number of worker processes; 0 for none.
+        windows: Planned windows, in stream order.
+        processes: Number of worker processes; 0 uses threads of this process.
 
     Raises:
         ChildProcessError: A worker process ended unexpectedly.
@@ -96,7 +96,7 @@ def prepare_windows(task: WindowTask, windows: Iterable[Window], processes: int)
 
 @contextmanager
 def _workers(task: WindowTask, count: int) -> Iterator[Callable[[Window], PreparedWindow]]:
-    """Start worker processes, yield a function that prepares a window, and kill the processes on exit."""
+    """Start worker processes; yield a function that prepares a window in an idle one; kill them on exit."""
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()"]
     environment, pipe = os.environ | _ENVIRONMENT, subprocess.PIPE
     processes: list[subprocess.Popen[bytes]] = []
@@ -128,7 +128,7 @@ def _run_in_worker(idle: SimpleQueue[subprocess.Popen[bytes]], window: Window) -
 
 
 def main() -> None:
-    """Read a pickled `WindowTask` and windows from standard input, and write each prepared window."""
+    """Read a pickled `WindowTask` and windows from standard input; write each result to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends its workers
     task: WindowTask = pickle.load(sys.stdin.buffer)
     while True:

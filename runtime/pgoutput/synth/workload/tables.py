@@ -88,14 +88,14 @@ def _default_shape(profile: Profile, number: int) -> TableShape:
 
 
 class WorkloadTable(msgspec.Struct, frozen=True):
-    """A table of a workload."""
+    """A table of a workload: its Relation message, and the shape of its values."""
 
     relation: Relation
     shape: TableShape
 
 
 def make_tables(profile: Profile) -> list[WorkloadTable]:
-    """Return the tables of a profile."""
+    """Return the tables of a profile, with their OIDs and Relation messages."""
     return [_table(number, shape) for number, shape in enumerate(table_shapes(profile))]
 
 
@@ -142,7 +142,7 @@ class RowPool(msgspec.Struct, frozen=True):
     values: list[pa.DictionaryArray]
     """Values of each column in text format."""
     runs: list[tuple[bool, int, Cells]]
-    """Runs of neighbouring columns: whether key columns, index of the first column, and encoded cells."""
+    """Runs of neighbouring columns, as (whether key columns, index of the first column, encoded cells)."""
     binary: bool
     """Whether the cells have binary format."""
 
@@ -150,7 +150,7 @@ class RowPool(msgspec.Struct, frozen=True):
         return len(self.values[0]) if self.values else _MIN_POOL_ROWS
 
     def columns(self, numbers: IntArray, drawn: IntArray | None) -> Columns:
-        """Return the cells of rows.
+        """Return the cells of rows by column, as the encoders of `pgoutput.columns` take them.
 
         Args:
             numbers: Number of each row in its table.
@@ -222,7 +222,7 @@ def make_pools(workload: Workload) -> list[RowPool]:
 
 
 def _draw_kind(column: ColumnShape, seed: int, number: int) -> pa.StringArray:
-    """Return the values for all columns that have the same type, sizes and fraction of NULLs."""
+    """Return random values for all columns that have the type, sizes and fraction of NULLs of `column`."""
     affordable = int(_POOL_BYTES * len(column.sizes) / max(sum(column.sizes), 1))
     count = max(_MIN_POOL_ROWS, min(_POOL_VALUES, affordable))
     return draw_values(np.random.default_rng([seed, 1, number]), count, column)

@@ -19,7 +19,7 @@ Messages: TypeAlias = tuple[bytes, ...]
 """Encoded messages of a stream."""
 
 Fields: TypeAlias = Mapping[str, Any]
-"""New values of fields, by the meaning in the spec such as `end_lsn`, or else by the field's name."""
+"""New values of fields, by the field's meaning in the spec, such as `end_lsn`, or by its name."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
         Raises:
             ValueError: The protocol version does not support an option.
-            ScenarioError: A value has no binary format.
+            ScenarioError: A value cannot be converted to binary format.
         """
         requested = msgspec.structs.replace(scenario.options, **options)
         sent = scenario.stream(after_lsn=after_lsn, **options)
@@ -95,7 +95,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
         Args:
             position: Position of the message.
-            fields: New values, by the meaning in the spec such as `end_lsn`, or else by the field's name.
+            fields: New values, by the field's meaning in the spec, such as `end_lsn`, or by its name.
         """
         message = replaced(self.places[position].message, fields)
         return self.with_bytes(position, encode_for(message, self.options.proto_version))
@@ -113,7 +113,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
 
 def replaced(message: Message, fields: Fields) -> Message:
-    """Return a copy of a message with new field values."""
+    """Return a copy of a message with the new field values `fields`."""
     kind = type(message)
     return msgspec.structs.replace(
         message, **{field_name(kind, name) or name: fields[name] for name in fields}
@@ -126,7 +126,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name of the fault, such as `drop-type`."""
     doc: str
-    """Description of the fault and, if `certain` is false, of streams that stay valid by chance."""
+    """Description of the fault and, if `certain` is false, of the streams that it leaves valid."""
     apply: Callable[[Stream, int], Messages | None]
     """Function that returns the messages of a stream with the fault at a position; None if the fault is not
     possible at this position."""

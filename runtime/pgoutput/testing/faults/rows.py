@@ -27,7 +27,7 @@ def _unknown_relation(place: Place) -> Fields | None:
 
 
 def _tuple(place: Place) -> tuple[str, TupleData] | None:
-    """Return (name, cells) of a message's key or old tuple, or else first new tuple; None without tuple."""
+    """Return (field, cells) of a message's key or old tuple, else of its first new tuple; None if none."""
     return next(iter(tuples(place.message)), None)
 
 
@@ -40,7 +40,7 @@ def _old(place: Place) -> tuple[str, TupleData] | None:
 def _changed(
     place: Place, found: tuple[str, TupleData] | None, change: Callable[[TupleData], TupleData | None]
 ) -> Fields | None:
-    """Return the field with the tuple `found` as changed by `change`; None without tuple or changed cells."""
+    """Return the field of the tuple `found` as changed by `change`; None if there is no tuple or change."""
     cells = None if found is None else change(found[1])
     if found is None or cells is None:
         return None
@@ -68,7 +68,7 @@ def _unchanged_old(place: Place) -> Fields | None:
 
 
 def _old_of_unpartitioned(stream: Stream, position: int, name: str) -> TupleData | None:
-    """Return the cells of the tuple `name` in a change (`old` or `key`); None if missing, or for a partition.
+    """Return the tuple `name` (`old` or `key`) of a change; None if it has none or is for a partition.
 
     The old tuple of a partition's row depends on the partition's replica identity, not the published table's.
     """
@@ -157,7 +157,7 @@ def _identity(place: Place) -> Fields | None:
 
 @fault("column-missing", "A relation has one column less than its tuples.")
 def _columns(stream: Stream, position: int) -> Messages | None:
-    """Remove the last column of a Relation message if row changes of the relation follow."""
+    """Remove the last column of a Relation message; None if no row change of the relation follows."""
     relation = _relation(stream.places[position])
     if relation is None or not is_needed(stream, position, rows=True):
         return None

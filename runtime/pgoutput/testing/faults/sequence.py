@@ -130,7 +130,7 @@ def _swap_relation(stream: Stream, position: int) -> Messages | None:
     "The end of a streamed transaction is sent before the Stream Stop of its last block.",
 )
 def _close_early(stream: Stream, position: int) -> Messages | None:
-    """Move the message that ends a streamed transaction into the stream block right before the message."""
+    """Move the end of a streamed transaction into the stream block that directly precedes it."""
     message = stream.places[position].message
     if not has_role(message, *_ENDS) or not position:
         return None

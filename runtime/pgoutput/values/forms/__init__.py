@@ -36,7 +36,7 @@ _CONTROL: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def output_function(type_oid: int, depth: int = 0) -> OutputFunction:
-    """Return the output function of a type.
+    """Return the function that converts values of a type from binary to text form.
 
     Args:
         type_oid: OID of the type.
@@ -46,7 +46,7 @@ def output_function(type_oid: int, depth: int = 0) -> OutputFunction:
 
 
 def input_function(type_oid: int) -> InputFunction:
-    """Return the input function of a type.
+    """Return the function that converts values of a type from text to binary form.
 
     Raises:
         ValueError: Binary values of the type cannot be made from text.
@@ -127,7 +127,7 @@ _BY_SEND: Final = {
     **TEXT_SEARCH,
     **STATISTICS,
 }
-"""Conversions, by name of the send function.
+"""Conversions between binary and text form, by name of the type's send function.
 
 BRIN summaries are missing: they exist only in indexes, and their bytes depend on the indexed type.
 """
@@ -150,4 +150,4 @@ _BY_NAME: Final = {
     )
     for name, inner in names.items()
 }
-"""Conversions of types that share a send function, by type name."""
+"""Conversions between binary and text form, by name of the type, for types that share a send function."""

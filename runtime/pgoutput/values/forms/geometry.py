@@ -22,7 +22,7 @@ _NUMBER_FORM: Final = re.compile(_N)
 
 
 def _shape(pattern: str, *example: int) -> Form:
-    """Return the conversions of a shape with a fixed number of coordinates.
+    """Return the conversions of a geometric type with a fixed number of coordinates.
 
     Args:
         pattern: The shape's text, with `{}` for each coordinate.
@@ -83,4 +83,4 @@ GEOMETRY: Final = {
     "path_send": Form(path_out, path_in),
     "poly_send": Form(poly_out, poly_in),
 }
-"""Conversions by name of the send function."""
+"""Conversions between binary and text form, by name of the type's send function."""

@@ -78,4 +78,4 @@ NETWORK: Final = {
     "macaddr_send": Form(partial(_format_mac, size=6), partial(_encode_mac, size=6)),
     "macaddr8_send": Form(partial(_format_mac, size=8), partial(_encode_mac, size=8)),
 }
-"""Conversions by name of the send function."""
+"""Conversions between binary and text form, by name of the type's send function."""

@@ -31,7 +31,7 @@ class Form(NamedTuple):
 
     output: OutputFunction
     input: InputFunction | None = None
-    """None if binary values of the type cannot be made from text."""
+    """Function from text form to binary form; None if the type has none."""
 
 
 _LENGTH: Final = struct.Struct(">i")

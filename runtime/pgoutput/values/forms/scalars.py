@@ -26,7 +26,7 @@ _OCTAL_FORM: Final = re.compile(r"\\([0-7]{3})")
 
 
 def _integer(form: str, zero: str = "0") -> Form:
-    """Return the conversions of an integer type.
+    """Return the conversions of an integer type between binary and text form.
 
     Args:
         form: struct format of the integer.
@@ -196,4 +196,4 @@ SCALARS: Final = {
     **{f"reg{name}send": _integer(">I", "-") for name in _REG_OBJECTS},
     **{f"reg{name}send": _integer(">I") for name in _REG_OPERATORS},
 }
-"""Conversions by name of the send function."""
+"""Conversions between binary and text form, by name of the type's send function."""

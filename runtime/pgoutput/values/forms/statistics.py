@@ -55,4 +55,4 @@ STATISTICS: Final = {
         partial(_format_statistics, magic=_DEPENDENCIES, head="dH", last=" => ", number="%f")
     ),
 }
-"""Conversions, by name of the send function (statext_ndistinct_serialize and others)."""
+"""Conversions to text, by name of the type's send function (statext_ndistinct_serialize and others)."""

@@ -226,7 +226,7 @@ def _encode_operand(lexeme: str, flags: str) -> bytes:
 
 
 def _attach_operands(nodes: list[_Node], pending: list[tuple[str, int]], priority: int) -> None:
-    """Move operators from the end of `pending`, back to `(` or a lower priority, to `nodes` with operands."""
+    """Pop operators from `pending` down to `(` or a lower priority; give each its operands from `nodes`."""
     while pending and pending[-1][0] != "(" and _PRIORITIES[pending[-1][0]] >= priority:
         sign, distance = pending.pop()
         head = bytes((_OPERATOR, _CODES[sign]))
@@ -258,4 +258,4 @@ TEXT_SEARCH: Final = {
     "tsvectorsend": Form(tsvector_out, tsvector_in),
     "tsquerysend": Form(tsquery_out, tsquery_in),
 }
-"""Conversions by name of the send function."""
+"""Conversions between binary and text form, by name of the type's send function."""
