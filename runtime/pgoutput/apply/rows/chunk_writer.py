@@ -212,7 +212,7 @@ class ChunkWriter:
         )
 
     def _end_versions(self, file: DataFile) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file; row versions without an end get the TRUNCATE as their `__END_AT`."""
+        """Yield the rows of a data file; row versions without an end get that of the chunk's TRUNCATE."""
         assert self._layout.end is not None
         column = self._layout.schema.get_field_index(self._layout.end)
         moment = read_moments(self._chunk.changes)[0]

@@ -22,7 +22,7 @@ from pgoutput._arrays import Mask, Numbers
 
 
 class Effects(msgspec.Struct, frozen=True):
-    """Effect of each change on rows."""
+    """The effect of each change on rows: two masks with one item per change."""
 
     ends: Mask
     """Whether the change replaces or removes a row."""
@@ -41,14 +41,14 @@ _BEGINS: Final = pa.array(["Snapshot", "Insert", "Update"])
 
 
 class MergeResult(msgspec.Struct, frozen=True):
-    """The result of merging changes into rows: which rows the changes write, replace and remove."""
+    """Which rows changes write, replace and remove. Change i writes row i; rows of the table follow."""
 
     begun: Numbers
-    """Numbers of the rows that inserts and updates write, in the order of the changes."""
+    """Numbers of the rows that inserts, updates and snapshots write, in the order of the changes."""
     ended: Numbers
     """For each row, the index of the change that replaces or removes the row; -1 if no change does."""
     previous: Numbers
-    """For each change, the number of the row before an update; -1 if the change updates no known row."""
+    """For each change, the number of the row that it updates; -1 if it is no update, or no row is known."""
     unmatched: Numbers
     """Indices of the changes that contradict the rows: an update or delete that finds no row, or an insert or
     update whose new key another row has."""
@@ -60,7 +60,7 @@ class MergeResult(msgspec.Struct, frozen=True):
 
 
 class _Items(msgspec.Struct, frozen=True):
-    """Beginnings and ends of rows. A row of the Delta table begins before all changes."""
+    """Beginnings and ends of rows, one per item. A row of the Delta table begins before all changes."""
 
     keys: Numbers
     rows: Numbers
@@ -135,7 +135,7 @@ def _sorted_items(found: Numbers, effects: Effects, old: Numbers, new: Numbers) 
 
 
 def _depths(items: _Items) -> Numbers:
-    """Return for each item the number of equal rows, including the row that the item begins or ends.
+    """Return for each item how many rows its key has at that time, with the row that the item begins or ends.
 
     An end without a row has depth 1.
     """

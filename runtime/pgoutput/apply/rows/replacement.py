@@ -87,7 +87,7 @@ class Replacement:
             self._table.commit(self.files, None, ChangeRange.join(self._changes), self.layout.schema)
 
     def discard(self) -> None:
-        """Delete the data files, which must not be part of a commit."""
+        """Delete the data files. They must not be part of a commit."""
         self.files.replace((), list(self.files))
 
     def _make_target(self, chunk: Chunk, old: TableLayout | None) -> TableLayout:
