@@ -27,7 +27,7 @@ class Registration:
     Args:
         recording: The recording.
         target: The folder that the query writes to.
-        owner: The query.
+        owner: The owner of the target; its ID becomes that of the registered reader.
     """
 
     def __init__(self, recording: Recording, target: Location, owner: Owner) -> None:
