@@ -154,7 +154,7 @@ def _mark_dropped(table: Table, gone: GoneTable) -> None:
 def _successor(target: Location, table: GoneTable) -> tuple[int, Location] | None:
     """Return OID and folder of another table with the name of `table`, if its folder is called NAME@OID.
 
-    While the dropped table had the folder NAME, the other table could not get this name. None if there is none.
+    The other table could not get the folder NAME, which the dropped table had. None if there is none.
     """
     prefix = f"{folder_name(table.namespace, table.name)}@"
     for name in target.names():

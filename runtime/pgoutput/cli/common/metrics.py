@@ -167,7 +167,7 @@ def serve_metrics(address: str | None, metrics: Metrics, observed: Iterable[Obse
 
 
 def _await_scrape(metrics: Metrics) -> None:
-    """Wait until the last values are scraped, for the alert that changes are lost; a signal ends the wait."""
+    """Wait until Prometheus has scraped that changes are lost, and can alert; a signal ends the wait."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     metrics.scraped.clear()

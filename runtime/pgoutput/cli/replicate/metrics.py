@@ -83,7 +83,7 @@ class ReplicaMetrics:
         self._count_tables()
 
     def add_batch(self) -> None:
-        """Count a micro-batch."""
+        """Add 1 to the number of applied micro-batches."""
         self._metrics.add("pgoutput_replica_batches_total", 1)
 
     def add(self, result: TableResult) -> None:

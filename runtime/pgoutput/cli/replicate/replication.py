@@ -130,7 +130,7 @@ class Output:
                 self.warn(f"{one.namespace}.{one.name} is incomplete: {one.reason}")
 
     def show_progress(self, text: str, segment: int, last_segment: int) -> None:
-        """Print how many segments of the recording are applied."""
+        """Print how many segments of the recording are applied, after `text`: what is being done."""
         if self.is_json:
             now = datetime.now(UTC).isoformat()
             self.print_event(Replicating(time=now, segment=segment, last_segment=last_segment))
@@ -266,7 +266,7 @@ class Run:
             time.sleep(_POLL_SECONDS)
 
     def report(self, segment: int, applied: Sequence[TableResult]) -> None:
-        """Add the results of a micro-batch to the output."""
+        """Print the results of a micro-batch, and add them to the totals and metrics."""
         if self.output.is_json:
             self.output.print_event(Applied(segment=segment, tables=tuple(applied)))
         self.replica_metrics.add_batch()
@@ -282,7 +282,7 @@ class Run:
         return replica_tables(self.target)
 
     def report_tables(self, before: Mapping[int, ReplicaTable]) -> None:
-        """Add the errors of the tables, and new reasons why they may differ, to the output.
+        """Print the errors of the tables, and new reasons why they may differ; update the metrics.
 
         Args:
             before: The tables before the changes were applied.
@@ -362,7 +362,7 @@ def replicate(run: Run, apply: Callable[[Run, Event], None], metrics: str | None
 
 
 def apply_directly(run: Run, stop: Event) -> None:
-    """Apply the changes in this process."""
+    """Apply the changes of a run in this process until `stop` is set or, unless the run follows, to the end."""
     with segments_bar(run.output.console) as bar:
         task = bar.add_task("replicating", total=run.segments_recorded)
 
