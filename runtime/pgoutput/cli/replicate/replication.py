@@ -362,7 +362,7 @@ def replicate(run: Run, apply: Callable[[Run, Event], None], metrics: str | None
 
 
 def apply_directly(run: Run, stop: Event) -> None:
-    """Apply the changes of a run in this process until `stop` is set or, unless the run follows, to the end."""
+    """Apply the changes of a run in this process, until `stop` is set or no new segment follows."""
     with segments_bar(run.output.console) as bar:
         task = bar.add_task("replicating", total=run.segments_recorded)
 
