@@ -48,12 +48,12 @@ PUBLISHED_PLAIN: Final = """
         JOIN pg_class c ON relnamespace = n.oid AND relname = tablename
     )
     SELECT DISTINCT oid::int8, oid::regclass::text FROM published p"""
-"""Published tables of servers that do not publish through roots."""
+"""SQL query for OID and name of the published tables, for servers without publish_via_partition_root."""
 PUBLISHED: Final = f"""{PUBLISHED_PLAIN} WHERE NOT EXISTS (
         SELECT FROM pg_partition_ancestors(p.oid) above JOIN published root ON root.oid = above
         JOIN pg_publication r ON r.pubname = root.pubname WHERE pubviaroot AND above <> p.oid)
 """
-"""Published tables, without partitions that are published through a table above them."""
+"""SQL query for OID and name of the published tables, without partitions that are published as their root."""
 COLUMNS: Final = """
     SELECT attname FROM pg_attribute WHERE attrelid = {0} AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """

@@ -177,7 +177,7 @@ class Program:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request to the recorder for snapshots of tables, until it is known to be done."""
+    """A request to the recorder for snapshots of tables, which may not be done yet."""
 
     path: Location
     tables: list[str]
@@ -322,7 +322,7 @@ class Run:
             self._left[name] = time.monotonic()
 
     def request(self, tables: list[str], keys: Mapping[str, list[tuple[str, ...]]] = {}) -> None:
-        """Request snapshots of tables; of a table in `keys` (qualified names), only rows with these keys."""
+        """Request snapshots of tables; `keys` limits some tables, by qualified name, to rows with these keys."""
         path = request_snapshot(self.recording, [f"public.{name}" for name in tables], keys)
         self._requests.append(Request(path, tables, time.monotonic()))
 

@@ -50,7 +50,7 @@ def change_rows(target: Path, random: Random) -> dict[str, set[str]]:
 
 
 def _change_row(place: str, condition: str, value: str | None) -> int | None:
-    """Set the column `big` of a row, or delete the row.
+    """Set the column `big` of the rows that match a condition to an SQL value; delete the rows if it is None.
 
     Returns:
         The version of the table that has the change; None after a conflict with another commit.

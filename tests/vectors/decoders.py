@@ -110,19 +110,19 @@ def babbles(request: Request) -> Any:
 
 
 def misnames(request: Request) -> Any:
-    """Answer with the id of another request."""
+    """Answer an Update with the id of another request."""
     return {"id": "other", "messages": []} if "/Update/" in request.id else answer(request)
 
 
 def grows(request: Request) -> Any:
-    """Allocate 256 MiB for an Update."""
+    """Allocate 256 MiB for an Update, then answer correctly."""
     held = bytes(256 << 20) if "/Update/" in request.id else b""
     assert held is not None
     return answer(request)
 
 
 def waits(request: Request) -> Any:
-    """Write the process id to the file DECODER_PID, and never answer, as a child of a shell would."""
+    """Write the process ID to the file that DECODER_PID names, then never answer."""
     Path(os.environ["DECODER_PID"]).write_text(f"{os.getpid()}\n")
     time.sleep(3600)
 

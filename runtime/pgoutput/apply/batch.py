@@ -253,7 +253,7 @@ class _Application:
 
 
 def must_switch(table: Table, updates: Updates | None) -> bool:
-    """Return whether commits of a table remove rows in another way than `updates` (None: any way)."""
+    """Return whether a table removes rows in another way than `updates` demands; None demands nothing."""
     return updates is not None and table.deletes_rows != (updates == "vectors")
 
 

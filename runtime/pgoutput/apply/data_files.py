@@ -41,7 +41,7 @@ Many files may reach the limit of deleted rows in the same commit. The next comm
 
 
 def small_files(files: Iterable[DataFile]) -> set[str]:
-    """Return the paths of the small data files that the next commit combines; none up to `MAX_SMALL_FILES`.
+    """Return the paths of small data files that the next commit combines, if there are too many small files.
 
     These are the five smallest files, and the next larger files, up to the first file that is larger than
     all smaller files together. So rows are rewritten only if their new file has at least twice the size.
@@ -286,7 +286,7 @@ class PendingFiles(DataFiles):
         return known if removed is None else join_sorted(known, removed)
 
     def change(self, added: Iterable[pa.RecordBatch], removed: Mapping[str, Numbers]) -> None:
-        """Add rows, which are written later; remove rows, given as ascending row numbers by path."""
+        """Add rows, which are written later; remove rows: ascending row numbers by path of the data file."""
         self._write()
         self._unwritten = added
         add_rows(self.removed, removed)

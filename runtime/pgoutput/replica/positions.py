@@ -112,7 +112,7 @@ class Positions:
             self._continue(oid, known.tables.get(oid, _Table()))
 
     def _continue(self, oid: int, known: _Table) -> None:
-        """Find out up to the end of which segment a table, after it was read, has all changes.
+        """Find out up to which segment's end a table has all changes, after its position was read.
 
         Args:
             oid: OID of the relation.
@@ -385,7 +385,7 @@ def _target_id(target: Location) -> str:
 
 
 def _read(file: Location) -> _File | None:
-    """Return the content of the cache; None if there is none, or if it is damaged."""
+    """Return the content of the file `_reached.json`; None if it does not exist or is damaged."""
     try:
         return msgspec.json.decode(read_file(file), type=_File)
     except (msgspec.DecodeError, ReplicaError):

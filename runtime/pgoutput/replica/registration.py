@@ -20,7 +20,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Registration:
-    """The registration of a query in a recording.
+    """The registration of a query in a recording, so that the segments that it needs are not pruned.
 
     Only recordings that can be pruned have registrations: those that were made by the recorder.
 
@@ -36,7 +36,7 @@ class Registration:
         self._owner = owner
         self._is_prunable = (recording.location / STATE_FILE).is_file
         self._needed: int | None = None
-        """Number of the segment that is registered; None before the first registration."""
+        """Number of the last read segment, as registered; None before the first registration."""
 
     def update(self, segment: int) -> None:
         """Store up to which segment the query has read, then check that the next segment was not pruned.

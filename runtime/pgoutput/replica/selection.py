@@ -91,7 +91,7 @@ def _check_not_pruned(source: Recording, target: Location, relations: Relations,
 
 
 def _keep_segments(source: Recording, target: Location, owner: Owner, relations: Relations) -> None:
-    """Register that the query needs the segments of added tables, so that they are not pruned before."""
+    """Register that the target needs the segments of added tables, so that they are not pruned."""
     positions = Positions(source, target)
     positions.add({oid: one.first_segment for oid, one in relations.selected.items()})
     positions.next_segment()

@@ -74,7 +74,7 @@ _ROWS: Final = pa.schema([("value", pa.binary())])
 _ROWS_DDL: Final = "value binary"
 
 _MAX_PAUSE: Final = 64
-"""Maximum number of micro-batches before an attempt to divide a relation's changes is repeated."""
+"""Maximum number of micro-batches before a failed attempt to divide a relation's changes is repeated."""
 
 _CONCURRENT: Final = 8
 """Maximum number of Delta tables that the driver opens, or commits to, at the same time."""
@@ -453,5 +453,5 @@ def _encode(value: msgspec.Struct) -> pa.RecordBatch:
 
 
 def _decode(rows: DataFrame, type_: type[T]) -> list[T]:
-    """Run a query; return the value in each row."""
+    """Run a query; return the value in each row, decoded from MessagePack."""
     return [msgspec.msgpack.decode(bytes(row["value"]), type=type_) for row in rows.collect()]

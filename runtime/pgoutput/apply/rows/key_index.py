@@ -36,7 +36,7 @@ _FOLDER: Final = "_pgoutput_index"
 _MARK: Final = "@"
 """Separator in the name of an index: between the name of its data file and a digest of the key columns."""
 _BLOCK: Final = 512
-"""Number of keys in a block of an index."""
+"""Number of keys in a block. An index consists of blocks, of which a search reads only those it needs."""
 _NO_ROW: Final = np.uint32(0xFFFFFFFF)
 """Row number in the unused places of the last block."""
 _HEADER: Final = struct.Struct("<16sQQQQ")

@@ -71,7 +71,7 @@ def store_unmatched(table: Table, unmatched: Sequence[int]) -> list[Difference]:
         unmatched: Commit LSNs of the changes, in order; nothing is stored if there are none.
 
     Returns:
-        The new reason; nothing if the property contained it before.
+        A list of the new reason; an empty list if the property contained it before.
     """
     return store_difference(table, Difference(unmatched[0], _UNMATCHED)) if unmatched else []
 
@@ -80,7 +80,7 @@ def store_foreign_change(table: Table) -> list[Difference]:
     """Store in a table property that another program has changed rows since the last commit of changes.
 
     Returns:
-        The new reason; nothing if there is none, or if the property contained it before.
+        A list of the new reason; an empty list if there is none, or if the property contained it before.
     """
     reason = table.foreign_change()
     lsn = max(table.position.commit_lsn, 0)
@@ -91,7 +91,7 @@ def store_difference(table: Table, new: Difference) -> list[Difference]:
     """Store in a table property why the table may differ from its source.
 
     Returns:
-        The new reason; nothing if the property contained it before.
+        A list of the new reason; an empty list if the property contained it before.
     """
     known = decode_differences(table.properties.get(MAY_DIFFER))
     if any(one.reason == new.reason for one in known):

@@ -15,7 +15,7 @@ from pgoutput.wire import to_datetime
 _MAX_SAMPLES: Final = 4096
 
 _MAX_SEGMENTS: Final = 100
-"""Largest number of segments in which a time is searched."""
+"""Maximum number of segments whose metadata are searched for a commit time."""
 
 
 def last_commit_time(recording: Recording, segment: int) -> datetime | None:

@@ -26,7 +26,7 @@ _LAST_SCRAPE_SECONDS: Final = 90.0
 
 
 class Metric(NamedTuple):
-    """The definition of a metric."""
+    """Name, help text and names of the labels of a metric for Prometheus."""
 
     name: str
     help: str

@@ -56,7 +56,7 @@ class Interval:
 
     Args:
         seconds: Least time between two lines, in seconds. None: 60 in a log, no lines in a terminal.
-        is_log: Whether the lines are not for a terminal.
+        is_log: Whether the lines go to a log instead of a terminal.
         detail: Whether all lines are printed, whatever the interval.
     """
 

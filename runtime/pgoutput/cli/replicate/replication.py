@@ -82,7 +82,7 @@ class Output:
         failed: OIDs of the relations whose table has failed.
         is_json: Whether events are printed as JSON.
         detail: Whether details are printed.
-        interval: When to print a line about progress.
+        interval: Decides when a line about progress is printed.
 
     Args:
         log: Format of the output.
@@ -362,7 +362,7 @@ def replicate(run: Run, apply: Callable[[Run, Event], None], metrics: str | None
 
 
 def apply_directly(run: Run, stop: Event) -> None:
-    """Apply the changes of a run in this process, until `stop` is set or no new segment follows."""
+    """Apply the changes of a run in this process: to the end or, if the run follows, until `stop` is set."""
     with segments_bar(run.output.console) as bar:
         task = bar.add_task("replicating", total=run.segments_recorded)
 

@@ -28,7 +28,7 @@ LOG_FOLDER: Final = "_delta_log"
 """Name of the folder with the log of a Delta table."""
 
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.(\d{10}))?\.parquet")
-"""Name of a checkpoint's file; the last group is the number of files if it has several."""
+"""Pattern for the file names of a checkpoint; the last group is the number of its files if it has several."""
 
 
 class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -164,9 +164,9 @@ def remove_file(file: DataFile, added: AddFile | None, *, changes_rows: bool, st
         file: The data file.
         added: The action that has added the file; None if the file has no deletion vector.
         changes_rows: Whether the commit changes the rows of the table.
-        stays: Whether the same commit adds the file again with another vector. Then the action has no time,
-            unless the vector is in a file. VACUUM needs no time, and checkpoints omit actions without a time
-            ("Checkpoints"). Otherwise checkpoints would contain all vectors of the last two hours.
+        stays: Whether the commit adds the file again with another vector. Then the action has no time,
+            unless the vector is in a file. VACUUM needs no time then, and checkpoints omit actions without a
+            time ("Checkpoints"). Otherwise they would contain all vectors of the last two hours.
     """
     vector = None if added is None else added.deletion_vector
     action = {

@@ -33,7 +33,7 @@ _UNUSED_HOURS: Final = 24
 """Age in hours at which files that no commit has added are removed; a running commit may add younger ones."""
 
 _COMMITS: Final = 20
-"""Every how many commits files are removed."""
+"""Number of commits from one removal of old files to the next."""
 
 
 def is_due(version: int) -> bool:

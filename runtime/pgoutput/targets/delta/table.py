@@ -51,7 +51,7 @@ from pgoutput.targets.protocol import (
 from pgoutput.targets.small_files import create_file
 
 _VECTORS: Final = "deletionVectors"
-"""Table feature ("Deletion Vectors" in the Delta protocol)."""
+"""Name of the table feature for deletion vectors ("Deletion Vectors" in the Delta protocol)."""
 _ENABLED: Final = "delta.enableDeletionVectors"
 """Property of a Delta table: whether commits may write deletion vectors."""
 _KNOWN_FEATURES: Final = {
