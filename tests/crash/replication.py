@@ -322,7 +322,7 @@ class Run:
             self._left[name] = time.monotonic()
 
     def request(self, tables: list[str], keys: Mapping[str, list[tuple[str, ...]]] = {}) -> None:
-        """Request snapshots of tables; `keys` limits some tables, by qualified name, to rows with these keys."""
+        """Request snapshots of tables; `keys` (by qualified name) limits tables to rows with these keys."""
         path = request_snapshot(self.recording, [f"public.{name}" for name in tables], keys)
         self._requests.append(Request(path, tables, time.monotonic()))
 
@@ -457,7 +457,8 @@ class Run:
         self.replica.kill()
         (copies := self._folder / "copies").mkdir(exist_ok=True)
         names = sorted(self.published - {*QUIET})
-        tables = [] if self._iceberg else [f"public.{name}" for name in names]  # a catalogue has Iceberg's
+        # Copies of Iceberg tables would not fit their catalogue.
+        tables = [] if self._iceberg else [f"public.{name}" for name in names]
         for name in self.random.sample([*PROGRESS, *tables], len(PROGRESS) + min(2, len(tables))):
             place, copy = self.target / name, copies / name
             if name in PROGRESS and self.random.random() < 0.3:
