@@ -74,7 +74,7 @@ class Keys:
         self._values = np.asarray(columns[0])[order] if has_range else None
 
     def find(self, files: DataFiles, file: DataFile) -> Found | None:
-        """Return the rows of a data file that may have one of the keys; None if there can be no index."""
+        """Return the rows of a data file that may have one of the keys; None if it has no usable index."""
         if file.rows < MIN_ROWS:
             return None
         hashes, numbers = self._hashes, self._numbers
@@ -208,7 +208,7 @@ def _write_index(path: Path, files: DataFiles, file: DataFile, names: Sequence[s
 
 
 def _search(path: Path, file: DataFile, hashes: Hashes) -> tuple[Numbers, Numbers, Numbers] | None:
-    """Search the index of a data file.
+    """Search the index of a data file for hashes of keys.
 
     Args:
         path: Path of the index.

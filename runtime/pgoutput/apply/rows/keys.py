@@ -19,7 +19,7 @@ NULL: Final = -2
 
 
 def number_keys(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
-    """Return the number of each key, from 0, and for each number the index of the first key that has it.
+    """Number keys from 0; return the number of each key, and for each number the index of its first key.
 
     Args:
         columns: For each key column the numbers that `number_values` returns; at least one column.

@@ -44,16 +44,16 @@ class LookupResult(msgspec.Struct, frozen=True):
     """For each looked-up key, the numbers (`number_values`) of the values in its columns."""
 
     def match_partly(self, keys: Mapping[int, int]) -> dict[int, int]:
-        """Return for each key the index of a found row that equals the key in all columns that were sent.
+        """Match keys with found rows whose key is partly unknown, and equal in all columns that were sent.
 
         A row matches one key at most. Use this only if keys consist of all columns: rows that are equal in
         all sent columns cannot be distinguished then.
 
         Args:
-            keys: Indices of looked-up keys, by IDs that the caller chooses.
+            keys: Indices of the keys among the looked-up keys, by IDs that the caller chooses.
 
         Returns:
-            Indices of rows, by the same IDs; without keys that no row matches.
+            Index of a matching found row, by ID of the key; keys without a matching row are left out.
         """
         rows = np.flatnonzero(self.keys < 0)
         matches: dict[int, int] = {}

@@ -25,9 +25,9 @@ class Effects(msgspec.Struct, frozen=True):
     """The effect of each change on rows: two masks with one item per change."""
 
     ends: Mask
-    """Whether the change replaces or removes a row."""
+    """For each change, whether it replaces or removes a row."""
     begins: Mask
-    """Whether the change writes a row."""
+    """For each change, whether it writes a row."""
 
 
 def read_effects(operations: pa.Array) -> Effects:
@@ -60,13 +60,13 @@ class MergeResult(msgspec.Struct, frozen=True):
 
 
 class _Items(msgspec.Struct, frozen=True):
-    """Beginnings and ends of rows, one per item. A row of the Delta table begins before all changes."""
+    """Items: beginnings and ends of rows, as arrays. A row of the Delta table begins before all changes."""
 
     keys: Numbers
     rows: Numbers
-    """Number of the row that begins; -1 for an end."""
+    """For each item, the number of the row that begins; -1 for an end."""
     changes: Numbers
-    """Index of the change; -1 for a row of the Delta table."""
+    """For each item, the index of its change; -1 for a row of the Delta table."""
 
     def take(self, selected: Numbers) -> _Items:
         return _Items(self.keys[selected], self.rows[selected], self.changes[selected])
@@ -84,8 +84,8 @@ def merge_changes(
     """Apply changes in order; return which rows the changes write, and which they replace or remove.
 
     Args:
-        found: Number of the key of each row that was looked up in the Delta table; -1 if a part of the key is
-            unknown.
+        found: For each row that was looked up in the Delta table, the number (`number_keys`) of its key; -1
+            if a part of the key is unknown.
         effects: The effects of each change.
         old: For each change, the number of the key of the row that an update or delete replaces or removes.
         new: For each change, the number of the key of the row that an insert or update writes.

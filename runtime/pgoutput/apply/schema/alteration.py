@@ -51,7 +51,7 @@ class TableAlteration:
                 self.sources[name] = was
             elif name in known:  # two sessions have altered the table at the same time
                 self.sources[name] = name
-        # If the Delta table lacks columns, the publication has a column list, which added columns do not join.
+        # If the Delta table lacks columns, the publication has a column list, without added columns.
         is_listed = earlier.keys() - generated > self.sources.keys() - generated
         self.columns = tuple(
             column

@@ -128,7 +128,7 @@ def _column_type(column: Column, special: Mapping[int, pa.DataType]) -> pa.DataT
 
 
 def _renamed(name: str, sources: Mapping[str, str], old: TableLayout | None) -> dict[bytes, bytes] | None:
-    """Return field metadata with the present name of a column to rename; None if it keeps its name."""
+    """Return metadata for a column's Arrow field: its present name, if the column is renamed; None if not."""
     if old is None or name not in sources:
         return None
     source = sources[name]
