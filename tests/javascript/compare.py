@@ -34,7 +34,7 @@ def expected_error(error: DecodeError) -> dict[str, Any]:
 
 
 def javascript_text(text: str) -> str:
-    """Return the text of a Python error with the calls that JavaScript's error names instead."""
+    """Return the text of a Python error with the call `new StreamDecoder(…)` as in JavaScript."""
     python, javascript = (
         r"StreamDecoder\((\d), two_phase=True\)",
         r"new StreamDecoder(\1, { two_phase: true })",

@@ -36,7 +36,7 @@ class Registration:
         self._owner = owner
         self._is_prunable = (recording.location / STATE_FILE).is_file
         self._needed: int | None = None
-        """Number of the segment that was registered as the last one read; None before the first registration."""
+        """Number of the segment that was registered as last read; None before the first registration."""
 
     def update(self, segment: int) -> None:
         """Store up to which segment the query has read, then check that the next segment was not pruned.
