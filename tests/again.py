@@ -1,4 +1,4 @@
-"""Run the tests again that have failed beside others, each alone: `make test` does so if they are few.
+"""Run the tests that have failed while others ran again, each alone: `make test` does so if they are few.
 
 Some tests wait for servers, disks and other processes, which a busy machine delays. A test that passes alone
 does not fail `make test`, but is named at its end: mend its timing. A test that finds a fault fails again.
@@ -14,11 +14,11 @@ from typing import Final
 
 FAILED: Final = Path(".pytest_cache/v/cache/lastfailed")
 MOST: Final = 3
-"""Largest number of failed tests that are run again: more are not chance."""
+"""Largest number of failed tests that are run again. More failures have another cause than a busy machine."""
 
 
 def main() -> int:
-    """Return the exit code: 0 if the failed tests pass alone."""
+    """Run the failed tests again, each alone; return the exit code: 0 if all pass."""
     tests = [*json.loads(FAILED.read_text())] if FAILED.exists() else []
     if not 0 < len(tests) <= MOST:
         return 1

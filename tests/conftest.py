@@ -34,7 +34,7 @@ def pytest_configure() -> None:
 
 
 def _silence_duckdb() -> None:
-    """Hide what the bindings of DuckDB print when a worker ends: they take its modules for leaks."""
+    """Hide what DuckDB's Python bindings print when a worker process ends: false reports of memory leaks."""
     if "duckdb" in sys.modules:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

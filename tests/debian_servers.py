@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 SUITES: Final = {17: "trixie", 19: "experimental"}
-"""The suite of Debian that has a major version of PostgreSQL; `sid` has the libraries."""
+"""By major version of PostgreSQL, the suite of Debian that has it; the libraries come from `sid`."""
 
 STAMP: Final = "fetched-from-debian"
 """Name of the file that marks a complete installation."""
 
 LIBRARY: Final = re.compile(r"lib(?!perl|llvm)[a-z0-9+.-]+|zlib1g")
-"""Names of the packages that the servers need at run time, among all packages that they depend on."""
+"""Pattern for the names of packages that the servers need at run time, among all their dependencies."""
 
 LOADER: Final = """\
 #!/bin/sh
@@ -34,7 +34,7 @@ exec "$usr"/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --argv0 "$0" \\
 
 
 class Unavailable(Exception):
-    """The servers cannot be had from Debian; the text says why."""
+    """The servers cannot be installed from Debian; the text says why."""
 
 
 def is_installed(folder: Path, major: int) -> bool:
@@ -79,7 +79,7 @@ def _install(apt: _Apt, folder: Path, major: int) -> None:
 
 
 class _Apt:
-    """apt with lists of packages of its own, in a temporary folder.
+    """apt with its own package lists, in a temporary folder.
 
     Raises:
         Unavailable: There is no apt, or no mirror of Debian.

@@ -33,16 +33,16 @@ ERRORS = {
     TableAlreadyExistsError: (409, "AlreadyExistsException"),
     CommitFailedException: (409, "CommitFailedException"),
 }
-"""Code and name of the answer for each exception ("IcebergErrorResponse")."""
+"""HTTP status and error type of the answer for each exception ("IcebergErrorResponse")."""
 
 
 class Requests:
-    """Answers requests; the functions are named after the operations of the protocol."""
+    """Answers requests: one function for each operation of the protocol, with the operation's name."""
 
     def __init__(self, catalog: SqlCatalog) -> None:
         self.catalog = catalog
         self.lose_answers = 0
-        """Number of commits that are made, but whose answer is an error of the gateway."""
+        """Number of next commits that are made, but answered with a gateway timeout."""
 
     def config(self, **_: str) -> Any:
         return {"defaults": {}, "overrides": {}}
@@ -105,15 +105,15 @@ ROUTES: dict[tuple[str, str], Callable[..., Any]] = {
     ("DELETE", f"{_TABLES}/(?P<table>[^/]+)"): Requests.drop_table,
     ("POST", "/v1/tables/rename"): Requests.rename_table,
 }
-"""The function for each method and pattern of paths."""
+"""The function that answers requests, by HTTP method and pattern of the path."""
 
 
 @contextmanager
 def serve_catalog(folder: Path, **properties: str) -> Iterator[tuple[str, Requests]]:
-    """Serve a catalogue whose database is in a folder; yield its URI, and what answers the requests.
+    """Serve a catalogue whose database is in a folder; yield its URI, and the object that answers requests.
 
     Args:
-        folder: The folder.
+        folder: Folder for the catalogue's SQLite file.
         properties: Properties of the catalogue, such as those of an object store.
     """
     requests = Requests(SqlCatalog("rest", uri=f"sqlite:///{folder}/rest.db?timeout=60", **properties))
@@ -161,5 +161,5 @@ def serve_catalog(folder: Path, **properties: str) -> Iterator[tuple[str, Reques
 
 
 def _parts(namespace: str) -> tuple[str, ...]:
-    """Return the parts of a namespace, which the separator of units joins."""
+    """Return the parts of a namespace, which the protocol joins with the unit separator (0x1F)."""
     return tuple(namespace.split("\x1f")) if namespace else ()

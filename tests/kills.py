@@ -1,4 +1,4 @@
-"""A process that ends at a chosen operation."""
+"""Simulate that a process is killed before or after a chosen operation."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 
 class Killed(BaseException):
-    """Stands for a signal that kills the process."""
+    """Raised in place of a signal that kills the process."""
 
 
 class Kills:
-    """Raises `Killed` at the n-th moment of the operations that it watches.
+    """Raises `Killed` before or after one of the watched operations.
 
     Args:
-        left: Number of moments until then; 0 for never.
+        left: At which moment, from 1: each watched operation has one before it, after it, or both. 0: never.
     """
 
     def __init__(self, left: int = 0) -> None:
         self.left = left
 
     def watch(self, operation: Callable[..., Any], *, before: bool = True, after: bool = False) -> Any:
-        """Return an operation with a moment before it, after it, or both."""
+        """Return a watched operation, which may raise `Killed` before it, after it, or at both moments."""
 
         def watched(*arguments: Any, **options: Any) -> Any:
             self._pass(before)

@@ -24,7 +24,7 @@ EXCLUDED = (
 
 
 def pytest_configure() -> None:
-    """Disable the kernel's buffer pool, as a plugin in the process that runs the tests."""
+    """Disable the kernel's buffer pool: pytest calls this in the process that runs the tests."""
     instrumented.disable_buffer_pool()
 
 

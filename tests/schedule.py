@@ -71,7 +71,7 @@ LONGEST: Final = (
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]
-    """A scheduler that sends modules, or groups of `SPARK`, in the order of collection."""
+    """A scheduler of pytest-xdist that gives workers whole modules or `SPARK` groups, in collection order."""
 
     def __init__(self, config: Any, log: Any = None) -> None:
         super().__init__(config, log)

@@ -59,8 +59,8 @@ STANDBY_SETTINGS: Final = {
     "wal_retrieve_retry_interval": "100ms",
 }
 
-# The server is a child of this shell, which stops it as soon as standard input ends: when we say so, and
-# when we are killed.
+# The server is a child of this shell, which stops it as soon as standard input ends: when `stop` closes it,
+# and when the process of the tests is killed.
 KEEPER: Final = 'exec 3<&0; "$@" </dev/null & read _ <&3; kill -INT $!; wait $!'
 
 
@@ -124,7 +124,7 @@ class Server:
             except psycopg.OperationalError:
                 time.sleep(0.05)
             if STILL_IN_USE in self.log[logged:]:
-                self.stop()  # children of one that crashed have not noticed yet
+                self.stop()  # child processes of a crashed server still run
                 logged = len(self.log)
                 self._process = self._launch()
             elif self._process.poll() is not None or time.monotonic() > deadline:

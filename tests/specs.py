@@ -45,11 +45,11 @@ _OTHER_NAMES = {
     "count: pairs": "count: more_pairs",
     **{str(oid): str(oid + 100) for oid in range(8600, 8606)},
 }
-"""Another name, tag or number for each that `five` and `six` add to a spec."""
+"""By each name, tag and number that `five` and `six` add to a spec, another one to use instead."""
 
 
 class OtherSpec(SpecCopy):
-    """A spec to which other names are added, so that tests can add the names of `five` and `six` again."""
+    """A copy of the spec whose `add` replaces names, so that tests can still add `five` and `six` to it."""
 
     def add(self, key: str, block: str, name: str = "pgoutput.yaml") -> None:
         names = "|".join(map(re.escape, _OTHER_NAMES))
@@ -57,7 +57,7 @@ class OtherSpec(SpecCopy):
 
 
 def six_released(spec: SpecCopy) -> None:
-    """Add two versions, of which the first is released."""
+    """Add the two versions of `six` to a spec, and mark the first as released."""
     six(spec)
     spec.write(spec.read().replace("released: false", "released: true", 1))
 
@@ -66,7 +66,7 @@ SPECS = {"five": five, "six": six_released, "without_oldest": without_oldest}
 
 
 def check(name: str, tests: list[str]) -> bool:
-    """Run tests in a copy of the project with another spec, whose code is generated anew; return success."""
+    """Run tests in a copy of the project with another spec and the code generated from it; return success."""
     with tempfile.TemporaryDirectory(prefix=f"{name}-") as folder:
         copy = Path(folder, "project")
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "dist", "site"))

@@ -36,7 +36,7 @@ class TrueTable(msgspec.Struct, frozen=True):
 
 
 def true_tables(server: str) -> Iterator[TrueTable]:
-    """Yield the final tables of a server, which is named by a label such as `pg18`."""
+    """Yield the final tables of a captured server; `server` is its label, such as `pg18`."""
     folder = CAPTURES / "truth" / server
     for table in json.loads((folder / "manifest.json").read_text())["tables"]:
         columns = tuple(column["name"] for column in table["columns"])

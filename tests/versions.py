@@ -17,16 +17,16 @@ from pgoutput.versions import CODECS, LATEST_RELEASED
 OLDEST: Final = min(CODECS)
 NEWEST: Final = max(CODECS)
 UNKNOWN: Final = NEWEST + 1
-"""A version that the spec does not have."""
+"""A protocol version that the spec does not have."""
 KNOWN: Final = ", ".join(map(str, CODECS))
-"""The versions, as error texts list them."""
+"""The protocol versions of the spec, as error texts list them."""
 RELEASED: Final = tuple(version for version in CODECS if version <= LATEST_RELEASED)
 PLAIN: Final[Any] = CODECS[OLDEST]
-"""A codec for messages outside stream blocks, which all versions encode in the same way."""
+"""A codec for messages outside stream blocks; all protocol versions encode these in the same way."""
 
 
 def needs_version(version: int) -> pytest.MarkDecorator:
-    """Return the mark of tests about a version: they are skipped if the spec no longer has it."""
+    """Return the pytest mark for tests of a protocol version: skip them if the spec no longer has it."""
     return pytest.mark.skipif(version < OLDEST, reason=f"the spec has no protocol version {version}")
 
 
@@ -63,7 +63,7 @@ def _captures() -> Path:
 
 CAPTURES: Final = _captures()
 CAPTURED: Final = tuple(sorted({one["proto_version"] for one in _HEADERS.values()} & CODECS.keys()))
-"""The versions of which there are captures, and whose messages tests write by hand."""
+"""The protocol versions of which there are captures, and whose messages tests write by hand."""
 WRITTEN: Final = CAPTURED[-1]
-"""The version of messages that tests write by hand: a later version can require other fields."""
+"""The newest protocol version of which tests write messages by hand; a later one can require other fields."""
 WRITTEN_CODEC: Final[Any] = CODECS[WRITTEN]

@@ -168,11 +168,11 @@ FREE_FIELDS = {
     "Type": {"name", "namespace", "xid"},
     "Update": {"key", "new", "old", "relation_oid", "xid"},
 }
-"""Fields that have other legal values, by message. The certain faults give the fields illegal values."""
+"""By message, the fields in which a bit flip may give another legal value."""
 
 
 def why_flip_is_legal(stream: Stream, number: int, byte: int) -> str | None:
-    """Return a reason why a message may be legal after a bit flip in this byte; None if there is none."""
+    """Return a reason why message `number` may be legal after a bit flip in its byte `byte`, or None."""
     options = stream.options
     decoder = StreamDecoder(options.proto_version, streaming=options.streaming, two_phase=options.two_phase)
     decoder.in_stream = stream.places[number].block is not None

@@ -16,7 +16,7 @@ from tests.versions import CAPTURED
 
 
 def since(option: str, value: str) -> tuple[int, ...]:
-    """Return the captured versions that have a value of a stream option; the cases are of these versions."""
+    """Return the protocol versions with captures in which a stream option can have a value."""
     return tuple(version for version in CAPTURED if version >= OPTIONS[option][value].proto_version)
 
 
@@ -43,7 +43,7 @@ CONTEXTS: dict[int, tuple[tuple[bool, m.Streaming], ...]] = {
     )
     for version in CODECS
 }
-"""Pairs of `in_stream` and `streaming` with which messages can occur, by protocol version."""
+"""Pairs of `in_stream` and `streaming` with which a codec may be called, by protocol version."""
 
 
 @dataclass(frozen=True)

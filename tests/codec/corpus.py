@@ -31,7 +31,7 @@ TWO_PHASE = (
 
 @dataclass(frozen=True)
 class Sample:
-    """A captured message, and the version and options needed to decode it alone."""
+    """A captured message, with the protocol version and the arguments of `decode` to decode it alone."""
 
     data: bytes
     message: messages.Message
@@ -66,7 +66,7 @@ def read(name: str) -> tuple[Header, list[DecodedRecord], list[Sample]]:
 
 @cache
 def distinct_samples() -> tuple[Sample, ...]:
-    """Return the distinct messages of all captures, each with the version and options that decode it."""
+    """Return the distinct messages of all captures, each with the arguments that decode it."""
     return tuple(dict.fromkeys(sample for name in CAPTURES for sample in read(name)[2]))
 
 

@@ -89,7 +89,7 @@ def _randomize(random: Random, data: bytearray, _: bytes) -> None:
 
 
 def _leave(random: Random, data: bytearray, _: bytes) -> None:
-    """Leave the bytes unchanged: only the codec or context may be wrong for the message."""
+    """Leave the bytes unchanged: the randomly chosen codec and context may not fit the message."""
 
 
 MUTATIONS: tuple[Callable[[Random, bytearray, bytes], None], ...] = (
@@ -105,7 +105,7 @@ MUTATIONS: tuple[Callable[[Random, bytearray, bytes], None], ...] = (
 
 
 def seeds() -> tuple[list[bytes], list[bytes]]:
-    """Return all pgoutput messages and all envelopes of captures and cases, except long ones."""
+    """Return two lists: the pgoutput messages, and the envelopes, of captures and cases, except long ones."""
     inner = {sample.data for sample in corpus.distinct_samples()} | {c.bytes for c in CASES if c.versions}
     outer = {data for data, _ in corpus.envelopes()} | {c.bytes for c in CASES if not c.versions}
     return _short(inner), _short(outer)

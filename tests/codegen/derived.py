@@ -1,6 +1,6 @@
 """Specs with other protocol versions, made of a copy of the spec, and the code generated from them.
 
-The worked example in spec/README.md adds version 5. Here it adds the version after the newest of the spec.
+The worked example in spec/README.md adds protocol version 5. Here its version follows the newest of the spec.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tests.versions import NEWEST, WRITTEN
 README = (ROOT / "spec/README.md").read_text(encoding="utf-8")
 _EXAMPLE = README[README.index("## A new version, step by step") :]
 _EXAMPLE_VERSION = 5
-"""The number of the version that the README's example adds."""
+"""The number of the protocol version that the README's example adds."""
 
 OLD, NEW, LAST = WRITTEN, NEWEST + 1, NEWEST + 2
-"""A version whose messages tests write by hand, and the versions of `five` and `six`."""
+"""The version whose messages tests write by hand, and the versions that `five` and `six` add to a spec."""
 
 _HIDDEN = "      HIDDEN: {value: 128, versions: 5+, doc: The column is hidden.}\n"
 
@@ -127,32 +127,32 @@ _PARTS_OF_EVERYTHING = {
       - {name: mood_of_pair, type: Mood, versions: 5+, doc: Its mood.}
 """,
 }
-"""YAML of what the message Everything needs, by the section that contains it."""
+"""YAML of the structs and types that the message Everything needs, by section of the spec."""
 
 _NEW_FIELDS = {
     "  Relation:": "      - {name: kind, type: ReplicaIdentity, versions: 5+, doc: An enum.}\n",
     "  RelationColumn:": "      - {name: collation, type: string, versions: 5+, doc: Its collation.}\n",
     "  Insert:": "      - {name: comment, type: string, versions: 5+, doc: A text.}\n",
 }
-"""YAML of new fields of messages that every stream has, by the message or struct that contains them."""
+"""YAML of fields to add to messages that every stream has, by the message or struct that gets them."""
 
 Derive = Callable[[SpecCopy], None]
 
 
 def newest(spec: SpecCopy) -> int:
-    """Return the newest version of a spec."""
+    """Return the number of the newest protocol version of a spec."""
     versions = spec.read().split("\nversions:\n")[1].split("\n# What a client")[0]
     return max(int(number) for number in re.findall(r"^  (\d+):", versions, re.MULTILINE))
 
 
 def numbered(block: str, number: int) -> str:
-    """Return the YAML of version 5 and PostgreSQL 20 with another version, and the server that sends it."""
+    """Replace version 5 in YAML by `number`, and PostgreSQL 20 by the release that belongs to `number`."""
     block = re.sub(rf"\b{_EXAMPLE_VERSION}(?=:\n|\+)", str(number), block)
     return block.replace("server: 20+", f"server: {15 + number}+")
 
 
 def add_version(spec: SpecCopy) -> int:
-    """Add a version to a spec that is equal to the newest one and not released; return its number."""
+    """Add an unreleased protocol version, equal to the newest one, to a spec; return its number."""
     number = newest(spec) + 1
     line = f"  {number}: {{server: {15 + number}+, released: false, doc: An invented version.}}\n"
     spec.add("versions:", line)
@@ -160,9 +160,9 @@ def add_version(spec: SpecCopy) -> int:
 
 
 def example(spec: SpecCopy) -> None:
-    """Add the version of the example in spec/README.md: each YAML block to the section that it names.
+    """Add the example version of spec/README.md to a spec: each YAML block to the section that it names.
 
-    The new version drops what the versions after `OLD` have added: tests write its messages by hand.
+    What the versions after `OLD` have added is not part of the new version: tests write its messages by hand.
     """
     number = newest(spec) + 1
     for name in ("pgoutput.yaml", "rules.yaml"):
@@ -178,13 +178,13 @@ def example(spec: SpecCopy) -> None:
 
 
 def _add_types(spec: SpecCopy, block: str) -> None:
-    """Add data types to a spec, if it has the types whose formats they have."""
+    """Add data types to a spec, if it has all types that they refer to with `like`."""
     if all(f"  {name}:\n" in spec.read("types.yaml") for name in re.findall("like: (.*)", block)):
         spec.add("types:", block, "types.yaml")
 
 
 def five(spec: SpecCopy) -> None:
-    """Add the version of the README's example, a bit in the flags of a struct, and two more types."""
+    """Add to a spec the version of the README's example, a flag of a struct, and two data types."""
     example(spec)
     number = newest(spec)
     spec.add("  ColumnFlag:", numbered(_HIDDEN, number))
@@ -192,9 +192,9 @@ def five(spec: SpecCopy) -> None:
 
 
 def six(spec: SpecCopy) -> None:
-    """Add the version of `five`, and another version.
+    """Add to a spec the version of `five`, and a further version.
 
-    The other version has a message with fields of all kinds, and new fields in messages of every stream.
+    The further version has a message with fields of all kinds, and new fields in messages of every stream.
     """
     five(spec)
     number = add_version(spec)
@@ -206,7 +206,7 @@ def six(spec: SpecCopy) -> None:
 
 
 def without_oldest(spec: SpecCopy) -> None:
-    """Remove the oldest version from `versions` and from the lock, and change nothing else."""
+    """Remove the oldest protocol version from a spec's `versions` and from its lock; change nothing else."""
     text = spec.read()
     number = min(load(spec.folder).versions)
     spec.write(re.sub(rf"^  {number}:\n(?:    .*\n)+", "", text, count=1, flags=re.MULTILINE))
@@ -216,7 +216,7 @@ def without_oldest(spec: SpecCopy) -> None:
 
 
 def generate(folder: Path, *derive: Derive) -> Path:
-    """Derive a spec in the folder `folder`/spec; return the folder of the files generated from it."""
+    """Copy the spec to `folder`/spec, change it with `derive`; return the folder of generated files."""
     shutil.copytree(ROOT / "spec", folder / "spec")
     copy = SpecCopy(folder / "spec")
     for change in derive:

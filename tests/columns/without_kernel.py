@@ -22,7 +22,7 @@ def pure() -> Iterator[None]:
 
 
 def outcome(call: Callable[[], pa.Array]) -> Any:
-    """Return the array that `call` returns or the error that `call` raises, in a comparable form."""
+    """Return the array that `call` returns, or the error that it raises, as values that can be compared."""
     try:
         made = call()
     except EncodeError as error:

@@ -1,8 +1,8 @@
-"""A random program of DDL, publication changes and kills; each wrong table of the replica must be named.
+"""A random program of DDL, publication changes and kills; each table that differs must be reported.
 
 `python -m tests.crash.ddl --minutes 20 --version 14 --seed 1`. The server's tables are compared with the
-Delta tables by the program's own SELECT, not by `pgoutput verify`. A table that differs must be named by the
-recorder, by `replica_tables` and by `pgoutput verify`. Tables that are named without reason are counted.
+Delta tables by the program's own SELECT, not by `pgoutput verify`. A table that differs must be reported by
+the recorder (as incomplete), by `replica_tables` and by `pgoutput verify`. False reports are counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.replica.tables import row_texts
 from tests.server import WHEEL_VERSION, Server
 
 SCHEMAS: Final = "public", "s", "other"
-"""The schema `s` is published as a whole where servers can do that, `other` is not."""
+"""Schemas of the tables. On servers that can do so, the schema `s` is published as a whole."""
 
 ROOTS_SINCE: Final = 13
 """First major version that publishes partitions through their root."""
@@ -48,32 +48,32 @@ PUBLISHED_PLAIN: Final = """
         JOIN pg_class c ON relnamespace = n.oid AND relname = tablename
     )
     SELECT DISTINCT oid::int8, oid::regclass::text FROM published p"""
-"""Published tables of servers that do not publish through roots."""
+"""SQL query for OID and name of the published tables, for servers without publish_via_partition_root."""
 PUBLISHED: Final = f"""{PUBLISHED_PLAIN} WHERE NOT EXISTS (
         SELECT FROM pg_partition_ancestors(p.oid) above JOIN published root ON root.oid = above
         JOIN pg_publication r ON r.pubname = root.pubname WHERE pubviaroot AND above <> p.oid)
 """
-"""Published tables, without partitions that are published through a table above them."""
+"""SQL query for OID and name of the published tables, without partitions that are published as their root."""
 COLUMNS: Final = """
     SELECT attname FROM pg_attribute WHERE attrelid = {0} AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 
 
 class Outcome(msgspec.Struct):
-    """What a program has done and found."""
+    """Counts of what a random program has done, and the differences that it has found."""
 
     statements: int = 0
-    """Number of statements that the server has accepted, without changes of rows."""
+    """Number of DDL statements that the server has accepted."""
     harmless: int = 0
-    """Number of statements, also changes of rows, in rounds of statements that lose no changes."""
+    """Number of accepted statements, also changes of rows, in rounds whose statements lose no changes."""
     compared: int = 0
     """Number of comparisons of a table."""
     different: int = 0
-    """Number of comparisons that found a difference, which was named."""
+    """Number of comparisons that found a difference, reported or not."""
     silent: list[str] = msgspec.field(default_factory=list)
-    """Differences that were not named."""
+    """Descriptions of the differences that recorder, replica or `pgoutput verify` did not report."""
     alarms: list[str] = msgspec.field(default_factory=list)
-    """Names and reasons of tables that became incomplete in rounds of harmless statements."""
+    """False reports: tables that became incomplete in rounds of harmless statements, with the reasons."""
 
 
 class Program:
@@ -91,14 +91,14 @@ class Program:
         self.log: list[str] = []
         """The statements since the last comparison."""
         self.difference: dict[int, str] = {}
-        """By OID of a table, its rows that only the server or only the replica has."""
+        """For each compared table, by OID: the rows that only the server has, or only the replica."""
         self._number = 0
         self._dropped: Dropped = random.choice(["keep", "archive", "drop"])
         self._incomplete: set[tuple[int, str]] = set()
-        """OIDs and reasons of the tables that the last comparison has found incomplete."""
+        """OIDs of the tables that were incomplete at the last comparison, with the reasons."""
         self._is_harmless = False
         self._touched: set[int] = set()
-        """OIDs of the tables that `touch` has changed."""
+        """OIDs of the tables into which the last call of `touch` has inserted a row."""
 
     def prepare(self) -> None:
         """Create schemas, types, tables and publications."""
@@ -119,7 +119,7 @@ class Program:
     # What the statements are about
 
     def tables(self, kinds: str = "rp") -> list[str]:
-        """Return the names of tables that are no partitions; `p` for partitioned tables."""
+        """Return the names of tables that are no partitions; `kinds` are values of pg_class.relkind."""
         listed = ", ".join(f"'{kind}'" for kind in kinds)
         rows = self.lab.rows(
             f"SELECT oid::regclass::text FROM pg_class WHERE relkind IN ({listed}) AND NOT relispartition "
@@ -128,7 +128,7 @@ class Program:
         return [name for (name,) in rows]
 
     def partition(self) -> tuple[str, str, str]:
-        """Return a partition, the table above it, and its bounds; empty names if there is none."""
+        """Return a random partition, its parent table, and its bounds; empty texts if there is none."""
         rows = self.lab.rows(
             "SELECT c.oid::regclass::text, inhparent::regclass::text, pg_get_expr(relpartbound, c.oid) "
             "FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE relispartition "
@@ -138,7 +138,7 @@ class Program:
         return name, parent, bounds
 
     def partitions(self) -> list[str]:
-        """Return the partitions that store rows."""
+        """Return the names of the partitions that store rows (are not partitioned themselves)."""
         rows = self.lab.rows(
             "SELECT oid::regclass::text FROM pg_class WHERE relispartition AND relkind = 'r'"
         )
@@ -148,7 +148,7 @@ class Program:
         return self.random.choice(self.tables(kinds) or ["missing"])
 
     def column(self, table: str) -> str:
-        """Return a column that is not part of the key."""
+        """Return the name of a random column of a table, other than the key `id`."""
         rows = self.lab.rows(COLUMNS.format(f"'{table}'::regclass")) if table != "missing" else []
         return str(self.random.choice([name for (name,) in rows if name != "id"] or ["missing"]))
 
@@ -168,7 +168,7 @@ class Program:
                 self.outcome.harmless += self._is_harmless
 
     def change_rows(self) -> None:
-        """Insert, update and delete rows of a table."""
+        """Insert, update or delete random rows of a random table."""
         name, random = self.table(), self.random
         first, last = random.randint(0, 39), random.randint(0, 39)
         column = self.column(name)
@@ -333,7 +333,7 @@ class Program:
         self.run(*self.random.choice(forms))
 
     def do_no_harm(self) -> None:
-        """Run statements after which the stream has all changes."""
+        """Run random DDL that loses no changes: afterwards, no table may become incomplete."""
         name, new = self.table(), self.new("c")
         column, part = self.column(name), self.partition()[0]
         forms = [
@@ -360,7 +360,7 @@ class Program:
         self.run(*self.random.choice(forms))
 
     def step(self) -> None:
-        """Run a random statement."""
+        """Run a random statement; in a harmless round, one that loses no changes."""
         if self._is_harmless:
             self.random.choice([self.change_rows, self.do_no_harm])()
             return
@@ -401,13 +401,17 @@ class Program:
         self.compare()
 
     def recorder(self, *, heals: bool) -> subprocess.Popen[bytes]:
-        """Start a recorder; killed or not, it has ended at the end of a `with` block."""
+        """Start a recorder process; the end of a `with` block terminates it if it still runs.
+
+        Args:
+            heals: Whether the recorder copies the rows of incomplete tables (--snapshot).
+        """
         command = [one for one in self.lab.command() if one != "--publication=p"]
         options = ["--publication=p", "--publication=q", *(["--snapshot"] if heals else [])]
         return _Recorder([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def kill_replica(self) -> None:
-        """Apply the changes in a process that is killed."""
+        """Run `pgoutput replicate` in a process, and kill it after a short time."""
         places = "--recording", str(self.lab.folder), "--target", str(self.target)
         command = [sys.executable, "-m", "pgoutput.cli", "replicate", *places, "--dropped", self._dropped]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -418,11 +422,11 @@ class Program:
         replicate(self.lab.folder, self.target, dropped=self._dropped)
 
     def published(self) -> list[tuple[int, str]]:
-        """Return OID and name of each published table."""
+        """Return OID and qualified name of each published table."""
         return self.lab.rows(PUBLISHED if self.lab.version >= ROOTS_SINCE else PUBLISHED_PLAIN)
 
     def touch(self) -> None:
-        """Change each published table: what ALTER TABLE has done comes with the next change of the table."""
+        """Insert a row into each published table, so that the stream describes its latest columns."""
         self._touched = set()
         for oid, name in self.published():
             free = f"SELECT max(g) FROM generate_series(0, 39) g WHERE g NOT IN (SELECT id FROM {name})"
@@ -431,7 +435,7 @@ class Program:
                 self._touched.add(oid)
 
     def compare(self) -> None:
-        """Compare each published table with the replica's; note differences that are not named."""
+        """Compare each published table with the replica's; store unreported differences in `outcome`."""
         last = read_metadata(list_segments(self.lab.folder)[-1])
         incomplete = {one.oid: one for one in last.incomplete}
         tables = replica_tables(self.target)
@@ -472,7 +476,7 @@ class Program:
         self.outcome.silent.append(f"{name} ({oid}): {text}; {rows[:1000]}; {' | '.join(self.log)}")
 
     def is_equal(self, oid: int, name: str) -> bool:
-        """Return whether a Delta table has the rows of the server's table."""
+        """Return whether the Delta table has the rows of the server's table; store their difference."""
         names = [column for (column,) in self.lab.rows(COLUMNS.format(oid))]
         values = ", ".join(f'"{column}"::text' for column in names)
         expected = Counter(self.lab.rows(f"SELECT {values} FROM {name}"))
@@ -495,7 +499,7 @@ class _Recorder(subprocess.Popen[bytes]):
 
 
 def run_program(random: Random, folder: Path, version: int, rounds: int) -> Outcome:
-    """Run a program of some rounds on a new server, until a difference is not named."""
+    """Run `rounds` rounds of a random program on a new server; end early at an unreported difference."""
     with Server(version) as server, Lab(server, folder) as lab:
         program = Program(random, lab, folder / "lake")
         program.prepare()

@@ -75,7 +75,7 @@ class Publisher:
         self._changes = [change for since, some in CHANGES.items() if since <= version for change in some]
 
     def settle(self, connection: Connection) -> None:
-        """Do nothing: this writer leaves no prepared transactions."""
+        """Do nothing: this writer leaves no prepared transactions to end."""
 
     def step(self, connection: Connection) -> None:
         """Run a transaction, or alter a publication and maybe reverse the alteration."""

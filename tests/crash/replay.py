@@ -42,7 +42,7 @@ class Comparison(msgspec.Struct, frozen=True):
     sessions: int
     timelines: int
     lost: int
-    """Number of rows that the server's table `ledger` has, but the recording does not have."""
+    """Number of rows of the table `ledger` that the server has, but the recording does not have."""
     duplicated: int
     """Number of rows of the table `ledger` that the recording has more than once."""
     invented: int

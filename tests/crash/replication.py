@@ -52,9 +52,9 @@ ENGINES: Final[dict[Engine, tuple[str, ...]]] = {
     "direct": ("",),
     "mixed": ("--spark", ""),
 }
-"""Options of `pgoutput replicate`, used in turns by its runs."""
+"""By engine, options of `pgoutput replicate`; each of its runs takes the next one, from the first again."""
 UPDATES: Final = "", "--updates=vectors", "--updates=vectors", "--updates=rewrite"
-"""Options of `pgoutput replicate`, chosen at random for each of its runs."""
+"""Options of `pgoutput replicate`, one of which is chosen at random for each of its runs."""
 
 SEGMENT_BYTES: Final = 1 << 17, 1 << 20
 """Sizes at which the recorder ends a segment, one of which is chosen at random."""
@@ -66,7 +66,7 @@ CATALOG_SECONDS: Final = 30
 """Seconds within which the recorder notices that a table has joined or left the publication."""
 
 PROGRESS: Final = "_reached.json", "_relations", "_checkpoint"
-"""Files and folders of a replica that say how far it is, and which table is where."""
+"""Names of files and folders of a replica with its positions, and with the places of its tables."""
 
 PAUSES: Final = 0.0, 0.05, 0.5, 3.0
 """Seconds between two statements or processes of one action; one of these values is chosen at random."""
@@ -177,7 +177,7 @@ class Program:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request for snapshots of tables that may be unfinished."""
+    """A request to the recorder for snapshots of tables, which may not be done yet."""
 
     path: Location
     tables: list[str]
@@ -186,13 +186,13 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A run of `pgoutput verify`."""
+    """A run of `pgoutput verify`, which compares the replica with the server."""
 
     program: Program
     began: float
-    """Time at which it began, by time.monotonic()."""
+    """Time at which the comparison began, by time.monotonic()."""
     incomplete: set[str]
-    """Qualified names of the tables that were incomplete when it began."""
+    """Qualified names of the tables that were incomplete when the comparison began."""
 
 
 class Run:
@@ -232,19 +232,19 @@ class Run:
         self._left: dict[str, float] = {}
         """Times by time.monotonic() at which tables left the publication, by name."""
         self._joined: dict[str, float] = {}
-        """Times by time.monotonic() at which tables joined the publication, or an older copy came back."""
+        """Times by time.monotonic() at which tables joined the publication or were restored, by name."""
         self._comparison: Comparison | None = None
         self._interrupted: Comparison | None = None
-        """The last comparison, if it was interrupted."""
+        """The last comparison, if a kill has interrupted it; otherwise None."""
         self._comparisons = 0
         self._unsent, self._iceberg = unsent, iceberg
         self._engines = cycle(ENGINES[engine])
         self._repaired: dict[str, int] = {}
-        """Positions of the Delta tables of the replica before their last repair, by qualified table name."""
+        """Commit LSNs of the positions of Delta tables before their last repair, by qualified table name."""
         self._changed: dict[str, set[str]] = {}
         """Ids of the rows of the replica that were changed and are not repaired, by qualified table name."""
         self._changed_at: dict[str, int] = {}
-        """Positions of the Delta tables of the replica when rows were changed, by qualified table name."""
+        """Commit LSNs of the positions of Delta tables when rows were changed, by qualified table name."""
         self._first = self.random.sample(list(ACTIONS), len(ACTIONS))
         """Actions that have not run yet. Each action runs once before any runs again."""
         self._stack = ExitStack()
@@ -269,7 +269,7 @@ class Run:
         self._stack.close()
 
     def run(self, seconds: float) -> None:
-        """Run random actions for a time, then let recorder and replica catch up."""
+        """Run random actions for `seconds`, then let recorder and replica catch up; check the replica."""
         with self.server.connect() as connection:
             self.work.create(connection, sorted(self.published))
         # The slot is there before schemas change: see tests.crash.workload.
@@ -294,12 +294,12 @@ class Run:
         self.replica.finish(*self._engine())
 
     def start_recorder(self) -> None:
-        """Start the recorder, which may kill itself later."""
+        """Start the recorder, which in some runs kills itself at a random file operation."""
         die_at = self.random.randint(1, 400) if self.random.random() < 0.3 else 0
         self.recorder.start("", str(die_at), *self._segments)
 
     def start_replica(self) -> None:
-        """Start `pgoutput replicate`."""
+        """Start `pgoutput replicate --follow` with the next engine."""
         self.replica.start("--follow", *self._engine())
 
     def _engine(self) -> list[str]:
@@ -322,12 +322,12 @@ class Run:
             self._left[name] = time.monotonic()
 
     def request(self, tables: list[str], keys: Mapping[str, list[tuple[str, ...]]] = {}) -> None:
-        """Request snapshots of tables; `keys` has the keys of the only wanted rows, by qualified name."""
+        """Request snapshots of tables; `keys` (by qualified name) limits tables to rows with these keys."""
         path = request_snapshot(self.recording, [f"public.{name}" for name in tables], keys)
         self._requests.append(Request(path, tables, time.monotonic()))
 
     def compare(self) -> None:
-        """Start `pgoutput verify`, unless it runs, or no replica is there yet, or rows are being repaired."""
+        """Change rows of the replica and start `pgoutput verify`, unless that or a repair is running."""
         requested = {name for one in self._requests for name in one.tables}
         if self._comparison is not None or not (self.target / "_owner.json").exists() or requested & {*QUIET}:
             return
@@ -349,7 +349,7 @@ class Run:
         self._changed_at = {name: self._position(name) for name in self._changed}
 
     def _copied(self) -> set[str]:
-        """Return the names of the changed tables whose rows were copied since: the recorder may do so."""
+        """Return the names of tables with changed rows whose position has moved since, as by a new copy."""
         return {name for name in self._changed if self._position(name) > self._changed_at[name]}
 
     def _verify(self, *options: str) -> Program:
@@ -369,7 +369,7 @@ class Run:
         return {f"{one['namespace']}.{one['name']}" for one in state["incomplete"]}
 
     def _check_comparison(self) -> None:
-        """Check the verdicts of `pgoutput verify` if it has ended, and have the changed rows repaired.
+        """If `pgoutput verify` has ended, check its verdicts, and have the changed rows repaired.
 
         Changed rows must be found. Other rows may only differ in tables that have joined or left the
         publication just before. A kill of recorder or server may interrupt the comparison.
@@ -408,18 +408,18 @@ class Run:
             self._changed = {name: ids for name, ids in self._changed.items() if name not in repaired}
 
     def _is_repairing(self) -> bool:
-        """Return whether a repair is not applied yet; it would also replace rows that are changed now."""
+        """Return whether a repair is not applied yet; applying it would also undo new changes of rows."""
         return any(self._position(name) <= position for name, position in self._repaired.items())
 
     def _position(self, name: str) -> int:
         """Return the commit LSN of the last change that a Delta table of the replica has applied.
 
-        Its version also changes without changes of rows.
+        The table's version is no measure: it also changes when no rows change.
         """
         return max(0, open_table(self.target / name).position.commit_lsn)
 
     def _prove(self) -> None:
-        """Have all differences repaired, then have all tables compared; all must be equal."""
+        """Run `pgoutput verify --repair`, then compare again; now all tables must be equal."""
         self.recorder.start("", "0", *self._segments)
         end = time.monotonic() + PATIENCE
         while not self._changed and self._is_repairing():
@@ -451,13 +451,14 @@ class Run:
         self.recorder.finish("now", "0", *self._segments)
 
     def restore(self) -> None:
-        """Copy parts of the replica, as a backup does, or put copies made before in their place."""
+        """Copy random files and tables of the replica, put earlier copies in their place, or remove them."""
         if self._comparison is not None or self._interrupted is not None:
             return
         self.replica.kill()
         (copies := self._folder / "copies").mkdir(exist_ok=True)
         names = sorted(self.published - {*QUIET})
-        tables = [] if self._iceberg else [f"public.{name}" for name in names]  # a catalogue has Iceberg's
+        # Copies of Iceberg tables would not fit their catalogue.
+        tables = [] if self._iceberg else [f"public.{name}" for name in names]
         for name in self.random.sample([*PROGRESS, *tables], len(PROGRESS) + min(2, len(tables))):
             place, copy = self.target / name, copies / name
             if name in PROGRESS and self.random.random() < 0.3:
@@ -479,7 +480,7 @@ class Run:
         time.sleep(self.random.choice(PAUSES))
 
     def log(self, text: str) -> None:
-        """Print a line with the time since the beginning, also to the log of actions."""
+        """Print a line with the seconds since the beginning; write it to the log of actions too."""
         line = f"{time.monotonic() - self._began:8.2f} {text}"
         print(line, flush=True)
         with (self._folder / "actions.log").open("a") as log:
@@ -502,7 +503,7 @@ class Run:
         self.actions[action.__name__] += 1
 
     def _check_requests(self) -> None:
-        """Forget finished requests. A request may only be refused for a table that was not published."""
+        """Remove finished requests. Fail if a request was refused although all its tables were published."""
         unfinished = []
         for one in self._requests:
             try:
@@ -590,14 +591,14 @@ ACTIONS: Final[dict[Callable[[Run], None], int]] = {
     verify: 10,
     restore: 10,
 }
-"""Relative frequency of each action."""
+"""Relative frequency of each action, a method of `Run`."""
 
 
 # Comparison
 
 
 def true_tables(server: Server) -> list[TrueTable]:
-    """Return the published tables of the server, with the published rows and columns."""
+    """Return the published tables of the server, by name, with the published rows and columns."""
     with server.connect() as connection:
         connection.execute("SET extra_float_digits = 3")
         tables = connection.execute(

@@ -149,7 +149,7 @@ class Crash:
             self.kills[self.phase] += 1
 
     def record(self, seconds: float) -> None:
-        """Run a recorder for some seconds, and stop it with SIGTERM."""
+        """Run a new recorder for some seconds, then stop it with SIGTERM."""
         with self._recording():
             time.sleep(seconds)
 

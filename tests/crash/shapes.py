@@ -97,7 +97,7 @@ WIDER: Final = {"integer": "bigint", "numeric(8,2)": "numeric(12,4)", "bigint": 
 """Type to which a column is retyped, by its old type."""
 
 DEFAULTS: Final = "integer DEFAULT 5", "text DEFAULT 'default'", "integer DEFAULT (random() * 1000)::int"
-"""Definitions of columns that give existing rows a value."""
+"""SQL definitions of added columns that give existing rows a value."""
 
 
 class Tables(Writers):
@@ -141,7 +141,7 @@ class Tables(Writers):
         _run(connection, f"CREATE PUBLICATION {PUBLICATION} FOR TABLE {tables} {via_root}")
 
     def touch(self, connection: Connection) -> None:
-        """Insert into each table but the quiet ones, so that the stream describes its latest columns."""
+        """Insert into each table except the quiet ones, so that the stream describes its latest columns."""
         for writer in self._own:
             writer.touch(connection)
 
@@ -196,7 +196,7 @@ class Writer:
             self._finish(connection, gid)
 
     def touch(self, connection: Connection) -> None:
-        """Insert into each of the writer's tables but the quiet ones."""
+        """Insert a row into each of the writer's tables except the quiet ones."""
         for name in self._names:
             self._insert(connection, name)
 

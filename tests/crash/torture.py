@@ -1,4 +1,4 @@
-"""Random rounds of every fault that a recording must survive or report, for a given time.
+"""Random rounds of each kind of fault that a recording must survive or report, for a given time.
 
 `python -m tests.crash.torture --minutes 60 --seed 1`. A failure prints the command that repeats its
 round, such as `python -m tests.crash.torture --round crash --seed 17`.
@@ -40,7 +40,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def versions() -> list[int]:
-    """Return the server versions to test: the PostgreSQL wheel's, and those from 14 in $PGOUTPUT_SERVERS."""
+    """Return the server versions to test: that of the wheel, and those from 14 on in $PGOUTPUT_SERVERS."""
     folder = os.environ.get("PGOUTPUT_SERVERS")
     found = [int(one.name) for one in Path(folder).glob("[0-9]*")] if folder else []
     return [WHEEL_VERSION, *sorted(version for version in found if version >= 14)]
@@ -69,7 +69,7 @@ def replica_round(random: Random, folder: Path) -> str:
 
 
 def ddl_round(random: Random, folder: Path) -> str:
-    """Run a random program of DDL, publication changes and kills; each wrong table must be named."""
+    """Run a random program of DDL, publication changes and kills; each difference must be reported."""
     version = random.choice(versions())
     outcome = run_program(random, folder, version, random.randint(1, 6))
     assert not outcome.silent, outcome.silent

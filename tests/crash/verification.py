@@ -20,17 +20,17 @@ Verdict: TypeAlias = dict[str, Any]
 """A line that `pgoutput verify --json` prints: the result of one table."""
 
 CHANGED_ROWS: Final = 100
-"""Number of ids whose rows in the replica are changed at once."""
+"""Largest number of ids whose rows in the replica one call of `change_rows` changes."""
 
 
 def change_rows(target: Path, random: Random) -> dict[str, set[str]]:
-    """Change or delete random rows of quiet tables of a replica.
+    """Change or delete random rows of the replica's quiet tables, which no writer changes.
 
     If the replica replaces the rows of a table meanwhile, because the recorder has copied the table anew,
     only the rows that are changed afterwards count.
 
     Returns:
-        The ids of the changed rows, by qualified name of the table; empty if a table is not complete yet.
+        The ids of the changed rows, by qualified name of the table; empty if a quiet table is not there yet.
     """
     places = {one.name: one.place for one in replica_tables(target).values()}
     if not set(QUIET) <= places.keys():
@@ -50,7 +50,7 @@ def change_rows(target: Path, random: Random) -> dict[str, set[str]]:
 
 
 def _change_row(place: str, condition: str, value: str | None) -> int | None:
-    """Set the column `big` of a row, or delete the row.
+    """Set the column `big` of the rows that match a condition to an SQL value; delete the rows if it is None.
 
     Returns:
         The version of the table that has the change; None after a conflict with another commit.
@@ -69,7 +69,7 @@ def _change_row(place: str, condition: str, value: str | None) -> int | None:
 
 
 def _delete_from_iceberg(place: str, condition: str) -> int | None:
-    """Delete a row; otherwise as `_change_row`."""
+    """Delete a row of an Iceberg table; return its new version, or None after a conflict."""
     try:
         iceberg_table(Path(place)).delete(condition)
     except CommitFailedException:
@@ -92,13 +92,13 @@ def found_ids(verdict: Verdict) -> set[str]:
 
 
 def is_replaced(verdict: Verdict) -> bool:
-    """Return whether a snapshot that is not applied yet replaces all rows of the table."""
+    """Return whether a snapshot of all rows is probably pending: more changes are pending than rows exist."""
     return bool(verdict["pending"] > verdict["rows"])
 
 
 def row_keys(verdict: Verdict) -> list[tuple[str, ...]]:
     """Return the keys of the rows that a verdict reports as different.
 
-    Of tables without a key they have NULL and all values of the rows; the recorder then copies all rows.
+    The keys of tables without a key are NULL and all values of the row; then the recorder copies all rows.
     """
     return [tuple(str(value) for value in row["key"].values()) for row in verdict["differences"]]

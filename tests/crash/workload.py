@@ -38,7 +38,7 @@ BIG_TEXT: Final = "(SELECT string_agg(md5(random()::text), '') FROM generate_ser
 
 
 def prepare(connection: Connection, version: int, rows: int) -> None:
-    """Create the tables of the workload, with some rows, and the publications."""
+    """Create the tables of the workload with some rows, and the publications of the tables."""
     publisher.prepare(connection)
     for statement in SCHEMA:
         connection.execute(statement)

@@ -17,26 +17,26 @@ _LINKS: Final[dict[Link, tuple[int, bytes]]] = {
     "raw": (101, b""),
     "loopback": (0, b"\x02\0\0\0"),
 }
-"""Number and header of each kind of link."""
+"""By kind of link layer, its number in capture files, and the header before each IP packet."""
 
 _SERVER_PORT: Final = 5432
 _FIRST: Final = 0xFFFF_FF00
-"""First sequence number, which soon exceeds 32 bits."""
+"""First TCP sequence number, chosen so that sequence numbers soon exceed 32 bits and wrap."""
 
 Packet = tuple[bool, int, bytes]
-"""Whether the client sends the packet, its sequence number from 0 on, and its data."""
+"""Whether the client sends the packet, the offset of its data in the sender's bytes, and its data."""
 
 
 class Network(NamedTuple):
-    """What the packets look like."""
+    """The link layer, the IP version, and the file format with which packets are written."""
 
     link: Link = "ethernet"
     six: bool = False
-    """Whether addresses are those of IPv6."""
+    """Whether the packets are IPv6 packets."""
     order: Literal["<", ">"] = "<"
     """Byte order of the file."""
     blocks: bool = False
-    """Whether the file is a pcapng file."""
+    """Whether the file is a pcapng file, instead of a pcap file."""
 
 
 def session(
@@ -48,7 +48,7 @@ def session(
         records: The messages of server and client, each in the channel `copydata` or `sent`.
         options: Options of START_REPLICATION.
         size: Largest number of bytes in a packet.
-        started: Whether the packets begin with the start of the connection.
+        started: Whether the packets include the start of the connection, up to START_REPLICATION.
     """
     opening: list[tuple[bool, bytes]] = [
         (True, struct.pack(">ii", 8, 80877103)),
@@ -73,12 +73,12 @@ def session(
 
 
 def frame(tag: str, body: bytes) -> bytes:
-    """Return a message of the frontend/backend protocol."""
+    """Return a message of the frontend/backend protocol: tag, length and body."""
     return tag.encode() + struct.pack(">i", len(body) + 4) + body
 
 
 def disorder(packets: list[Packet]) -> list[Packet]:
-    """Return the packets, some in another order, and half of every fifth sent a second time."""
+    """Return packets, some in another order, and the first half of every fifth sent a second time."""
     result = list(packets)
     for i, (one, other) in enumerate(pairwise(packets)):
         if i % 3 == 0 and one[0] == other[0]:
@@ -88,11 +88,11 @@ def disorder(packets: list[Packet]) -> list[Packet]:
 
 
 def write(packets: Iterable[Packet], network: Network, *, handshake: bool = True) -> bytes:
-    """Return the file of packets.
+    """Return the content of a pcap or pcapng file with packets.
 
     Args:
         packets: The packets, in the order in which they arrived.
-        network: What the packets look like.
+        network: The link layer, the IP version, and the format of the file.
         handshake: Whether the file begins with the TCP handshake.
     """
     link, _ = _LINKS[network.link]

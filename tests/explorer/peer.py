@@ -16,7 +16,7 @@ SCRIPT: Final = Path(__file__).with_suffix(".js")
 
 
 def ask(requests: Iterable[dict[str, Any]], *, errors: bool = False) -> list[Any]:
-    """Return the results of commands; with `errors`, their answers with the errors. See `peer.js`."""
+    """Return the result of each command (see `peer.js`); with `errors`, whole answers, also errors."""
     lines = "".join(json.dumps(request) + "\n" for request in requests)
     done = subprocess.run(
         [str(NODE), str(SCRIPT), str(PAGE)], input=lines, capture_output=True, text=True, check=True
@@ -29,5 +29,5 @@ def ask(requests: Iterable[dict[str, Any]], *, errors: bool = False) -> list[Any
 
 
 def open_file(content: bytes, **settings: object) -> dict[str, object]:
-    """Return the command that opens a file with the settings of the page."""
+    """Return the command that opens a file with the given content and settings of the page."""
     return {"command": "open", "content": base64.b64encode(content).decode(), **settings}

@@ -1,4 +1,4 @@
-"""What Python makes of messages, in the form in which `peer.ts` answers what JavaScript makes of them."""
+"""Compare how Python and JavaScript decode messages: `peer.ts` answers for JavaScript in the same form."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Input = tuple[str, bytes, bool, Streaming]
 
 
 def expected(message: Message, data: bytes) -> dict[str, Any]:
-    """Return the answer for bytes that decode to this message."""
+    """Return the answer that `peer.ts` should give for bytes that decode to this message."""
     return {"message": to_json(message), "encoded": data.hex()}
 
 
 def expected_error(error: DecodeError) -> dict[str, Any]:
-    """Return the answer for bytes that are refused with this error."""
+    """Return the answer that `peer.ts` should give for bytes that are refused with this error."""
     return {
         "error": [type(error).__name__, javascript_text(str(error)), error.message, error.field, error.offset]
     }
 
 
 def javascript_text(text: str) -> str:
-    """Return the text of an error of Python as JavaScript writes it: with its own calls."""
+    """Return the text of a Python error with the call `new StreamDecoder(…)` as in JavaScript."""
     python, javascript = (
         r"StreamDecoder\((\d), two_phase=True\)",
         r"new StreamDecoder(\1, { two_phase: true })",

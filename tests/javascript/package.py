@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def follow(home: Path) -> str:
-    """Run the example of the README on a stand-in server, up to the second commit; say how much it prints."""
+    """Run the README's example on a stand-in server up to the second commit; return a line about it."""
     with StandIn(shop(proto_version=4, streaming="parallel")) as server:
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             connection.execute("SELECT pg_create_logical_replication_slot('audit', 'pgoutput')")

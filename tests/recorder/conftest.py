@@ -99,7 +99,7 @@ def working_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 @pytest.fixture
 def direct(moto: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use the server without a proxy: pyarrow may hold the GIL, which the proxy needs, while it waits."""
+    """Use the object store without the proxy, which needs the GIL: pyarrow may hold it while it waits."""
     working_folder(monkeypatch, tmp_path / "machine")
     monkeypatch.setattr(StoreFolder, "search_seconds", 0.5)
     for name, value in store.settings(moto).items():
@@ -107,7 +107,13 @@ def direct(moto: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def some(share: float, fault: store.Fault, *methods: str) -> Callable[[str, str], store.Fault]:
-    """Return a function that injects a fault into a share of the requests with one of the methods."""
+    """Return a function for `Proxy.fault` that injects a fault into a share (0 to 1) of requests.
+
+    Args:
+        share: Share of the requests that fail.
+        fault: The fault.
+        methods: HTTP methods of the requests that may fail; all if none is given.
+    """
     random = Random(1)
 
     def inject(method: str, path: str) -> store.Fault:

@@ -83,7 +83,7 @@ class Recording:
         return [event for event in self.events if isinstance(event, kind)]
 
     def has_read_catalogs(self, session: int = 1) -> bool:
-        """Return whether as many sessions have begun, and the last one has read the catalogs."""
+        """Return whether the recorder has read the catalogs since session number `session` (from 1) began."""
         begins = [place for place, one in enumerate(self.events) if isinstance(one, Connected)]
         return len(begins) >= session and any(
             isinstance(one, Progress) and one.wal_lsn for one in self.events[begins[session - 1] :]

@@ -36,7 +36,7 @@ PARALLEL = Source(
     options={"streaming": "parallel"},
     slot_two_phase=True,
 )
-"""Source of the streams that tests compose of messages: protocol version 4, streaming = parallel."""
+"""`Source` of streams that tests make from messages: protocol version 4, streaming = parallel."""
 
 
 def source(name: str) -> Source:

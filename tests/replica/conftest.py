@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def any_format(request: pytest.FixtureRequest) -> Iterator[Format]:
-    """Give all tables of a test a format; return it."""
+    """Make all new targets of a test use a table format; return the format's name."""
     made = FORMATS[request.param]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "format_of", lambda target: made.format)

@@ -37,12 +37,12 @@ class Replica:
         return [one.name for one in results]
 
     def table(self, name: str) -> ReplicaTable:
-        """Return the state of a table of the replica."""
+        """Return the description of a table, by its name, as `replica_tables` lists it."""
         (table,) = (one for one in replica_tables(self.target).values() if one.name == name)
         return table
 
     def delta(self, name: str) -> DeltaTable:
-        """Return the Delta table of a table."""
+        """Return the Delta table of the replica that follows the server's table `name`."""
         return DeltaTable(self.table(name).place)
 
     def rows(self, name: str) -> list[dict[str, str | None]]:

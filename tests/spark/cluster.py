@@ -53,7 +53,7 @@ class Cluster:
         self._stop()
 
     def _start(self, name: str, *arguments: str) -> Path:
-        """Start a process; return the file that it writes its log to."""
+        """Start the Java class `name` of Spark in a process; return the file that it writes its log to."""
         log = self._folder / f"{len(self._processes)}.log"
         environment = launcher_environment()
         home = Path(pyspark.__file__).parent
@@ -85,7 +85,7 @@ class Cluster:
 
 
 def _await(log: Path, pattern: str) -> str:
-    """Wait until a log has a text; return the text's group."""
+    """Wait until a log contains a match of a regular expression; return the match's first group."""
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end:
         if found := re.search(pattern, log.read_text(errors="replace")):

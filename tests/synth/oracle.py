@@ -31,7 +31,7 @@ _STREAMED: Final = {
     True: "-c debug_logical_replication_streaming=immediate",
     False: "-c debug_logical_replication_streaming=buffered",
 }
-"""Connection options of the walsender. The key says whether each change is streamed immediately."""
+"""Connection options of the walsender, by whether each change is streamed immediately."""
 
 FIRST_IMMEDIATE: Final = 16
 """First major version of PostgreSQL with debug_logical_replication_streaming."""

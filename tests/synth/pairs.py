@@ -33,7 +33,7 @@ CHANGES: Final = {
     *("Delete with key", "Delete with old tuple", "Truncate"),
 }
 RESOLVED: Final = {"CommitPrepared", "RollbackPrepared", "StreamCommit", "StreamPrepare", "StreamAbort"}
-"""Messages that end a transaction outside of any block."""
+"""Names of the messages outside stream blocks that end a streamed or prepared transaction."""
 
 PERMITTED: Final[dict[str, tuple[set[str], set[str]]]] = {
     "send_repl_origin": (OPENERS, {"Origin"}),
@@ -49,13 +49,13 @@ PERMITTED: Final[dict[str, tuple[set[str], set[str]]]] = {
         RESOLVED | OPENERS | {"LogicalMessage"},
     ),
 }
-"""Kinds of messages that may precede and follow each other, by the C function of the server that sends the
-second one."""
+"""By C function of the server: the kinds of messages after which it may send a message, and the kinds that it
+may send then."""
 
 TRANSACTIONS: Final = 400
 """Number of transactions of each workload."""
 SEEDS: Final = range(8)
-"""Seeds of the workloads of a group, which are made until they have all pairs of the captures."""
+"""Seeds of the workloads of a group; workloads are made until they have all pairs of the captures."""
 
 
 class Group(msgspec.Struct, frozen=True):

@@ -22,17 +22,17 @@ from tests.targets.plain import PlainFormat, PlainTable
 
 
 class Format(NamedTuple):
-    """A table format, as tests need it."""
+    """A table format, and what tests need to know about it."""
 
     format: TableFormat
     table: Any
-    """The class of its tables."""
+    """The class of the format's tables."""
     append: Callable[[Path, pa.Table], None]
     """Append rows to the table in a folder, as another program does."""
     operation: str
-    """How the format names the operation."""
+    """Name that the format's log gives to the operation of `append`."""
     read: Callable[[str, int | None], pa.Table]
-    """Read the rows of the table at a place, in a version as its readers call it, or in the newest."""
+    """Read the rows of the table at a path: of a version (Iceberg: snapshot ID), or the newest if None."""
 
 
 def _append_to_delta(folder: Path, rows: pa.Table) -> None:
@@ -69,7 +69,7 @@ def _append_to_iceberg(folder: Path, rows: pa.Table) -> None:
 
 
 def iceberg_table(folder: Path) -> IcebergTable:
-    """Return the Iceberg table of a target's own catalogue, as readers load it."""
+    """Return the Iceberg table at a folder, loaded from the catalogue in the target as readers do."""
     namespace, _, name = folder.name.rpartition(".")
     uri = f"sqlite:///{folder.parent}/_iceberg_catalog.db"
     return SqlCatalog("pgoutput", uri=uri, warehouse=f"file://{folder.parent}").load_table(
@@ -78,7 +78,7 @@ def iceberg_table(folder: Path) -> IcebergTable:
 
 
 def _read_iceberg(place: str, version: int | None) -> pa.Table:
-    """Read as pyiceberg does, in the types of the columns that pgoutput has written."""
+    """Read rows with pyiceberg, and cast them to the column types that pgoutput has written."""
     columns = read_table(place).schema
     rows = iceberg_table(Path(place)).scan(snapshot_id=version).to_arrow()
     known = pa.schema([field for field in columns if field.name in rows.column_names])

@@ -47,7 +47,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class PlainFormat:
-    """The format; its functions are described at `TableFormat`."""
+    """The format of plain Parquet files; its functions are described at `TableFormat`."""
 
     types: Mapping[int, pa.DataType] = {}
 
@@ -72,7 +72,7 @@ class PlainFormat:
 
 
 class PlainTable:
-    """A table; the functions are described at `Table`."""
+    """A table of plain Parquet files; its functions are described at `Table`."""
 
     def __init__(self, place: Location, version: int) -> None:
         self.place = place
@@ -214,7 +214,7 @@ def _versions(folder: Path) -> Iterator[int]:
 
 
 def _store(folder: Path, version: int, stored: Stored) -> None:
-    """Store a version that must not exist yet, atomically."""
+    """Store a version of a table atomically; fail if the version exists."""
     part = folder / f"{os.getpid()}.part"
     part.write_bytes(pickle.dumps(stored))
     try:

@@ -22,7 +22,7 @@ def right(request: Request) -> Any:
 
 
 def silent(request: Request) -> Any:
-    """Say only whether the messages are legal."""
+    """Answer only whether the messages are legal, and leave out all else."""
     done = answer(request)
     if done.error is not None:
         return {"id": request.id, "error": {}}
@@ -36,7 +36,7 @@ def tags(request: Request) -> Any:
 
 
 def unsure(request: Request) -> Any:
-    """Leave out the values of rows."""
+    """Answer correctly, but leave out the values of rows."""
     done = answer(request)
     for one in done.messages or ():
         one |= {name: [{} for _ in one[name]] for name in ("new", "old", "key") if one.get(name)}
@@ -44,7 +44,7 @@ def unsure(request: Request) -> Any:
 
 
 def credulous(request: Request) -> Any:
-    """Accept everything."""
+    """Accept every message as legal."""
     return {"id": request.id, "messages": [{} for _ in request.messages]}
 
 
@@ -57,7 +57,7 @@ def wrong_xid(request: Request) -> Any:
 
 
 def off_by_one(request: Request) -> Any:
-    """Name the byte after that of the fault."""
+    """Report an error at the byte after the one that has the fault."""
     done = answer(request)
     if done.error is not None:
         done.error["offset"] += 1
@@ -79,7 +79,7 @@ def hangs(request: Request) -> Any:
 
 
 def drips(request: Request) -> Any:
-    """Write one byte after the other, without an end, for an Update."""
+    """Write byte after byte, slowly and endlessly, for an Update."""
     while "/Update/" in request.id:
         os.write(1, b" ")
         time.sleep(0.01)
@@ -87,7 +87,7 @@ def drips(request: Request) -> Any:
 
 
 def floods(request: Request) -> Any:
-    """Write without an end of line for an Update."""
+    """Write endlessly, without a line end, for an Update."""
     while "/Update/" in request.id:
         os.write(1, b"x" * 65536)
     return answer(request)
@@ -110,19 +110,19 @@ def babbles(request: Request) -> Any:
 
 
 def misnames(request: Request) -> Any:
-    """Answer with the id of another request."""
+    """Answer an Update with the id of another request."""
     return {"id": "other", "messages": []} if "/Update/" in request.id else answer(request)
 
 
 def grows(request: Request) -> Any:
-    """Allocate 256 MiB for an Update."""
+    """Allocate 256 MiB for an Update, then answer correctly."""
     held = bytes(256 << 20) if "/Update/" in request.id else b""
     assert held is not None
     return answer(request)
 
 
 def waits(request: Request) -> Any:
-    """Write the process id to the file DECODER_PID, and never answer, as a child of a shell would."""
+    """Write the process ID to the file that DECODER_PID names, then never answer."""
     Path(os.environ["DECODER_PID"]).write_text(f"{os.getpid()}\n")
     time.sleep(3600)
 

@@ -33,7 +33,7 @@ class Replica(live.Replica):
         return [one for one in self.verify(*tables, **options) if not one.is_equal]
 
     def report(self, event: Event) -> None:
-        """Have the recorder store a segment, when the comparison waits for the recording."""
+        """Handle an event of the comparison: if it waits for the recording, have a segment stored."""
         if isinstance(event, AwaitingRecording):
             self.tick()
 

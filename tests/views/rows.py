@@ -154,12 +154,12 @@ def changes(
 
 
 def in_order(rows: list[Row]) -> list[Row]:
-    """Return the rows sorted by `sequence`."""
+    """Return rows of a view sorted by their column `sequence`."""
     return sorted(rows, key=lambda row: (row["sequence"]["commit_lsn"], row["sequence"]["position"]))
 
 
 def without(row: Row, *columns: str) -> Row:
-    """Return the row without the named columns."""
+    """Return a row of a view without the named columns."""
     return {name: value for name, value in row.items() if name not in columns}
 
 

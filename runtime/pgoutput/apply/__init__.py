@@ -1,11 +1,12 @@
 """Apply committed changes to the tables of a target.
 
-`apply_changes` applies the sorted changes of one relation to its table. It folds the changes by key in chunks
-of bounded size, and commits rows and position together. Changes that the table already contains are skipped.
+`apply_changes` applies the sorted changes of one relation to its table. It merges the changes by key, in
+chunks of bounded size, and commits the rows together with the table's position. Changes that the table
+already contains are skipped.
 
 - `sorted_changes`: gathers and sorts the changes of a micro-batch; spills them to disk if there are too many.
 - `batch`, `chunks`, `pending_chunks`: apply the changes of a relation, chunk by chunk.
-- `data_files`: the data files of a table with changes that no commit has applied yet.
+- `data_files`: the data files of a Delta table, and new data files that no commit has added yet.
 - `rows`: applies a chunk to the rows of a table.
 - `schema`: gives a table the columns of its relation, and notes why it may differ from its source.
 - `parts`: applies the changes of a relation in several processes.

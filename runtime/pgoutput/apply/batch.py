@@ -45,7 +45,7 @@ from pgoutput.views import RelationChanges
 T = TypeVar("T")
 
 Updates: TypeAlias = Literal["vectors", "rewrite"]
-"""How commits remove rows: deletion vectors mark the rows, or data files are rewritten without them."""
+"""How commits remove rows: "vectors" marks them in deletion vectors, "rewrite" rewrites their data files."""
 
 _ATTEMPTS: Final = 5
 
@@ -64,17 +64,17 @@ class TableResult(msgspec.Struct, frozen=True):
     """Why the changes were not applied to the table, or only in part; empty if all were applied."""
     unmatched: int = 0
     """Number of changes that contradict the rows of the table: an update or delete found no row, or an insert
-    found an existing row. Then the table lacks changes that the server did not send."""
+    found an existing row. This happens if the server did not send earlier changes of the table."""
     position: Position = NOTHING
     """The last change that the table has applied."""
     written_again: int = 0
     """Number of unchanged rows that were rewritten, because other rows of their data files changed."""
     dropped: str = ""
-    """What happened to the table because its relation was dropped on the server; empty otherwise."""
+    """What was done with the Delta table because its relation was dropped on the server; empty otherwise."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing happened: the relation has no Delta table, and was only altered."""
+        """Whether nothing was applied: the relation has no Delta table, and was only altered."""
         return not (self.error or self.changes or self.may_differ)
 
 
@@ -99,13 +99,13 @@ def apply_changes(
     there is an error, the table keeps the state of its last commit.
 
     Args:
-        read: Returns the changes, sorted by `sequence`. Called again after a conflict with another commit.
+        read: Function that returns the changes, sorted by `sequence`. It is called again after a conflict.
         target: The folder that holds the replica.
         oid: OID of the relation.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
         updates: How commits of the table remove rows from now on; None to keep the present way.
-        known: A position that the table is known to have reached.
+        known: A position that the table has reached before. A table behind it is an older copy: an error.
         from_snapshot: Whether to skip all changes before the first snapshot that replaces all rows.
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text. A larger single change is a chunk of
@@ -142,7 +142,7 @@ def _from_snapshot(changes: Iterable[RelationChanges]) -> Iterator[RelationChang
 
 
 class _Application:
-    """Applies changes to one table. The arguments are described at `apply_changes`.
+    """One attempt to apply changes to one table. The arguments are described at `apply_changes`.
 
     Attributes:
         has_conflict: Whether another commit has changed the table, so that changes have to be applied again.
@@ -164,7 +164,7 @@ class _Application:
         self._table: Table | ReplicaError | None = None
         """The table, or the error if it cannot be read; None if no table exists."""
         self._position = NOTHING
-        """The position after which changes are applied."""
+        """The position of the table before the run; changes up to it are skipped."""
         self.has_conflict: bool = False
         self._writer: TableWriter | None = None
 
@@ -211,7 +211,7 @@ class _Application:
         return skip_applied(batches, self._position)
 
     def _attempt(self, name: str, step: Callable[[], None]) -> str:
-        """Call a function; return its error as a text, or an empty string."""
+        """Call a function; return the text of its error, or an empty string if there is none."""
         try:
             step()
         except ReplicaError as failure:
@@ -253,12 +253,12 @@ class _Application:
 
 
 def must_switch(table: Table, updates: Updates | None) -> bool:
-    """Return whether commits of a table remove rows in another way than `updates` demands."""
+    """Return whether a table removes rows in another way than `updates` demands; None demands nothing."""
     return updates is not None and table.deletes_rows != (updates == "vectors")
 
 
 def skip_applied(changes: Iterable[RelationChanges], position: Position) -> Iterator[RelationChanges]:
-    """Yield the changes after a position."""
+    """Yield the changes whose `sequence` is after a position."""
     for one in changes:
         rows = one.rows
         if rows.num_rows and Position(**rows["sequence"][0].as_py()) <= position:
@@ -268,7 +268,7 @@ def skip_applied(changes: Iterable[RelationChanges], position: Position) -> Iter
 
 
 def count_changes(chunks: Iterable[Chunk], counts: Counter[str]) -> Iterator[Chunk]:
-    """Yield the chunks; add the number of their changes to `counts`, by operation, without alterations."""
+    """Yield the chunks unchanged; count their changes in `counts` by operation, without ALTER TABLE."""
     for chunk in chunks:
         operations = [] if chunk.is_alteration else pc.value_counts(chunk.changes["operation"]).to_pylist()
         for count in operations:
@@ -284,13 +284,13 @@ class TableWriter:
         chunk: The relation's first chunk.
         history: Whether to keep all versions of rows (SCD type 2).
         applied: The position that the table must have before the first chunk.
-        known: A position that the table is known to have reached.
+        known: A position that the table has reached before. A table behind it is an older copy.
 
     Attributes:
         may_differ: New reasons why the table may differ from its source.
         unmatched: Number of changes that contradict the rows of the table, as in `TableResult`.
         position: Position of the table after the last commit.
-        written_again: Number of rows that were written again, as in `TableResult`.
+        written_again: Number of unchanged rows that were rewritten, as in `TableResult`.
 
     Raises:
         ReplicaError: The table is behind the known position.
@@ -323,10 +323,10 @@ class TableWriter:
         self._is_checked = False
 
     def apply(self, chunks: Iterator[Chunk]) -> None:
-        """Apply chunks in one commit.
+        """Apply the chunks of one commit. A chunk without truncate or ALTER TABLE may be committed later.
 
         Args:
-            chunks: One chunk, or the chunks of a transaction that begin with a truncate.
+            chunks: One chunk; or chunks of one transaction, of which the first begins with a truncate.
 
         Raises:
             ReplicaError: A row has to be found by a key column whose value was never sent.
@@ -345,7 +345,7 @@ class TableWriter:
             self._change_rows(first)
 
     def commit(self) -> None:
-        """Commit the chunks that were folded and not committed yet.
+        """Commit the chunks that `apply` has written to data files and not committed yet.
 
         Raises:
             ConflictError: Another commit has changed the table. All changes that the table lacks have to be
@@ -367,19 +367,19 @@ class TableWriter:
             self.written_again += pending.written_again
 
     def discard(self) -> None:
-        """Delete the data files of chunks that were folded and not committed."""
+        """Delete the data files of chunks that `apply` has written and not committed."""
         if self._pending is not None:
             self._pending.discard()
             self._pending = None
 
     def _note_foreign_change(self) -> None:
-        """Note that the table may differ if another program has changed rows."""
+        """If another program has changed rows, store in a table property that the table may differ."""
         if not self._is_checked:
             self.may_differ += store_foreign_change(self._table)
             self._is_checked = True
 
     def _fold(self, chunk: Chunk) -> bool:
-        """Fold a chunk into data files that are committed later; return False if that is not possible."""
+        """Write a chunk to data files that are committed later; return False if that is not possible."""
         if chunk.truncates or chunk.is_alteration or chunk.replaced_by is not None:
             return False
         pending = self._pending or PendingChunks(self._table, self._name)
@@ -392,7 +392,7 @@ class TableWriter:
         return True
 
     def _change_rows(self, chunk: Chunk) -> None:
-        """Apply a chunk to the rows of the table."""
+        """Apply a chunk to the table in a commit of its own; the chunk may be an ALTER TABLE."""
 
         def change() -> Sequence[int]:
             self._note_foreign_change()
@@ -413,7 +413,7 @@ class TableWriter:
         self.position = chunk.range.last
 
     def _replace_rows(self, first: Chunk, others: Iterator[Chunk]) -> None:
-        """Replace all rows of the table by the rows that chunks add."""
+        """Replace all rows of the table by the rows that chunks add, in one commit."""
         old = read_layout(self._table, self._name) if self._history else None
         replacement = Replacement(self._table, old, first)
         try:
@@ -432,7 +432,7 @@ class TableWriter:
         self._is_checked = True
 
     def _commit(self, commit: Callable[[], T]) -> T:
-        """Call a function that commits, again after a commit of another program; return its result.
+        """Call a function that commits; call it again if another program has committed. Return its result.
 
         Raises:
             ConflictError: Several attempts failed, or another run has applied changes.

@@ -1,6 +1,6 @@
 """Split changes into chunks, and group the chunks by commit of the Delta table.
 
-A commit applies several chunks. All chunks of a transaction that replaces a table's rows are in one commit.
+A commit may apply several chunks. The chunks of a transaction that replaces a table's rows are one commit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pgoutput.views import ChangedRelation, Column, RelationChanges
 MAX_ROWS: Final = 100_000
 """Default maximum number of changes in a chunk."""
 MAX_BYTES: Final = 64 << 20
-"""Default maximum size of a chunk's values, in bytes of text. A larger change becomes a chunk alone."""
+"""Default maximum size of a chunk's values, in bytes of text. A larger change is a chunk of its own."""
 
 
 Transaction: TypeAlias = tuple[int, int]
@@ -29,7 +29,7 @@ Transaction: TypeAlias = tuple[int, int]
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Successive changes of one relation with unchanged columns.
+    """Successive changes of one relation, during which its columns and its replica identity stay the same.
 
     A truncate is always the first change of its chunk. An ALTER TABLE is a chunk of its own.
     """
@@ -38,7 +38,7 @@ class Chunk(msgspec.Struct, frozen=True):
     changes: pa.Table
     """The changes, as rows of `RelationChanges`."""
     replaced_by: Transaction | None = None
-    """The transaction of the changes, if it truncates the relation in or before this chunk; None if not."""
+    """The transaction of all changes, if it truncates the relation in or before this chunk; None if not."""
 
     @property
     def oid(self) -> int:
@@ -74,7 +74,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
     @property
     def is_alteration(self) -> bool:
-        """Whether the chunk consists of an ALTER TABLE, and changes no single row."""
+        """Whether the chunk is an ALTER TABLE; all other chunks are changes of rows or truncates."""
         return self.relation.alteration is not None
 
     @property
@@ -166,13 +166,13 @@ class _Kind(NamedTuple):
 
     relation: ChangedRelation
     replaced_by: Transaction | None
-    """The transaction of the changes, if it truncates the relation before them; otherwise None."""
+    """As in `Chunk`."""
 
 
 def _split_runs(changes: Iterable[RelationChanges]) -> Iterator[tuple[_Kind, bool, pa.RecordBatch]]:
-    """Split changes wherever a chunk has to end for another reason than its size.
+    """Split changes into runs, wherever a chunk has to end for another reason than its size.
 
-    Yield the kind of each run, whether it begins with a truncate or is an ALTER TABLE, and its rows.
+    Yield for each run its kind, whether it begins with a truncate or is an ALTER TABLE, and its changes.
     """
     truncated_by = np.full(2, -1, np.int64)  # commit LSN and xid of the latest TRUNCATE
     for relation, rows in changes:

@@ -1,7 +1,8 @@
-"""The data files of a table. Changes are folded into new data files, which one commit adds to the table.
+"""The data files of a Delta table. Changes are written to new data files, which one commit adds to the table.
 
 A row is identified by its data file and its row number in that file. A commit that removes rows from a data
-file either deletes single rows, if the table can do so, or writes the file's remaining rows to a new file.
+file either marks them in a deletion vector, if the table may have such vectors, or writes the file's
+remaining rows to a new file.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ MAX_SMALL_FILES: Final = 10
 A table without partitions counts as one. The number is limited because each data file slows later commits.
 """
 _DELETED_SHARE: Final = 1 / 4
-"""Largest share of deleted rows in a data file; a file with more is written again, without them."""
+"""Largest share of deleted rows in a data file; a commit that deletes more rows rewrites the file."""
 _FOLDED_SHARE: Final = 1 / 20
-"""Largest share of deleted rows in a data file that maintenance leaves as it is."""
+"""Largest share of deleted rows in a data file; maintenance rewrites a file with more."""
 _VECTOR_BYTES_PER_ROW: Final = 2
 """Size of a deletion vector, in bytes for each deleted row, if few rows are deleted."""
 _REWRITTEN_BYTES: Final = 2 * FILE_BYTES
@@ -40,7 +41,7 @@ Many files may reach the limit of deleted rows in the same commit. The next comm
 
 
 def small_files(files: Iterable[DataFile]) -> set[str]:
-    """Return the paths of the small data files that the next commit combines; none if there are few.
+    """Return the paths of small data files that the next commit combines, if there are too many small files.
 
     These are the five smallest files of a partition, and the next larger files, up to the first file that is
     larger than all smaller files together. So rows are rewritten only if their new file has at least twice
@@ -62,14 +63,14 @@ def small_files(files: Iterable[DataFile]) -> set[str]:
 
 
 class Merged(NamedTuple):
-    """The data files of a commit."""
+    """The data files that a commit adds and removes, and the rows that it deletes."""
 
     added: list[DataFile]
     removed: list[DataFile]
     unused: list[DataFile]
-    """New data files that no commit needs."""
+    """Uncommitted data files whose remaining rows were written again, to other files."""
     deleted: dict[str, Numbers]
-    """Row numbers to delete, by path of the data file, which is added or not removed."""
+    """Row numbers to delete, by path of a data file that the commit adds or keeps."""
 
 
 def rewritten_files(
@@ -78,13 +79,14 @@ def rewritten_files(
     """Return the data files of a table whose remaining rows the next commit writes to new data files.
 
     If there are too many small files, the smallest files are returned. A file that loses rows is returned if
-    the table cannot delete single rows, or if too many rows of the file are then deleted. It is also returned
-    if commits have written more bytes of its vectors than the file has: each commit that deletes rows writes
-    the whole vector twice. It is assumed that each earlier commit deleted as many rows of the file.
+    the table has no deletion vectors, or if too many rows of the file are then deleted. It is also returned
+    if commits have written more bytes of its deletion vectors than the file has: each commit that deletes
+    rows writes the whole vector twice. Each earlier commit is assumed to have deleted as many rows of the
+    file as this one.
 
     Args:
         table: The table.
-        files: The data files, and new ones that are not committed yet.
+        files: The data files of the table, and new data files that are not committed yet.
         removed: Row numbers of the rows that the commit removes, by path of the data file.
     """
     combined = small_files(files)
@@ -106,7 +108,7 @@ def rewritten_files(
 
 
 def add_rows(known: dict[str, Numbers], more: Mapping[str, Numbers]) -> None:
-    """Add row numbers to `known`; both ascend, by path of the data file, and no row is in both."""
+    """Add `more` to `known`: ascending row numbers by path of their data file. No row may be in both."""
     for path, numbers in more.items():
         known[path] = join_sorted(known.get(path, NO_NUMBERS), numbers)
 
@@ -135,7 +137,7 @@ class DataFiles:
         return self._table.deletes_rows
 
     def column_id(self, name: str) -> int | str:
-        """Return what identifies a column in the data files: its field ID, or its name."""
+        """Return what identifies a column in the data files: its field ID, or its name if it has none."""
         return self._field_ids.get(name, name)
 
     @cached_property
@@ -148,7 +150,7 @@ class DataFiles:
         return iter(self._files)
 
     def read(self, file: DataFile, columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file without deleted rows.
+        """Yield the rows of a data file, except deleted rows.
 
         Args:
             file: The data file.
@@ -169,7 +171,7 @@ class DataFiles:
         return self._table.deleted_rows(file) if file.deleted else NO_NUMBERS
 
     def read_except(self, file: DataFile, rows: Numbers) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file, without deleted rows and the row numbers `rows` (ascending)."""
+        """Yield the rows of a data file, except deleted rows and the row numbers `rows` (ascending)."""
         return _leave_out(self.read_all(file), join_sorted(self.deleted(file), rows))
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
@@ -184,7 +186,7 @@ class DataFiles:
 
 
 def write_again(table: Table) -> None:
-    """Write the data files with many deleted rows again, without these rows, each in a commit of its own.
+    """Rewrite each data file that has many deleted rows, without these rows, in a commit of its own.
 
     A data file that a concurrent commit changes stays as it is.
 
@@ -203,7 +205,7 @@ def write_again(table: Table) -> None:
 
 
 def _replace(table: Table, file: DataFile, added: Iterable[DataFile]) -> bool:
-    """Replace a data file; return False if a concurrent commit has changed the table."""
+    """Commit `added` in place of a data file; return False if a concurrent commit has changed the table."""
     try:
         table.commit(added, [file])
     except ConflictError:
@@ -212,7 +214,7 @@ def _replace(table: Table, file: DataFile, added: Iterable[DataFile]) -> bool:
 
 
 def _leave_out(batches: Iterator[pa.RecordBatch], rows: Numbers) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `batches` without the row numbers `rows` (ascending, from 0)."""
+    """Yield the rows of `batches`, except the row numbers `rows` (ascending, from 0)."""
     first = 0
     for batch in batches if len(rows) else ():
         low, high = np.searchsorted(rows, (first, first + batch.num_rows))
@@ -241,7 +243,7 @@ class StagedFiles(DataFiles):
         return iter(self._staged)
 
     def append(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write rows to the last data file, and to further data files when it is complete."""
+        """Write rows to the last data file, and to further data files when it is full."""
         self._writer.write(batches)
 
     def replace(self, added: Iterable[DataFile], removed: Iterable[DataFile]) -> None:
@@ -277,7 +279,7 @@ class PendingFiles(DataFiles):
 
     @property
     def count(self) -> int:
-        """Number of new data files, without those of the last change."""
+        """Number of new data files that are written; the rows of the last `change` are not written yet."""
         return len(self._added)
 
     def __iter__(self) -> Iterator[DataFile]:
@@ -289,13 +291,13 @@ class PendingFiles(DataFiles):
         return known if removed is None else join_sorted(known, removed)
 
     def change(self, added: Iterable[pa.RecordBatch], removed: Mapping[str, Numbers]) -> None:
-        """Add rows, which are written later; remove rows, given as ascending row numbers by path."""
+        """Add rows, which are written later; remove rows: ascending row numbers by path of the data file."""
         self._write()
         self._unwritten = added
         add_rows(self.removed, removed)
 
     def merge(self) -> Merged:
-        """Write the rows of the last change, and rewrite the data files that `rewritten_files` returns."""
+        """Write the last change, rewrite the files that `rewritten_files` returns; return what to commit."""
         new = self._added
         known = [*super().__iter__(), *new]
         replaced = rewritten_files(self._table, known, self.removed)
@@ -311,7 +313,7 @@ class PendingFiles(DataFiles):
         )
 
     def discard(self) -> None:
-        """Delete the new data files, which must not be part of a commit."""
+        """Delete the new data files. They must not be part of a commit."""
         self._unwritten = ()
         self.delete(file.path for file in self._added)
 

@@ -1,9 +1,9 @@
-"""Apply the changes of one relation in parts, which several processes fold at the same time.
+"""Apply the changes of one relation in parts, which several processes merge at the same time.
 
 The changes of a micro-batch are divided by key, so that all changes of a key are in one part. `fold_part`
-writes the rows that a part adds to new data files, and returns these files and the rows that the part
-removes. Where a commit does not delete single rows, `plan_rewrites` and `rewrite_files` write the remaining
-rows of data files that lose rows to new data files. `commit_parts` commits all parts at once.
+writes to new data files the rows that a part adds. It returns these files, and the rows that the part
+removes. Data files that lose rows and get no deletion vector have to be replaced: `plan_rewrites` and
+`rewrite_files` write their remaining rows to new data files. `commit_parts` commits all parts at once.
 
 Until the commit, the new data files belong to no version of the Delta table. If changes cannot be applied in
 parts, nothing is committed, and `apply_changes` has to apply the changes.
@@ -45,7 +45,7 @@ _ROW_NUMBER: Final = "<u4"
 
 
 class PartsError(Exception):
-    """The changes of a relation cannot be applied in parts."""
+    """The changes of a relation cannot be applied in parts; `apply_changes` has to apply them."""
 
 
 class TableVersion(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class TableVersion(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """The result of folding one part of a relation's changes."""
+    """The result of `fold_part`: the rows that one part of a relation's changes adds and removes."""
 
     oid: int
     namespace: str
@@ -71,9 +71,9 @@ class Part(msgspec.Struct, frozen=True):
     changes: dict[str, int] = {}
     """Number of changes, by operation such as "Insert"."""
     range: ChangeRange = ChangeRange(0, NOTHING, 0)
-    """The range of the changes."""
+    """First commit LSN, last position and last commit time of the changes."""
     added: tuple[DataFile, ...] = ()
-    """New data files."""
+    """New data files, which are not committed yet."""
     removed: dict[str, bytes] = {}
     """Rows to remove from data files, by path: ascending row numbers as little-endian 32-bit integers."""
     refusal: str = ""
@@ -87,7 +87,7 @@ class Rewrite(msgspec.Struct, frozen=True):
     table: TableVersion
     files: tuple[DataFile, ...]
     removed: dict[str, bytes]
-    """Rows that are left out, as in `Part`."""
+    """Rows to leave out of the new data files, as in `Part`."""
 
 
 class Rewritten(msgspec.Struct, frozen=True):
@@ -102,18 +102,18 @@ class Rewritten(msgspec.Struct, frozen=True):
 def find_version(
     target: Location, oid: int, recording: str, known: Position = NOTHING, updates: Updates | None = None
 ) -> TableVersion | None:
-    """Return the version of a relation's table to which changes can be applied in parts.
+    """Return the version of a relation's Delta table, if changes can be applied to it in parts.
 
     Args:
         target: The folder that holds the replica.
         oid: OID of the relation.
         recording: UUID of the recording; empty if the changes do not come from a recording.
-        known: A position that the table has reached.
+        known: A position that the table has reached before. A table behind it is an older copy.
         updates: How commits of the table have to remove rows; None for either way.
 
     Returns:
-        The version; None if there is no table, or if changes have to be applied in their order, because
-        another program has changed the table, or its commits do not remove rows as `updates` demands.
+        The version. None if `apply_changes` has to be used: there is no table, it belongs to another
+        recording or is behind `known`, another program has changed it, or `updates` demands a switch.
 
     Raises:
         ReplicaError: The target cannot be read, or the table is gone.
@@ -129,18 +129,18 @@ def find_version(
 def fold_part(
     changes: Iterable[RelationChanges], version: TableVersion, max_rows: int = MAX_ROWS
 ) -> Part | None:
-    """Write the rows that one part of a relation's changes adds to new data files.
+    """Write to new data files the rows that one part of a relation's changes adds.
 
     Changes up to the position of the table are skipped; the result is None if all changes are skipped.
 
-    The result has a refusal if the changes have to be applied in their order: a truncate, a schema change, an
-    update that moves a row to another key, and changes of a relation without a key. An error is a refusal
-    too, because it occurs again when the changes are applied in their order.
+    The result has a refusal if the changes have to be applied in order by `apply_changes`: a truncate, a
+    schema change, an update that moves a row to another key, changes that do not match the rows, and changes
+    of a relation without a key. An error is a refusal too, because it occurs again in `apply_changes`.
 
     Args:
         changes: The changes of the part, sorted by `sequence`.
         version: The Delta table.
-        max_rows: Maximum number of changes that are folded at a time.
+        max_rows: Maximum number of changes that are merged at a time.
     """
     counts: Counter[str] = Counter()
     ranges: list[ChangeRange] = []
@@ -186,8 +186,8 @@ def fold_part(
 def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> list[Rewrite]:
     """Return which data files to rewrite: files that lose rows, and small files if there are too many.
 
-    There are about as many rewrites as parts, unless the new files would be too small or too
-    large. `rewritten_files` chooses the files.
+    `rewritten_files` chooses the files. They are divided among about as many rewrites as there are parts,
+    unless the new files would be too small or too large.
 
     Raises:
         PartsError: The parts cannot be committed together.
@@ -216,7 +216,7 @@ def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> lis
 
 
 def _removed_rows(parts: Sequence[Part]) -> dict[str, Numbers]:
-    """Return the row numbers that parts remove, in ascending order, by path of the data file."""
+    """Return the row numbers that all parts remove, in ascending order, by path of the data file."""
     removed: dict[str, Numbers] = {}
     for part in parts:
         add_rows(removed, {path: _row_numbers(numbers) for path, numbers in part.removed.items()})
@@ -224,7 +224,7 @@ def _removed_rows(parts: Sequence[Part]) -> dict[str, Numbers]:
 
 
 def rewrite_files(rewrite: Rewrite) -> Rewritten:
-    """Write the remaining rows of data files to new data files."""
+    """Write the remaining rows of data files to new data files; return an error as part of the result."""
     try:
         files = DataFiles(rewrite.table.open())
         rows = (
@@ -286,6 +286,6 @@ def commit_parts(
 
 
 def discard_files(version: TableVersion, unused: Iterable[DataFile]) -> None:
-    """Delete new data files of parts that are not committed."""
+    """Delete new data files of parts that were not committed; ignore errors of the table."""
     with suppress(ReplicaError):  # the files are removed later
         version.open().delete(file.path for file in unused)

@@ -1,4 +1,4 @@
-"""Chunks of a relation's changes that are folded into new data files, and committed together."""
+"""Chunks of a relation's changes that are merged into new data files, and committed together."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class PendingChunks:
     """Successive chunks of a relation that are not committed yet.
 
     Attributes:
-        changes: The ranges of the chunks' changes.
+        changes: For each chunk, the range of its changes.
         unmatched: Commit LSNs of the changes that contradict the rows of the table, as in `ChunkWriter`.
-        written_again: Number of rows that the commit has written again, as in `TableResult`.
+        written_again: Number of unchanged rows that the commit has rewritten, as in `TableResult`.
 
     Args:
         table: The Delta table of the relation.
@@ -31,18 +31,18 @@ class PendingChunks:
 
     @property
     def is_full(self) -> bool:
-        """Whether further chunks would make look-ups slow."""
+        """Whether there are so many new data files that looking up rows becomes slow."""
         return self._files.count > MAX_SMALL_FILES
 
     def fits(self, table: Table, chunk: Chunk) -> bool:
-        """Return whether a chunk changes neither the columns nor the properties of the table."""
+        """Return whether a chunk can be added: it changes neither columns nor properties of the table."""
         return (
             chunk.columns == self._layout.columns
             and not changed_properties(table, self._files, self._layout, chunk)[0]
         )
 
     def fold(self, chunk: Chunk) -> None:
-        """Apply a chunk, which `fits`, to the data files.
+        """Apply a chunk, for which `fits` is true, to the uncommitted data files.
 
         Raises:
             ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
@@ -75,5 +75,5 @@ class PendingChunks:
         self._files.delete(file.path for file in merged.unused)
 
     def discard(self) -> None:
-        """Delete the new data files, which must not be part of a commit."""
+        """Delete the new data files. They must not be part of a commit."""
         self._files.discard()

@@ -19,7 +19,7 @@ MEMORY: Final = 64 << 20
 
 
 class _Stored(NamedTuple):
-    """Changes in the temporary file: an Arrow batch at an offset of `size` bytes."""
+    """Changes in the temporary file: an Arrow batch of `size` bytes at `offset`."""
 
     relation: ChangedRelation
     schema: pa.Schema
@@ -80,7 +80,7 @@ class SortedChanges:
     def sorted(self, oid: int) -> Iterator[RelationChanges]:
         """Yield the changes of one relation, sorted by `sequence`.
 
-        The parts are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
+        They come in several batches, because Arrow arrays of strings are limited to 2 GiB.
         """
         parts = self._parts[oid]
         follow = all(before.last <= after.first for before, after in pairwise(parts))

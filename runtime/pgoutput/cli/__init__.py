@@ -30,7 +30,8 @@ def main() -> None:
     """Run the command `pgoutput` with the arguments in `sys.argv`.
 
     An error is printed as one line on standard error. The exit code is 3 for a temporary error, such as a
-    lost connection or a full disk, 2 for any other error, and 130 after SIGINT or SIGTERM.
+    lost connection or a full disk, 2 for any other error, 130 after SIGINT or SIGTERM, and 1 if the reader
+    of standard output has gone, or the command reports that something is wrong, such as a failed table.
     """
     _open_standard_streams()
     if "replicate" in sys.argv[1:2]:
@@ -99,7 +100,7 @@ def _run_command() -> None:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Hides an installed pandas, which pyarrow would import for its first array: 0.3 s and 45 MB."""
+    """Import hook that hides pandas from pyarrow, which would import it for its first array: 0.3 s, 45 MB."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         """Raise ModuleNotFoundError for pandas; leave other modules to other finders."""

@@ -17,9 +17,9 @@ How the package is divided:
 - `replication`, `positions`: read a recording, and apply it in micro-batches.
 - `applied`: the event of an applied micro-batch, logged with the logger `pgoutput.replica`.
 - `ownership`, `failed_tables`: files of the target that name its owner and the failed tables.
-- `remarks`: marks incomplete and dropped tables, and puts dropped tables aside.
+- `remarks`: marks incomplete and dropped tables, and archives or removes dropped tables.
 - `selection`: the tables that a target follows, if it does not follow all tables of the recording.
-- `registration`: registers a query in the recording, so that segments are pruned only after it read them.
+- `registration`: registers a query in the recording, so that segments are pruned only after it has read them.
 - `tables`, `reset`: lists the tables of a target; removes tables that are to be built anew.
 - `cut`: finds the versions of all tables that show one moment.
 - `maintenance`: removes files that the tables do not need any more.

@@ -34,7 +34,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=
 
 
 def log_batch(segment: int, results: Sequence[TableResult]) -> None:
-    """Log a micro-batch, and a warning for each table that failed, or may differ from its source since then.
+    """Log an applied micro-batch, and a warning for each table that has failed or may now differ.
 
     Args:
         segment: Number of the last segment of the micro-batch.
@@ -54,7 +54,7 @@ def log_batch(segment: int, results: Sequence[TableResult]) -> None:
 
 
 def _advise(one: TableResult) -> None:
-    """Recommend deletion vectors, once for each table, if commits write much more than what changes."""
+    """Recommend deletion vectors, once for each table, if commits rewrite many more rows than they change."""
     name, changes = f"{one.namespace}.{one.name}", sum(one.changes.values())
     if name not in _advised and one.written_again > max(_WORTHWHILE * changes, _MIN_ROWS):
         _advised.add(name)

@@ -73,7 +73,7 @@ class TableAsOf:
 
 
 class TablesAsOf:
-    """Tables of a replica as of an LSN.
+    """Tables of a replica as of an LSN; a context manager, whose exit removes temporary files.
 
     The recorded changes that the Delta tables lack are read once for all tables.
 
@@ -101,7 +101,7 @@ class TablesAsOf:
         self._history = owner.output == "history"
         self._behind: set[int] = set()
         missing: dict[int, Position] = {}
-        """By relation OID, the position after which changes are read."""
+        """By relation OID, the position after which the relation's changes are read from the recording."""
         positions = Positions(recording, target) if recording.numbers else None
         with ThreadPoolExecutor(THREADS) as pool:
             found = pool.map(partial(_find_version, target, lsn), oids)
@@ -186,7 +186,7 @@ def _find_version(target: Location, lsn: int, oid: int) -> _Version | ReplicaErr
 def _with_columns(
     copies: Location, relation: Relation, columns: tuple[Column, ...], *, history: bool
 ) -> TableAsOf:
-    """Return the rows of a copy, after giving the copy the relation's columns, as a further change would."""
+    """Give the copy of a table its relation's columns, as a further change would; return the copy's rows."""
     table, name = find_table(copies, relation.oid), shown_text(relation.name)
     if table is None:
         return TableAsOf(None, TableLayout(pa.schema([]), "", columns=columns))

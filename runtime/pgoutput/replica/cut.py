@@ -1,8 +1,8 @@
 """Versions of all tables of a target that show the source at one moment, so that readers can join them.
 
-The log of each Delta table says which LSNs a version is exact for: those after the last change of the
-version, up to the first change of the next one. A cut is an LSN for which each table has an exact version.
-The end of a run is a cut, as are the LSNs between two transactions that were not applied by the same commit.
+A version of a Delta table is exact for the LSNs after its last change, up to the first change of the next
+version; the log of the table has these LSNs. A cut is an LSN for which each table has an exact version. The
+end of a run is a cut, as are the LSNs between two transactions that were not applied by the same commit.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class TableAt(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A moment that all tables of a target show."""
+    """A moment that all tables of a target can show, with the version of each table at that moment."""
 
     lsn: int
-    """The tables show all transactions with lower commit LSNs, and no others."""
+    """The versions contain all transactions with lower commit LSNs, and no others."""
     tables: dict[int, TableAt]
     """The versions of the tables, by relation OID."""
 
@@ -65,8 +65,8 @@ class Cut(msgspec.Struct, frozen=True):
 def versions_at(target: PathOrUri, lsn: int | None = None, *, time: datetime | None = None) -> Cut:
     """Return the version of each table of a target that shows the source as of one moment.
 
-    An LSN stands for all transactions that the server had committed when its WAL ended there, as
-    `pg_current_wal_lsn()` returns it. Tables that were dropped on the server before are left out.
+    The moment of an LSN, such as `pg_current_wal_lsn()` returns, includes all transactions that the server
+    had committed when its WAL ended there. Tables that were dropped on the server earlier are left out.
 
     Args:
         target: The folder that holds the replica, as a path or URI.
@@ -101,14 +101,14 @@ def versions_at(target: PathOrUri, lsn: int | None = None, *, time: datetime | N
 
 
 def _last_cut(tables: Sequence[_Table], lsn: int) -> int:
-    """Return the last LSN up to `lsn` that all tables show."""
+    """Return the last LSN up to `lsn` for which each table has an exact version."""
     while (least := min(state.until for state in _states(tables, lsn))) < lsn:
         lsn = least
     return lsn
 
 
 def _states(tables: Sequence[_Table], lsn: int) -> list[State]:
-    """Return for each table the last state that begins before an LSN."""
+    """Return for each table the last of its states (rows between two commits) that begins before an LSN."""
     return [one.state_before(lsn) for one in tables]
 
 
@@ -121,8 +121,8 @@ class _Table:
     Args:
         target: The folder that holds the replica.
         oid: OID of the relation.
-        position: A position of the table.
-        reached: LSN; a table with this position has all changes with lower commit LSNs.
+        position: The position that the table had when `reached` was stored.
+        reached: LSN. If the table still has this position, it has all changes with lower commit LSNs.
 
     Raises:
         ReplicaError: The table cannot be read.
@@ -140,7 +140,7 @@ class _Table:
             self._older = self._table.states(self.reached)
 
     def state_before(self, lsn: int) -> State:
-        """Return the last state of the table that begins before an LSN."""
+        """Return the last of the table's states (rows between two commits) that begins before an LSN."""
         for state in chain(self._states, self._read_older()):
             if state.after < lsn:
                 return state

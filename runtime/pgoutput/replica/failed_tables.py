@@ -55,7 +55,7 @@ def record_failure(target: Location, table: FailedTable) -> None:
 
 
 def remove_failure(target: Location, oid: int) -> None:
-    """Remove the error of a table that has all changes now.
+    """Remove the stored error of a table that is not a failed table any more.
 
     Raises:
         ReplicaError: The target cannot be written.

@@ -18,9 +18,9 @@ _SECONDS: Final = 3600.0
 
 
 def maintain_tables(target: PathOrUri) -> int:
-    """Remove data files that the tables of a target do not need; write those with deleted rows again.
+    """Remove data files that the tables of a target do not need; rewrite files with many deleted rows.
 
-    A data file is written again without its deleted rows if they are more than a twentieth of its rows. Each
+    A data file is rewritten without its deleted rows if they are more than a twentieth of its rows. Each
     rewritten file is one commit. The query that writes to the target may run at the same time: if both commit
     at once, one of them repeats its commit.
 

@@ -1,9 +1,9 @@
 """Positions of the tables of a target in a recording.
 
-Each table stores its position: its last applied change, which may be in an old segment. The file
-`_reached.json` of a target caches the end of the last segment up to which no further change follows this
-position. If a table has another position than the file says, because table or file was replaced by an older
-copy, the segments are searched, so a wrong file is harmless.
+Each table stores its position: its last applied change, which may be in an old segment. For each table, the
+file `_reached.json` of a target caches the end of a segment: between the position and this end, the relation
+has no changes. If a table has another position than the file says, because table or file was replaced by an
+older copy, the segments are searched, so a wrong file is harmless.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def retry_pauses() -> Pauses:
 class _Table(msgspec.Struct):
     position: Position = NOTHING
     reached: Position = NOTHING
-    """The end of a segment: no change of the relation is between the position and this end."""
+    """The end of a segment. The relation has no changes between `position` and this end."""
     namespace: str = ""
     name: str = ""
 
@@ -68,17 +68,17 @@ class _File(msgspec.Struct, frozen=True):
     recording: str
     """UUID of the recording."""
     reached: Position
-    """The end of a segment: relations that are not in `tables` have no changes up to there."""
+    """The end of a segment, up to which relations that are not in `tables` have no changes."""
     tables: dict[int, _Table]
 
 
 class Positions:
-    """The positions of the tables of a target, and the segments that follow them.
+    """The positions of the tables of a target, and which segments have changes after them.
 
     Attributes:
         errors: By relation OID, why changes cannot be applied to a table.
         foreign: OIDs of relations whose rows another program has changed since the last commit.
-        gaps: OIDs of relations whose changes are skipped before the next snapshot that replaces the rows.
+        gaps: OIDs of relations whose changes are skipped up to the next snapshot that replaces all rows.
 
     Args:
         recording: The recording; it has segments.
@@ -112,11 +112,11 @@ class Positions:
             self._continue(oid, known.tables.get(oid, _Table()))
 
     def _continue(self, oid: int, known: _Table) -> None:
-        """Find out up to where a table that was read has all changes.
+        """Find out up to which segment's end a table has all changes, after its position was read.
 
         Args:
             oid: OID of the relation.
-            known: What was known about the table.
+            known: What the file `_reached.json`, or an earlier read, says about the table.
         """
         table, end = self._tables[oid], self._end(self._recording.numbers[-1])
         if known.position == table.position:
@@ -133,7 +133,7 @@ class Positions:
             )
 
     def retry(self) -> None:
-        """Read failed tables whose pause has ended, so that changes are applied to them again."""
+        """Read failed tables whose pause has ended, and remove their errors, so that they are tried again."""
         ended = self._pauses.ended() & self.errors.keys()
         for oid in self.errors:
             if oid in ended or oid not in self._pauses:
@@ -144,7 +144,7 @@ class Positions:
             self._continue(oid, known)
 
     def add(self, first_segments: Mapping[int, int]) -> None:
-        """Add relations without a table.
+        """Add relations that have no table yet; their changes are read from their first segment on.
 
         Args:
             first_segments: Number of the first segment that may have changes of a relation, by relation OID.
@@ -224,7 +224,7 @@ class Positions:
         return [f"{qualified_name(one.namespace, one.name)}: {error}" for one, error in tables]
 
     def reached(self, oid: int) -> Position:
-        """Return the end up to which a relation has no changes after the position of its table."""
+        """Return the end of a segment up to which a relation's table has all changes."""
         return self._tables[oid].reached if oid in self._tables else self._reached
 
     def last_segment(self, oid: int) -> int:
@@ -242,7 +242,7 @@ class Positions:
                 self.errors[oid] = table.error
 
     def forget(self, oids: Iterable[int], segment: int) -> None:
-        """Note that tables will be removed, so that no segments up to number `segment` are read for them.
+        """Store that tables will be removed, so that no segments up to number `segment` are read for them.
 
         Raises:
             ReplicaError: The target cannot be written.
@@ -253,7 +253,7 @@ class Positions:
         self._store()
 
     def advance(self, segment: int, results: Iterable[TableResult]) -> None:
-        """Note that all changes up to a segment were applied, except to tables with an error.
+        """Store that all changes up to the end of a segment were applied, except to tables with an error.
 
         Args:
             segment: Number of the segment.
@@ -289,7 +289,7 @@ class Positions:
         self._update_failures()
 
     def _replace_rows(self, oid: int) -> None:
-        """Continue a table that has failed again with a later snapshot of its rows, if there is one."""
+        """If a later snapshot replaces the rows of a table that has failed again, continue with it."""
         first = self._last_segment(self._tables[oid].reached) + 1
         number = last_copy(self._recording, oid, first, self._recording.numbers[-1])
         if number is not None:
@@ -302,7 +302,7 @@ class Positions:
         write_file(self._target / _FILE, msgspec.json.encode(stored).decode())
 
     def _update_failures(self) -> None:
-        """Record tables that cannot be continued; remove errors of tables that lack no changes any more."""
+        """Store the new errors of tables; remove stored errors of tables that lack no changes any more."""
         for oid in self.errors.keys() - self._failed:
             table = self._tables[oid]
             record_failure(self._target, FailedTable(oid, table.namespace, table.name, self.errors[oid]))
@@ -327,7 +327,7 @@ class Positions:
         return _Table(table.position, NOTHING, *names)
 
     def _check_recording(self, reached: Position) -> None:
-        """Check that a segment ends where the target has read to.
+        """Raise RecordingError if the last segment that the target has read does not end at `reached`.
 
         A recording that was restored to an earlier end, and continued, has other positions after this end.
         """
@@ -353,7 +353,7 @@ class Positions:
         return Position(found.end_lsn, found.next_position, segment)
 
     def _last_segment(self, position: Position) -> int:
-        """Return the number of the last segment without changes after a position; 0 if it was pruned."""
+        """Return the number of the last segment that ends at or before a position; 0 if it was pruned."""
         if self._is_pruned(position):
             return 0
         numbers = self._recording.numbers
@@ -385,7 +385,7 @@ def _target_id(target: Location) -> str:
 
 
 def _read(file: Location) -> _File | None:
-    """Return the content of the cache; None if there is none, or if it is damaged."""
+    """Return the content of the file `_reached.json`; None if it does not exist or is damaged."""
     try:
         return msgspec.json.decode(read_file(file), type=_File)
     except (msgspec.DecodeError, ReplicaError):

@@ -14,7 +14,7 @@ from pgoutput.views import LsnRange, plan_changes, read_changes
 
 
 def read_missing(recording: Recording, missing: Mapping[int, Position], lsn: int) -> SortedChanges:
-    """Return the changes of relations below an LSN that follow the position given for each relation.
+    """Return the changes before an LSN that follow a given position, which differs for each relation.
 
     Args:
         recording: The recording.

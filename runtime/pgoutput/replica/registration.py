@@ -20,14 +20,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Registration:
-    """The registration of a query in a recording.
+    """The registration of a query in a recording, so that the segments that it needs are not pruned.
 
     Only recordings that can be pruned have registrations: those that were made by the recorder.
 
     Args:
         recording: The recording.
         target: The folder that the query writes to.
-        owner: The query.
+        owner: The owner of the target; its ID becomes that of the registered reader.
     """
 
     def __init__(self, recording: Recording, target: Location, owner: Owner) -> None:
@@ -36,7 +36,7 @@ class Registration:
         self._owner = owner
         self._is_prunable = (recording.location / STATE_FILE).is_file
         self._needed: int | None = None
-        """Number of the segment that is registered; None before the first registration."""
+        """Number of the segment that was registered as last read; None before the first registration."""
 
     def update(self, segment: int) -> None:
         """Store up to which segment the query has read, then check that the next segment was not pruned.

@@ -1,7 +1,7 @@
-"""Apply what the recorder has noticed: mark incomplete tables, and mark or put aside dropped tables.
+"""Apply the recorder's remarks about tables: mark incomplete tables; mark, archive or remove dropped tables.
 
 The stream does not tell that a table was dropped, and a table must be marked even if it has no changes. So
-the remarks in the metadata of segments are applied after the changes of a micro-batch.
+the recorder stores remarks in the metadata of segments. They are applied after the changes of a micro-batch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ folder a name with the date, "drop" removes it."""
 def apply_remarks(
     recording: Recording, target: Location, segments: Sequence[int], dropped: Dropped
 ) -> Iterator[TableResult]:
-    """Mark incomplete tables, and mark or put aside dropped tables, as the metadata of segments say.
+    """Mark incomplete tables; mark, archive or remove dropped tables, as the metadata of segments say.
 
     Applying the same segments again changes nothing. The recorder found the tables incomplete or dropped
     while or after it received the changes in these segments.
@@ -49,7 +49,7 @@ def apply_remarks(
         dropped: What happens to dropped tables.
 
     Yields:
-        One result for each table that was marked or put aside, without counts of changes.
+        One result for each table that was marked, archived or removed, without counts of changes.
 
     Raises:
         RecordingError: A segment is missing or damaged.
@@ -152,7 +152,10 @@ def _mark_dropped(table: Table, gone: GoneTable) -> None:
 
 
 def _successor(target: Location, table: GoneTable) -> tuple[int, Location] | None:
-    """Return OID and folder of another table with this name, whose folder is still called NAME@OID."""
+    """Return OID and folder of another table with the name of `table`, if its folder is called NAME@OID.
+
+    The other table could not get the folder NAME, which the dropped table had. None if there is none.
+    """
     prefix = f"{folder_name(table.namespace, table.name)}@"
     for name in target.names():
         oid = name.removeprefix(prefix)

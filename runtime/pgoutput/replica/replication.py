@@ -50,7 +50,7 @@ _REPORT_SECONDS: Final = 10.0
 """Seconds between two reports of the progress of a query that waits."""
 
 _REMOTE_WAIT_SECONDS: Final = 120.0
-"""Seconds after which a query that waits looks for packs, and for other tables to follow."""
+"""Seconds after which a waiting query looks for packs (files of many segments) and newly selected tables."""
 
 _LIST_SECONDS: Final = 600.0
 """Seconds between two listings of a recording on a remote filesystem."""
@@ -242,7 +242,7 @@ class _Query:
         return 0 if self._positions is None else self._positions.least_segment
 
     def _next_segments(self) -> Sequence[int]:
-        """Return the segments of the next micro-batch; none if the recording has no new segments."""
+        """Return the numbers of the next micro-batch's segments; none if there are no new segments."""
         recording = self._recording
         if not recording.numbers or self._positions is not None:
             recording.extend()
@@ -321,7 +321,7 @@ class _Query:
     def _apply(
         self, changes: SortedChanges, oid: int, segment: int, positions: Positions
     ) -> TableResult | None:
-        """Apply the changes of a relation; the progress is shown while they are read."""
+        """Apply the changes of one relation; report progress meanwhile. Return None if nothing is new."""
 
         def watched() -> Iterator[RelationChanges]:
             applied = sum(count for other, count in changes.counts.items() if other < oid)
@@ -367,7 +367,8 @@ class _Query:
     def _await_segment(self) -> None:
         """Wait for a limited time until there is a new segment, or the query is stopped.
 
-        The segments of a snapshot are in another folder: until others follow, the recording must be listed.
+        The segments of a snapshot are in another folder. Until a segment of the stream follows them, new
+        segments are found only by listing the recording.
         """
         recording = self._recording
         is_local, last = recording.location.is_local, recording.last

@@ -91,7 +91,7 @@ def _check_not_pruned(source: Recording, target: Location, relations: Relations,
 
 
 def _keep_segments(source: Recording, target: Location, owner: Owner, relations: Relations) -> None:
-    """Register that the segments of added tables are needed, before the next run reads them."""
+    """Register that the target needs the segments of added tables, so that they are not pruned."""
     positions = Positions(source, target)
     positions.add({oid: one.first_segment for oid, one in relations.selected.items()})
     positions.next_segment()
@@ -152,7 +152,7 @@ class Relations:
     Attributes:
         recording: The recording.
         selected: The relations that have had one of the names, by OID.
-        names: Names of all relations.
+        names: All names that any relation of the recording has had.
 
     Args:
         recording: The recording.

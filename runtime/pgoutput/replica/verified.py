@@ -33,7 +33,7 @@ def store_verified(target: Location, oid: int, verified: Verified | None, may_di
     Args:
         target: The folder that holds the replica.
         oid: OID of the relation.
-        verified: The result; None if the table was not found equal.
+        verified: The result; None removes an earlier one, because the table was not found equal.
         may_differ: Value of the property `pgoutput.may_differ` when the rows were read. These reasons are
             removed if the table was found equal, unless further ones were stored meanwhile.
 

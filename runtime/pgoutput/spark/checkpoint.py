@@ -35,7 +35,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def read_batch(session: SparkSession, checkpoint: str, number: int) -> Batch:
-    """Return a micro-batch. Spark writes its end to the checkpoint before it runs the micro-batch."""
+    """Return the micro-batch with a number, from the checkpoint, where Spark stores it before it begins."""
     before = _read_offset(session, checkpoint, number - 1) if number else Offset()
     end = _read_offset(session, checkpoint, number)
     return Batch(number, end.recording, end.path, range(before.segment + 1, end.segment + 1))

@@ -1,4 +1,4 @@
-"""The sort keys of rows with messages, and the columns that `decode` adds to these rows."""
+"""For rows that each contain a message: their sort keys, and the columns that `decode` adds to them."""
 
 from __future__ import annotations
 

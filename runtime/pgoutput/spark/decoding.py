@@ -68,7 +68,7 @@ def decode(
     the collected messages, independently of other rows. Both evaluations of `df` must give the same rows:
     cache `df`, or limit its range, for example with Kafka's `endingOffsets`.
 
-    A streaming DataFrame can have several replication streams, which `partition_by` tells apart. Its query
+    A streaming DataFrame can have several replication streams, which `partition_by` distinguishes. Its query
     keeps such messages, and the sort key of the last row, in the state of each stream, in Spark's checkpoint.
     So each row is decoded exactly once, also after a restart. All rows of one stream in a micro-batch are
     sorted in the memory of one task. A row that comes late or again counts as an invalid message: its sort

@@ -69,7 +69,7 @@ class Filters:
 
 
 def _lsn_bounds(one: Any) -> tuple[int, int]:
-    """Return the first and the last commit LSN that a filter does not exclude."""
+    """Return the first and the last commit LSN that a filter on the commit LSN may select."""
     first, last = LsnRange()
     match one:
         case EqualTo():

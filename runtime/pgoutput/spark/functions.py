@@ -147,7 +147,7 @@ def _decoder(proto_version: int, message: str | None, two_phase: bool, mode: str
 
 
 def _index(data: pa.Array, decoder: StreamDecoder) -> tuple[MessageIndex, dict[int, DecodeError]]:
-    """Return the index of messages outside stream blocks, and the error of each invalid message by row."""
+    """Return a `MessageIndex` of messages outside stream blocks, and the error of each invalid one by row."""
     outside = np.zeros(len(data), np.bool_)
     index = index_messages(data, decoder, outside)
     errors: dict[int, DecodeError] = dict(index.errors)

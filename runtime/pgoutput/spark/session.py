@@ -176,7 +176,7 @@ def _wrap_java(home: Path) -> Path:
 
 
 def _settings() -> dict[str, str]:
-    """Return the settings of all sessions whose driver is this process."""
+    """Return the Spark settings of all sessions whose driver is this process."""
     log4j = _temporary_folder() / "log4j2.properties"
     log4j.write_text(LOG4J)
     return {
@@ -190,7 +190,7 @@ def _settings() -> dict[str, str]:
 
 
 def _local_settings() -> dict[str, str]:
-    """Return further settings of sessions whose executors are on this machine."""
+    """Return further Spark settings of sessions whose executors are on this machine."""
     return {
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.host": LOOPBACK,

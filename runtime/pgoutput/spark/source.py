@@ -141,7 +141,7 @@ class _BatchReader(_Reader, DataSourceReader):
 
 
 _Offset: TypeAlias = dict[str, Any]
-"""An offset of a streaming query: number of the last segment that was read, UUID and place of the recording.
+"""An offset of a streaming query: number of the last segment that was read, UUID and path of the recording.
 
 The UUID is empty while the recording has no segments.
 """

@@ -27,7 +27,7 @@ from pgoutput.stream import StreamDecoder, encode_for
 from pgoutput.views import CONTEXT_TAGS, Key, UnorderedDecoder, build_stream_context, format_key
 
 _STREAM: Final = "_pgoutput_stream"
-"""Name of the column that tells replication streams apart."""
+"""Name of a temporary column; its value is different in each replication stream."""
 
 _PACKED: Final = pa.schema([(_STREAM, pa.string()), ("data", pa.binary())])
 _PACKED_DDL: Final = f"{_STREAM} string, data binary"
@@ -39,7 +39,7 @@ _OPENS_BLOCK: Final = frozenset(bytes([tag]) for tag in _roles.tags("open_block"
 
 
 class _Stream(msgspec.Struct):
-    """State on which the messages of a stream depend, after the rows of earlier micro-batches."""
+    """State of a stream after the rows of earlier micro-batches; its later messages depend on the state."""
 
     last: list[Any] | None = None
     """Sort key of the last row; None before the first row."""
@@ -73,7 +73,7 @@ def decode_stream(
 
 
 def _pack_streams(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the packed rows of each stream."""
+    """Yield the rows of each stream packed: one binary value with the rows as an Arrow stream."""
     for batch in batches:
         streams, rows = batch.column(0), batch.drop_columns([_STREAM])
         names = pc.unique(streams)
@@ -147,7 +147,7 @@ def _sorted(table: pa.Table) -> pa.Table:
 
 
 def _late_rows(keys: Sequence[Key], last: Sequence[Any] | None) -> dict[int, StreamError]:
-    """Return, by row, an error for each key that is not greater than `last` and all keys before it."""
+    """Return, by row, an error for each key that is not greater than `last` and than all keys before it."""
     errors: dict[int, StreamError] = {}
     before = None if last is None else tuple(last)
     for row, key in enumerate(keys):

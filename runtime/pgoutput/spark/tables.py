@@ -3,8 +3,8 @@
 Changes move between Spark's stages as rows of the view `batches`, because few large rows take less time than
 many small ones. Each relation's changes are in one Spark partition, whose task sorts them, and applies them,
 in order, to the Delta table. If a relation has many changes, they are divided by key instead. The tasks of
-several partitions then fold them into new data files, and the driver makes one commit of these files for each
-table (`pgoutput.apply.parts`).
+several partitions then write new data files, and the driver makes one commit of these files for each table
+(`pgoutput.apply.parts`).
 
 The number of changes is only known after a micro-batch. Therefore the number in the previous micro-batch
 decides whether a relation's changes are divided. Changes that cannot be divided are applied by one task.
@@ -74,13 +74,13 @@ _ROWS: Final = pa.schema([("value", pa.binary())])
 _ROWS_DDL: Final = "value binary"
 
 _MAX_PAUSE: Final = 64
-"""Maximum number of micro-batches before an attempt to divide a relation's changes is repeated."""
+"""Maximum number of micro-batches before a failed attempt to divide a relation's changes is repeated."""
 
 _CONCURRENT: Final = 8
 """Maximum number of Delta tables that the driver opens, or commits to, at the same time."""
 
 _PARTS: Final = pa.schema([*BATCHES, pa.field("part", pa.int64())])
-"""Columns of the view `batches`, and the number of the part to which the changes belong."""
+"""Columns of the view `batches`, and the number of the part to which the changes belong (0 if undivided)."""
 _PARTS_DDL: Final = "oid bigint, data binary, part bigint"
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -88,7 +88,7 @@ R = TypeVar("R")
 
 
 class TablesWriter:
-    """A function that applies micro-batches to the Delta tables of a target.
+    """A callable that applies micro-batches to the Delta tables of a target.
 
     Args:
         target: The folder that holds the replica.
@@ -121,10 +121,10 @@ class TablesWriter:
         self._parts: dict[int, int] = {}
         """Number of parts in the next micro-batch, by OID of each relation that has several."""
         self._pauses: dict[int, tuple[int, int]] = {}
-        """By relation OID, for how many micro-batches its changes are not divided, and the last of these."""
+        """By relation OID, for how many micro-batches changes are not divided, and the last one's number."""
 
     def __call__(self, rows: DataFrame, batch: Batch, owner: Owner) -> None:
-        """Apply a micro-batch, and the recorded remarks about tables."""
+        """Apply a micro-batch, and what the recorder has noticed about tables in its segments."""
         if not batch.recording:
             results = self._apply(rows, batch, {}, frozenset())
             if errors := [one.error for one in results if one.error]:  # the changes cannot be read again
@@ -207,7 +207,7 @@ class TablesWriter:
     def _find_divided(
         self, batch: Batch, known: Mapping[int, Position], left_out: Container[int]
     ) -> dict[int, TableVersion]:
-        """Return the tables whose changes are to be divided, by relation OID."""
+        """Return the tables whose changes of this micro-batch are divided into parts, by relation OID."""
         oids = [
             oid
             for oid in self._parts
@@ -231,7 +231,14 @@ class TablesWriter:
         left: Iterable[int],
         batch: Batch,
     ) -> None:
-        """Derive from the results of a micro-batch how the next one is divided."""
+        """Decide from the results of a micro-batch whose changes are divided in the next one.
+
+        Args:
+            results: The results of all changed tables.
+            committed: The results of the tables whose parts were committed.
+            left: OIDs of the relations whose changes were divided, but could not be committed in parts.
+            batch: The micro-batch.
+        """
         counts = {one.oid: sum(one.changes.values()) for one in results}
         self._parts = {oid: -(-count // MAX_ROWS) for oid, count in counts.items() if count > MAX_ROWS}
         for one in committed:
@@ -288,11 +295,11 @@ class _Plan(msgspec.Struct, frozen=True):
     from_snapshot: frozenset[int]
     """OIDs of the relations whose changes are skipped before the first snapshot that replaces all rows."""
     divided: Mapping[int, TableVersion]
-    """The tables whose changes are divided, by relation OID."""
+    """The tables whose changes are divided into parts, by relation OID."""
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """Result of a task for the changes of a relation: it has applied all of them, or folded one part."""
+    """What a task has done for a relation: applied all changes (`result`), or one part of them (`part`)."""
 
     result: TableResult | None = None
     part: Part | None = None
@@ -301,7 +308,7 @@ class _Outcome(msgspec.Struct, frozen=True):
 def _run(
     rows: DataFrame, plan: _Plan, parts: Mapping[int, int], oids: Collection[int] = ()
 ) -> list[_Outcome]:
-    """Apply or fold changes in the executors.
+    """Apply changes in the executors, or write the data files of parts; return what each task has done.
 
     Args:
         rows: Rows of the view `changes` or `batches`.
@@ -361,7 +368,7 @@ def _packed(oid: int, data: list[Any], numbers: list[int]) -> pa.RecordBatch:
 
 
 def _apply_partition(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Apply or fold the changes of a Spark partition in an executor; yield one outcome for each relation."""
+    """Apply the changes of a Spark partition in an executor; yield an encoded `_Outcome` per relation."""
     target = locate(plan.target)
     with SortedChanges() as changes:
         for batch in batches:
@@ -446,5 +453,5 @@ def _encode(value: msgspec.Struct) -> pa.RecordBatch:
 
 
 def _decode(rows: DataFrame, type_: type[T]) -> list[T]:
-    """Run a query; return the value in each row."""
+    """Run a query; return the value in each row, decoded from MessagePack."""
     return [msgspec.msgpack.decode(bytes(row["value"]), type=type_) for row in rows.collect()]

@@ -36,7 +36,7 @@ from pgoutput.spark.write_plan import SegmentPlan, WrittenTable
 
 
 class WrittenPartition(WriterCommitMessage):
-    """A Spark task's message to the driver: the written Spark partition, and the path of its segment."""
+    """A Spark task's message to the driver: the number of a Spark partition, and the path of its segment."""
 
     def __init__(self, partition: int, path: Path) -> None:
         self.partition = partition

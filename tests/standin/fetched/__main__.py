@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def check(name: str, stream: Repeated, found: dict[str, list[int]]) -> None:
-    """Compare the commits and rows that a client has read with those of the stream."""
+    """Exit with an error unless a client has read all commits and rows over dropped connections."""
     if "commits" in found and found["commits"] != commit_end_lsns(stream.payloads()):
         sys.exit(f"{name} has not read each transaction once and in order")
     if found["rows"] != list(range(TRANSACTION, TRANSACTION * (stream.transactions + 1))):
@@ -84,7 +84,7 @@ def read_with_debezium(server: StandIn, stream: Repeated, folder: str) -> dict[s
 
 
 def run_debezium(server: StandIn, count: int, folder: str) -> dict[int, Any]:
-    """Read one half of the stream, and the other half with a new engine. Return ids of changes by LSN."""
+    """Read half of the changes with Debezium, the others with a new engine; return row ids by change LSN."""
     address = ("127.0.0.1", str(server.port), "postgres")
     for part in (count // 2, count):
         run("debezium_client", "read", *address, SLOT, str(part), folder)
@@ -92,7 +92,7 @@ def run_debezium(server: StandIn, count: int, folder: str) -> dict[int, Any]:
 
 
 def follow_with_debezium(name: str, source: Source, folder: str) -> str:
-    """Have Debezium read a source to its end over two dropped connections. Return a text about it."""
+    """Have Debezium read a source to its end over two dropped connections; return a line about the result."""
     watched: Any = Watched(source)
     messages = [one for one in watched.envelopes() if isinstance(one, XLogData)]
     lsns = [one.wal_start for one in messages if one.data[:1] in (b"I", b"U", b"D", b"T", b"M")]
@@ -167,7 +167,7 @@ SOURCES: Final[Mapping[str, Callable[[str], Source]]] = {
     "recording of version 4, parallel": lambda folder: recorded("pg18_ws_p4_par_2pc_msg", folder),
     "recording of version 2, streaming, without LSNs": lambda folder: recorded("pg18_p2_stream_msg", folder),
 }
-"""Functions that make a source in a folder, by its name. Debezium requests version 1 without options."""
+"""Functions that make a source in a folder, by description. Debezium requests version 1 without options."""
 
 
 READERS: Final = {

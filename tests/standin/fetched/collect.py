@@ -41,7 +41,7 @@ MAX_ROWS: Final = 1_000
 PYTHON: Final = (sys.executable, "-m")
 
 OF_ROWS: Final = r"pg_get_publication_tables|format\(|pg_locks|FROM (public|audit)\."
-"""Pattern of look-ups that prepare the copying of rows, which a stand-in server does not have."""
+"""Pattern of look-ups with which clients prepare to copy rows; a stand-in server has no rows to copy."""
 
 SCHEMA: Final = """
 CREATE TABLE customers (id int PRIMARY KEY, name text, email varchar(80), born date, vip bool);

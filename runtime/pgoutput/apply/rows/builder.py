@@ -85,7 +85,7 @@ class RowBuilder:
         return array, rescued
 
     def _find_sources(self, cells: ColumnCells) -> Numbers:
-        """Return for each change the number of the row that has the change's value of the column.
+        """Return for each change the row that a column's value is taken from, by its number in `MergeResult`.
 
         This is an earlier row if the change did not send the value; -1 if the value was never sent.
         """

@@ -69,7 +69,7 @@ class ChunkWriter:
         return self._old_keys != self._new_keys
 
     def write(self) -> tuple[list[DataFile], list[DataFile]]:
-        """Write the added rows, and the remaining rows of data files that lose rows.
+        """Write the rows that the chunk adds, and the remaining rows of data files that lose rows.
 
         Returns:
             The new data files, and the data files that they replace.
@@ -212,7 +212,7 @@ class ChunkWriter:
         )
 
     def _end_versions(self, file: DataFile) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file; row versions without an end get the TRUNCATE as their `__END_AT`."""
+        """Yield the rows of a data file; current row versions get the chunk's TRUNCATE as `__END_AT`."""
         assert self._layout.end is not None
         column = self._layout.schema.get_field_index(self._layout.end)
         moment = read_moments(self._chunk.changes)[0]

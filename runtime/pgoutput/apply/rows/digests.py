@@ -67,7 +67,7 @@ class RowSet:
         self._counts = counts.astype(np.min_scalar_type(counts.max(initial=0)))
 
     def take(self, digests: Digests) -> npt.NDArray[np.bool_]:
-        """Remove rows from the multiset; return for each row whether the multiset contained it."""
+        """Remove rows, given by digests, from the multiset; return for each whether it was contained."""
         order = np.argsort(digests, kind="stable")
         unique, counts = _count_sorted(digests[order])
         at = np.searchsorted(self._digests, unique)

@@ -1,4 +1,4 @@
-"""An index of the keys in a data file: the time to find rows is proportional to the number of keys.
+"""An index of the keys in a data file: finds rows by key without reading the key columns of the whole file.
 
 The index of a data file is a file of its own: the hashes of all keys, sorted, and the row number of each key.
 Data files never change, so an index is never out of date. An index is a cache: if it is missing, damaged, or
@@ -30,17 +30,17 @@ from pgoutput.targets import DataFile
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 MIN_ROWS: Final = 50_000
-"""Number of rows from which a data file gets an index; the keys of a smaller file are read in less time."""
+"""Number of rows from which a data file gets an index. Reading the keys of a smaller file takes less time."""
 
 _FOLDER: Final = "_pgoutput_index"
 _MARK: Final = "@"
-"""Separates the name of the data file and a digest of the key columns in the name of an index."""
+"""Separator in the name of an index: between the name of its data file and a digest of the key columns."""
 _BLOCK: Final = 512
-"""Number of keys in a block."""
+"""Number of keys in a block. An index consists of blocks, of which a search reads only those it needs."""
 _NO_ROW: Final = np.uint32(0xFFFFFFFF)
-"""Row number that fills the rest of the last block."""
+"""Row number in the unused places of the last block."""
 _HEADER: Final = struct.Struct("<16sQQQQ")
-"""Magic bytes, checksum of the next part, data file size, numbers of blocks and of rows with unknown key."""
+"""Magic bytes, checksum of the data up to the blocks, data file size, number of blocks, of NULL keys."""
 _MAGIC: Final = b"pgoutput index 1"
 
 
@@ -50,7 +50,7 @@ class Found(NamedTuple):
     rows: Numbers
     """Row numbers, in ascending order."""
     keys: Numbers
-    """For each row, the index of a key with the same hash; -1 if some part of the row's key is NULL."""
+    """For each row, the index of a key with the same hash; -1 if the row has NULL in a key column."""
 
 
 class Keys:
@@ -69,12 +69,12 @@ class Keys:
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._numbers = hashes[order], known[order]
         self.are_exact: bool = len(columns) == 1 and _is_word(columns[0].type)
-        """Whether each found row has the key, because different keys have different hashes."""
+        """Whether rows that are found by hash have the key, because different keys have different hashes."""
         has_range = len(columns) == 1 and pa.types.is_integer(columns[0].type)
         self._values = np.asarray(columns[0])[order] if has_range else None
 
     def find(self, files: DataFiles, file: DataFile) -> Found | None:
-        """Return the rows of a data file that may have one of the keys; None if the file has no index."""
+        """Return the rows of a data file that may have one of the keys; None if it has no usable index."""
         if file.rows < MIN_ROWS:
             return None
         hashes, numbers = self._hashes, self._numbers
@@ -109,18 +109,18 @@ def hash_keys(columns: Sequence[pa.Array]) -> Hashes:
 
 
 def _are_valid(columns: Iterable[pa.Array]) -> npt.NDArray[np.bool_]:
-    """Return for each key whether all its columns have a value."""
+    """Return for each key whether none of its columns is NULL."""
     valid: npt.NDArray[np.bool_] = np.logical_and.reduce([np.asarray(one.is_valid()) for one in columns])
     return valid
 
 
 def _is_word(type_: pa.DataType) -> bool:
-    """Return whether the values of a type are integers of at most 64 bits."""
+    """Return whether Arrow stores the values of a type as integers of at most 64 bits."""
     return bool(pa.types.is_integer(type_) or pa.types.is_date(type_) or pa.types.is_timestamp(type_))
 
 
 def _words(column: pa.Array) -> Iterator[tuple[Hashes, npt.NDArray[np.bool_]]]:
-    """Yield word after word: the next 8 bytes of each value (no NULLs), and which values have such a word."""
+    """Yield the values (no NULLs) in words: the next 8 bytes of each value, and which values have these."""
     every = np.ones(len(column), np.bool_)
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         offsets = value_offsets(column).astype(np.int64)
@@ -178,7 +178,7 @@ def _write_index(path: Path, files: DataFiles, file: DataFile, names: Sequence[s
     """Write the index of a data file; remove the indexes of data files that the table does not have any more.
 
     Hashes and row numbers are stored in blocks. Before the blocks are the first hash and the checksum of each
-    block, and the numbers of rows with unknown keys, so that a search reads only the blocks that it needs.
+    block, and the numbers of rows with NULL in a key column, so that a search reads only the blocks it needs.
     """
     hashes, valid = [np.zeros(0, np.uint64)], [np.zeros(0, np.bool_)]
     for batch in files.read_all(file, names):
@@ -208,7 +208,7 @@ def _write_index(path: Path, files: DataFiles, file: DataFile, names: Sequence[s
 
 
 def _search(path: Path, file: DataFile, hashes: Hashes) -> tuple[Numbers, Numbers, Numbers] | None:
-    """Search the index of a data file.
+    """Search the index of a data file for hashes of keys.
 
     Args:
         path: Path of the index.
@@ -216,8 +216,9 @@ def _search(path: Path, file: DataFile, hashes: Hashes) -> tuple[Numbers, Number
         hashes: The hashes to find, sorted.
 
     Returns:
-        The numbers of the rows with such a hash, for each of these rows the index of the hash in `hashes`,
-        and the numbers of rows with unknown keys. None if the index is missing, damaged, or of another file.
+        The numbers of the rows with one of the hashes, for each of these rows the index of its hash in
+        `hashes`, and the numbers of the rows with NULL in a key column. None if the index is missing,
+        damaged, or of another file.
     """
     try:
         content = np.memmap(path, np.uint8, "r")
@@ -248,7 +249,7 @@ def _search(path: Path, file: DataFile, hashes: Hashes) -> tuple[Numbers, Number
 
 
 def _used_blocks(first: Hashes, hashes: Hashes) -> Numbers:
-    """Return the indices of blocks that may contain some hashes; `first` is the first hash of each block.
+    """Return the indices of the blocks that may contain one of `hashes`; `first` has each block's first hash.
 
     The same hash may be at the end of a block and at the beginning of the next blocks.
     """

@@ -13,13 +13,13 @@ from pgoutput._arrays import Numbers
 from pgoutput.values import Rescued, default_type, from_arrow, read_fixed_texts
 
 NEVER_SENT: Final = -1
-"""Number of a value that was never sent."""
+"""Number that `number_values` gives to a value that was never sent."""
 NULL: Final = -2
-"""Number of NULL."""
+"""Number that `number_values` gives to NULL."""
 
 
 def number_keys(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
-    """Return the number of each key, from 0, and for each number the index of the first key that has it.
+    """Number keys from 0; return the number of each key, and for each number the index of its first key.
 
     Args:
         columns: For each key column the numbers that `number_values` returns; at least one column.
@@ -79,7 +79,7 @@ def _number_integers(array: pa.Array) -> Numbers | None:
 
 
 def _comparable(array: pa.Array) -> pa.Array:
-    """Return the values in a type that Arrow can dictionary-encode, equal where they were equal before."""
+    """Convert values to a type that Arrow can dictionary-encode; only equal values become equal."""
     if pa.types.is_nested(array.type):
         return from_arrow(array, *default_type(array.type))
     if pa.types.is_floating(array.type):

@@ -44,16 +44,16 @@ class LookupResult(msgspec.Struct, frozen=True):
     """For each looked-up key, the numbers (`number_values`) of the values in its columns."""
 
     def match_partly(self, keys: Mapping[int, int]) -> dict[int, int]:
-        """Return for each key the index of a found row that equals the key in all columns that were sent.
+        """Match keys with found rows whose key is partly unknown, and equal in all columns that were sent.
 
         A row matches one key at most. Use this only if keys consist of all columns: rows that are equal in
         all sent columns cannot be distinguished then.
 
         Args:
-            keys: Indices of looked-up keys, by IDs that the caller chooses.
+            keys: Indices of the keys among the looked-up keys, by IDs that the caller chooses.
 
         Returns:
-            Indices of rows, by the same IDs; without keys that no row matches.
+            Index of a matching found row, by ID of the key; keys without a matching row are left out.
         """
         rows = np.flatnonzero(self.keys < 0)
         matches: dict[int, int] = {}
@@ -66,7 +66,7 @@ class LookupResult(msgspec.Struct, frozen=True):
         return matches
 
     def unsent_key_columns(self) -> list[int]:
-        """Return the indices of the key columns that have, in some row, a value that was never sent."""
+        """Return the indices of the key columns that have, in some found row, a value that was never sent."""
         unknown = self.row_values[self.keys < 0] < 0
         return [int(column) for column in np.flatnonzero(unknown.any(axis=0))]
 
@@ -180,7 +180,7 @@ def look_up_rows(
 def _typed_keys(
     layout: TableLayout, key: Sequence[tuple[str, Column]], keys: Sequence[pa.StringArray]
 ) -> list[_KeyColumn]:
-    """Convert keys to a Delta table's types."""
+    """Convert keys, given as texts, to the types of a Delta table's columns."""
     typed = []
     for (name, column), texts in zip(key, keys, strict=True):
         type_ = layout.schema.field(name).type
@@ -232,7 +232,7 @@ class _Search:
         return numbers[current.to_numpy()], rows.filter(current)
 
     def _scan(self, file: DataFile) -> tuple[Numbers, pa.Table]:
-        """Read the key columns of a data file, then the other columns if some row has one of the keys."""
+        """Find rows as `find` does, without an index: read key columns, then the other columns of matches."""
         names = [*(column.name for column in self._key), *filter(None, (self._end,)), self._rescued]
         table = pa.Table.from_batches(self._files.read_all(file, names))
         matches = np.ones(table.num_rows, np.bool_)
@@ -254,7 +254,7 @@ class _Search:
 def _take_rows(
     files: DataFiles, file: DataFile, names: Sequence[str], numbers: Numbers
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a data file that have these row numbers (ascending)."""
+    """Yield the rows of a data file with the row numbers `numbers` (ascending)."""
     first = 0
     for batch in files.read_all(file, names):
         low, high = np.searchsorted(numbers, (first, first + batch.num_rows))
@@ -273,7 +273,7 @@ def _number_column(column: _KeyColumn, rows: pa.Table, layout: TableLayout) -> N
 
 
 def rescued_values(maps: pa.ChunkedArray) -> dict[int, dict[str, str | None]]:
-    """Return, by row index, the rescued values of the row by column name; without rows that have none."""
+    """Return the rescued values of each row that has some: by row index, then by column name."""
     if maps.null_count == len(maps):
         return {}
     rows = pc.indices_nonzero(maps.is_valid()).to_pylist()

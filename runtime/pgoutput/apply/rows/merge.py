@@ -22,12 +22,12 @@ from pgoutput._arrays import Mask, Numbers
 
 
 class Effects(msgspec.Struct, frozen=True):
-    """Effect of each change on rows."""
+    """The effect of each change on rows: two masks with one item per change."""
 
     ends: Mask
-    """Whether the change replaces or removes a row."""
+    """For each change, whether it replaces or removes a row."""
     begins: Mask
-    """Whether the change writes a row."""
+    """For each change, whether it writes a row."""
 
 
 def read_effects(operations: pa.Array) -> Effects:
@@ -41,14 +41,14 @@ _BEGINS: Final = pa.array(["Snapshot", "Insert", "Update"])
 
 
 class MergeResult(msgspec.Struct, frozen=True):
-    """The result of merging changes into rows: which rows the changes write, replace and remove."""
+    """Which rows changes write, replace and remove. Change i writes row i; rows of the table follow."""
 
     begun: Numbers
-    """Numbers of the rows that inserts and updates write, in the order of the changes."""
+    """Numbers of the rows that inserts, updates and snapshots write, in the order of the changes."""
     ended: Numbers
     """For each row, the index of the change that replaces or removes the row; -1 if no change does."""
     previous: Numbers
-    """For each change, the number of the row before an update; -1 if the change updates no known row."""
+    """For each change, the number of the row that it updates; -1 if it is no update, or no row is known."""
     unmatched: Numbers
     """Indices of the changes that contradict the rows: an update or delete that finds no row, or an insert or
     update whose new key another row has."""
@@ -60,13 +60,13 @@ class MergeResult(msgspec.Struct, frozen=True):
 
 
 class _Items(msgspec.Struct, frozen=True):
-    """Beginnings and ends of rows. A row of the Delta table begins before all changes."""
+    """Items: beginnings and ends of rows, as arrays. A row of the Delta table begins before all changes."""
 
     keys: Numbers
     rows: Numbers
-    """Number of the row that begins; -1 for an end."""
+    """For each item, the number of the row that begins; -1 for an end."""
     changes: Numbers
-    """Index of the change; -1 for a row of the Delta table."""
+    """For each item, the index of its change; -1 for a row of the Delta table."""
 
     def take(self, selected: Numbers) -> _Items:
         return _Items(self.keys[selected], self.rows[selected], self.changes[selected])
@@ -84,8 +84,8 @@ def merge_changes(
     """Apply changes in order; return which rows the changes write, and which they replace or remove.
 
     Args:
-        found: Number of the key of each row that was looked up in the Delta table; -1 if a part of the key is
-            unknown.
+        found: For each row that was looked up in the Delta table, the number (`number_keys`) of its key; -1
+            if a part of the key is unknown.
         effects: The effects of each change.
         old: For each change, the number of the key of the row that an update or delete replaces or removes.
         new: For each change, the number of the key of the row that an insert or update writes.
@@ -135,7 +135,7 @@ def _sorted_items(found: Numbers, effects: Effects, old: Numbers, new: Numbers) 
 
 
 def _depths(items: _Items) -> Numbers:
-    """Return for each item the number of equal rows, including the row that the item begins or ends.
+    """Return for each item how many rows its key has at that time, with the row that the item begins or ends.
 
     An end without a row has depth 1.
     """

@@ -49,7 +49,7 @@ class Replacement:
         self.layout = _without_moments(self._target)
         """The layout of the data files, which have no `__START_AT` and `__END_AT`."""
         self.files = StagedFiles(table, self.layout.schema)
-        """The data files."""
+        """The uncommitted data files with the new rows."""
 
     @property
     def last(self) -> Position:
@@ -87,7 +87,7 @@ class Replacement:
             self._table.commit(self.files, None, ChangeRange.join(self._changes), self.layout.schema)
 
     def discard(self) -> None:
-        """Delete the data files, which must not be part of a commit."""
+        """Delete the data files. They must not be part of a commit."""
         self.files.replace((), list(self.files))
 
     def _make_target(self, chunk: Chunk, old: TableLayout | None) -> TableLayout:
@@ -107,7 +107,7 @@ class Replacement:
         source.replace((), list(source))
 
     def _commit_versions(self) -> None:
-        """End and begin row versions of a table with history."""
+        """End and begin row versions in one commit, so that the current versions equal the new rows."""
         layout = read_layout(self._table, self._name)
         while self._schema_changes:
             layout = follow_schema(self._table, layout, self._schema_changes[0], history=True)

@@ -31,8 +31,8 @@ class TableAlteration:
     """An ALTER TABLE, applied to the layout of a Delta table.
 
     Attributes:
-        columns: Published columns of the relation after the alteration. The columns of the Delta table show
-            which columns are published.
+        columns: Published columns of the relation after the alteration. Which columns are published is
+            inferred from the columns of the Delta table.
         sources: Earlier names of these columns, by present name, without added columns.
         values: Known values that existing rows have in added columns, by name of the column.
 
@@ -51,7 +51,7 @@ class TableAlteration:
                 self.sources[name] = was
             elif name in known:  # two sessions have altered the table at the same time
                 self.sources[name] = name
-        # A column list publishes no added columns.
+        # If the Delta table lacks columns, the publication has a column list, without added columns.
         is_listed = earlier.keys() - generated > self.sources.keys() - generated
         self.columns = tuple(
             column
@@ -63,7 +63,7 @@ class TableAlteration:
         self.values: dict[str, str | None] = {name: value for name, value in values.items() if name in names}
 
     def compared(self, layout: TableLayout) -> list[Column]:
-        """Return the columns of a layout under their new names, and the added columns with known values."""
+        """Return the layout's columns under their new names, and the added columns with known values."""
         before = {column.name: column for column in layout.columns}
         return [
             column

@@ -50,7 +50,7 @@ The value exceeds the exponents of all integer types, and is below the precision
 def convert_batch(
     batch: pa.RecordBatch, old: TableLayout, new: TableLayout, columns: tuple[Column, ...]
 ) -> pa.RecordBatch:
-    """Convert rows of a Delta table to a new layout. Values in added columns are marked as never sent.
+    """Convert rows of a Delta table to a new layout. Values in added columns are NULL, marked as never sent.
 
     Args:
         batch: Rows of the Delta table, with the old layout.
@@ -150,7 +150,7 @@ def _convert_column(
 
 
 def _cast_to_text(array: pa.Array, new: pa.DataType, type_oid: int) -> list[str | None]:
-    """Cast Arrow values to another type as the server does; return the results as text."""
+    """Cast values to the type with Arrow type `new` and OID `type_oid` as the server does; return texts."""
     old = array.type
     if pa.types.is_list(old) and (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
         new_element = new.value_type if pa.types.is_list(new) else new

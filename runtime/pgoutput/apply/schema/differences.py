@@ -71,7 +71,7 @@ def store_unmatched(table: Table, unmatched: Sequence[int]) -> list[Difference]:
         unmatched: Commit LSNs of the changes, in order; nothing is stored if there are none.
 
     Returns:
-        The reason, unless the property contained it before.
+        A list of the new reason; an empty list if the property contained it before.
     """
     return store_difference(table, Difference(unmatched[0], _UNMATCHED)) if unmatched else []
 
@@ -80,7 +80,7 @@ def store_foreign_change(table: Table) -> list[Difference]:
     """Store in a table property that another program has changed rows since the last commit of changes.
 
     Returns:
-        The reason, unless the property contained it before or there is none.
+        A list of the new reason; an empty list if there is none, or if the property contained it before.
     """
     reason = table.foreign_change()
     lsn = max(table.position.commit_lsn, 0)
@@ -91,7 +91,7 @@ def store_difference(table: Table, new: Difference) -> list[Difference]:
     """Store in a table property why the table may differ from its source.
 
     Returns:
-        The reason, unless the property contained it before.
+        A list of the new reason; an empty list if the property contained it before.
     """
     known = decode_differences(table.properties.get(MAY_DIFFER))
     if any(one.reason == new.reason for one in known):
@@ -130,9 +130,9 @@ def changed_properties(
 
 
 def encode_key(chunk: Chunk) -> str:
-    """Return the value of the table property `KEY` of a table without history.
+    """Return the value of the table property `KEY`: the replica identity's columns as a JSON array of names.
 
-    If the replica identity consists of all columns (REPLICA IDENTITY FULL), the array is empty.
+    The array is empty if these are all columns (REPLICA IDENTITY FULL). Tables with history have no `KEY`.
     """
     is_key = len(chunk.keys) < len(chunk.columns)
     names = dict(zip((column.name for column in chunk.columns), delta_names(chunk.columns), strict=True))
@@ -181,7 +181,7 @@ def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list
 
 
 def incomplete_reasons(chunk: Chunk) -> list[Difference]:
-    """Return why the recording lacks rows of a relation, from its first changes on."""
+    """Return why the recording lacks rows of a chunk's relation; an empty list if it has all rows."""
     reason = chunk.relation.incomplete
     return [] if reason is None else [Difference(chunk.changes["commit_lsn"][0].as_py(), reason)]
 

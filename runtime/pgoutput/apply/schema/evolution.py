@@ -41,9 +41,9 @@ def follow_schema(table: Table, old: TableLayout, chunk: Chunk, *, history: bool
 
 
 def can_rename(table: Table, old: TableLayout, new: TableLayout) -> bool:
-    """Return whether the columns that a new layout renames are renamed without writing their values again.
+    """Return whether a new layout renames columns and the data files can stay as they are.
 
-    A rescued value is stored with the name of its column.
+    Files with rescued values of a renamed column cannot: a rescued value is stored with its column's name.
     """
     renamed = {source for name, source in new.sources.items() if name != source}
     if not renamed or table.field_ids(old.schema) is None:
@@ -60,7 +60,7 @@ def keeps_files(old: TableLayout, new: TableLayout, chunk: Chunk, *, renames: bo
         old: The layout of the data files.
         new: The layout with the columns of the chunk.
         chunk: Changes of the relation.
-        renames: Whether columns are renamed without writing their values again.
+        renames: Whether data files can stay as they are when columns are renamed.
     """
     # With REPLICA IDENTITY FULL, a row is looked up by all columns. So existing rows have to be marked: the
     # value of their added column was never sent. Marking rows rewrites the files.

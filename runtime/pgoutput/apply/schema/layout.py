@@ -96,7 +96,7 @@ def make_layout(
         target: The target with the table.
         history: Whether to keep all versions of rows (SCD type 2).
         old: Current layout of the table; None for a new table.
-        renamed: Earlier names of renamed columns, by name; None to infer them.
+        renamed: Earlier names of renamed columns, by new name; None to infer them.
     """
     special = column_types(target)
     types = {
@@ -128,7 +128,7 @@ def _column_type(column: Column, special: Mapping[int, pa.DataType]) -> pa.DataT
 
 
 def _renamed(name: str, sources: Mapping[str, str], old: TableLayout | None) -> dict[bytes, bytes] | None:
-    """Return the metadata with the name that a renamed column has in the table; None without a rename."""
+    """Return metadata for a column's Arrow field: its present name, if the column is renamed; None if not."""
     if old is None or name not in sources:
         return None
     source = sources[name]
@@ -199,7 +199,7 @@ def renamed_columns(old: Sequence[Column], new: Sequence[Column]) -> dict[str, s
 
 
 def read_layout(table: Table, name: str) -> TableLayout:
-    """Return the layout of a Delta table with the columns that `make_layout` creates.
+    """Return the layout of an existing Delta table, from its columns and their metadata.
 
     Args:
         table: The table.

@@ -63,7 +63,7 @@ def _table(value: Any, place: str) -> dict[str, Any]:
 def _check_options(
     place: str, commands: Mapping[str, Any], name: str, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the values by parameter name, after a check of options and types.
+    """Check the options of one command, and the types of their values; return the values by parameter name.
 
     Raises:
         PgoutputError: There is no such command or option, or a value has another type than the option.
@@ -88,7 +88,7 @@ def _check_options(
 
 
 def _options(command: Any) -> dict[str, Any]:
-    """Return the options that a file can set, by their long names without `--`."""
+    """Return the options of a command that a file can set, by their long names without `--`."""
     names = ((one.opts[0], one) for one in command.params if one.name != "config")
     return {name.removeprefix("--"): one for name, one in names if name.startswith("--")}
 
@@ -168,7 +168,7 @@ _SOURCES: Final[Mapping[str, Callable[[str], str]]] = {
         subprocess.run(shlex.split(command), check=True, stdout=subprocess.PIPE, text=True).stdout
     ),
 }
-"""Functions that return the text of a reference, by the reference's key."""
+"""Functions that return the text that a reference refers to, by the reference's key, such as `env`."""
 
 
 def value_or_reader(context: typer.Context, parameter: str, value: str) -> str | Reader:
@@ -206,7 +206,7 @@ def _quoted(text: str) -> str:
 
 
 class ConfigurableGroup(TyperGroup):
-    """Commands that have an option `--config`: a configuration file with values of their other options."""
+    """A group of commands with the option `--config`: a configuration file with values of other options."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)

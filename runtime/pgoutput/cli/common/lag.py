@@ -1,4 +1,4 @@
-"""Lag in seconds: by commit times, or by when the end of a log was seen."""
+"""Lag in seconds, from commit times, or from the times at which the end of a WAL or recording was seen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pgoutput.wire import to_datetime
 _MAX_SAMPLES: Final = 4096
 
 _MAX_SEGMENTS: Final = 100
-"""Largest number of segments in which a time is searched."""
+"""Maximum number of segments whose metadata are searched for a commit time."""
 
 
 def last_commit_time(recording: Recording, segment: int) -> datetime | None:
@@ -32,7 +32,7 @@ def last_commit_time(recording: Recording, segment: int) -> datetime | None:
 
 
 def seconds_behind(recording: Recording, segment: int, now: float) -> float | None:
-    """Return the time since the first commit after the end of a segment, in seconds.
+    """Return the seconds since the last commit of the first later segment that has commits.
 
     Returns:
         0 if no segment follows; None if no commit is found.
@@ -59,7 +59,7 @@ def _first_time(recording: Recording, numbers: Iterable[int]) -> datetime | None
 
 
 class LagClock:
-    """Knows how long ago the end of a log moved past a position.
+    """Tells how long ago the end of a log (a WAL or a recording) moved past a position.
 
     A position is an LSN or the number of a segment. A long lag is known less exactly than a short one, so
     that the memory is bounded.
@@ -72,7 +72,7 @@ class LagClock:
         """Smallest number of seconds between the last sample and a new one."""
 
     def saw_end(self, position: int, time: float) -> None:
-        """Note that the log ended at `position` at `time`, in seconds since 1970."""
+        """Store that the log ended at `position` at `time`, in seconds since 1970."""
         index = bisect_left(self._samples, (position, -inf))
         if index < len(self._samples):
             if self._samples[index][0] == position:
@@ -85,7 +85,7 @@ class LagClock:
             self._step = 2 * (self._samples[-1][1] - self._samples[0][1]) / _MAX_SAMPLES
 
     def forget(self, position: int) -> None:
-        """Drop what is known about positions up to this one."""
+        """Remove what is stored about positions up to `position`, which will not be asked for again."""
         del self._samples[: bisect_right(self._samples, (position, inf))]
         if not self._samples:
             self._step = 0.0

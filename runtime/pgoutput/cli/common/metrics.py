@@ -26,7 +26,7 @@ _LAST_SCRAPE_SECONDS: Final = 90.0
 
 
 class Metric(NamedTuple):
-    """The definition of a metric."""
+    """Name, help text and names of the labels of a metric for Prometheus."""
 
     name: str
     help: str
@@ -167,7 +167,7 @@ def serve_metrics(address: str | None, metrics: Metrics, observed: Iterable[Obse
 
 
 def _await_scrape(metrics: Metrics) -> None:
-    """Wait until the last values are scraped, for the alert that changes are lost; a signal ends the wait."""
+    """Wait until Prometheus has scraped that changes are lost, and can alert; a signal ends the wait."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     metrics.scraped.clear()

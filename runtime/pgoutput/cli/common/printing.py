@@ -52,11 +52,11 @@ def print_event(event: msgspec.Struct, *, detail: bool = False) -> None:
 
 
 class Interval:
-    """The interval of lines about progress.
+    """Decides when a line about progress is printed.
 
     Args:
-        seconds: Smallest number of seconds between two lines; None for 60 in a log, none in a terminal.
-        is_log: Whether the lines are not for a terminal.
+        seconds: Least time between two lines, in seconds. None: 60 in a log, no lines in a terminal.
+        is_log: Whether the lines go to a log instead of a terminal.
         detail: Whether all lines are printed, whatever the interval.
     """
 
@@ -67,7 +67,7 @@ class Interval:
         self._state: object = None
 
     def is_due(self, state: object) -> bool:
-        """Return whether to print a line about a state now; the next interval then begins."""
+        """Return whether to print a line now: the interval has passed, and `state` has changed since."""
         if self._detail:
             return True
         now = time.monotonic()

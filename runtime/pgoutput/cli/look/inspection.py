@@ -47,9 +47,9 @@ def show(console: Console, stream: StoredStream, record: Record) -> None:
 
 
 def _pieces(stream: StoredStream, record: Record) -> Iterator[tuple[int, Piece]]:
-    """Yield each field of a record's envelope and message, as a pair of an offset and the field's piece.
+    """Yield each field of a record's envelope and message, after the offset of the envelope or message.
 
-    The offset is the byte of the record at which the field's envelope or message starts.
+    A field is a `Piece`: its bytes, counted from this offset, and its value.
     """
     data = record.data
     if record.channel != "data":

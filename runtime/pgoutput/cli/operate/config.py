@@ -129,4 +129,4 @@ _SOURCES: Final[Mapping[str, Callable[[str, Path, str], str]]] = {
     "file": _check_file,
     "command": _check_command,
 }
-"""Functions that return the problem of a reference, or an empty text, by the reference's key."""
+"""Functions that return the problem of a reference, or an empty text, by the reference's key (`env`, …)."""

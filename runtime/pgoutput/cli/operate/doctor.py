@@ -35,7 +35,7 @@ _PACKAGES: Final = {
 
 
 def examine(dsn: str, slot: str, publications: Sequence[str], places: Sequence[str], *, json: bool) -> None:
-    """Print what stands in the way of a recording; exit with 1 if there is an error.
+    """Print the problems of a server and of this machine; exit with code 1 if one is an error.
 
     Args:
         dsn: Connection string of libpq.

@@ -24,10 +24,10 @@ from pgoutput.recorder import (
 from pgoutput.wire import parse_lsn
 
 _SILENCE_SECONDS: Final = 60.0
-"""Seconds without an event after which a connected recorder counts as stuck; usual is one each second."""
+"""Seconds without an event after which a connected recorder counts as stuck; it reports each second."""
 
 STAGES: Final = ("received", "stored", "acknowledged")
-"""Values of the label `stage`."""
+"""Values of the label `stage`: what has been done with the WAL up to an LSN."""
 
 WAL_STATUSES: Final = ("reserved", "extended", "unreserved", "lost")
 """Values of the label `status`: those of the column wal_status of pg_replication_slots."""
@@ -105,7 +105,7 @@ class RecorderMetrics:
         metrics.set("pgoutput_recorder_changes_lost", 0)
 
     def add(self, event: Event) -> None:
-        """Update the metrics with an event."""
+        """Update the metrics with an event of the recorder."""
         self._last_event = time.time()
         metrics = self._metrics
         match event:
@@ -172,7 +172,7 @@ class RecorderMetrics:
             self._add_lag(parse_lsn(event.wal_lsn), lsns, commit_time)
 
     def _add_lag(self, wal_lsn: int, lsns: list[int], commit_time: float | None) -> None:
-        """Update the lags.
+        """Update the metrics of the lag, in bytes and in seconds, for each stage.
 
         Args:
             wal_lsn: End of the server's WAL.

@@ -83,7 +83,7 @@ class ReplicaMetrics:
         self._count_tables()
 
     def add_batch(self) -> None:
-        """Count a micro-batch."""
+        """Add 1 to the number of applied micro-batches."""
         self._metrics.add("pgoutput_replica_batches_total", 1)
 
     def add(self, result: TableResult) -> None:
@@ -110,7 +110,7 @@ class ReplicaMetrics:
         self._count_tables()
 
     def read_tables(self) -> None:
-        """Count the tables that failed, and those that may differ, in earlier runs.
+        """Read from the target which tables have failed, or may differ, since earlier runs; count them.
 
         Raises:
             ReplicaError: The target cannot be read.

@@ -82,7 +82,7 @@ class Output:
         failed: OIDs of the relations whose table has failed.
         is_json: Whether events are printed as JSON.
         detail: Whether details are printed.
-        interval: When to print a line about progress.
+        interval: Decides when a line about progress is printed.
 
     Args:
         log: Format of the output.
@@ -130,7 +130,7 @@ class Output:
                 self.warn(f"{one.namespace}.{one.name} is incomplete: {one.reason}")
 
     def show_progress(self, text: str, segment: int, last_segment: int) -> None:
-        """Print how many segments of the recording are applied."""
+        """Print how many segments of the recording are applied, after `text`: what is being done."""
         if self.is_json:
             now = datetime.now(UTC).isoformat()
             self.print_event(Replicating(time=now, segment=segment, last_segment=last_segment))
@@ -268,7 +268,7 @@ class Run:
             time.sleep(_POLL_SECONDS)
 
     def report(self, segment: int, applied: Sequence[TableResult]) -> None:
-        """Add the results of a micro-batch to the output."""
+        """Print the results of a micro-batch, and add them to the totals and metrics."""
         if self.output.is_json:
             self.output.print_event(Applied(segment=segment, tables=tuple(applied)))
         self.replica_metrics.add_batch()
@@ -284,7 +284,7 @@ class Run:
         return replica_tables(self.target)
 
     def report_tables(self, before: Mapping[int, ReplicaTable]) -> None:
-        """Add the errors of the tables, and new reasons why they may differ, to the output.
+        """Print the errors of the tables, and new reasons why they may differ; update the metrics.
 
         Args:
             before: The tables before the changes were applied.
@@ -364,7 +364,7 @@ def replicate(run: Run, apply: Callable[[Run, Event], None], metrics: str | None
 
 
 def apply_directly(run: Run, stop: Event) -> None:
-    """Apply the changes in this process."""
+    """Apply the changes of a run in this process: to the end or, if the run follows, until `stop` is set."""
     with segments_bar(run.output.console) as bar:
         task = bar.add_task("replicating", total=run.segments_recorded)
 

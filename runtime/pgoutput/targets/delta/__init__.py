@@ -1,8 +1,8 @@
-"""Delta tables. No other package imports deltalake.
+"""Delta tables. No other package of pgoutput imports deltalake.
 
 - `table`: the table format Delta: opens, creates and commits tables.
-- `log`: what a commit says of its changes, and the position of a table.
-- `actions`, `vectors`: read and write what delta-rs cannot: actions of a commit, and deletion vectors.
+- `log`: the position of a table, and the changes of a commit, as the log stores them.
+- `actions`, `vectors`: read and write actions of a commit and deletion vectors, which delta-rs cannot do.
 - `cleaning`, `folders`: remove files that a table does not need any more, and move and remove tables.
 """
 

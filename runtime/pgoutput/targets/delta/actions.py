@@ -28,11 +28,11 @@ LOG_FOLDER: Final = "_delta_log"
 """Name of the folder with the log of a Delta table."""
 
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.(\d{10}))?\.parquet")
-"""Name of a checkpoint's file; the last group is the number of files if it has several."""
+"""Pattern for the file names of a checkpoint; the last group is the number of its files if it has several."""
 
 
 class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A data file of a table ("Add File and Remove File")."""
+    """The action `add` of a commit, which adds a data file to a table ("Add File and Remove File")."""
 
     path: str
     size: int
@@ -47,7 +47,7 @@ class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     clustering_provider: str | None = None
 
     def data_file(self, schema: pa.Schema) -> DataFile:
-        """Return the data file that the action adds; only integers and dates get least and greatest values.
+        """Return the data file that the action adds; it has statistics only of integer and date columns.
 
         Args:
             schema: The columns of the table.
@@ -68,7 +68,7 @@ class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class _Statistics(msgspec.Struct, rename="camel"):
-    """The statistics of a data file that are used here ("Per-file Statistics")."""
+    """Statistics of a data file, as far as pgoutput uses them ("Per-file Statistics")."""
 
     num_records: int = 0
     min_values: Mapping[str, Any] = {}
@@ -88,7 +88,7 @@ class _Action(msgspec.Struct):
 
 
 def read_files(place: Location, version: int) -> dict[str, AddFile]:
-    """Return the data files of a version, by path, from the newest checkpoint and the commits after it.
+    """Return the data files of a table's version, by path, from the newest checkpoint and later commits.
 
     Args:
         place: The folder of the table.
@@ -113,7 +113,7 @@ def read_files(place: Location, version: int) -> dict[str, AddFile]:
 
 
 def _read_checkpoint(place: Location, version: int) -> tuple[dict[str, AddFile], int]:
-    """Return data files and version of the newest checkpoint up to `version`; -1 without a checkpoint."""
+    """Return data files and version of the newest checkpoint up to `version`; no files and -1 without one."""
     log = place / LOG_FOLDER
     parts: dict[int, list[str]] = {}
     complete = -1
@@ -135,7 +135,7 @@ def _read_checkpoint(place: Location, version: int) -> tuple[dict[str, AddFile],
 
 
 def commit_info(operation: str, parameters: Mapping[str, str], **metadata: str) -> dict[str, Any]:
-    """Return the action that describes a commit ("Commit Provenance Information").
+    """Return the action `commitInfo`, which describes a commit ("Commit Provenance Information").
 
     Args:
         operation: Name of the operation, as in Spark.
@@ -147,7 +147,7 @@ def commit_info(operation: str, parameters: Mapping[str, str], **metadata: str) 
 
 
 def add_file(file: DataFile, *, changes_rows: bool) -> AddFile:
-    """Return the action that adds a new data file.
+    """Return the action `add` for a new data file.
 
     Args:
         file: The data file.
@@ -158,15 +158,15 @@ def add_file(file: DataFile, *, changes_rows: bool) -> AddFile:
 
 
 def remove_file(file: DataFile, added: AddFile | None, *, changes_rows: bool, stays: bool) -> dict[str, Any]:
-    """Return the action that removes a data file; it contains the vector with which the file was added.
+    """Return the action `remove` for a data file, with the deletion vector that the file has so far.
 
     Args:
         file: The data file.
-        added: The action that has added the file; None if the file has no vector.
+        added: The action that has added the file; None if the file has no deletion vector.
         changes_rows: Whether the commit changes the rows of the table.
-        stays: Whether the same commit adds the file again, with another vector. Then the action has no time,
-            unless the vector is in a file. VACUUM needs no time, and checkpoints omit actions without a time
-            ("Checkpoints"). Otherwise checkpoints would contain all vectors of the last two hours.
+        stays: Whether the commit adds the file again with another vector. Then the action has no time,
+            unless the vector is in a file. VACUUM needs no time then, and checkpoints omit actions without a
+            time ("Checkpoints"). Otherwise they would contain all vectors of the last two hours.
     """
     vector = None if added is None else added.deletion_vector
     action = {
@@ -182,7 +182,7 @@ def remove_file(file: DataFile, added: AddFile | None, *, changes_rows: bool, st
 
 
 def mark_rows(file: AddFile, vector: Vector) -> AddFile:
-    """Return the action that adds a data file with another vector; its statistics are not exact any more."""
+    """Return the action `add` with another deletion vector; its statistics are marked as not exact."""
     stats = msgspec.json.decode(file.stats or "{}") | {"tightBounds": False}
     text = msgspec.json.encode(stats).decode()
     return msgspec.structs.replace(file, data_change=True, stats=text, deletion_vector=vector)

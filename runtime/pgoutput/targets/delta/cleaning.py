@@ -24,16 +24,16 @@ them (delta-rs: each hundredth commit), because opening a table reads all commit
 """
 
 _HOURS: Final = 1
-"""Number of hours after which replaced data files are removed.
+"""Hours after which data files that a commit has replaced are removed.
 
 Less than in `PROPERTIES`: otherwise, a checkpoint drops the names of files before the files are removed.
 """
 
 _UNUSED_HOURS: Final = 24
-"""Age in hours of files to remove that no commit has added: the next commit may add a younger file."""
+"""Age in hours at which files that no commit has added are removed; a running commit may add younger ones."""
 
 _COMMITS: Final = 20
-"""Number of commits from one removal of files to the next."""
+"""Number of commits from one removal of old files to the next."""
 
 
 def is_due(version: int) -> bool:
@@ -42,7 +42,7 @@ def is_due(version: int) -> bool:
 
 
 def old_files(table: DeltaTable, names: Container[str]) -> list[str]:
-    """Return the data files that were replaced more than an hour ago; remove old commits from the log.
+    """Return the names of data files that were replaced over an hour ago; remove old commits from the log.
 
     If a user has set another retention time, it is used instead of the hour.
 
@@ -59,7 +59,7 @@ def old_files(table: DeltaTable, names: Container[str]) -> list[str]:
 
 
 def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
-    """Return data files that were replaced a day ago, and data files of that age that no commit has added.
+    """Return the names of files that were replaced over a day ago, or are as old and in no commit.
 
     A writer that is killed before its commit leaves such files. A longer retention time that a user has set
     is respected.
@@ -79,7 +79,7 @@ def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
 
 
 def _unneeded(table: DeltaTable, names: Container[str], hours: int | None, *, full: bool) -> list[str]:
-    """Return the files that VACUUM would remove. VACUUM makes two commits; removing the files needs none."""
+    """Return the files that VACUUM would remove. VACUUM itself is not used, because it makes two commits."""
     found = table.vacuum(hours, enforce_retention_duration=False, full=full)
     # `found` also has files that are gone already, and vectors' files, which delta-rs (1.6) takes for unused.
     return [name for name in found if name in names and not name.endswith(".bin")]

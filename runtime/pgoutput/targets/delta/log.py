@@ -28,7 +28,7 @@ def position_actions(position: Position, changes: ChangeRange | None) -> Iterato
 
     Args:
         position: The position after the commit.
-        changes: The changes that the commit applies; None to leave the position where it is.
+        changes: The changes that the commit applies; None if it applies none, and the position is unchanged.
     """
     yield commit_info("WRITE", {"mode": "Append"}, **commit_metadata(position, changes))
     for key, number in zip(KEYS, position, strict=True) if position != NOTHING else ():
@@ -36,7 +36,7 @@ def position_actions(position: Position, changes: ChangeRange | None) -> Iterato
 
 
 def flush_commit(place: Location, version: int) -> None:
-    """Flush the commit of a version, which deltalake has made, to the disk (fsync).
+    """Flush the log file of a commit that deltalake has made to the disk (fsync).
 
     Each commit to a local folder is flushed before the next step, and its data files are flushed before the
     commit. So after a power failure, later commits may be lost, but no commit before a kept commit is
@@ -48,7 +48,7 @@ def flush_commit(place: Location, version: int) -> None:
 
 
 def flush_folders(place: Location) -> None:
-    """Flush the folder of a new Delta table, and the folder that contains it."""
+    """Flush the folder of a new Delta table, and the folder that contains it, to the disk (fsync)."""
     for folder in (place, place.parent) if place.is_local else ():
         sync_path(Path(folder.path))
 

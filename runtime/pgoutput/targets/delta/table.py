@@ -51,7 +51,7 @@ from pgoutput.targets.protocol import (
 from pgoutput.targets.small_files import create_file
 
 _VECTORS: Final = "deletionVectors"
-"""Table feature ("Deletion Vectors" in the Delta protocol)."""
+"""Name of the table feature for deletion vectors ("Deletion Vectors" in the Delta protocol)."""
 _ENABLED: Final = "delta.enableDeletionVectors"
 """Property of a Delta table: whether commits may write deletion vectors."""
 _KNOWN_FEATURES: Final = {
@@ -66,7 +66,7 @@ _KNOWN_FEATURES: Final = {
     "variantType",
     "variantType-preview",
 }
-"""Table features that require nothing of a commit of changes, or only for columns of other programs."""
+"""Table features that demand nothing of pgoutput's commits, or only for columns of other programs."""
 _LAST_WITHOUT_FEATURES: Final = 4
 """Newest writer version of the protocol without column mapping and table features."""
 
@@ -77,7 +77,7 @@ class DeltaFormat:
     types: Mapping[int, pa.DataType] = {}
 
     def open(self, place: Location, version: int | None = None) -> Table | None:
-        """Open a Delta table."""
+        """Open a Delta table in a version, or the newest if None; return None if there is no table."""
         try:
             return _Table(place, _read_log(place, version))
         except TableNotFoundError:
@@ -86,7 +86,7 @@ class DeltaFormat:
             raise ReplicaError(f"{place}: the Delta table cannot be read: {one_line(error)}") from error
 
     def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
-        """Create a Delta table.
+        """Create a Delta table, and open it; open an existing table instead.
 
         If two processes create a table at the same time, delta-rs makes the second creation version 1 of the
         first table. So the table is created in a temporary folder. Its first commit is copied if none exists.
@@ -106,7 +106,7 @@ class DeltaFormat:
         return created
 
     def names(self, target: Location) -> list[str]:
-        """Return the names of the folders that may be Delta tables."""
+        """Return the names of the folders in a target that may be Delta tables."""
         return [name for name in target.names() if not name.startswith(("_", "."))]
 
     def move(self, place: Location, to: Location) -> None:
@@ -119,7 +119,7 @@ class DeltaFormat:
 
 
 class _Table:
-    """A Delta table; the functions are described at `Table`."""
+    """A Delta table in one version; its functions are described at `pgoutput.targets.protocol.Table`."""
 
     def __init__(self, place: Location, table: DeltaTable) -> None:
         self.place: Location = place
@@ -130,13 +130,13 @@ class _Table:
         self._files: dict[str, DataFile] | None = None
         """The data files of the version, by path; None if they were not read yet."""
         self._added: dict[str, AddFile] = {}
-        """The actions that added these files, by path; all of them if the table has deletion vectors."""
+        """The actions that added data files, by path; of all files if the table has deletion vectors."""
         self._deleted: dict[str, Numbers] = {}
-        """The row numbers of deleted rows, by path of the data file, as far as they were read."""
+        """Row numbers of deleted rows, by path of the data file, for the files of which they were read."""
 
     @property
     def _table(self) -> DeltaTable:
-        """The table as delta-rs has read it; after a commit, it is not read again before it is needed."""
+        """The table as delta-rs has read it; read again here if a commit was made since."""
         if self._read.version() != self._version:
             self.refresh()
         return self._read
@@ -174,7 +174,7 @@ class _Table:
             self._version = self._read.version()
 
     def _end_commit(self) -> None:
-        """Read the version that an alteration has made, and flush its commit to the disk."""
+        """After deltalake has altered the table: read the new version, and flush its commit to the disk."""
         self.refresh()
         log.flush_commit(self.place, self._version)
 
@@ -294,7 +294,7 @@ class _Table:
         self._version += 1
 
     def _clean(self, checkpoints: int) -> None:
-        """Write a checkpoint after every `checkpoints` commits, and remove old files if that is due."""
+        """Write a checkpoint at each `checkpoints`-th version, and remove old files if that is due."""
         with suppress(PgoutputError), self._errors():  # the next commits repeat what fails
             if self._version % checkpoints == 0:
                 self._table.create_checkpoint()
@@ -303,7 +303,7 @@ class _Table:
                 self.delete({*unneeded} - self._by_path().keys())
 
     def _check_writable(self, properties: Mapping[str, str], *, removes: bool) -> None:
-        """Raise `ReplicaError` if writers of this table must do more than pgoutput does."""
+        """Raise ReplicaError if the table has a feature or property with which pgoutput must not commit."""
         protocol = self._table.protocol()
         unknown = {*(protocol.writer_features or ())} - _KNOWN_FEATURES
         if not protocol.writer_features and protocol.min_writer_version > _LAST_WITHOUT_FEATURES:
@@ -352,7 +352,7 @@ class _Table:
             self._table.create_checkpoint()
 
     def _write_metadata(self, *actions: Mapping[str, Any]) -> None:
-        """Commit properties without deltalake (1.6), which would also enable features that are not needed."""
+        """Commit metadata without deltalake (1.6), which would also enable features that are not needed."""
         self._write_commit(commit_info("SET TBLPROPERTIES", {}), *actions)
         self.refresh()
 
@@ -419,7 +419,7 @@ class _Table:
 
 
 def _read_log(place: Location, version: int | None = None) -> DeltaTable:
-    """Open a Delta table with delta-rs, which reads an AWS profile only if an option says so."""
+    """Open a Delta table with delta-rs; tell it to read an AWS profile if one is used."""
     is_s3 = place.place.startswith("s3")
     options = {"aws_force_credential_load": "true"} if is_s3 and uses_profile() else None
     return DeltaTable(place.place, version, storage_options=options)

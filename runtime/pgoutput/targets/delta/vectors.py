@@ -21,7 +21,7 @@ from pgoutput._arrays import Numbers
 _DIGITS: Final = np.frombuffer(
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#", np.uint8
 )
-"""The digits of Z85, in which vectors in the log are written (https://rfc.zeromq.org/spec/32)."""
+"""The digits of Z85, the encoding of deletion vectors in the log (https://rfc.zeromq.org/spec/32)."""
 _VALUES: Final = np.zeros(256, np.int64)
 _VALUES[_DIGITS] = np.arange(len(_DIGITS))
 _POWERS: Final = 85 ** np.arange(4, -1, -1)
@@ -36,13 +36,13 @@ class Vector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A deletion vector of a data file ("Deletion Vector Descriptor Schema")."""
 
     storage_type: str
-    """`i` if the vector is in the log, `u` or `p` if it is in a file of its own."""
+    """Where the vector is stored: `i` in the log, `u` (path by UUID) or `p` (absolute path) in a file."""
     path_or_inline_dv: str
     size_in_bytes: int
     cardinality: int
     """Number of rows that the vector marks."""
     offset: int | None = None
-    """Where the vector begins in its file."""
+    """Offset in bytes at which the vector begins in its file; None if it is in the log."""
 
     @property
     def path(self) -> str:
@@ -54,7 +54,7 @@ class Vector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 def encode_vector(rows: Numbers) -> Vector:
-    """Return a vector, to be stored in the log, that marks rows of a data file by row number, from 0."""
+    """Return a deletion vector, to be stored in the log, that marks the given row numbers (from 0)."""
     bitmap = BitMap(rows.astype(np.uint32))
     bitmap.run_optimize()
     data = _HEADER.pack(_MAGIC, 1, 0) + bitmap.serialize()
@@ -62,11 +62,11 @@ def encode_vector(rows: Numbers) -> Vector:
 
 
 def decode_vector(vector: Vector, read: Callable[[str, int, int], bytes]) -> Numbers:
-    """Return the row numbers that a vector marks, in ascending order.
+    """Return the row numbers that a deletion vector marks, in ascending order.
 
     Args:
         vector: The vector.
-        read: Called with a path, an offset and a size; returns these bytes of the file.
+        read: Called with path, offset and size in bytes; returns these bytes of the vector's file.
 
     Raises:
         ValueError: The vector is damaged, or marks rows that no data file has.
