@@ -104,13 +104,19 @@ def test_iceberg_tables_are_written_and_kept_apart(
 ) -> None:
     """The option is needed once; a target of Delta tables, or of another catalogue, is refused."""
     lake, delta = (["--recording", recording, "--target", tmp_path / name] for name in ("lake", "delta"))
-    assert replicate(*lake, "--table", "app.tr_a", "--iceberg", "local").returncode == 0
+    first = ["--table", "app.tr_a", "--partition", "bucket(2, id)"]
+    refused = replicate(*lake, *first)
+    assert refused.returncode == 2
+    assert "--partition needs --iceberg" in refused.stderr
+    assert replicate(*lake, *first, "--iceberg", "local").returncode == 0
     done = replicate(*lake, "--table", "app.t_full", "--table", "app.bulk")
     assert done.returncode == 0, done.stderr
     truth = [table for table in true_tables("pg18") if table.name in ("app.tr_a", "app.t_full", "app.bulk")]
     tables = replica_tables(tmp_path / "lake")
     assert different_tables(tmp_path / "lake", truth) == []
-    assert all(iceberg_table(Path(one.place)).name() == ("app", one.name) for one in tables.values())
+    found = [iceberg_table(Path(one.place)) for one in tables.values()]
+    assert all(table.name() == ("app", one.name) for table, one in zip(found, tables.values(), strict=True))
+    assert {str(field.transform) for table in found for field in table.spec().fields} == {"bucket[2]"}
     assert replicate(*delta, "--table", "app.tr_a").returncode == 0
     for place, holds in ((lake, "tables of another catalogue"), (delta, "Delta tables")):
         refused = replicate(*place, "--iceberg", "prod.shop")

@@ -225,7 +225,7 @@ class Run:
         self.actions: Counter[str] = Counter()
         self.recording, self.target = folder / "recording", folder / "replica"
         if iceberg:
-            use_iceberg(self.target)
+            use_iceberg(self.target, partition=self.random.choice([[], ["bucket(3, id)"]]))
         self._folder = folder
         self._began = time.monotonic()
         self._requests: list[Request] = []
