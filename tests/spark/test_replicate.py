@@ -19,13 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pgoutput.apply.parts import commit_parts
-from pgoutput.replica import TableResult, replica_tables
+from pgoutput.replica import TableResult, replica_tables, use_iceberg
 from pgoutput.spark import replicate
 from pgoutput.targets import Position
 from pgoutput.views import CHANGES
 from tests.recording.recordings import sent, source, write
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import different_tables, row_texts
+from tests.targets.formats import iceberg_table
 from tests.truth import true_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -205,6 +206,28 @@ def test_a_relation_with_many_changes_is_divided(stream: Stream, monkeypatch: py
     stream.run()
     assert stream.versions == before
     assert not stream.batches[-1]
+
+
+def test_a_partitioned_iceberg_table_is_divided(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statistics and partitions of data files, such as dates, reach the driver as they are."""
+    monkeypatch.setattr("pgoutput.spark.tables.MAX_ROWS", 50)
+    use_iceberg(stream.target, partition=["v", "bucket(2, k)"])
+    a = stream.servers[0] = SimulatedServer(1, "a", {"k": "int4", "v": "date", "w": "text"}, keys=1)
+    for round in range(3):
+        for key in range(60):
+            a.insert(str(100 * round + key), f"2026-01-0{1 + key % 2}", "toast")
+        for at in range(0, len(a.rows), 3):
+            a.update(at, ("w",), v="2026-01-03")
+        for _ in range(10):
+            a.delete(0)
+        stream.send()
+    stream.run()
+    assert stream.different_tables == []
+    (table,) = replica_tables(stream.target).values()
+    files = iceberg_table(Path(table.place)).scan().plan_files()
+    assert {(one.file.partition[0], one.file.partition[1]) for one in files} == {
+        (day, bucket) for day in (20454, 20455, 20456) for bucket in (0, 1)
+    }
 
 
 def test_history_keeps_all_versions(stream: Stream) -> None:

@@ -12,6 +12,7 @@ decides whether a relation's changes are divided. Changes that cannot be divided
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -83,7 +84,6 @@ _PARTS: Final = pa.schema([*BATCHES, pa.field("part", pa.int64())])
 """Columns of the view `batches`, and the number of the part to which the changes belong (0 if undivided)."""
 _PARTS_DDL: Final = "oid bigint, data binary, part bigint"
 
-T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
 
 
@@ -329,7 +329,7 @@ def _run(
         batches = batches.filter(sf.col("oid").isin(*oids))
     number = sf.pmod(sf.hash("oid"), sf.lit(count)) + sf.col("part")
     batches = batches.repartitionById(count, number.cast("int"))
-    return _decode(batches.select("data").mapInArrow(partial(_apply_partition, plan), _ROWS_DDL), _Outcome)
+    return _collect(batches.select("data").mapInArrow(partial(_apply_partition, plan), _ROWS_DDL))
 
 
 def _pack_partition(parts: Mapping[int, int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -428,15 +428,15 @@ def _rewrite(session: SparkSession, rewrites: Sequence[Rewrite]) -> list[Rewritt
     """Write the remaining rows of data files in the executors, each rewrite in a task of its own."""
     if not rewrites:
         return []
-    rows = [(number, msgspec.msgpack.encode(one)) for number, one in enumerate(rewrites)]
+    rows = [(number, pickle.dumps(one)) for number, one in enumerate(rewrites)]
     tasks = session.createDataFrame(rows, "number int, value binary").repartitionById(len(rows), "number")
-    return _decode(tasks.select("value").mapInArrow(_rewrite_partition, _ROWS_DDL), Rewritten)
+    return _collect(tasks.select("value").mapInArrow(_rewrite_partition, _ROWS_DDL))
 
 
 def _rewrite_partition(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in rows:
         for value in batch["value"]:
-            yield _encode(rewrite_files(msgspec.msgpack.decode(value.as_py(), type=Rewrite)))
+            yield _encode(rewrite_files(pickle.loads(value.as_py())))
 
 
 def _map_concurrently(function: Callable[[int], R], oids: Iterable[int]) -> list[R]:
@@ -449,9 +449,9 @@ def _oid(one: TableResult | Part) -> int:
 
 
 def _encode(value: msgspec.Struct) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(value)], pa.binary())], schema=_ROWS)
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(value)], pa.binary())], schema=_ROWS)
 
 
-def _decode(rows: DataFrame, type_: type[T]) -> list[T]:
-    """Run a query; return the value in each row, decoded from MessagePack."""
-    return [msgspec.msgpack.decode(bytes(row["value"]), type=type_) for row in rows.collect()]
+def _collect(rows: DataFrame) -> list[Any]:
+    """Run a query; return the object in each row, which a task has pickled as Spark pickles its closures."""
+    return [pickle.loads(bytes(row["value"])) for row in rows.collect()]
