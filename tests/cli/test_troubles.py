@@ -322,7 +322,9 @@ def test_a_table_was_added_with_rows(lab: Lab, run: Run, tmp_path: Path, option:
 
 def test_a_table_cannot_be_read(lab: Lab, run: Run) -> None:
     lab.run("INSERT INTO t VALUES (1)", "CREATE ROLE reader LOGIN REPLICATION")
-    options = [one.replace("user=postgres", "user=reader") for one in lab.command("--snapshot", "--until=now")]
+    options = [
+        one.replace("user=postgres", "user=reader") for one in lab.command("--snapshot", "--until=now")
+    ]
     try:
         refused = run(*options[3:])
         compare("A table cannot be read", refused.err, refused.code)

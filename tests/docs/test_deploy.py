@@ -149,7 +149,7 @@ def test_a_unit_of_systemd_has_few_rights(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["record", "replicate"])
 def test_a_unit_of_systemd_connects_with_tls_and_stops_cleanly(name: str) -> None:
-    """libpq fails on an unreadable home folder, and uses no TLS; exit code 130 follows SIGTERM."""
+    """An unreadable home folder makes libpq use no TLS; exit code 130 follows SIGTERM."""
     lines = (DEPLOY / f"systemd/pgoutput-{name}@.service").read_text().splitlines()
     assert {"ProtectHome=tmpfs", "SuccessExitStatus=130"} <= set(lines)
 
