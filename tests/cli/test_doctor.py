@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,27 @@ def test_an_unencrypted_connection_is_found(
     )
     monkeypatch.setattr(server_checks, "CHECKS", tuple(checks))
     assert found(examined(run, lab)).keys() == expected
+
+
+def test_the_missing_line_of_pg_hba_is_printed(lab: Lab, run: Run) -> None:
+    """The line lets the role connect; an error names the address of a client, which may be that of IPv6."""
+    hba = lab.server.data / "pg_hba.conf"
+    before = hba.read_text()
+    hba.write_text("local all postgres trust\n")
+    try:
+        lab.run("SELECT pg_reload_conf()")
+        line = found(examined(run, lab))["connection"]
+        assert re.match(r"local \w+ replicator scram-sha-256 #", line)
+        hba.write_text(f"local all postgres trust\n{line.replace('scram-sha-256', 'trust')}\n")
+        lab.run("SELECT pg_reload_conf()")
+        assert found(examined(run, lab)) == {}
+    finally:
+        hba.write_text(before)
+        lab.run("SELECT pg_reload_conf()")
+    entry = 'FATAL: no pg_hba.conf entry for host "{}", user "r", database "d", no encryption'
+    lines = [doctor._missing_line(entry.format(host)) for host in ("192.0.2.7", "2001:db8::7")]
+    addresses = [line.partition(" scram")[0] for line in lines]
+    assert addresses == ["host d r 192.0.2.7/32", "host d r 2001:db8::7/128"]
 
 
 def test_a_store_that_refuses_writes_is_found(lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

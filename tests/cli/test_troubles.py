@@ -201,6 +201,23 @@ def test_the_slot_is_gone(lab: Lab, run: Run, tmp_path: Path) -> None:
     assert run("replicate", "--recording", lab.folder, "--target", tmp_path / "new").code == 0
 
 
+def test_the_slot_has_lost_wal(lab: Lab, run: Run, tmp_path: Path) -> None:
+    assert record(lab, run, "--snapshot").code == 0
+    lab.run("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    try:
+        for number in range(3):
+            lab.run(f"INSERT INTO t VALUES ({number})", "SELECT pg_switch_wal()")
+        lab.run("CHECKPOINT")
+        refused = record(lab, run, "--snapshot")
+    finally:
+        lab.run("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+    compare("The slot has lost WAL", refused.err, refused.code)
+    lab.run(f"SELECT pg_drop_replication_slot('{lab.slot}')")
+    lab.folder = tmp_path / "anew"
+    assert record(lab, run, "--snapshot").code == 0
+    lab.assert_equal()
+
+
 def test_the_slot_is_in_use(lab: Lab, run: Run) -> None:
     assert record(lab, run, "--create-slot").code == 0
     lab.run("INSERT INTO t VALUES (1)")
@@ -301,6 +318,21 @@ def test_a_table_was_added_with_rows(lab: Lab, run: Run, tmp_path: Path, option:
     lab.assert_equal()
     assert replicate(lab, run).code == 0
     assert rows(lab, "late") == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_table_cannot_be_read(lab: Lab, run: Run) -> None:
+    lab.run("INSERT INTO t VALUES (1)", "CREATE ROLE reader LOGIN REPLICATION")
+    options = [
+        one.replace("user=postgres", "user=reader") for one in lab.command("--snapshot", "--until=now")
+    ]
+    try:
+        refused = run(*options[3:])
+        compare("A table cannot be read", refused.err, refused.code)
+        lab.run(refused.err.partition("a superuser has to run: ")[2])
+        assert run(*options[3:]).code == 0
+        lab.assert_equal()
+    finally:
+        lab.run("DROP OWNED BY reader", "DROP ROLE reader")
 
 
 @pytest.mark.nightly  # verify waits until the recording has an LSN, for 10 seconds

@@ -42,7 +42,7 @@ def test_the_steps_of_the_page_make_what_the_configuration_needs(tmp_path: Path)
     """Run the steps that write files, with a folder in place of /etc; without the DSN, the check fails."""
     page = (ROOT / "docs/howto/production.md").read_text()
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    (steps,) = re.findall(r"```sh\n(mkdir /etc/pgoutput.*?)```", page, re.DOTALL)
+    (steps,) = re.findall(r"```sh\n(apt-get install .*?)```", page, re.DOTALL)
     lines = [line for line in steps.splitlines() if "/etc/pgoutput" in line]
     codes = []
     for number, kept in enumerate([[one for one in lines if "shop.dsn" not in one], lines]):
@@ -145,6 +145,13 @@ def test_a_unit_of_systemd_has_few_rights(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     text = Path(unit).read_text()
     assert {"UMask=0077", "StateDirectory=pgoutput", "StateDirectoryMode=0700"} <= set(text.splitlines())
+
+
+@pytest.mark.parametrize("name", ["record", "replicate"])
+def test_a_unit_of_systemd_connects_with_tls_and_stops_cleanly(name: str) -> None:
+    """An unreadable home folder makes libpq use no TLS; exit code 130 follows SIGTERM."""
+    lines = (DEPLOY / f"systemd/pgoutput-{name}@.service").read_text().splitlines()
+    assert {"ProtectHome=tmpfs", "SuccessExitStatus=130"} <= set(lines)
 
 
 def test_the_container_installs_existing_extras_and_starts_a_command() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -55,8 +56,9 @@ def examine(dsn: str, slot: str, publications: Sequence[str], places: Sequence[s
         checks += made
         findings += found
     except (PgoutputError, MissingExtraError) as error:
+        text = one_line(str(error))
         findings.append(
-            Finding("error", "connection", one_line(str(error)), "the server cannot be checked", "")
+            Finding("error", "connection", text, "the server cannot be checked", _missing_line(text))
         )
     findings.sort(key=lambda one: get_args(Level).index(one.level))
     report = Report(f"{version_line()}, Python {python_version()}", server, checks, tuple(findings))
@@ -67,6 +69,16 @@ def examine(dsn: str, slot: str, publications: Sequence[str], places: Sequence[s
             print(printable(line))
     if any(one.level == "error" for one in findings):
         raise typer.Exit(1)
+
+
+def _missing_line(error: str) -> str:
+    """Return the line of pg_hba.conf that the server lacks, by its error; empty after another error."""
+    entry = re.search(r'no pg_hba\.conf entry for host "(.+?)", user "(.+?)", database "(.+?)"', error)
+    if entry is None:
+        return ""
+    host, role, database = entry.groups()
+    begin, address = ("local", "") if host == "[local]" else ("host", f"{host}/{128 if ':' in host else 32} ")
+    return f"{begin} {database} {role} {address}scram-sha-256 # in pg_hba.conf; SELECT pg_reload_conf()"
 
 
 def _examine_machine(places: Sequence[str]) -> Iterator[Finding]:
