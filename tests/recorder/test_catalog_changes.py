@@ -369,3 +369,10 @@ def test_segments_do_not_wait_for_a_server_that_refuses_connections(monkeypatch:
         begin = time.monotonic()
         watch.read_now()
         assert time.monotonic() - begin < 300
+
+
+def test_an_unexpected_error_of_the_thread_ends_the_session() -> None:
+    with CatalogWatch("invalid", "s", ["p"], Catalog(1, 1, (), {}, {}), None) as watch:
+        assert watch.read_now() is None
+        with pytest.raises(ValueError, match="DSN"):
+            watch.take_updates()

@@ -11,9 +11,11 @@ from pgoutput.errors import RecordingError
 from pgoutput.messages import Begin, Commit, XLogData
 from pgoutput.recorder.catalogs.catalog import Catalog
 from pgoutput.recorder.catalogs.changes import CatalogChanges
-from pgoutput.recorder.storage.folder import Folder, State
+from pgoutput.recorder.storage.folder import LEASE_FILE, Folder, State
+from pgoutput.recorder.storage.lease import is_leased
 from pgoutput.recording import (
     Directory,
+    IncompleteTable,
     PublicationChange,
     SegmentWriter,
     locate,
@@ -97,6 +99,25 @@ def test_a_change_saved_while_the_state_is_saved_is_kept(
         folder.update(publication_changes=lambda state: ())  # a segment has the change
         noting.join()
         assert folder.state.publication_changes == (new,)
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"owner": "\xff"}'])
+def test_a_damaged_lease_is_an_error_of_the_recording(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / LEASE_FILE).write_bytes(content)
+    with pytest.raises(RecordingError, match=r"_lease\.json: it cannot be read \("):
+        is_leased(locate(tmp_path / LEASE_FILE))
+
+
+def test_an_incomplete_table_keeps_its_first_and_its_latest_reason(tmp_path: Path) -> None:
+    reasons = "a dropped; b renamed after 0/1", "rewritten after 0/2", "altered after 0/3"
+    slot, system, database = WHOSE
+    with Folder(tmp_path) as folder:
+        folder.save(State(slot=slot, system_identifier=system, database=database))
+        for lsn, lost in enumerate(reasons):
+            table = IncompleteTable(oid=1, namespace="public", name="t", lsn=lsn, lost=lost)
+            for _ in range(2):
+                folder.save_changes(Catalog(1, 1, (), {}, {}), CatalogChanges((), (table,)))
+        assert folder.state.incomplete[0].lost == f"{reasons[0]}; then {reasons[-1]}"
 
 
 def test_a_file_is_written_while_a_recorder_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

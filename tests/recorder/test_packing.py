@@ -201,6 +201,17 @@ def test_a_kill_at_any_file_operation_loses_nothing(
     assert changes(folder) == changes(unpacked, 26)
 
 
+def test_segments_that_are_pruned_meanwhile_are_not_packed(tmp_path: Path) -> None:
+    with Directory(tmp_path) as directory:
+        packer = Packer(directory, SECONDS)
+        for number in range(1, 7):
+            (tmp_path / segment_name(number)).touch()
+            if number == 6:
+                (tmp_path / segment_name(1)).unlink()
+            packer.add(number)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [segment_name(one) for one in range(2, 7)]
+
+
 def test_large_files_are_not_packed_and_do_not_keep_others_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

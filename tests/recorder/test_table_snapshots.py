@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,10 +25,12 @@ from pgoutput.recorder import (
     is_requested,
     request_snapshot,
 )
+from pgoutput.recorder.catalogs import Catalog
 from pgoutput.recorder.session import loop
+from pgoutput.recorder.snapshots import SnapshotRequests
 from pgoutput.recorder.snapshots.copied_rows import transactions_of
 from pgoutput.recorder.snapshots.table_copy import TableCopy
-from pgoutput.recording import find_inconsistencies
+from pgoutput.recording import Directory, find_inconsistencies, locate
 from tests.recorder.lab import Lab, wait_until
 
 
@@ -266,6 +269,33 @@ def test_a_table_that_cannot_be_read_is_reported(table: Lab) -> None:
     assert [one.table for one in events if isinstance(one, TableNotCopied)] == ["public.t"]
     with pytest.raises(RecordingError, match=r"has to run: GRANT SELECT ON public\.t TO reader$"):
         is_requested(request)
+
+
+def test_an_unexpected_error_of_a_copy_is_reported(table: Lab, monkeypatch: Any) -> None:
+    def fail(*arguments: Any) -> None:
+        raise KeyError(7)
+
+    monkeypatch.setattr(TableCopy, "run", fail)
+    table.record()
+    request = request_snapshot(table.folder, ["public.t"])
+    events = table.record()  # ends, although the table is not copied
+    assert [one.reason for one in events if isinstance(one, TableNotCopied)] == ["KeyError: 7"]
+    with pytest.raises(RecordingError, match=r"^KeyError: 7$"):
+        is_requested(request)
+
+
+def test_a_request_that_cannot_be_read_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "_snapshot-1.json").write_text('{"tables": 1}')
+    with Directory(tmp_path) as directory:
+        requests = SnapshotRequests(directory, 0.0)
+        requests.read(requests.find(), Catalog(1, 1, (), {}, {}))
+    with pytest.raises(RecordingError, match=r"^_snapshot-1\.json: the request cannot be read \(.*: request"):
+        is_requested(locate(tmp_path / "_snapshot-1.json"))
+
+
+def test_keys_of_a_table_that_is_not_requested_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^keys has public\.u, and tables does not: add"):
+        request_snapshot(tmp_path, ["public.t"], {"public.u": [("1",)]})
 
 
 def test_a_folder_that_is_no_recording_is_refused(table: Lab) -> None:

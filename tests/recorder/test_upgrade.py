@@ -11,12 +11,14 @@ import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pgoutput.errors import ChangesLost, RecordingError
-from pgoutput.recorder import Event, PublicationAltered, RecorderOptions, TableIncomplete
-from pgoutput.recorder.session.upgrade import begins_with_slot
+from pgoutput.recorder import Event, PublicationAltered, RecorderOptions, TableIncomplete, install_ddl_events
+from pgoutput.recorder.client import Connection, Interrupted
+from pgoutput.recorder.session.upgrade import begins_with_slot, read_wal
 from pgoutput.verification import verify_tables
 from tests.conftest import Run
 from tests.recorder.lab import Lab
@@ -67,12 +69,12 @@ def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Lab]]:
                 prepare(lab, name)
             for name in ("continued", "prepared"):
                 labs[name].run("BEGIN", "INSERT INTO t VALUES (3, 'glad')", f"PREPARE TRANSACTION '{name}'")
-                labs[name].record(options=TWO_PHASE)
+                record(labs[name])
             assert_not_upgraded(labs, "prepared transactions")
             consume(labs["prepared"])
             labs["continued"].run("COMMIT PREPARED 'continued'")
             assert_not_upgraded(labs, "slots that cannot be upgraded")  # the recorder lags behind
-            labs["continued"].record(options=TWO_PHASE)
+            record(labs["continued"])
             replica_of(labs["continued"]).follow()
             new = servers.enter_context(Upgraded(old, VERSION))
             for lab in labs.values():
@@ -89,14 +91,17 @@ def prepare(lab: Lab, name: str) -> None:
         "CREATE TABLE parts (id int, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
         "CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (100)",
         "CREATE PUBLICATION p FOR TABLE t, parts",
+        "CREATE PUBLICATION root WITH (publish_via_partition_root)",
         "INSERT INTO t VALUES (1, 'sad')",
         "INSERT INTO parts VALUES (1)",
     )
     if name == "continued":
         lab.run("CREATE TABLE lsns (id int PRIMARY KEY, l pg_lsn)", "ALTER PUBLICATION p ADD TABLE lsns")
-    lab.record(snapshot=True, options=TWO_PHASE)
+    elif name == "altered":
+        install_ddl_events(lab.dsn)
+    record(lab, snapshot=True)
     lab.run("INSERT INTO t VALUES (2, 'glad')")
-    lab.record(options=TWO_PHASE)
+    record(lab)
 
 
 def assert_not_upgraded(labs: dict[str, Lab], reason: str) -> None:
@@ -121,8 +126,12 @@ def replica_of(lab: Lab) -> Replica:
     return Replica(lab, lab.folder.parent / "lake")
 
 
+def record(lab: Lab, **options: Any) -> list[Event]:
+    return lab.record("p", "root", options=TWO_PHASE, **options)
+
+
 def go_on(lab: Lab) -> list[Event]:
-    return lab.record(options=TWO_PHASE, after_upgrade=True)
+    return record(lab, after_upgrade=True)
 
 
 def assert_refused(lab: Lab, reason: str, error: type[Exception] = RecordingError) -> None:
@@ -141,7 +150,7 @@ def test_a_recording_is_continued_after_an_upgrade(labs: dict[str, Lab], run: Ru
     lab = labs["continued"]
     before = lab.segments()[-1].source
     with pytest.raises(RecordingError, match=r"system_identifier .*--after-upgrade, if this is"):
-        lab.record(options=TWO_PHASE)
+        record(lab)
     lab.run(
         "INSERT INTO t VALUES (10, 'sad')", "UPDATE t SET n = 5 WHERE id = 1", "INSERT INTO parts VALUES (2)"
     )
@@ -152,7 +161,7 @@ def test_a_recording_is_continued_after_an_upgrade(labs: dict[str, Lab], run: Ru
     assert incomplete == (["public.lsns"] if OLD < 19 <= VERSION else [])
     lab.run("COMMIT PREPARED 'after'", "DELETE FROM t WHERE id = 2")
     go_on(lab)  # the option has no effect any more
-    lab.record(options=TWO_PHASE)
+    record(lab)
     lab.assert_equal()
     replica = replica_of(lab)
     replica.follow()
@@ -175,8 +184,10 @@ def test_a_recording_is_continued_after_an_upgrade(labs: dict[str, Lab], run: Ru
 def test_alterations_after_the_upgrade_are_found(labs: dict[str, Lab]) -> None:
     lab = labs["altered"]
     lab.run(
+        "ALTER EVENT TRIGGER pgoutput_ddl_begins DISABLE",  # alterations are not described meanwhile
         "ALTER TABLE t DROP COLUMN n",
         "ALTER TABLE t ADD COLUMN n int DEFAULT 4",
+        "ALTER EVENT TRIGGER pgoutput_ddl_begins ENABLE ALWAYS",
         "VACUUM FULL t",
         "ALTER PUBLICATION p DROP TABLE parts",
         "ALTER PUBLICATION p ADD TABLE parts",
@@ -218,6 +229,21 @@ def test_only_wal_from_pg_resetwal_to_the_slot_is_accepted(labs: dict[str, Lab])
     continued = wal[: FILE_HEADER + 8] + b"\1" + wal[FILE_HEADER + 9 :]
     for other in (b"", wal[:FILE_HEADER], restarted, transaction, continued, path.read_bytes()[:PAGE_BYTES]):
         assert not begins_with_slot(other, PAGE_BYTES)
+
+
+def test_reading_wal_that_the_server_does_not_send_can_be_stopped(labs: dict[str, Lab]) -> None:
+    lab = labs["prepared"]
+    end = (lab.lsn() // WAL_FILE_BYTES + 1) * WAL_FILE_BYTES - 1
+    waits = iter([False, False])
+    is_streaming = False
+
+    def stop() -> bool:
+        return is_streaming and next(waits, True)
+
+    with Connection(lab.dsn, replication=True, stop=stop) as connection:
+        is_streaming = True
+        with pytest.raises(Interrupted):
+            read_wal(connection, end)
 
 
 def test_wal_pages_are_joined() -> None:

@@ -87,6 +87,21 @@ def test_an_object_that_is_removed_while_it_is_read_is_missing() -> None:
     assert Location("s3://bucket/request", cast(Any, RemovedStore()), "bucket/request").content() is None
 
 
+class CompressedStore(RemovedStore):
+    """An object store that reports another size than the number of bytes that it returns."""
+
+    def read(self) -> bytes:
+        return b"text"
+
+    def get_file_info(self, path: str) -> fs.FileInfo:
+        return fs.FileInfo(path, fs.FileType.File, size=3)
+
+
+def test_an_object_whose_size_is_never_that_of_its_content_is_refused() -> None:
+    with pytest.raises(RecordingError, match="without a Content-Encoding"):
+        Location("s3://bucket/state", cast(Any, CompressedStore()), "bucket/state").content()
+
+
 def test_a_folder_that_is_created_while_it_is_listed_is_empty(tmp_path: Path) -> None:
     folder, stop = tmp_path / "folder", Event()
 

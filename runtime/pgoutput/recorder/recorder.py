@@ -182,6 +182,7 @@ class Recorder:
                         start = SessionStarter(
                             connection, server, folder, self._settings, report, self._is_over
                         ).prepare()
+                        is_skipped &= not connection.may_skip_publications
                         loop = SessionLoop(connection, folder, start, self._settings, self._reporter)
                         if loop.run(target, self._is_over, retry.stream_begins):
                             break

@@ -45,6 +45,9 @@ _PACK: Final = re.compile(r"([0-9]{10})-([0-9]{10})\.zip")
 _LISTINGS: Final = 3
 """Maximum number of attempts to list the segments; one listing can lack some of them."""
 
+_READS: Final = 10
+"""Maximum number of attempts to read an object that may be replaced meanwhile."""
+
 
 class Location(msgspec.Struct, frozen=True):
     """Location of a file or folder, which may not exist, in a local or remote filesystem.
@@ -123,7 +126,7 @@ class Location(msgspec.Struct, frozen=True):
             RecordingError: The file cannot be read.
         """
         try:
-            while True:
+            for _ in range(_READS):
                 with self.filesystem.open_input_file(self.path) as file:
                     content = bytes(file.read())
                 # Arrow asks for the size first. If the object is replaced before it is read, its content is
@@ -135,6 +138,10 @@ class Location(msgspec.Struct, frozen=True):
             if isinstance(error, FileNotFoundError) or self._info().type == fs.FileType.NotFound:
                 return None
             raise RecordingError(f"{self}: {one_line(error)}") from error
+        raise RecordingError(
+            f"{self}: in {_READS} attempts, the store returned another number of bytes than the size that it "
+            "reports: store the object without a Content-Encoding"
+        )
 
     @property
     def is_local(self) -> bool:

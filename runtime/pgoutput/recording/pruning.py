@@ -196,8 +196,8 @@ def _stored_files(folder: Location) -> Iterator[_File]:
             if name[:-8].isdecimal() and name == segment_name(int(name[:-8])):
                 numbers = (int(name[:-8]),)
             if numbers:
-                age = info.mtime_ns / 1e9 if info.mtime_ns else time.time()
-                yield _File(parent / name, numbers[0], numbers[-1], info.size or 0, age)
+                modified = info.mtime_ns / 1e9 if info.mtime_ns else time.time()
+                yield _File(parent / name, numbers[0], numbers[-1], info.size or 0, modified)
 
 
 def _store_beginning(folder: Location, old: Beginning, new: Beginning) -> bool:

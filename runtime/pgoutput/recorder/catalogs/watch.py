@@ -43,6 +43,10 @@ class DdlEventsInstalled(ConnectionLost):
     """The event trigger that describes alterations was installed; the next session receives its messages."""
 
 
+_ENDS: Final = PublicationRecreated, TimelineChanged, DdlEventsInstalled
+"""Errors of the server after which the thread ends, so that the session ends too."""
+
+
 class CatalogWatch:
     """A thread that reads the server's catalogs repeatedly, on its own connection; a context manager.
 
@@ -87,7 +91,7 @@ class CatalogWatch:
         """Calls of `read_now`: number of all calls, and number of calls that a reading has answered."""
         self._stopped = False
         self._updates: list[tuple[Catalog, CatalogChanges]] = []
-        self._error: ReplicationError | None = None
+        self._error: Exception | None = None
         self._thread = Thread(target=self._run, name="pgoutput-watch", daemon=True)
 
     def __enter__(self) -> CatalogWatch:
@@ -108,6 +112,7 @@ class CatalogWatch:
         Raises:
             ReplicationError: A publication was dropped and created again.
             ConnectionLost: The timeline of the server has changed.
+            Exception: An unexpected error has ended the thread.
         """
         with self._condition:
             if self._error is not None:
@@ -145,16 +150,16 @@ class CatalogWatch:
                 with Connection(self._dsn, replication=self._timelines is not None) as connection:
                     while not self._stopped:
                         self._read(connection)
-            except (PublicationRecreated, TimelineChanged, DdlEventsInstalled) as error:
-                with self._condition:
-                    self._error = error
-                    self._condition.notify_all()
-                return
-            except ReplicationError:  # a permanent error too: the next session begins with a reading
+            except Exception as error:
                 self.wal_lsn = self.end_lsn = self.slot = None
-                with self._condition:  # a server that shuts down refuses connections, until all is streamed
-                    self._answered = self._requested
+                with self._condition:
                     self._condition.notify_all()
+                    if not isinstance(error, ReplicationError) or isinstance(error, _ENDS):
+                        self._error = error
+                        return
+                    # Also after a permanent error: the next session begins with a reading. A server that
+                    # shuts down refuses connections, until all is streamed.
+                    self._answered = self._requested
                 self._pause(_MIN_PAUSE)
 
     def _read(self, connection: Connection) -> None:

@@ -216,7 +216,7 @@ class Connection:
         """
         self._send(statement)
         if self._reads_socket:
-            with CopyOutSocket(self._libpq.socket, self._wait) as copied:
+            with CopyOutSocket(self._libpq.socket, self.wait) as copied:
                 if copied.has_output():
                     yield from copied.rows(self._handle_copy_notice)
                     self._result(self._stop)
@@ -234,7 +234,7 @@ class Connection:
                     yield CopiedRows(len(rows), b"".join(rows))
                     rows, room = [], _RECEIVE_BYTES
                 elif not is_over:
-                    self._wait()
+                    self.wait()
                     self._libpq.consume_input()
 
     @property
@@ -242,7 +242,7 @@ class Connection:
         """Whether CopyData is read without libpq. This needs pgoutput's compiled kernel and no encryption."""
         return compiled.kernel is not None and not (self._libpq.ssl_in_use or self._libpq.used_gssapi)
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
         """Wait until the socket is readable, for at most a quarter of a second.
 
         Raises:
@@ -261,7 +261,7 @@ class Connection:
         """
         self._send(command)
         if self._reads_socket:
-            stream = ReplicationSocket(self._libpq.socket, self._wait)
+            stream = ReplicationSocket(self._libpq.socket, self.wait)
             if stream.begins():
                 self._stream = stream
             else:

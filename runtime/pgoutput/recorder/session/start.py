@@ -135,7 +135,9 @@ class SessionStarter:
             proto_version, options = settings.options.negotiate(server.major_version)
             check_publications(connection, server, settings.publications)
             if settings.after_upgrade:
-                continue_after_upgrade(connection, self._catalog_connection, server, folder, settings)
+                continue_after_upgrade(
+                    connection, self._catalog_connection, server, folder, settings, self._stop
+                )
             state = folder.state_for(settings.slot, server.system_identifier, server.database)
             recovery, server_start = connection.query(
                 "SELECT pg_is_in_recovery(), pg_postmaster_start_time()"

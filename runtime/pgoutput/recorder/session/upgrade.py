@@ -50,7 +50,7 @@ _SHUTDOWN: Final = (0, 0)
 """Resource manager and kind of a shutdown checkpoint (RM_XLOG_ID, XLOG_CHECKPOINT_SHUTDOWN)."""
 
 _VERSION: Final = re.compile(r"(?<=:)\d+")
-"""Pattern for a row version (xmin) in `Storage.links`."""
+"""Pattern for a row version (xmin) in `Storage.links` and `CatalogTable.above`."""
 
 _LSN_TEXT_SINCE: Final = 19
 """Major version of the first server that writes values of type pg_lsn with leading zeros."""
@@ -69,7 +69,12 @@ UNION ALL SELECT oid FROM pg_publication_namespace WHERE age(xmin) <= age('{xid}
 
 
 def continue_after_upgrade(
-    connection: Connection, catalogs: Connection, server: Server, folder: Folder, settings: Settings
+    connection: Connection,
+    catalogs: Connection,
+    server: Server,
+    folder: Folder,
+    settings: Settings,
+    stop: Callable[[], bool],
 ) -> None:
     """Check that `server` is the upgraded recorded server, and save its system identifier in the recording.
 
@@ -81,12 +86,14 @@ def continue_after_upgrade(
         server: The server.
         folder: Folder of the recording.
         settings: Settings of the recorder.
+        stop: Returns whether to stop.
 
     Raises:
         ChangesLost: The slot is gone or has lost WAL.
         ReplicationError: The slot does not match the settings, or the server refuses to send its WAL.
         RecordingError: It is not proven that the server continues the recording.
         ConnectionLost: The slot is in use, or the connection was lost.
+        Interrupted: `stop` has returned True.
         OSError: A file cannot be written.
     """
     state = folder.saved_state
@@ -116,8 +123,8 @@ def continue_after_upgrade(
             f"its slot stands at {format_lsn(lsn)}, and not after the end of the recording, "
             f"{format_lsn(stored_lsn)}",
         )
-    with Connection(connection.pinned_dsn, replication=True) as physical:
-        if not begins_with_slot(*_read_wal(physical, lsn)):
+    with Connection(connection.pinned_dsn, replication=True, stop=stop) as physical:
+        if not begins_with_slot(*read_wal(physical, lsn)):
             raise _not_proven(
                 place, f"its slot at {format_lsn(lsn)} was not left there by pg_upgrade: changes may be lost"
             )
@@ -216,7 +223,7 @@ def _record_heads(wal: bytes, page_bytes: int) -> Iterator[tuple[int, int, int, 
         offset += (max(length, _RECORD_BYTES) + 7) // 8 * 8
 
 
-def _read_wal(connection: Connection, lsn: int) -> tuple[bytes, int]:
+def read_wal(connection: Connection, lsn: int) -> tuple[bytes, int]:
     """Return the WAL from the start of the LSN's WAL file up to the LSN, and the size of a WAL page.
 
     Args:
@@ -228,6 +235,8 @@ def _read_wal(connection: Connection, lsn: int) -> tuple[bytes, int]:
     wal = bytearray()
     connection.start_replication(f"START_REPLICATION PHYSICAL {format_lsn(start)}")
     while len(wal) < lsn - start:
+        if not connection.more:
+            connection.wait()
         wal += b"".join(connection.receive().data.to_pylist())
         if connection.ended:
             raise ReplicationError(
@@ -282,7 +291,7 @@ def rebased(before: Catalog, after: Catalog, connection: Connection, slot: Slot)
             for root, labels in before.types.items()
         },
         ddl_events=after.ddl_events
-        if before.ddl_events and after.ddl_events and is_restored(after.ddl_events.split()[-1])
+        if before.ddl_events and all(map(is_restored, after.ddl_events.split()[1::2]))
         else before.ddl_events,
     )
 
@@ -314,7 +323,12 @@ def _rebased_table(
         else one
         for oid, one in before.storages.items()
     }
-    return msgspec.structs.replace(before, columns=columns, memberships=memberships, storages=storages)
+    above, roots = before.above, [_VERSION.sub("", one.above) for one in (before, after)]
+    if roots[0] == roots[1] and all(map(is_restored, _VERSION.findall(after.above))):
+        above = after.above
+    return msgspec.structs.replace(
+        before, columns=columns, memberships=memberships, storages=storages, above=above
+    )
 
 
 def _is_restored_member(member: Membership, is_restored: Callable[[str], bool], added: set[int]) -> bool:

@@ -96,7 +96,7 @@ class CopyFolder:
         try:
             content = (path / _FILE).read_bytes()
             self.tables = msgspec.json.decode(content, type=dict[int, CopiedTable])
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, ValueError):
             pass  # all tables are copied from their first row
         self._lock = Lock()
         self._saved = 0.0

@@ -139,7 +139,7 @@ class TableSnapshots:
             except (Interrupted, ConnectionLost):  # the tables are requested again
                 self._stop.wait(_RETRY_SECONDS)
                 self._requested -= rows.keys()
-            except (PgoutputError, OSError) as error:
+            except Exception as error:  # an unexpected error of one table must not end the thread
                 if len(rows) > 1:  # the other tables can be copied without the one that has failed
                     for oid, keys in rows.items():
                         self._requests.put({oid: keys})
@@ -147,7 +147,9 @@ class TableSnapshots:
                     self._requests.put(dict.fromkeys(rows))
                 else:
                     self._failed |= rows.keys()
-                    self.failures.put((frozenset(rows), one_line(error)))
+                    known = isinstance(error, PgoutputError | OSError)
+                    reason = one_line(error) if known else f"{type(error).__name__}: {one_line(error)}"
+                    self.failures.put((frozenset(rows), reason))
             else:
                 self._stored.acquire()
                 if self.copied is None:

@@ -51,9 +51,14 @@ def request_snapshot(
             would not make the table equal to its source.
 
     Raises:
+        ValueError: `keys` has a table that `tables` lacks.
         RecordingError: The folder is not a recording that a recorder has written.
         OSError: The file cannot be written.
     """
+    if unknown := keys.keys() - set(tables):
+        raise ValueError(
+            f"keys has {', '.join(sorted(unknown))}, and tables does not: add the name to tables"
+        )
     location = locate(recording)
     if not (location / STATE_FILE).is_file:
         raise RecordingError(f"{location}: not a recording of a server: give the folder that `record` writes")
@@ -124,12 +129,17 @@ class SnapshotRequests:
         Args:
             names: File names of the requests.
             catalog: The catalogs, read after the requests were found. A request for a table that they lack
-                is given up.
+                is given up, as is a request that cannot be read.
         """
         found: set[int] = set()
         oids = {qualified_name(one.namespace, one.name): oid for oid, one in catalog.tables.items()}
         for name in names:
-            request = self._load(name)
+            try:
+                content = self._directory.read(name)
+                request = None if content is None else msgspec.json.decode(content, type=SnapshotRequest)
+            except (OSError, ValueError) as error:
+                self._give_up(name, f"{name}: the request cannot be read ({error}): request the tables again")
+                continue
             if request is None or request.error:
                 continue
             if unknown := [table for table in request.tables if table not in oids]:
@@ -159,14 +169,5 @@ class SnapshotRequests:
                 del self._rows[name]
                 self._give_up(name, error)
 
-    def _load(self, name: str) -> SnapshotRequest | None:
-        try:
-            content = self._directory.read(name)
-            return None if content is None else msgspec.json.decode(content, type=SnapshotRequest)
-        except (OSError, msgspec.DecodeError):
-            return None
-
     def _give_up(self, name: str, error: str) -> None:
-        request = self._load(name) or SnapshotRequest(())
-        failed = msgspec.structs.replace(request, error=error)
-        self._directory.replace(name, msgspec.json.encode(failed) + b"\n")
+        self._directory.replace(name, msgspec.json.encode(SnapshotRequest((), error=error)) + b"\n")

@@ -47,6 +47,9 @@ LEASE_FILE: Final = "_lease.json"
 _SAVED: Final = (STATE_FILE, CATALOG_FILE, LEASE_FILE)
 """Names of files that a folder without a recording may contain, if a recorder was killed at its start."""
 
+_LATEST: Final = "; then "
+"""Text between the first and the latest reason of an incomplete table; a reason can contain `; `."""
+
 _T = TypeVar("_T")
 
 
@@ -408,7 +411,8 @@ def _merged(
     for one in found:
         old = merged.get(one.oid)
         if old is not None:
-            lost = "; ".join(filter(None, (old.lost.partition("; ")[0], one.lost)))
+            reasons = old.lost.partition(_LATEST)[0], one.lost
+            lost = _LATEST.join(dict.fromkeys(filter(None, reasons)))
             one = msgspec.structs.replace(one, lost=lost, altered=one.altered or old.altered)
         merged[one.oid] = one
     return tuple(merged.values())

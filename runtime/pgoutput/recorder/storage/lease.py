@@ -21,7 +21,7 @@ import msgspec
 from pgoutput.errors import RecordingError, RecordingInUse
 from pgoutput.recorder.client import Interrupted
 from pgoutput.recorder.storage.folder import LEASE_FILE
-from pgoutput.recording import ObjectStore, StoreUnavailable, Superseded, Version
+from pgoutput.recording import Location, ObjectStore, StoreUnavailable, Superseded, Version
 
 LEASE_SECONDS: float = 60.0
 """Time without a renewal after which another recorder takes the lease, in seconds."""
@@ -45,9 +45,21 @@ class LeaseFile(msgspec.Struct, frozen=True, kw_only=True):
     """Time at which the lease expires unless it is renewed, in seconds since 1970; 0 if it was given up."""
 
 
-def is_leased(content: bytes | None) -> bool:
-    """Return whether a lease is valid, given the content of its object; None if there is no object."""
-    return content is not None and msgspec.json.decode(content, type=LeaseFile).expires > time.time()
+def is_leased(file: Location) -> bool:
+    """Return whether the lease in an object, which may not exist, is valid.
+
+    Raises:
+        RecordingError: The object cannot be read.
+    """
+    content = file.content()
+    return content is not None and _decode(content, file).expires > time.time()
+
+
+def _decode(content: bytes, place: object) -> LeaseFile:
+    try:
+        return msgspec.json.decode(content, type=LeaseFile)
+    except ValueError as error:
+        raise RecordingError(f"{place}: it cannot be read ({error})") from None
 
 
 class Lease:
@@ -170,10 +182,7 @@ class Lease:
     def _read(self) -> tuple[LeaseFile, Version] | None:
         if (found := self._store.get(LEASE_FILE)) is None:
             return None
-        try:
-            return msgspec.json.decode(found[0], type=LeaseFile), found[1]
-        except msgspec.DecodeError as error:
-            raise RecordingError(f"{self._store}/{LEASE_FILE}: it cannot be read ({error})") from None
+        return _decode(found[0], f"{self._store}/{LEASE_FILE}"), found[1]
 
     def _content(self, number: int, seconds: float) -> bytes:
         lease = LeaseFile(

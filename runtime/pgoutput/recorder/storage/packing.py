@@ -141,12 +141,13 @@ class Packer:
     def _pack(self, files: Sequence[_File]) -> None:
         first, last, directory = files[0].first, files[-1].last, self._directory
         name = pack_name(first, last)
-        with directory.create(name) as pack, ExitStack() as opened:
+        with ExitStack() as opened:
             try:
                 sources = [(file.name, opened.enter_context(directory.open(file.name))) for file in files]
             except FileNotFoundError:
                 self._forget_removed(directory)
                 return
+            pack = opened.enter_context(directory.create(name))
             write_pack(pack, sources)
             pack.flush()
             os.fsync(pack.fileno())

@@ -57,7 +57,7 @@ def _read_state(folder: PathOrUri) -> _State:
     file = locate(folder) / STATE_FILE
     try:
         return msgspec.json.decode(file.content() or b"", type=_State)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise RecordingError(f"{file}: it cannot be read ({error}): give the folder of a recorder") from None
 
 
@@ -70,7 +70,7 @@ def is_recording(folder: PathOrUri) -> bool:
     """
     location = locate(folder)
     if not location.is_local:
-        return is_leased((location / LEASE_FILE).content())
+        return is_leased(location / LEASE_FILE)
     descriptor = os.open(location.path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
