@@ -26,12 +26,16 @@ class CommandProcess:
     Args:
         folder: Folder for the files that the process and its Java write standard output and error to.
         patience: Seconds that a command may take.
+
+    Attributes:
+        unread: Standard output and standard error after the last command, when the process has ended.
     """
 
     def __init__(self, folder: Path, patience: float) -> None:
         self._outputs = folder / "stdout", folder / "stderr"
         self._read = [0, 0]
         self._patience = patience
+        self.unread = "", ""
 
     def __enter__(self) -> Self:
         self._codes, codes = os.pipe()
@@ -54,6 +58,7 @@ class CommandProcess:
         finally:
             self._process.kill()
             os.close(self._codes)
+            self.unread = self._new_output(0), self._new_output(1)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `pgoutput` with these arguments; return its exit code, standard output and standard error."""
