@@ -13,6 +13,7 @@ import select
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -25,12 +26,16 @@ class CommandProcess:
     Args:
         folder: Folder for the files that the process and its Java write standard output and error to.
         patience: Seconds that a command may take.
+
+    Attributes:
+        unread: Standard output and standard error after the last command, when the process has ended.
     """
 
     def __init__(self, folder: Path, patience: float) -> None:
         self._outputs = folder / "stdout", folder / "stderr"
         self._read = [0, 0]
         self._patience = patience
+        self.unread = "", ""
 
     def __enter__(self) -> Self:
         self._codes, codes = os.pipe()
@@ -53,6 +58,7 @@ class CommandProcess:
         finally:
             self._process.kill()
             os.close(self._codes)
+            self.unread = self._new_output(0), self._new_output(1)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `pgoutput` with these arguments; return its exit code, standard output and standard error."""
@@ -75,6 +81,7 @@ class CommandProcess:
 
 def run_main() -> object:
     """Run `pgoutput` with the arguments in `sys.argv` in this process; return its exit code."""
+    _build_commands_once()
     try:
         main()
         code: object = 0
@@ -82,6 +89,14 @@ def run_main() -> object:
         code = end.code or 0
     sys.stdout.flush()
     return code
+
+
+@cache
+def _build_commands_once() -> None:
+    """Make Typer build the parsers of all commands only in the first run: building takes 50 ms of CPU."""
+    import typer.main
+
+    typer.main.get_command = cache(typer.main.get_command)
 
 
 def serve(codes: int) -> None:

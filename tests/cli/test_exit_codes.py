@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import signal
 import subprocess
 import sys
@@ -87,10 +88,14 @@ def test_3_the_object_store_does_not_answer(
 
 
 def test_130_ended_by_ctrl_c() -> None:
-    command = [sys.executable, "-m", "pgoutput.cli", "synth", "--out", "-", "--transactions", "1e9"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    command = [sys.executable, "-m", "pgoutput.cli", "decode", "-"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stdout.read(1)  # the command is running
+        process.stdin.writelines(gzip.decompress(CAPTURE.read_bytes()).splitlines(keepends=True)[:200])
+        process.stdin.flush()
+        assert process.stdout.read(1)  # the command is running, and waits for more
         process.send_signal(signal.SIGINT)
         assert process.communicate()[1] == b""
     assert process.returncode == 130
@@ -125,9 +130,9 @@ def test_a_signal_does_not_end_the_taking_of_an_import_lock(number: signal.Signa
 
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[store.Proxy]:
-    """A store that answers each request with status 403."""
+    """A store that answers each request with status 403; no server is behind the proxy."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with store.moto() as port, store.Proxy(port) as proxy:
+    with store.Proxy(0) as proxy:
         for name, value in settings(proxy.port).items():
             monkeypatch.setenv(name, value)
         proxy.fault = lambda method, path: "403"

@@ -212,7 +212,7 @@ def test_a_replica_with_a_failed_table_is_not_ready(run: Run, tmp_path: Path) ->
 
 
 def test_a_table_that_may_differ_is_counted(
-    server: Server, connection: psycopg.Connection, tmp_path: Path
+    server: Server, connection: psycopg.Connection, run: Run, tmp_path: Path
 ) -> None:
     name = "test_a_table_that_may_differ_is_counted"
     recording, target = tmp_path / "r", tmp_path / "lake"
@@ -234,8 +234,8 @@ def test_a_table_that_may_differ_is_counted(
             command.wait({"pgoutput_replica_tables_that_may_differ": lambda value: value == 1})
         with Scraped("replicate", "--follow", "--recording", recording, "--target", target) as command:
             command.wait({"pgoutput_replica_tables_that_may_differ": lambda value: value == 1})
-            snapshot = [sys.executable, "-m", "pgoutput.cli", "snapshot", f"--recording={recording}"]
-            subprocess.run([*snapshot, f"--table=public.{name}"], check=True, capture_output=True)
+            requested = run("snapshot", "--recording", recording, f"--table=public.{name}")
+            assert requested.code == 0, requested.err
             recorder.wait({"pgoutput_recorder_incomplete_tables": lambda value: value == 0})
             values = command.wait({"pgoutput_replica_tables_that_may_differ": lambda value: value == 0})
             assert "pgoutput_replica_last_commit_timestamp_seconds" in values, (

@@ -21,6 +21,7 @@ from pgoutput.recording import locate, prune, read_readers, record_capture_file
 from pgoutput.replica import replica_tables
 from pgoutput.spark.session import launcher_environment
 from tests.cli.one_process import CommandProcess
+from tests.conftest import Run
 from tests.messages import make_column, make_relation
 from tests.recording.recordings import PARALLEL, record, wrapped, write
 from tests.recording.test_damage import rewrite
@@ -61,6 +62,7 @@ def replicate(tmp_path_factory: pytest.TempPathFactory, engine: list[str]) -> It
     """A function that runs `pgoutput replicate` in a process (with Java) that this module's tests share."""
     with CommandProcess(tmp_path_factory.mktemp("output"), PATIENCE) as process:
         yield lambda *arguments: process.run("replicate", *engine, *map(str, arguments))
+    assert process.unread == ("", ""), "what Java prints at its end"
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +72,6 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "engine", ["direct", pytest.param("spark", marks=pytest.mark.spark)], indirect=True, scope="module"
-)
 def test_replicate_writes_the_tables_and_prints_totals(
     replicate: Replicate, engine: list[str], recording: Path, tmp_path: Path
 ) -> None:
@@ -97,6 +96,34 @@ def test_replicate_writes_the_tables_and_prints_totals(
     assert (other.returncode, other.stdout) == (2, "")
     said = f"pgoutput: {tmp_path}/lake: the target holds tables. Write history to another target\n"
     assert other.stderr == said
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["spark"], indirect=True, scope="module")
+def test_spark_writes_tables_and_prints_totals(replicate: Replicate, recording: Path, tmp_path: Path) -> None:
+    """All runs share one Java process. `make nightly` also writes all tables with Spark, in a new process."""
+    places = ["--recording", recording, "--target", tmp_path / "lake"]
+    names = "app.tr_a", "app.t_full", "app.strm"
+    done = replicate(*places, *(f"--table={name}" for name in names))
+    assert done.returncode == 0, done.stderr
+    (altered,) = done.stderr.splitlines()
+    assert altered.startswith("app.strm may differ from its source since LSN ")
+    head, row = (
+        line.split() for line in done.stdout.splitlines() if "relation" in line or "app.tr_a" in line
+    )
+    assert head[:4] == ["relation", "Snapshot", "Insert", "Update"]
+    assert row == ["app.tr_a", "2", "3"]
+    truth = [table for table in true_tables("pg18") if table.name in names]
+    assert different_tables(tmp_path / "lake", truth) == []
+    again = replicate(*places)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert again.stderr == "Nothing new was recorded since the last run.\n"
+    other = replicate(*places, "--history")
+    assert (other.returncode, other.stdout) == (2, "")
+    said = f"pgoutput: {tmp_path}/lake: the target holds tables. Write history to another target\n"
+    assert other.stderr == said
+    mock = replicate("--recording", recording, "--target", "mock://bucket/lake")
+    assert (mock.returncode, mock.stderr) == (2, 'pgoutput: No FileSystem for scheme "mock"\n')
 
 
 def test_iceberg_tables_are_written_and_kept_apart(
@@ -161,8 +188,11 @@ def test_tables_are_selected_and_added(replicate: Replicate, recording: Path, tm
     assert different_tables(tmp_path / "lake", truth) == []
     assert replicate(*places).returncode == 0
     assert followed() == {"app.strm", "app.tr_a"}
-    assert replicate("--recording", recording, "--target", tmp_path / "all").returncode == 0
-    refused = replicate("--recording", recording, "--target", tmp_path / "all", "--table", "app.tr_a")
+    (tmp_path / "recording").mkdir()
+    send(tmp_path / "recording", m.Insert(relation_oid=1, new=("1", "one")))
+    all_tables = "--recording", tmp_path / "recording", "--target", tmp_path / "all"
+    assert replicate(*all_tables).returncode == 0
+    refused = replicate(*all_tables, "--table", "public.a")
     assert refused.returncode == 2
     assert "the target follows all tables" in refused.stderr
 
@@ -364,17 +394,11 @@ def test_a_spark_server(recording: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert different_tables(target, list(true_tables("pg18"))) == []
 
 
-def test_a_master_and_a_server(recording: Path, tmp_path: Path) -> None:
+def test_a_master_and_a_server(run: Run, recording: Path, tmp_path: Path) -> None:
     options = "--master", "local", "--remote", "sc://127.0.0.1"
-    done = replicate_alone(*options, "--recording", recording, "--target", tmp_path / "lake")
-    assert done.returncode == 2
-    assert "give one of --master and --remote" in done.stderr
-
-
-@pytest.mark.spark
-def test_a_filesystem_that_spark_lacks(recording: Path) -> None:
-    done = replicate_alone("--spark", "--recording", recording, "--target", "mock://bucket/lake")
-    assert (done.returncode, done.stderr) == (2, 'pgoutput: No FileSystem for scheme "mock"\n')
+    done = run("replicate", *options, "--recording", recording, "--target", tmp_path / "lake")
+    assert done.code == 2
+    assert "give one of --master and --remote" in done.err
 
 
 def test_a_filesystem_that_arrow_lacks(replicate: Replicate, recording: Path) -> None:
@@ -473,9 +497,9 @@ def test_a_recording_is_pruned_between_runs(replicate: Replicate, engine: list[s
     assert (new.returncode, "segment 1 was pruned" in new.stderr) == (2, True)
 
 
-def test_tables_are_maintained(engine: list[str], recording: Path, tmp_path: Path) -> None:
+def test_tables_are_maintained(run: Run, engine: list[str], recording: Path, tmp_path: Path) -> None:
     places = ["--recording", recording, "--target", tmp_path / "lake"]
-    assert replicate_alone(*places).returncode == 0
+    assert run("replicate", *places, "--table", "app.tr_a").code == 0
     unused = Path(next(iter(replica_tables(tmp_path / "lake").values())).place) / "part-old.parquet"
     unused.write_bytes(b"not committed")
     os.utime(unused, (0, 0))
@@ -487,7 +511,7 @@ def test_tables_are_maintained(engine: list[str], recording: Path, tmp_path: Pat
             assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
-    assert replicate_alone(*places, "--latency=1").returncode == 2
+    assert run("replicate", *places, "--latency=1").code == 2
 
 
 def wait_for(path: Path) -> None:

@@ -156,7 +156,7 @@ def test_the_password_has_changed(lab: Lab, tmp_path: Path) -> None:
     lab.assert_equal()
 
 
-@pytest.mark.parametrize("command", ["record", "sync"])
+@pytest.mark.parametrize("command", ["record", pytest.param("sync", marks=pytest.mark.nightly)])
 def test_the_password_has_changed_and_the_program_that_prints_it_fails_once(
     lab: Lab, tmp_path: Path, command: str
 ) -> None:
@@ -264,7 +264,7 @@ def test_the_disk_is_full(lab: Lab, tmp_path: Path) -> None:
     before = lab.confirmed_lsn()
     kept = tmp_path / "kept"
     shutil.copytree(lab.folder, kept)
-    lab.run("INSERT INTO t SELECT n, md5(n::text) FROM generate_series(1, 100000) n")
+    lab.run("INSERT INTO t SELECT n, md5(n::text) FROM generate_series(1, 20000) n")
     namespaces = ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]
     script = ["sh", "-c", SMALL_DISK, str(kept), str(lab.folder)]
     done = subprocess.run(

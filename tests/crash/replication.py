@@ -216,10 +216,19 @@ class Run:
         engine: Whether the replica is kept with Spark, without, or by both in turns.
         unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
         iceberg: Whether the tables of the replica are Iceberg tables.
+        pause: Seconds that each writer waits after a step, in addition to its own pauses.
     """
 
     def __init__(
-        self, folder: Path, tables: int, seed: int, engine: Engine, *, unsent: bool, iceberg: bool = False
+        self,
+        folder: Path,
+        tables: int,
+        seed: int,
+        engine: Engine,
+        *,
+        unsent: bool,
+        iceberg: bool = False,
+        pause: float = 0.0,
     ) -> None:
         self.random = Random(seed)
         self.actions: Counter[str] = Counter()
@@ -249,7 +258,7 @@ class Run:
         """Actions that have not run yet. Each action runs once before any runs again."""
         self._stack = ExitStack()
         self.server = self._stack.enter_context(Server())
-        self.work = Tables(self.server.dsn, tables, seed, unsent=unsent)
+        self.work = Tables(self.server.dsn, tables, seed, unsent=unsent, pause=pause)
         self.published = set(self.work.names[: tables // 2])
         options = msgspec.json.encode(draw_options(WHEEL_VERSION, self.random)).decode()
         self._segments = str(self.random.choice(SEGMENT_BYTES)), "0.5"
@@ -665,6 +674,7 @@ def replicate(
     engine: Engine = "spark",
     unsent: bool = False,
     iceberg: bool = False,
+    pause: float = 0.0,
 ) -> Outcome:
     """Run the crash test; return its outcome.
 
@@ -676,9 +686,10 @@ def replicate(
         engine: Whether the replica is kept with Spark, without, or by both in turns.
         unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
         iceberg: Whether the tables of the replica are Iceberg tables.
+        pause: Seconds that each writer waits after a step, in addition to its own pauses.
     """
     began = time.monotonic()
-    with Run(folder, tables, seed, engine, unsent=unsent, iceberg=iceberg) as run:
+    with Run(folder, tables, seed, engine, unsent=unsent, iceberg=iceberg, pause=pause) as run:
         run.run(seconds)
         expected = true_tables(run.server)
         (folder / "truth.json").write_bytes(msgspec.json.encode(expected))

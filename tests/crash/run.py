@@ -85,6 +85,7 @@ class Crash:
         longest: Longest time from a start of the recorder to its kill, in seconds.
         url: URL of the recording in an object store; empty for a folder. The recorders then have two working
             folders alternately, as on two machines.
+        pause: Seconds that each writer of the workload waits after a step, in addition to its own pauses.
 
     Attributes:
         server: The primary server; after a failover, the promoted standby.
@@ -94,7 +95,15 @@ class Crash:
     """
 
     def __init__(
-        self, version: int, folder: Path, seed: int, *, rows: int, longest: float, url: str = ""
+        self,
+        version: int,
+        folder: Path,
+        seed: int,
+        *,
+        rows: int,
+        longest: float,
+        url: str = "",
+        pause: float = 0.0,
     ) -> None:
         self.kills: Counter[str] = Counter()
         self.restarts = self.crashes = self.failovers = 0
@@ -109,7 +118,8 @@ class Crash:
         self.server = self._servers.enter_context(Server(version))
         with self.server.connect() as connection:
             prepare(connection, version, rows)
-        self.workload = Workload(self.server.dsn, version, seed, retyping=not self.options.binary)
+        retyping = not self.options.binary
+        self.workload = Workload(self.server.dsn, version, seed, retyping=retyping, pause=pause)
 
     def __enter__(self) -> Self:
         return self
@@ -275,11 +285,13 @@ def crash(
     rows: int = 200_000,
     longest: float = 3.0,
     url: str = "",
+    pause: float = 0.0,
 ) -> Outcome:
     """Run the crash test of the recorder on a new server; leave the recording in the folder."""
     began = time.monotonic()
     early = kills // 5
-    with Crash(version, folder / "recording", seed, rows=rows, longest=longest, url=url) as run:
+    place = folder / "recording"
+    with Crash(version, place, seed, rows=rows, longest=longest, url=url, pause=pause) as run:
         print(f"PostgreSQL {version}, seed {seed}, {run.options}", flush=True)
         failing = run._random.sample(range(early, kills), failovers)
         restarting = run._random.sample([n for n in range(kills) if n not in failing], restarts)

@@ -112,9 +112,10 @@ class Tables(Writers):
         count: Number of tables, at least twice as many as there are shapes.
         seed: Seed of the writers' decisions. The time of each decision depends on the speed of the machine.
         unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
+        pause: Seconds that each writer waits after a step, in addition to its own pauses.
     """
 
-    def __init__(self, dsn: str, count: int, seed: int, *, unsent: bool) -> None:
+    def __init__(self, dsn: str, count: int, seed: int, *, unsent: bool, pause: float = 0.0) -> None:
         shapes = {f"t{number:03}": SHAPES[number % len(SHAPES)] for number in range(count)}
         self.names = list(shapes)
         self.published = {name: shape.published.format(name=name) for name, shape in shapes.items()}
@@ -128,7 +129,7 @@ class Tables(Writers):
             )
             for number in range(WRITERS)
         ]
-        super().__init__(dsn, self._own)
+        super().__init__(dsn, self._own, pause)
 
     def create(self, connection: Connection, published: list[str]) -> None:
         """Create the tables, with some rows, and a publication of the tables whose names are given."""

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 from threading import Timer
+from typing import Final
 
 import pytest
 
@@ -21,10 +22,13 @@ from tests.crash.run import crash
 from tests.crash.workload import Workload, prepare
 from tests.server import VERSION, WHEEL_VERSION, Server
 
+PAUSE: Final = 0.1
+"""Seconds between two steps of a writer: most CPU time of these tests was for what writers wrote."""
+
 
 def test_kills_and_restarts_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     failovers = int(VERSION == WHEEL_VERSION)
-    outcome = crash(tmp_path, VERSION, 3, 1, failovers, seed=1, rows=20_000, longest=1.5)
+    outcome = crash(tmp_path, VERSION, 3, 1, failovers, seed=1, rows=20_000, longest=1.5, pause=PAUSE)
     print(outcome)
     assert (sum(outcome.kills.values()), outcome.restarts, outcome.failovers) == (3, 1, failovers)
     assert outcome.comparison.sessions > 1
@@ -51,7 +55,7 @@ def test_a_recording_begun_with_a_snapshot_under_load_equals_the_tables(tmp_path
         command = [sys.executable, "-m", "pgoutput.cli", "record", "--dsn", server.dsn, "--slot", "s"]
         command += ["--publication", PUBLICATION, "--recording", str(folder), "--snapshot", "--log", "json"]
         with (
-            Workload(server.dsn, VERSION, 2) as workload,
+            Workload(server.dsn, VERSION, 2, pause=PAUSE) as workload,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as recorder,
         ):
             timer = Timer(60, recorder.kill)

@@ -8,18 +8,23 @@ import pytest
 
 from tests.crash.replication import Engine, replicate
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.slow
+
+SPARK = [pytest.mark.spark, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize(
-    ("engine", "seed"),
+    ("engine", "seed", "seconds", "pause"),
     [
-        ("mixed", 13),  # Spark is killed first, then the run without Spark
-        pytest.param("spark", 5, marks=pytest.mark.nightly),
-        pytest.param("direct", 1, marks=pytest.mark.nightly),
+        ("direct", 1, 0, 0.1),  # each action once
+        pytest.param("direct", 1, 12, 0, marks=pytest.mark.nightly),
+        pytest.param("mixed", 13, 12, 0, marks=SPARK),  # Spark is killed first, then the run without Spark
+        pytest.param("spark", 5, 12, 0, marks=SPARK),
     ],
 )
-def test_a_replica_equals_its_source_after_kills(tmp_path: Path, engine: Engine, seed: int) -> None:
+def test_a_replica_equals_its_source_after_kills(
+    tmp_path: Path, engine: Engine, seed: int, seconds: float, pause: float
+) -> None:
     """Recorder, replica and server are killed, and tables join and leave the publication."""
-    outcome = replicate(tmp_path, tables=20, seconds=12, seed=seed, engine=engine)
+    outcome = replicate(tmp_path, tables=20, seconds=seconds, seed=seed, engine=engine, pause=pause)
     assert outcome.different == ()

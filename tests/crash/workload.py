@@ -73,15 +73,18 @@ class Workload(Writers):
         seed: Seed of the writers' decisions. The time of each decision depends on the speed of the machine.
         retyping: Whether columns are changed from int4 to int8 and back. The stream does not report that
             existing rows then have another binary format.
+        pause: Seconds that each writer waits after a step, in addition to its own pauses.
     """
 
-    def __init__(self, dsn: str, version: int, seed: int, *, retyping: bool = True) -> None:
+    def __init__(
+        self, dsn: str, version: int, seed: int, *, retyping: bool = True, pause: float = 0.0
+    ) -> None:
         self.altering = Event()
         self._architect = Architect(version, Random(f"{seed} architect"), self.altering, retyping)
         self._publisher = Publisher(version, Random(f"{seed} publisher"), self.altering)
         numbers = range(1, WRITERS + 1)
         writers = [Writer(number, version, Random(f"{seed} {number}")) for number in numbers]
-        super().__init__(dsn, [*writers, self._architect, self._publisher])
+        super().__init__(dsn, [*writers, self._architect, self._publisher], pause)
 
     @property
     def altered(self) -> dict[str, list[str]]:

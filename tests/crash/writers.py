@@ -38,14 +38,16 @@ class Writers:
     Args:
         dsn: DSN of the server.
         writers: The writers.
+        pause: Seconds that each writer waits after a step, in addition to its own pauses.
     """
 
-    def __init__(self, dsn: str, writers: Sequence[Writer]) -> None:
+    def __init__(self, dsn: str, writers: Sequence[Writer], pause: float = 0.0) -> None:
         self.dsn = dsn
         self.reconnects = 0
         self._stop = Event()
         self._failures: list[BaseException] = []
         self._writers = writers
+        self._pause = pause
         self._threads = [Thread(target=self._run, args=[writer]) for writer in writers]
 
     @property
@@ -80,6 +82,7 @@ class Writers:
                     writer.settle(connection)
                     while not self._stop.is_set():
                         writer.step(connection)
+                        self._stop.wait(self._pause)
             except psycopg.OperationalError:  # a restart, or a deadlock
                 self.reconnects += 1
                 self._stop.wait(0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ import pytest
 from pgoutput.errors import ChangesLost, ReplicationError
 from pgoutput.recorder import Connected, Reconnecting, Stored
 from pgoutput.recording import list_segments
-from tests.recorder.lab import PATIENCE, Lab, wait_until
+from tests.conftest import Run
+from tests.recorder.lab import Lab, wait_until
 from tests.server import Server, Standby
 
 UNPUBLISHED = "SELECT pg_logical_emit_message(false, '', repeat('x', 3000000))"
@@ -90,17 +90,15 @@ def fail_over_behind_acknowledged(lab: Lab, standby: Standby) -> int:
     return acknowledged
 
 
-def assert_refused(lab: Lab) -> None:
+def assert_refused(lab: Lab, run: Run) -> None:
     """Check that a recorder ends with an error, and changes neither the recording nor the slot."""
     segments = {path: path.read_bytes() for path in list_segments(lab.folder)}
     confirmed = lab.confirmed_lsn()
     with pytest.raises(ChangesLost) as caught:
         lab.record()
-    ended = subprocess.run(
-        lab.command("--until=now"), check=False, capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert ended.returncode == 2, ended.stderr
-    assert str(caught.value) in ended.stderr
+    ended = run(*lab.command("--until=now")[3:])
+    assert ended.code == 2, ended.err
+    assert str(caught.value) in ended.err
     assert {path: path.read_bytes() for path in list_segments(lab.folder)} == segments
     assert lab.confirmed_lsn() == confirmed
 
@@ -108,7 +106,7 @@ def assert_refused(lab: Lab) -> None:
 # Failover of a slot that standbys keep
 
 
-def test_a_standby_that_lacks_recorded_transactions_is_refused(lab: Lab, standby: Standby) -> None:
+def test_a_standby_that_lacks_recorded_transactions_is_refused(lab: Lab, standby: Standby, run: Run) -> None:
     standby.cut_off()
     insert(lab, 11, 31)
     lab.record()
@@ -117,17 +115,17 @@ def test_a_standby_that_lacks_recorded_transactions_is_refused(lab: Lab, standby
     insert(lab, 32, 332, "standby")
     standby.grow_wal(end)
     insert(lab, 333, 340, "standby")
-    assert_refused(lab)
+    assert_refused(lab, run)
 
 
 def test_a_standby_that_lacks_recorded_transactions_is_refused_before_its_wal_has_grown(
-    lab: Lab, standby: Standby
+    lab: Lab, standby: Standby, run: Run
 ) -> None:
     standby.cut_off()
     insert(lab, 11, 31)
     lab.record()
     fail_over(lab, standby)
-    assert_refused(lab)
+    assert_refused(lab, run)
 
 
 def test_a_standby_that_has_all_recorded_transactions_is_recorded_after_its_promotion(
@@ -244,7 +242,9 @@ def stopped(lab: Lab) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("grown", [True, False])
-def test_a_server_restored_to_before_recorded_transactions_is_refused(restored: Lab, grown: bool) -> None:
+def test_a_server_restored_to_before_recorded_transactions_is_refused(
+    restored: Lab, run: Run, grown: bool
+) -> None:
     insert(restored, 11, 31)
     restored.record()
     end = restored.lsn()
@@ -254,10 +254,10 @@ def test_a_server_restored_to_before_recorded_transactions_is_refused(restored: 
     if grown:
         restored.server.grow_wal(end)
         insert(restored, 333, 340, "restored")
-    assert_refused(restored)
+    assert_refused(restored, run)
 
 
-def test_a_server_restored_with_the_same_statements_again_is_refused(restored: Lab) -> None:
+def test_a_server_restored_with_the_same_statements_again_is_refused(restored: Lab, run: Run) -> None:
     """LSNs and transaction IDs equal those in the recording; only the commit times differ."""
     insert(restored, 11, 31, "recorded")
     restored.record()
@@ -265,7 +265,7 @@ def test_a_server_restored_with_the_same_statements_again_is_refused(restored: L
         restored.server.restore()
     insert(restored, 11, 31, "restored")
     restored.server.grow_wal(restored.lsn())
-    assert_refused(restored)
+    assert_refused(restored, run)
 
 
 def test_a_server_restored_to_before_positions_without_transactions_is_followed_or_refused(

@@ -126,7 +126,7 @@ def test_all_readers_read_the_same(unpacked: Path, packed: Path, run: Run) -> No
     assert run("decode", packed / segment_name(7)).out == run("decode", unpacked / segment_name(7)).out
 
 
-@pytest.mark.parametrize("pause", [1, 3, 17, 60])
+@pytest.mark.parametrize("pause", [1, 17, *(pytest.param(n, marks=pytest.mark.nightly) for n in (3, 60))])
 def test_a_reader_follows_while_segments_are_packed(tmp_path: Path, unpacked: Path, pause: int) -> None:
     """A slow reader finds segments that are in packs before it has looked for them."""
     (tmp_path / "packed").mkdir()
@@ -175,7 +175,9 @@ def test_segments_are_read_that_were_listed_before_they_were_packed(tmp_path: Pa
     assert failures == []
 
 
-@pytest.mark.parametrize("operation", [1, 2, 3, 4, 5, 6, 7, 17, 29, 30])
+@pytest.mark.parametrize(
+    "operation", [1, 2, 3, 4, 5, 6, 30, *(pytest.param(n, marks=pytest.mark.nightly) for n in (7, 17, 29))]
+)
 def test_a_kill_at_any_file_operation_loses_nothing(
     tmp_path: Path, unpacked: Path, monkeypatch: pytest.MonkeyPatch, operation: int
 ) -> None:

@@ -131,8 +131,16 @@ def test_ranges_of_tables_and_partitions_have_every_row_once(
     assert not list(lab.folder.glob(".*"))
 
 
-@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("seed", "identity"),
+    [
+        *((0, "DEFAULT"), (1, "FULL"), (2, "DEFAULT")),
+        *(
+            pytest.param(*one, marks=pytest.mark.nightly)
+            for one in ((0, "FULL"), (1, "DEFAULT"), (2, "FULL"))
+        ),
+    ],
+)
 def test_an_interrupted_copy_goes_on_after_changes(
     table: Lab, monkeypatch: pytest.MonkeyPatch, seed: int, identity: str
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Collection, Iterator
 from random import Random
 from typing import Any
@@ -29,6 +27,7 @@ from pgoutput.standin import RecordedSource
 from pgoutput.standin.recorded.recording import open_stream
 from pgoutput.stream import Table, Tables, Transaction, Transactions
 from pgoutput.wire import parse_lsn
+from tests.conftest import Run
 from tests.recorder.lab import Lab, Recording, wait_until
 
 BIG = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 100))"
@@ -157,7 +156,7 @@ def test_only_the_rows_with_the_keys_are_copied(lab: Lab) -> None:
 
 
 def test_random_changes_of_the_rows_meanwhile_are_applied_once(
-    lab: Lab, later: list[Callable[[], None]]
+    lab: Lab, run: Run, later: list[Callable[[], None]]
 ) -> None:
     """Rows get other keys, leave and enter the keys that are copied, and the table is truncated."""
     random = Random(1)
@@ -201,7 +200,7 @@ def test_random_changes_of_the_rows_meanwhile_are_applied_once(
     after_snapshot = transactions(lab)[1:]
     assert [one.changes for one in served(lab)] == [one.changes for one in after_snapshot]
     for command in ("check", "segments"):
-        subprocess.run([sys.executable, "-m", "pgoutput.cli", command, lab.folder], check=True)
+        assert run(command, lab.folder).code == 0
 
 
 def wait_for_both(recording: Recording, count: int) -> None:

@@ -31,6 +31,7 @@ from pgoutput.recorder.snapshots import SnapshotRequests
 from pgoutput.recorder.snapshots.copied_rows import transactions_of
 from pgoutput.recorder.snapshots.table_copy import TableCopy
 from pgoutput.recording import Directory, find_inconsistencies, locate
+from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 
 
@@ -39,17 +40,17 @@ def complete(events: list[Event]) -> list[str]:
     return [one.table for one in events if isinstance(one, TableComplete)]
 
 
-def assert_readable(table: Lab) -> None:
+def assert_readable(table: Lab, run: Run) -> None:
     """Check that the recording has all rows, no gap, no illegal message, and no incomplete table."""
     for command in ("check", "segments"):
-        subprocess.run([sys.executable, "-m", "pgoutput.cli", command, table.folder], check=True)
+        assert run(command, table.folder).code == 0
     segments = table.segments()
     assert segments[-1].incomplete == ()
     assert list(find_inconsistencies(segments)) == []
     table.assert_equal()
 
 
-def test_a_table_added_while_recording_has_all_its_rows(table: Lab) -> None:
+def test_a_table_added_while_recording_has_all_its_rows(table: Lab, run: Run) -> None:
     table.run("CREATE TABLE late (id int)", "INSERT INTO late SELECT generate_series(1, 9)")
     with table.recording(snapshot=True) as recording:
         recording.wait(Connected)
@@ -58,16 +59,16 @@ def test_a_table_added_while_recording_has_all_its_rows(table: Lab) -> None:
         assert recording.wait(TableComplete).table == "public.late"
     table.run("INSERT INTO late VALUES (12)", "INSERT INTO t VALUES (1)")
     table.record(snapshot=True)
-    assert_readable(table)
+    assert_readable(table, run)
 
 
-def test_the_next_run_copies_a_table_added_between_two_runs(table: Lab) -> None:
+def test_the_next_run_copies_a_table_added_between_two_runs(table: Lab, run: Run) -> None:
     table.record(snapshot=True)
     table.run("CREATE TABLE late (id int)", "INSERT INTO late SELECT generate_series(1, 9)")
     table.run("ALTER PUBLICATION p ADD TABLE late", "INSERT INTO late VALUES (10), (11)")
     assert complete(table.record(snapshot=True, strict=True)) == ["public.late"]
     assert complete(table.record(snapshot=True, strict=True)) == []
-    assert_readable(table)
+    assert_readable(table, run)
 
 
 def test_progress_is_reported_while_copied_rows_are_stored(table: Lab, monkeypatch: Any) -> None:
@@ -93,7 +94,9 @@ def test_progress_is_reported_while_copied_rows_are_stored(table: Lab, monkeypat
     assert any(begin < one < end for one in times)
 
 
-def test_changes_recorded_while_rows_are_copied_are_applied_once(table: Lab, monkeypatch: Any) -> None:
+def test_changes_recorded_while_rows_are_copied_are_applied_once(
+    table: Lab, run: Run, monkeypatch: Any
+) -> None:
     """All kinds of transactions change the table between the exported snapshot and the end of the copy."""
     table.run(
         "CREATE TABLE late (id int PRIMARY KEY, v text)",
@@ -101,12 +104,12 @@ def test_changes_recorded_while_rows_are_copied_are_applied_once(table: Lab, mon
         "INSERT INTO late SELECT i, repeat('x', 100) FROM generate_series(1, 100) i",
     )
     copying, changed = threading.Event(), threading.Event()
-    run = TableCopy.run
+    copy_rows = TableCopy.run
 
     def run_while_changed(*arguments: Any) -> Any:
         copying.set()
         changed.wait()
-        return run(*arguments)
+        return copy_rows(*arguments)
 
     with table.recording(snapshot=True) as recording:
         recording.wait(Connected)
@@ -129,10 +132,10 @@ def test_changes_recorded_while_rows_are_copied_are_applied_once(table: Lab, mon
         writer.execute("COMMIT")
         writer.close()
     table.record(snapshot=True)
-    assert_readable(table)
+    assert_readable(table, run)
 
 
-def test_a_request_takes_tables_anew(table: Lab) -> None:
+def test_a_request_takes_tables_anew(table: Lab, run: Run) -> None:
     table.run("INSERT INTO t SELECT generate_series(1, 5)")
     with table.recording() as recording:
         assert recording.wait(TableIncomplete).table == "public.t"
@@ -141,21 +144,21 @@ def test_a_request_takes_tables_anew(table: Lab) -> None:
             recording.wait(TableComplete, count)
     table.record()
     assert [one.kind for one in table.segments()].count("snapshot") == 2
-    assert_readable(table)
+    assert_readable(table, run)
     assert not list(table.folder.glob("_snapshot-*"))
 
 
-def test_a_request_waits_for_the_next_recorder(table: Lab) -> None:
+def test_a_request_waits_for_the_next_recorder(table: Lab, run: Run) -> None:
     table.run("INSERT INTO t SELECT generate_series(1, 5)")
     table.record()
     request = request_snapshot(table.folder, ["public.t"])
     assert is_requested(request)
     table.record()
     assert not is_requested(request)
-    assert_readable(table)
+    assert_readable(table, run)
 
 
-def test_the_command_says_that_it_waits_for_a_recorder(table: Lab) -> None:
+def test_the_command_says_that_it_waits_for_a_recorder(table: Lab, run: Run) -> None:
     table.run("INSERT INTO t SELECT generate_series(1, 5)")
     table.record()
     words = "snapshot", "--recording", str(table.folder), "--table", "public.t"
@@ -166,7 +169,7 @@ def test_the_command_says_that_it_waits_for_a_recorder(table: Lab) -> None:
         waiting.send_signal(signal.SIGINT)
         assert waiting.wait() == 130
     table.record()  # which the request has waited for
-    assert_readable(table)
+    assert_readable(table, run)
 
 
 def test_a_request_for_an_unknown_table_is_refused(table: Lab) -> None:
@@ -178,7 +181,7 @@ def test_a_request_for_an_unknown_table_is_refused(table: Lab) -> None:
     assert not is_requested(request)
 
 
-def test_a_table_can_be_requested_as_soon_as_it_is_published(table: Lab, monkeypatch: Any) -> None:
+def test_a_table_can_be_requested_as_soon_as_it_is_published(table: Lab, run: Run, monkeypatch: Any) -> None:
     monkeypatch.setattr("pgoutput.recorder.catalogs.watch._MIN_PAUSE", 60.0)
     table.run("CREATE TABLE late (id int)", "INSERT INTO late VALUES (1)")
     with table.recording() as recording:
@@ -188,19 +191,19 @@ def test_a_table_can_be_requested_as_soon_as_it_is_published(table: Lab, monkeyp
         assert recording.wait(TableComplete).table == "public.late"
         wait_until(lambda: not is_requested(request))
     table.record()
-    assert_readable(table)
+    assert_readable(table, run)
 
 
-def test_a_request_survives_a_lost_connection_of_the_copy(table: Lab, monkeypatch: Any) -> None:
+def test_a_request_survives_a_lost_connection_of_the_copy(table: Lab, run: Run, monkeypatch: Any) -> None:
     table.run("INSERT INTO t SELECT generate_series(1, 5)")
-    run = TableCopy.run
+    copy_rows = TableCopy.run
     attempts = []
 
     def run_without_connection(*arguments: Any) -> Any:
         attempts.append(arguments)
         if len(attempts) == 1:
             raise ConnectionLost("terminating connection due to administrator command")
-        return run(*arguments)
+        return copy_rows(*arguments)
 
     monkeypatch.setattr(TableCopy, "run", run_without_connection)
     with table.recording() as recording:
@@ -209,10 +212,10 @@ def test_a_request_survives_a_lost_connection_of_the_copy(table: Lab, monkeypatc
         recording.wait(TableComplete)
         wait_until(lambda: not is_requested(request))
     table.record()
-    assert_readable(table)
+    assert_readable(table, run)
 
 
-def test_a_table_that_cannot_be_read_is_tried_again_on_request(table: Lab) -> None:
+def test_a_table_that_cannot_be_read_is_tried_again_on_request(table: Lab, run: Run) -> None:
     table.run(
         "CREATE TABLE late (id int)",
         "INSERT INTO late VALUES (1)",
@@ -232,7 +235,7 @@ def test_a_table_that_cannot_be_read_is_tried_again_on_request(table: Lab) -> No
         request_snapshot(table.folder, ["public.late"])
         assert recording.wait(TableComplete, 2).table == "public.late"
     table.record()
-    assert_readable(table)
+    assert_readable(table, run)
 
 
 @pytest.mark.parametrize("begins_with", ["late", "t"])
@@ -306,19 +309,19 @@ def test_a_folder_that_is_no_recording_is_refused(table: Lab) -> None:
 
 @pytest.mark.parametrize("tables", [["public.t", "public.late"], ["public.late"]])
 def test_a_table_that_is_dropped_before_it_is_copied_does_not_stop_the_recorder(
-    tables: list[str], table: Lab, monkeypatch: Any
+    tables: list[str], table: Lab, run: Run, monkeypatch: Any
 ) -> None:
     table.run("INSERT INTO t SELECT generate_series(1, 5)", "CREATE TABLE late (id int)")
     table.run("ALTER PUBLICATION p ADD TABLE late")
     table.record(snapshot=True)
     request = request_snapshot(table.folder, tables)
-    run = TableCopy.run
+    copy_rows = TableCopy.run
 
     def run_after_drop(*arguments: Any) -> Any:
         table.run("DROP TABLE IF EXISTS late")
-        return run(*arguments)
+        return copy_rows(*arguments)
 
     monkeypatch.setattr(TableCopy, "run", run_after_drop)
     assert complete(table.record(snapshot=True)) == tables[:-1]
     assert not is_requested(request)
-    assert_readable(table)
+    assert_readable(table, run)

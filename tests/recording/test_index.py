@@ -17,14 +17,19 @@ from tests.recording.recordings import Row
 
 COMMITS = ("Commit", "StreamCommit", "CommitPrepared")
 CUTS = [
-    ("pg18_p4_par_2pc", 2),
     ("pg18_ws_p4_par_2pc_msg", 5),
-    ("pg16_p4_par_msg", 5),
-    ("pg15_p3_2pc_stream_msg", 7),
     ("pg15_p1_on_2pc_slot", 5),
     ("pg14_ws_p2_stream_msg", 7),
     ("pg11_p1", 7),
-    ("pg18_p4_par_2pc_immediate", 151),
+    *(
+        pytest.param(name, cut, marks=pytest.mark.nightly)
+        for name, cut in (
+            ("pg18_p4_par_2pc", 2),
+            ("pg16_p4_par_msg", 5),
+            ("pg15_p3_2pc_stream_msg", 7),
+            ("pg18_p4_par_2pc_immediate", 151),
+        )
+    ),
 ]
 
 

@@ -71,7 +71,7 @@ def write_one_row_group(folder: Path, rows: int, size: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["check", "decode"])
+@pytest.mark.parametrize("command", ["decode", pytest.param("check", marks=pytest.mark.nightly)])
 def test_memory_stays_bounded_with_many_large_messages(tmp_path: Path, command: str) -> None:
     """One segment has 240 MiB in row groups of 4 MiB, the other has 300 MiB in one row group."""
     groups, one = tmp_path / "groups", tmp_path / "one"
