@@ -18,6 +18,7 @@ from typing import Any
 
 import jinja2
 import msgspec
+from jinja2.bccache import Bucket
 
 from codegen import evolution, explorer, filters, javascript, json_schema, layout, states, stream_rules
 from codegen.model import PROTOCOLS, Gate, Spec
@@ -43,6 +44,22 @@ _FILTERS = (
     filters.length_sizes, filters.length_struct, filters.literal, filters.mask, filters.pairs,
     filters.target, filters.types, filters.value, filters.variable, filters.widths, filters.wrap, snake,
 )  # fmt: skip
+
+
+class _Compiled(jinja2.BytecodeCache):
+    """Compiled templates in memory: a second `render` in the same process does not compile them again."""
+
+    def __init__(self) -> None:
+        self._code: dict[tuple[str, str], Any] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._code.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._code[bucket.key, bucket.checksum] = bucket.code
+
+
+_COMPILED = _Compiled()
 
 
 class RenderError(Exception):
@@ -281,6 +298,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 def _environment(spec: Spec) -> jinja2.Environment:
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        bytecode_cache=_COMPILED,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -7,6 +7,7 @@ are quoted. It also refuses duplicate keys, anchors and merge keys.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,6 +34,12 @@ class _Loader(yaml.SafeLoader):
             problem = "no anchors and aliases here; write out what they stand for"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         return super().compose_node(parent, index)
+
+
+@functools.lru_cache(maxsize=8)
+def _compose(text: str) -> yaml.Node | None:
+    """Return the root node of a YAML text. `diff` and tests read most files twice."""
+    return yaml.compose(text, Loader=_Loader)
 
 
 class SpecError(Exception):
@@ -62,7 +69,7 @@ class YamlFile:
             text = path.read_bytes().decode("utf-8")
             self.text = text
             self._text = re.split(r"\r\n|[\n\r\x85\u2028\u2029]", text)
-            node = yaml.compose(text, Loader=_Loader)
+            node = _compose(text)
             self.data: Any = None if node is None else self._value(node, ())
         except RecursionError:
             raise SpecError(f"{path}:1: YAML: too deep") from None

@@ -36,6 +36,6 @@ def examples(count: int) -> int:
     return max(1, count * settings().max_examples // _EXAMPLES)
 
 
-def mostly_nightly(values: Iterable[str], kept: Collection[str]) -> list[Any]:
+def mostly_nightly(values: Iterable[object], kept: Collection[object]) -> list[Any]:
     """Return values for `parametrize`. Values that are not in `kept` run only in `make nightly`."""
     return [value if value in kept else pytest.param(value, marks=pytest.mark.nightly) for value in values]

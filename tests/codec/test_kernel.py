@@ -134,7 +134,7 @@ def test_kernel_and_python_agree_on_synthetic_streams(stream: Any) -> None:
         in_stream = in_stream or data[:1] == m.StreamStart.wire_tag
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(damaged())
 def test_kernel_and_python_agree_on_damaged_bytes(given: tuple[bytes, fuzz.Context]) -> None:
     data, (codec, _, in_stream, streaming) = given
@@ -223,7 +223,7 @@ def with_invalid_value(draw: st.DrawFn, whole: Any) -> Any:
     return replace(whole, **{name: draw(st.sampled_from(INVALID_VALUES))})
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_kernel_and_python_agree_on_invalid_objects(data: st.DataObject) -> None:
     message = data.draw(st.sampled_from(GENERATED).flatmap(lambda messages: messages))

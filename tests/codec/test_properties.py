@@ -28,7 +28,7 @@ EVERY_MESSAGE = [
 
 
 @pytest.mark.parametrize(("version", "in_stream", "streaming", "name"), EVERY_MESSAGE)
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(data=st.data())
 def test_encoded_messages_decode_to_the_same(
     version: int, in_stream: bool, streaming: Streaming, name: str, data: st.DataObject
@@ -79,13 +79,13 @@ def damaged(draw: st.DrawFn) -> tuple[bytes, fuzz.Context]:
     return bytes(data), draw(st.just(context) | st.sampled_from(ANYWHERE))
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(damaged())
 def test_damaged_bytes_give_a_message_or_decode_error(given: tuple[bytes, fuzz.Context]) -> None:
     fuzz.accepts(*given)
 
 
-@settings(max_examples=examples(250), deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.binary(max_size=100), st.sampled_from(ANYWHERE))
 def test_random_bytes_give_a_message_or_decode_error(data: bytes, context: fuzz.Context) -> None:
     fuzz.accepts(data, context)

@@ -36,7 +36,10 @@ def comparable(name: str) -> bool:
 
 
 TEXT_CAPTURES = [name for name in corpus.CAPTURES if comparable(name)]
-VARIED_TEXT = {"pg11_p1", "pg12_p1", "pg17_p4_par_2pc", *corpus.VARIED} & {*TEXT_CAPTURES}
+VARIED_TEXT = {
+    *("pg11_p1", "pg12_p1", "pg13_p1", "pg17_p4_par_2pc", "pg18_p4_par_2pc_immediate"),
+    *corpus.VARIED,
+} & {*TEXT_CAPTURES}
 """Names of capture files in text format, which cover all major versions and all values of `streaming`."""
 
 

@@ -20,7 +20,9 @@ from codegen.files import write
 from codegen.load import load
 from codegen.lock import LOCK, read_lock
 from codegen.render import render
+from tests.codegen import forked
 from tests.codegen.spec_copy import ROOT, SpecCopy
+from tests.effort import examples
 from tests.versions import NEWEST, WRITTEN
 
 README = (ROOT / "spec/README.md").read_text(encoding="utf-8")
@@ -231,17 +233,15 @@ def generate(folder: Path, *derive: Derive) -> Path:
 def run_python(out: Path, code: str) -> None:
     """Run Python code with the generated modules of `out` instead of those in generated/.
 
-    The code has the numbers `OLD`, `NEW` and `LAST`, the codecs `v_old`, `v_new` and `v_last`, the message
-    classes as `m`, and `error_of`, which returns type, text and fields of the error that a call raises.
+    The code has the numbers `OLD`, `NEW`, `LAST` and `EXAMPLES` (of Hypothesis), the codecs `v_old`, `v_new`
+    and `v_last`, the message classes as `m`, and `error_of`, which returns type, text and fields of the error
+    that a call raises.
     """
-    # An editable install adds generated/ to sys.path.
     prelude = f"""\
-import sys
-sys.path[:] = [p for p in sys.path if p != {str(ROOT / "generated")!r}]
 from pgoutput import messages as m
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.versions import CODECS, LATEST_RELEASED, SERVERS
-OLD, NEW, LAST = {OLD}, {NEW}, {LAST}
+OLD, NEW, LAST, EXAMPLES = {OLD}, {NEW}, {LAST}, {examples(80)}
 v_old, v_new, v_last = map(CODECS.get, (OLD, NEW, LAST))
 
 def error_of(call, *arguments):
@@ -251,14 +251,8 @@ def error_of(call, *arguments):
         return type(error), str(error), vars(error)
     raise AssertionError(f"{{call}} accepts {{arguments}}")
 """
-    path = os.pathsep.join([str(out), str(ROOT / "runtime")])
-    done = subprocess.run(
-        [sys.executable, "-c", prelude + textwrap.dedent(code)],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    output = forked.run(out, prelude + textwrap.dedent(code))
+    assert not output, output
 
 
 ROUND_TRIP = """
@@ -268,7 +262,7 @@ from pgoutput.versions import CODECS
 
 for in_stream, streaming in ((False, "off"), (True, "on"), (True, "parallel")):
     for version in (OLD, NEW, max(CODECS)):
-        @settings(deadline=None, database=None, max_examples=200)
+        @settings(deadline=None, database=None, max_examples=EXAMPLES)
         @given(st.one_of(*strategies.VERSIONS[version](in_stream, streaming).values()))
         def round_trip(message):
             codec = CODECS[version]

@@ -280,7 +280,7 @@ def test_javascript_decodes_and_encodes_all_kinds_of_fields_as_python(every_kind
             for in_stream, streaming in ((False, "off"), (True, "on"), (True, "parallel"))[: version]:
                 groups.append((f"v{{version}}", made(in_stream, streaming), in_stream, streaming))
         for name, made, in_stream, streaming in groups[:2] + groups[-6:]:
-            @settings(deadline=None, database=None, derandomize=True, max_examples=100)
+            @settings(deadline=None, database=None, derandomize=True, max_examples=EXAMPLES)
             @given(st.one_of(*made.values()))
             def collect(message):
                 data = NAMES[name].encode(message)

@@ -128,5 +128,6 @@ def test_texts_name_only_versions_of_the_spec(later: Path) -> None:
         assert f"| {OLDEST}+ |" not in path.read_text(encoding="utf-8"), path
 
 
+@pytest.mark.nightly
 def test_code_of_other_versions_is_typed(later: Path) -> None:
     check_types(later)

@@ -169,7 +169,7 @@ def test_captures_decode_as_with_stream_decoder(name: str) -> None:
         assert_same(data, decoder, header.decoder(), size, type_)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(streams(), st.integers(1, 40))
 def test_scenarios_decode_as_with_stream_decoder(stream: Stream, size: int) -> None:
     version, streaming = stream.options.proto_version, stream.options.streaming
@@ -178,7 +178,7 @@ def test_scenarios_decode_as_with_stream_decoder(stream: Stream, size: int) -> N
     assert_same(stream.messages, decoder, objects, size, pa.binary())
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 def test_damaged_batches_give_the_stream_decoders_first_error(source: random.Random, size: int) -> None:
     """ColumnDecoder raises StreamDecoder's first error in a batch; later batches are decoded correctly."""

@@ -146,7 +146,7 @@ def test_indexes_of_captures_are_equal(name: str) -> None:
         assert_same_columns(pure, fast, np.array([-1, *numbers]), [key])
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(25))
 @given(streams())
 def test_indexes_of_scenarios_are_equal(stream: Stream) -> None:
     both(
@@ -157,7 +157,7 @@ def test_indexes_of_scenarios_are_equal(stream: Stream) -> None:
     )
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(st.randoms(use_true_random=False), st.sampled_from([*CODECS]), st.booleans(), st.data())
 def test_indexes_of_damaged_batches_are_equal(
     source: random.Random, version: int, begins_in_stream: bool, data: st.DataObject
@@ -228,13 +228,13 @@ TYPED = [type_ for type_ in TYPES if arrow_type(*type_) != pa.string()]
 NEAR = "0123456789-+.:eE TZ\\xatfNI"
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(40))
 @given(st.lists(st.text(NEAR, max_size=24) | st.binary(max_size=17), min_size=1, max_size=20))
 def test_nearly_valid_texts_are_read_equally(cells: list[Cell]) -> None:
     assert_same_values(cells, TYPED)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.sampled_from([one for one in UNUSUAL_CELLS if isinstance(one, str | bytes)]), min_size=1),
     st.data(),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+import pytest
 
 from pgoutput.capturefile import CaptureFile
 from pgoutput.cli.look.inspection import _pieces
-from tests import truth
+from tests.codec import corpus
+from tests.effort import mostly_nightly
 from tests.explorer.peer import ask, open_file
-
-CAPTURES: Final = sorted(truth.CAPTURES.glob("*.gz"))
 
 
 def _plain(value: object) -> object:
@@ -23,14 +22,14 @@ def _plain(value: object) -> object:
     return {"hex": value.hex()} if isinstance(value, bytes) else None
 
 
-def test_pieces_are_those_of_inspect() -> None:
-    answers = ask(open_file(path.read_bytes()) for path in CAPTURES)
-    for path, answer in zip(CAPTURES, answers, strict=True):
-        with CaptureFile(path) as capture:
-            for record, message in zip(capture.records(), answer["messages"], strict=True):
-                expected = [
-                    [start + p.start, start + p.end, p.path, p.type, p.notation, _plain(p.value), p.doc]
-                    for start, p in _pieces(capture, record)
-                ]
-                assert message["pieces"] == expected, f"{path.name}:{record.number}"
-                assert message["problem"] is None, f"{path.name}:{record.number}"
+@pytest.mark.parametrize("name", mostly_nightly(corpus.CAPTURES, corpus.VARIED))
+def test_pieces_are_those_of_inspect(name: str) -> None:
+    (answer,) = ask([open_file(corpus.path(name).read_bytes())])
+    with CaptureFile(corpus.path(name)) as capture:
+        for record, message in zip(capture.records(), answer["messages"], strict=True):
+            expected = [
+                [start + p.start, start + p.end, p.path, p.type, p.notation, _plain(p.value), p.doc]
+                for start, p in _pieces(capture, record)
+            ]
+            assert message["pieces"] == expected, record.number
+            assert message["problem"] is None, record.number

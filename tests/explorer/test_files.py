@@ -21,6 +21,7 @@ from pgoutput.testing import shop
 from pgoutput.values import encode_binary
 from pgoutput.values.forms.floats import format_float4
 from tests.codec import corpus
+from tests.effort import mostly_nightly
 from tests.explorer.packets import Network, disorder, frame, session, write
 from tests.explorer.peer import ask, open_file
 from tests.versions import CAPTURED, KNOWN, OLDEST, UNKNOWN
@@ -147,7 +148,7 @@ def opened(contents: list[bytes], **settings: object) -> list[Any]:
     return [[answer["transactions"], answer["messages"]] for answer in answers]
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", mostly_nightly(PLAIN, PLAIN[-1:]))
 def test_files_and_texts_of_messages_without_envelopes(name: str) -> None:
     header, records = read(name)
     half = len(capture(header, records)) // 2
@@ -176,7 +177,7 @@ def test_files_and_texts_of_messages_without_envelopes(name: str) -> None:
         assert one == expected, kind
 
 
-@pytest.mark.parametrize("name", WALSENDER)
+@pytest.mark.parametrize("name", mostly_nightly(WALSENDER, WALSENDER[2:3]))
 def test_files_and_texts_of_messages_in_envelopes(name: str) -> None:
     header, both = read(name)
     records = [record for record in both if record[0] == "copydata"]
@@ -197,7 +198,7 @@ NETWORKS: Final = (
 )
 
 
-@pytest.mark.parametrize("name", WALSENDER)
+@pytest.mark.parametrize("name", mostly_nightly(WALSENDER, WALSENDER[2:3]))
 def test_packets(name: str) -> None:
     header, records = read(name)
     options = corpus.read(name)[0]
@@ -210,7 +211,7 @@ def test_packets(name: str) -> None:
         assert one == expected, network
 
 
-@pytest.mark.parametrize("name", WALSENDER[:2])
+@pytest.mark.parametrize("name", mostly_nightly(WALSENDER[:2], WALSENDER[:1]))
 def test_dumps_of_frames(name: str) -> None:
     header, both = read(name)
     records = [record for record in both if record[0] == "copydata"]

@@ -16,6 +16,7 @@ from pgoutput.stream.encoder import encode_for
 from pgoutput.versions import CODECS
 from tests.check.streams import check_options, make_checker
 from tests.codec import corpus
+from tests.effort import examples
 from tests.explorer.peer import ask
 from tests.javascript.compare import NAMES, javascript_text
 from tests.javascript.inputs import damaged
@@ -24,8 +25,8 @@ Records = list[tuple[str, bytes]]
 """Messages with their channels, as in a capture file."""
 
 ALL: Final = {rule.name for rule in RULES}
-MESSAGES: Final = 4000
-STREAMS: Final = 4000
+MESSAGES: Final = examples(1000)
+STREAMS: Final = examples(800)
 MOST_BYTES: Final = 1000
 """Size of the longest message in a damaged stream."""
 

@@ -38,6 +38,8 @@ OPTION_SETS: list[dict[str, Any]] = [
     {"proto_version": 4, "streaming": "parallel", "two_phase": True, "binary": True, "messages": True},
     {"proto_version": 4, "streaming": "parallel", "origin": "none"},
 ]
+SOME_OPTION_SETS = OPTION_SETS[::3]
+"""Option sets of each value of `streaming`, and of each other option except binary."""
 
 
 def shop() -> Scenario:
@@ -149,9 +151,9 @@ def test_connected_clients_are_sent_later_transactions(tmp_path: Path) -> None:
     orders = db.tables["public.orders"]
     with (
         StandIn(db, wal_sender_timeout=10.0) as server,
-        recording(server, tmp_path, *OPTION_SETS) as wait_until_acknowledged,
+        recording(server, tmp_path, *SOME_OPTION_SETS) as wait_until_acknowledged,
     ):
-        for round_ in range(3, 6):
+        for round_ in range(3, 5):
             wait_until_acknowledged(db.end_lsn)
             add_transactions(db, orders, round_)
         transaction = db.transaction()
@@ -159,7 +161,7 @@ def test_connected_clients_are_sent_later_transactions(tmp_path: Path) -> None:
         wait_until_acknowledged(db.end_lsn)
         transaction.commit()
         wait_until_acknowledged(db.end_lsn)
-    for number, options in enumerate(OPTION_SETS):
+    for number, options in enumerate(SOME_OPTION_SETS):
         assert stored(tmp_path / str(number)) == payloads(db, options)
 
 

@@ -16,7 +16,7 @@ from pgoutput.synth.programs import Program, generate_program
 from pgoutput.synth.programs.definition import run_program
 from pgoutput.testing import Corruption, Stream, broken_streams, corruptions, scenarios, shop, streams
 from pgoutput.testing.python_source import format_program
-from tests.effort import examples
+from tests.effort import examples, mostly_nightly
 from tests.synth.random_scenarios import OPTION_SETS
 from tests.versions import OLDEST, RELEASED
 
@@ -30,6 +30,7 @@ SEARCH = settings(
 )
 
 
+@settings(max_examples=examples(30))
 @given(scenarios(streaming="parallel", messages=True, seed=7))
 def test_fixed_options_are_kept(db: Scenario) -> None:
     assert db.options.proto_version in RELEASED
@@ -81,8 +82,8 @@ def has(*kinds: type[m.Message]) -> Callable[[Scenario], bool]:
     ("condition", "records"),
     [
         (has(m.Insert), 2),
-        (has(m.Update), 3),
-        (has(m.Truncate), 3),
+        pytest.param(has(m.Update), 3, marks=pytest.mark.nightly),
+        pytest.param(has(m.Truncate), 3, marks=pytest.mark.nightly),
         (has(m.StreamCommit, m.Insert), 2),
     ],
 )
@@ -103,7 +104,7 @@ def test_scenarios_shrink_to_default_options() -> None:
 # Programs as Python code
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", mostly_nightly(range(60), range(2 * len(OPTION_SETS))))
 def test_a_program_as_python_code_gives_the_same_stream(seed: int) -> None:
     options = OPTION_SETS[seed % len(OPTION_SETS)] | {"seed": seed, "logical_decoding_work_mem": 0}
     generated = Scenario(**options)

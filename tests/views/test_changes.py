@@ -15,7 +15,7 @@ from pgoutput import compiled
 from pgoutput.recording import Recording, RecordingReader
 from pgoutput.views import LsnRange, plan_changes
 from tests.codec import corpus
-from tests.codec.test_replay import TEXT_CAPTURES, VARIED_TEXT, truth
+from tests.codec.test_replay import TEXT_CAPTURES, truth
 from tests.effort import mostly_nightly
 from tests.recording import recordings
 from tests.recording.conftest import Recorded
@@ -104,7 +104,7 @@ def test_the_corpus_has_transactions_that_span_segments(recorded: Recorded) -> N
     assert any(end.rolled_back for end in ends if len(end.segments) > 2)
 
 
-@pytest.mark.parametrize("name", mostly_nightly(TEXT_CAPTURES, VARIED_TEXT))
+@pytest.mark.parametrize("name", mostly_nightly(TEXT_CAPTURES, corpus.VARIED))
 def test_replayed_changes_give_the_servers_tables(recorded: Recorded, name: str) -> None:
     of_table: dict[int, list[Row]] = {}
     for row in everything(recorded(name, 151)):

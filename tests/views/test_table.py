@@ -16,7 +16,8 @@ from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
 from pgoutput.recording import Recording, SegmentReader
 from pgoutput.views import RESCUED, TableView, plan_changes, read, row_type, table_schema
 from pgoutput.wire import UNCHANGED
-from tests.codec.test_replay import TEXT_CAPTURES, VARIED_TEXT, truth
+from tests.codec import corpus
+from tests.codec.test_replay import TEXT_CAPTURES, truth
 from tests.effort import mostly_nightly
 from tests.messages import make_column, make_relation
 from tests.recording.conftest import Recorded
@@ -57,7 +58,7 @@ def images(rows: pa.Table) -> list[Row]:
     return [dict(row) for row in rows.to_pylist()]
 
 
-@pytest.mark.parametrize("name", mostly_nightly(TEXT_CAPTURES, VARIED_TEXT))
+@pytest.mark.parametrize("name", mostly_nightly(TEXT_CAPTURES, corpus.VARIED))
 def test_replayed_rows_equal_the_servers_tables(recorded: Recorded, name: str) -> None:
     folder = recorded(name, 10_000)
     of_oid, last = tables(folder), {oid: of_one[-1] for oid, of_one in schemas(folder).items()}
