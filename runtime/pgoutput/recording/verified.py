@@ -82,5 +82,5 @@ def _read(file: Location) -> list[VerifiedTable]:
     try:
         content = file.content()
         return [] if content is None else msgspec.json.decode(content, type=list[VerifiedTable])
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError) as error:
         raise RecordingError(f"{file}: it cannot be read ({error}): remove it, and verify again") from None

@@ -19,7 +19,6 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import PgoutputError
 from pgoutput.recording import Directory, pack_name, packed_numbers, segment_name, write_pack
 
 _LOG: Final = logging.getLogger(__name__)
@@ -209,7 +208,7 @@ class PackerThread:
                     packer = self._begin()  # it lists the store, and so finds `number` too
                 else:
                     packer.add(number)
-            except (PgoutputError, OSError) as error:
+            except Exception as error:  # the recorder goes on without packs
                 _LOG.warning("segments are not packed: %s", error)
                 packer = None
 
