@@ -96,7 +96,7 @@ def failure(action: Callable[[], object]) -> str:
     "name",
     mostly_nightly(
         ["pg10_p1", "pg16_p4_par_msg", "pg18_p2_stream_bin", "pg18_p3_2pc_stream_msg", "pg18_p4_par_2pc"],
-        kept=["pg18_p2_stream_bin", "pg18_p4_par_2pc"],
+        kept=["pg18_p4_par_2pc"],
     ),
 )
 def test_messages_and_changes_are_those_of_the_views(
@@ -210,12 +210,12 @@ def struct_of(*names: str) -> Any:
 @pytest.mark.parametrize(
     "order_by",
     [
-        "timestamp",
-        functions.col,
+        pytest.param("timestamp", marks=pytest.mark.nightly),
+        pytest.param(functions.col, marks=pytest.mark.nightly),
         lambda name: functions.concat(
             functions.lit("x"), functions.lpad(functions.col(name).cast("string"), 9, "0")
         ),
-        lambda name: struct_of("topic", name),
+        pytest.param(lambda name: struct_of("topic", name), marks=pytest.mark.nightly),
         lambda name: functions.col(name).cast("decimal(20,0)"),
         lambda name: [functions.col("timestamp").cast("timestamp_ntz"), struct_of("offset"), "offset"],
     ],
@@ -359,7 +359,7 @@ def decode_files(session: SparkSession, folder: Path, mode: str = "PERMISSIVE") 
 @pytest.mark.parametrize(
     "forgotten",
     [
-        (),
+        pytest.param((), marks=pytest.mark.nightly),
         pytest.param(("checkpoint/commits",), marks=pytest.mark.nightly),
         ("checkpoint/commits", SINK),
     ],

@@ -116,9 +116,7 @@ def define(recording: Path, name: str, key: str) -> DefinitionRegistry:
 
 @pytest.mark.parametrize(
     "name",
-    mostly_nightly(
-        ["app.bulk", "app.t_def", "app.t_toastf", "app.t_tkey"], kept=["app.t_toastf", "app.t_tkey"]
-    ),
+    mostly_nightly(["app.bulk", "app.t_def", "app.t_toastf", "app.t_tkey"], kept=["app.t_tkey"]),
 )
 @pytest.mark.usefixtures("session")
 def test_merged_row_events_equal_the_servers_table(tmp_path: Path, name: str) -> None:

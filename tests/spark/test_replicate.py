@@ -23,6 +23,7 @@ from pgoutput.replica import TableResult, replica_tables, use_iceberg
 from pgoutput.spark import replicate
 from pgoutput.targets import Position
 from pgoutput.views import CHANGES
+from tests.effort import mostly_nightly
 from tests.recording.recordings import sent, source, write
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import different_tables, row_texts
@@ -98,7 +99,7 @@ def recording(session: SparkSession, folder: Path, name: str, view: str) -> Data
     return reader.option("maxFilesPerTrigger", "2").load()
 
 
-@pytest.mark.parametrize("view", ["batches", "changes"])
+@pytest.mark.parametrize("view", mostly_nightly(["batches", "changes"], kept=["changes"]))
 def test_tables_equal_a_real_servers_tables(session: SparkSession, tmp_path: Path, view: str) -> None:
     """The recording has interleaved streamed and prepared transactions and is read in many micro-batches."""
     changes = recording(session, tmp_path / "recording", "pg18_p4_par_2pc", view)
