@@ -31,8 +31,8 @@ def cells_size(cells: Cells | None) -> int:
 def payload_size(message: Message) -> int:
     """Return the total length of the str and bytes fields of a message with application data, in bytes."""
     values = msgspec.structs.astuple(message)
-    texts = (value.encode() if isinstance(value, str) else value for value in values)
-    return sum(len(value) for value in texts if isinstance(value, bytes))
+    parts = (value.encode(errors="surrogateescape") if isinstance(value, str) else value for value in values)
+    return sum(len(part) for part in parts if isinstance(part, bytes))
 
 
 class ReplicationOrigin(msgspec.Struct, frozen=True):
