@@ -343,20 +343,30 @@ def test_copied_rows_are_one_message_if_the_version_has_one(derived: Path) -> No
     run_python(
         derived,
         """
+        from pgoutput.messages import XLogData
+        from pgoutput.stream import StreamDecoder, Transactions
         from pgoutput.synth import Scenario
+        from pgoutput.synth.workload import fit_profile
 
         counters = m.Counters(lsn=0, counters=())
-        for version, kinds in ((OLD, ["Insert", "Insert"]), (NEW, ["InsertBatch", "Counters"])):
+        payload = ["Commit", "Begin", "Counters"]
+        for version, kinds in ((OLD, ["Insert", "Insert"]), (NEW, ["InsertBatch", *payload])):
             db = Scenario(proto_version=version)
             table = db.table("public.t", id="int8 key", v="text")
             with db.transaction() as tx:
                 tx.copy(table, [{"id": 1, "v": "a"}, {"id": 2}])
+            with db.transaction() as tx:
                 tx.payload(counters)
             sent = list(db.messages())
             found = [type(one).__name__ for one in sent]
             assert found == ["Begin", "Relation", *kinds, "Commit"], found
             rows = list(db.history())[-1].tables["public.t"]
             assert [tuple(row.values()) for row in rows] == [("1", "a"), ("2", None)]
+            collected = Transactions(decoder := StreamDecoder(version))
+            data = [one.data for one in db.stream() if isinstance(one, XLogData)]
+            done = [one for sent in data if (one := collected.feed(decoder.decode(sent))) is not None]
+            (shape,) = fit_profile(done).shapes
+            assert (shape.columns[1].nulls, set(shape.columns[1].sizes)) == (0.5, {1}), shape
         """,
     )
 

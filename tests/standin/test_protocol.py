@@ -13,6 +13,7 @@ import pytest
 from pgoutput import envelope
 from pgoutput.messages import HotStandbyFeedback, PrimaryKeepalive, StandbyStatusUpdate, XLogData
 from pgoutput.standin import RecordedSource, StandIn
+from pgoutput.standin.sql import extended_query
 from pgoutput.synth import Scenario
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
 from tests.standin.raw_client import RawClient, connect_walsender, error_fields
@@ -399,3 +400,22 @@ def test_the_extended_query_protocol(server: StandIn) -> None:
         raw.send(b"E", b"\0\0\0\0\0")  # skipped: an error skips messages up to Sync
         raw.send(b"S")
         assert [tag for tag, _ in raw.read_to(b"Z")] == [b"1", b"2", b"E", b"Z"]
+
+
+def test_unnamed_statements_and_portals_are_replaced_at_the_limit(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extended_query, "_MAX_STATEMENTS", 1)
+    with RawClient(server) as raw:
+        raw.startup()
+        raw.read_to(b"Z")
+        for _ in range(2):
+            raw.send(b"P", b"\0SELECT 1\0\0\0")
+            raw.send(b"B", b"\0" + bytes(7))
+        raw.send(b"S")
+        assert [tag for tag, _ in raw.read_to(b"Z")] == [b"1", b"2", b"1", b"2", b"Z"]
+        for _ in range(2):
+            raw.send(b"B", b"c\0" + bytes(7))
+        raw.send(b"S")
+        _, (tag, body), _ = raw.read_to(b"Z")
+        assert (tag, error_fields(body)["C"]) == (b"E", "42P03")

@@ -130,6 +130,21 @@ def test_describing_a_query_has_no_side_effects(server: StandIn) -> None:
         assert raw.ask("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'a'")[1][0] == b"D"
 
 
+def test_jsonb_is_not_escaped(server: StandIn) -> None:
+    with RawClient(server) as raw:
+        raw.startup()
+        raw.read_to(b"Z")
+        assert '{"a": "ü"}'.encode() in raw.ask('SELECT \'{"a":"ü"}\'::jsonb')[1][1]
+        assert b"22P05" in raw.ask("SELECT '\"\\u0000\"'::jsonb")[0][1]
+
+
+def test_rolling_back_to_a_savepoint_needs_a_transaction(server: StandIn) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.NoActiveSqlTransaction, match="only be used in transaction blocks"):
+            connection.execute("ROLLBACK TO SAVEPOINT x")
+        assert connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+
+
 @pytest.mark.parametrize("table", ["sqlite_master", "'/etc/passwd'", "read_csv", "public.pg_class"])
 def test_only_catalogs_and_published_tables_are_read(server: StandIn, table: str) -> None:
     refused = pytest.raises(psycopg.errors.UndefinedTable, match="does not exist")
@@ -175,6 +190,14 @@ def test_psycopg_2_queries_catalogs(server: StandIn) -> None:
         cursor.execute("SELECT slot_name, active FROM pg_replication_slots WHERE slot_name = %s", ("a",))
         assert cursor.fetchall() == [("a", False)]
     connection.close()
+
+
+def test_a_source_without_publications_accepts_no_name() -> None:
+    source = Repeated(1)
+    source.publications = ()  # type: ignore[attr-defined]
+    with StandIn(source) as server, psycopg.connect(server.dsn, autocommit=True) as connection:
+        query = "SELECT count(1) FROM pg_publication WHERE pubname = 'shop'"
+        assert connection.execute(query).fetchone() == (0,)
 
 
 def test_a_scenario_has_the_publications_that_clients_mention_or_create() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pgoutput.capturefile import CaptureFile
-from pgoutput.catalog import TYPES, BuiltinType
+from pgoutput.catalog import BY_NAME, TYPES, BuiltinType
 from pgoutput.errors import RecordingError
 from pgoutput.messages import Insert, Relation, ReplicaIdentity, XLogData
 from pgoutput.recording import RecordingReader
@@ -134,3 +134,9 @@ def test_drawn_values_are_values_of_their_type(type_: BuiltinType) -> None:
             continue
         for text in filter(None, values):
             assert decode_binary(encode_binary(text, oid), oid) == text
+
+
+@pytest.mark.parametrize(("modifier", "length"), [(-1, 9), (4 + 12, 12)])
+def test_drawn_values_of_bpchar_have_the_length_of_the_type(modifier: int, length: int) -> None:
+    column = ColumnShape(name="v", type_oid=BY_NAME["bpchar"].oid, type_modifier=modifier, sizes=(9, 9))
+    assert {len(text) for text in draw_values(np.random.default_rng(1), 9, column).to_pylist()} == {length}

@@ -325,6 +325,36 @@ def test_alter_table_sends_a_new_relation_message() -> None:
     assert list(last(db).tables) == ["public.u"]
 
 
+def test_tables_exchange_their_names_in_one_transaction() -> None:
+    db = Scenario(proto_version=OLDEST)
+    a, b = (db.table(f"public.{name}", id="int4") for name in "ab")
+    with db.transaction() as tx:
+        tx.insert(a, id=1)
+        for table, name in ((a, "c"), (b, "a"), (a, "b")):
+            tx.alter(table, name=name)
+    assert last(db).tables == {"public.a": [], "public.b": [{"id": "1"}]}
+
+
+def test_new_rows_have_the_type_of_a_retyped_generated_column() -> None:
+    db = Scenario()
+    t = db.table("public.t", id="int4 key", generated={"g": "id"})
+    with db.transaction() as tx:
+        tx.insert(t, id=1)
+        tx.alter(t, retype={"g": "numeric(4,2)"})
+        tx.insert(t, id=2)
+        with pytest.raises(ScenarioError, match=r"public\.t\.g: .*more than 2 digits"):
+            tx.insert(t, id=100)
+    assert [row["g"] for row in db.rows(t)] == ["1.00", "2.00"]
+
+
+@pytest.mark.parametrize("text", ["ab", "é"])
+def test_sizes_of_wal_records_count_bytes(text: str) -> None:
+    db = Scenario()
+    before = db.end_lsn
+    db.message(text * 100, "")
+    assert db.end_lsn - before == 64 + 200
+
+
 # Servers
 
 
@@ -556,6 +586,9 @@ REFUSED: list[tuple[Do | tuple[Do, Do], str]] = [
         lambda s: s.tx.alter(s.t, replica_identity="some"),
         r"replica_identity must be one of default, nothing, full",
     ),
+    (lambda s: s.tx.alter(s.t, name="full"), r"table public\.full exists already"),
+    ((lambda s: s.tx.alter(s.t, name="u"), lambda s: s.other.alter(s.full, name="t")), r"t exists already"),
+    ((lambda s: s.tx.alter(s.t, name="u"), lambda s: s.db.table("public.t", i="int4")), r"t exists already"),
     (lambda s: s.db.table("public.t", id="int4"), r"table public\.t exists already"),
     (lambda s: s.db.table("t", id="int4"), r"'t' has no schema; use a qualified name"),
     (lambda s: s.db.table("public.x", id="serial"), r"column id: unknown type 'serial'"),

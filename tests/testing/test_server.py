@@ -33,6 +33,9 @@ def test_a_scenario_is_served_in_its_current_state(tmp_path: Path) -> None:
     with Server(db) as server:
         left_open.commit()  # not served: the server has a copy of the scenario
         create_slot(server.dsn)
+        with psycopg.connect(server.dsn) as connection:
+            tables = connection.execute("SELECT tablename FROM pg_publication_tables WHERE pubname = 'p'")
+            assert sorted(row[0] for row in tables) == sorted(one.name for one in db.published)
         received = read_with_psycopg3(server.dsn, end_lsn, tmp_path)
     assert received == list(messages)
 

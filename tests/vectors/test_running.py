@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from pgoutput import PgoutputError
-from pgoutput.vectors import Vector, Verdict, run_decoder
+from pgoutput.vectors import Request, Vector, Verdict, run_decoder
+from pgoutput.vectors.model import Options
+from pgoutput.vectors.process import DecoderFailed, DecoderProcess
 from tests.versions import OLDEST, RELEASED
 
 ROOT = Path(__file__).parent.parent.parent
@@ -83,6 +85,14 @@ def test_a_decoder_that_needs_too_much_memory_fails(few: list[Vector]) -> None:
 def test_a_decoder_that_never_answers_is_given_up(few: list[Vector]) -> None:
     with pytest.raises(PgoutputError, match="dumb answers nothing: the process ended with exit code 3"):
         list(run_decoder(command("dumb"), few, seconds=SECONDS))
+
+
+def test_each_request_after_the_third_failure_is_refused() -> None:
+    request = Request(id="x", version=OLDEST, options=Options(), messages=[])
+    with DecoderProcess(["false"], seconds=SECONDS) as process:
+        for expected in (DecoderFailed, DecoderFailed, PgoutputError, PgoutputError):
+            with pytest.raises(expected, match="exit code 1"):
+                process.ask(request)
 
 
 def test_a_program_that_does_not_exist(few: list[Vector]) -> None:

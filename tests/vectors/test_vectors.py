@@ -16,6 +16,7 @@ import pytest
 
 from pgoutput import _protocols
 from pgoutput._walk import walk
+from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.errors import RecordingError
 from pgoutput.jsonlines import from_json
 from pgoutput.stream import encode_for
@@ -23,6 +24,7 @@ from pgoutput.vectors import Request, Vector, answer, read_kit, write_kit
 from pgoutput.vectors.judging import Level, judge
 from pgoutput.vectors.kit_schema import schema
 from pgoutput.vectors.model import Answer, Json, Manifest
+from pgoutput.vectors.streams import capture_vectors
 from tests.codec.cases import CASES, CONTEXTS, TWO_PHASE
 from tests.truth import CAPTURES
 from tests.versions import RELEASED
@@ -140,6 +142,14 @@ def test_the_kit_is_the_same_in_each_run(tmp_path: Path) -> None:
     assert stored == manifest
     read = list(read_kit(tmp_path / "one"))
     assert len(read) == manifest.vectors == manifest.legal + manifest.illegal == sum(manifest.groups.values())
+
+
+@pytest.mark.parametrize("channel", ["data", "copydata"])
+def test_an_error_in_a_capture_file_names_the_file(channel: Any, tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(encode_header(Header(RELEASED[-1], {})) + encode_record(channel, b"\xff"))
+    with pytest.raises(RecordingError, match=r"bad\.jsonl: .* no message with the tag 0xff"):
+        list(capture_vectors([path]))
 
 
 def test_vectors_obey_the_schema(vectors: list[Vector]) -> None:

@@ -623,6 +623,17 @@ def test_what_cannot_be_compared_is_refused(replica: Replica, tmp_path: Path) ->
         list(verify_tables(lab.folder, replica.target, lab.server.dsn))
     with pytest.raises(ReplicaError, match="no replica of the recording"):
         list(verify_tables(lab.folder, tmp_path, lab.dsn))
+    role = f"{lab.name}_reader"
+    lab.run(f"CREATE ROLE {role} LOGIN REPLICATION", f"GRANT SELECT ON tick TO {role}")
+    try:
+        dsn = lab.dsn.replace("user=postgres", f"user={role}")
+        verdicts = list(verify_tables(lab.folder, replica.target, dsn, on_event=replica.report))
+    finally:
+        lab.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+    errors = {one.table: one.error for one in verdicts}
+    assert errors.pop("public.tick") == ""
+    assert "a superuser has to run: GRANT SELECT ON public.t TO" in errors["public.t"]
+    assert len({one.lsn for one in verdicts}) == 1  # a lack of privileges does not need another snapshot
 
 
 def test_tables_that_the_target_does_not_follow_are_not_compared(replica: Replica) -> None:

@@ -30,6 +30,7 @@ from pgoutput.recorder.catalogs import (
 )
 from pgoutput.recorder.client import (
     Connection as Connection,
+    PermissionDenied as PermissionDenied,
     Row as Row,
     SlotStatus as SlotStatus,
     identify as identify,

@@ -73,7 +73,9 @@ class ServerState(msgspec.Struct, eq=False):
         Args:
             mentioned: Names that are also returned if the source accepts any publication name.
         """
-        return self.source.publications or list(dict.fromkeys((*self.created_publications, *mentioned)))
+        if self.source.publications is not None:
+            return self.source.publications
+        return list(dict.fromkeys((*self.created_publications, *mentioned)))
 
     def create_publication(self, name: str) -> None:
         """Add a publication, if the source accepts any publication name.

@@ -116,10 +116,10 @@ class Scenario:
         self.publish_generated_columns = publish_generated_columns
         self.publish_via_partition_root = publish_via_partition_root
         self.logical_decoding_work_mem = logical_decoding_work_mem
-        self.tables: dict[str, ScenarioTable] = {}
         self.wal: WriteAheadLog = WriteAheadLog(seed)
         self._types = TypeRegistry(self.wal.next_oid)
         self._database = Database(self.wal, self._types)
+        self.tables: dict[str, ScenarioTable] = self._database.tables
 
     @property
     def end_lsn(self) -> int:
@@ -309,8 +309,9 @@ class Scenario:
     # Tables
 
     def _next_table_oid(self, name: str) -> int:
-        if name in self.tables or any(table.definition.full_name == name for table in self.tables.values()):
-            raise ScenarioError(f"table {name} exists already, or existed before a rename")
+        self._database.check_table_name(name)
+        if name in self.tables:
+            raise ScenarioError(f"table {name} existed before a rename; choose another name")
         return self.wal.next_oid()
 
     def _register(self, table: ScenarioTable) -> ScenarioTable:

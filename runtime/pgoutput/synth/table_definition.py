@@ -188,20 +188,27 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
             column = self.column(name)
             if column.source is not None:
                 raise ScenarioError(f"{self.full_name}.{name}: a generated column cannot be set")
-            try:
-                texts[name] = to_text(value, column.type)
-            except ScenarioError as error:
-                raise ScenarioError(f"{self.full_name}.{name}: {error}") from None
+            texts[name] = self._to_text(value, column)
         return texts
 
+    def _to_text(self, value: Any, column: Column) -> str | None:
+        try:
+            return to_text(value, column.type)
+        except ScenarioError as error:
+            raise ScenarioError(f"{self.full_name}.{column.name}: {error}") from None
+
     def fill_row(self, old: Cells, given: Mapping[str, str | None]) -> Cells:
-        """Return row `old` with the values `given` by column name, and with recomputed generated columns."""
+        """Return row `old` with the values `given` by column name, and with recomputed generated columns.
+
+        Raises:
+            ScenarioError: The type of a generated column cannot represent the value of its source column.
+        """
         cells = [*old, *(None,) * (self.attribute_count - len(old))]
         for name, text in given.items():
             cells[self.column(name).number] = text
         for column in self.columns:
             if column.source is not None:
-                cells[column.number] = cells[column.source]
+                cells[column.number] = self._to_text(cells[column.source], column)
         return tuple(cells)
 
     def has_toasted(self, cells: Cells) -> bool:

@@ -14,7 +14,7 @@ from pgoutput import catalog
 from pgoutput._type_modifiers import numeric_precision, round_to_precision, string_length
 from pgoutput.errors import ScenarioError
 from pgoutput.synth.column_types import ColumnType
-from pgoutput.values import decode_binary, encode_binary, format_float8, quote_array_element
+from pgoutput.values import decode_binary, encode_binary, format_float8, format_jsonb, quote_array_element
 from pgoutput.wire import is_utf8
 
 _CONTEXT: Final = Context(prec=200_000)
@@ -93,7 +93,7 @@ def _python_text(value: Any, type_name: str) -> str:
     if type_name == "json":
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     if type_name == "jsonb":
-        return _jsonb(json.loads(json.dumps(value, allow_nan=False), parse_float=Decimal))
+        return format_jsonb(json.loads(json.dumps(value, allow_nan=False), parse_float=Decimal))
     if type_name == "numeric" and isinstance(value, float):
         value = Decimal(repr(value))
     if type_name == "timestamp" and type(value) is date:
@@ -107,20 +107,6 @@ def _python_text(value: Any, type_name: str) -> str:
 def _interval(value: timedelta) -> str:
     within_day = (value - timedelta(value.days)) // timedelta(microseconds=1)
     return decode_binary(_INTERVAL.pack(within_day, value.days, 0), catalog.BY_NAME["interval"].oid)
-
-
-def _jsonb(value: Any) -> str:
-    """Return jsonb text (jsonb_out): keys sorted by length, then by bytes; numbers without exponent."""
-    if isinstance(value, dict):
-        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
-        return "{" + ", ".join(f"{_jsonb(key)}: {_jsonb(value[key])}" for key in keys) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_jsonb, value)) + "]"
-    if isinstance(value, Decimal):
-        return format(value if value else abs(value), "f")
-    if isinstance(value, str) and "\0" in value:
-        raise ValueError("jsonb cannot contain U+0000")
-    return json.dumps(value, ensure_ascii=False)
 
 
 _PYTHON_WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -44,6 +44,26 @@ class Database(msgspec.Struct, frozen=True, eq=False):
     """The effects of each commit, in commit order."""
     prepared: dict[str, Transaction] = {}
     """The prepared transactions by gid."""
+    tables: dict[str, ScenarioTable] = {}
+    """All tables and partitions, by their first name with schema."""
+
+    def check_table_name(self, name: str, locked: Collection[ScenarioTable] = ()) -> None:
+        """Check that no table has this name with schema.
+
+        Args:
+            name: The name.
+            locked: Tables that the current transaction has locked. The committed names of other tables are
+                taken as well: an open transaction that has renamed such a table may be rolled back.
+
+        Raises:
+            ScenarioError: A table has the name.
+        """
+        for table in self.tables.values():
+            definitions = (
+                [table.definition] if table in locked else [table.definition, table.committed_definition]
+            )
+            if any(one.full_name == name for one in definitions):
+                raise ScenarioError(f"table {name} exists already; choose another name")
 
 
 class TransactionScope(ABC):
@@ -233,6 +253,8 @@ class TransactionScope(ABC):
         self._access.lock(table, exclusive=True)
         if after == before:
             return
+        if after.name != before.name:
+            self._database.check_table_name(after.full_name, self._access.tables)
         retyped = [column for column in after.columns if column.name in (retype or ())]
         if retyped:
             self._undo += self._access.rewrite_columns(table, retyped)

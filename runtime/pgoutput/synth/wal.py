@@ -24,14 +24,15 @@ _R = TypeVar("_R", bound="WalRecord")
 
 
 def cells_size(cells: Cells | None) -> int:
-    """Return the total length of a row's texts, in characters; 0 for None."""
-    return sum(len(text) for text in cells or () if text is not None)
+    """Return the total length of a row's texts, in bytes; 0 for None."""
+    return sum(len(text.encode()) for text in cells or () if text is not None)
 
 
 def payload_size(message: Message) -> int:
-    """Return the total length of the str and bytes fields of a message with application data."""
+    """Return the total length of the str and bytes fields of a message with application data, in bytes."""
     values = msgspec.structs.astuple(message)
-    return sum(len(value) for value in values if isinstance(value, str | bytes))
+    parts = (value.encode(errors="surrogateescape") if isinstance(value, str) else value for value in values)
+    return sum(len(part) for part in parts if isinstance(part, bytes))
 
 
 class ReplicationOrigin(msgspec.Struct, frozen=True):

@@ -10,12 +10,14 @@ import pickle
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from pgoutput.messages import Relation
 from pgoutput.standin import Faults, RecordedSource, StandIn
 from pgoutput.synth import Scenario
 
@@ -107,15 +109,21 @@ class Server:
                 process.kill()
 
 
+class _ServedScenario(Scenario):
+    """A scenario without tables, whose published tables are given."""
+
+    published: Sequence[Relation] = ()
+
+
 def _without_open_transactions(scenario: Scenario) -> Scenario:
     """Return a copy of the scenario without its open transactions, which cannot be pickled."""
-    copy = Scenario(
+    copy = _ServedScenario(
         **msgspec.structs.asdict(scenario.options),
         server=scenario.server,
         publish_via_partition_root=scenario.publish_via_partition_root,
         logical_decoding_work_mem=scenario.logical_decoding_work_mem,
     )
-    copy.wal = scenario.wal
+    copy.wal, copy.published = scenario.wal, scenario.published
     return copy
 
 

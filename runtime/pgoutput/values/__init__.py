@@ -15,6 +15,7 @@ function                    conversion
 `base_types`                a relation with domains replaced by their base types
 `format_float4`             a float to the server's text of a float4
 `format_float8`             a float to the server's text of a float8
+`format_jsonb`              a parsed JSON value to the server's text of a jsonb
 `parse_array`               the elements of a one-dimensional array in text format
 `quote_array_element`       an array element's text, quoted if necessary
 ==========================  =====================================================================
@@ -33,7 +34,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pgoutput.values.binary_from_cells import encode_binary, to_binary
 from pgoutput.values.builtin_types import base_types as base_types
 from pgoutput.values.forms.floats import format_float4 as format_float4, format_float8 as format_float8
-from pgoutput.values.literals import parse_array as parse_array, quote_array_element as quote_array_element
+from pgoutput.values.literals import (
+    format_jsonb as format_jsonb,
+    parse_array as parse_array,
+    quote_array_element as quote_array_element,
+)
 from pgoutput.values.python_from_cells import to_python
 from pgoutput.values.text_from_cells import Rescued as Rescued, decode_binary, to_text
 

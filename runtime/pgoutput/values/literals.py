@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from typing import Final
+from decimal import Decimal
+from typing import Any, Final
 
 import msgspec
 
@@ -33,8 +35,28 @@ _ONE_DIMENSION: Final = {
 _BOUNDS: Final = re.compile(r"((?:\[-?[0-9]{1,10}:-?[0-9]{1,10}\])+)=")
 _BOUND_PAIR: Final = re.compile(r"(-?[0-9]+):(-?[0-9]+)")
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
-_MAX_DIMENSIONS: Final = 6
+MAX_DIMENSIONS: Final = 6
 """Largest number of dimensions of an array (MAXDIM)."""
+
+
+def format_jsonb(value: Any) -> str:
+    """Return a parsed JSON value as jsonb text (jsonb_out): keys sorted by length, then by bytes.
+
+    Numbers of the class Decimal are written without exponent.
+
+    Raises:
+        ValueError: A string contains U+0000, which jsonb cannot store.
+    """
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
+        return "{" + ", ".join(f"{format_jsonb(key)}: {format_jsonb(value[key])}" for key in keys) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(format_jsonb, value)) + "]"
+    if isinstance(value, Decimal):
+        return format(value if value else abs(value), "f")
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError("jsonb cannot contain U+0000")
+    return json.dumps(value, ensure_ascii=False)
 
 
 def quote_array_element(text: str, delimiter: str = ",") -> str:
@@ -121,7 +143,7 @@ def _parse_elements(text: str, pos: int, delimiter: str) -> tuple[list[str | Non
             break
         if sign == "{":
             counts.append(0)
-            if len(counts) > _MAX_DIMENSIONS or (sizes and len(counts) > len(sizes)):
+            if len(counts) > MAX_DIMENSIONS or (sizes and len(counts) > len(sizes)):
                 break
         elif sign == delimiter:
             expects_item = True

@@ -92,7 +92,7 @@ class DecoderProcess:
     def _failed(self, text: str) -> Exception:
         self._end()
         self._failures += 1
-        if self._warm_up is None and self._failures == _MAX_FAILURES:
+        if self._warm_up is None and self._failures >= _MAX_FAILURES:
             return PgoutputError(f"{shlex.join(self._command)} answers nothing: {text}")
         return DecoderFailed(text)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pgoutput import envelope
 from pgoutput.capturefile import CaptureFile
-from pgoutput.errors import RecordingError
+from pgoutput.errors import DecodeError, RecordingError
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import XLogData
 from pgoutput.stream import StreamDecoder
@@ -72,33 +72,37 @@ def capture_vectors(paths: Iterable[str | Path]) -> Iterator[Vector]:
         RecordingError: A file cannot be read, or has a message that cannot be decoded.
     """
     for path in paths:
-        with CaptureFile(path) as capture:
-            header = capture.header
-            data = []
-            for record in capture.records():
-                if record.channel == "data":
-                    data.append(record.data)
-                elif record.channel == "copydata":
-                    outer = envelope.decode(record.data)
-                    data += [outer.data] if isinstance(outer, XLogData) else []
-        given = {name: str(value).lower() in ("true", "on", "1") for name, value in header.options.items()}
-        options = Options(
-            streaming=header.streaming,
-            two_phase=header.slot_two_phase,
-            binary=given.get("binary", False),
-            messages=given.get("messages", False),
-        )
-        name = Path(path).name.split(".")[0]
         try:
-            yield _stream(
-                f"v{header.proto_version}/capture/{name}",
-                "captures of servers",
-                header.proto_version,
-                options,
-                data,
-            )
-        except ValueError as error:
+            yield _captured(path)
+        except (DecodeError, ValueError) as error:
             raise RecordingError(f"{path}: {error}") from None
+
+
+def _captured(path: str | Path) -> Vector:
+    with CaptureFile(path) as capture:
+        header = capture.header
+        data = []
+        for record in capture.records():
+            if record.channel == "data":
+                data.append(record.data)
+            elif record.channel == "copydata":
+                outer = envelope.decode(record.data)
+                data += [outer.data] if isinstance(outer, XLogData) else []
+    given = {name: str(value).lower() in ("true", "on", "1") for name, value in header.options.items()}
+    options = Options(
+        streaming=header.streaming,
+        two_phase=header.slot_two_phase,
+        binary=given.get("binary", False),
+        messages=given.get("messages", False),
+    )
+    name = Path(path).name.split(".")[0]
+    return _stream(
+        f"v{header.proto_version}/capture/{name}",
+        "captures of servers",
+        header.proto_version,
+        options,
+        data,
+    )
 
 
 def _stream(

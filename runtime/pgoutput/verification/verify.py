@@ -23,6 +23,7 @@ from pgoutput.recorder import (
     Event,
     ExportedSnapshot,
     Keys,
+    PermissionDenied,
     PublishedTable,
     Recorder,
     RecorderOptions,
@@ -394,7 +395,9 @@ class _Comparison(msgspec.Struct):
             _threads(1, "pgoutput-source", stop) as source,
             _threads(THREADS, "pgoutput-replica", stop) as replica,
         ):
-            altered = self._lock(connection, tables)
+            denied = _denied(connection, tables)
+            tables = [one for one in tables if one.relation.oid not in denied]
+            altered = self._lock(connection, tables) if tables else {}
             tables = [one for one in tables if one.relation.oid not in altered]
             now = datetime.now(UTC).isoformat(" ", "seconds")
             pairs = [self._pair(connection, table, sizes, folder, now) for table in tables]
@@ -403,7 +406,11 @@ class _Comparison(msgspec.Struct):
             read = map if len(pairs) == 1 else replica.map
             for one, found, _ in zip(pairs, totals, read(_Pair.read, pairs), strict=True):
                 self._compare(source, one, found, stop)
-            return self._store(replica, pairs), altered
+            refused = [
+                TableVerdict(oid, name, self.snapshot.lsn, 0, error=error)
+                for oid, (name, error) in denied.items()
+            ]
+            return [*refused, *self._store(replica, pairs)], altered
 
     def _pair(
         self,
@@ -437,7 +444,6 @@ class _Comparison(msgspec.Struct):
         """Lock tables against ALTER TABLE; return, by OID, an error for each altered or unlocked table."""
         oids = [one.relation.oid for one in tables]
         try:
-            check_privileges(connection, oids)
             for table in tables:  # waiting for a lock while holding others could deadlock with ALTER TABLE
                 connection.query(table.lock if len(tables) == 1 else f"{table.lock} NOWAIT")
             with Connection(self.dsn) as latest:
@@ -542,6 +548,17 @@ class _Comparison(msgspec.Struct):
         return total
 
 
+def _denied(connection: Connection, tables: Sequence[PublishedTable]) -> dict[int, tuple[str, str]]:
+    """Return, by OID, the names of the tables that the role may not read, and the reasons."""
+    try:
+        check_privileges(connection, [one.relation.oid for one in tables])
+    except PermissionDenied as error:
+        if len(tables) == 1:
+            return {tables[0].relation.oid: (tables[0].name, str(error))}
+        return {oid: why for one in tables for oid, why in _denied(connection, [one]).items()}
+    return {}
+
+
 @contextmanager
 def _threads(count: int, name: str, stop: Flag) -> Iterator[ThreadPoolExecutor]:
     """Yield a thread pool; after an exception, set `stop` and cancel the calls that have not begun."""
@@ -550,5 +567,5 @@ def _threads(count: int, name: str, stop: Flag) -> Iterator[ThreadPoolExecutor]:
             yield pool
         except BaseException:
             stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             raise

@@ -7,7 +7,6 @@ and the size of its result are limited.
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +29,7 @@ from pgoutput.standin.sql.system_catalogs import (
     duckdb_type,
 )
 from pgoutput.standin.values import JSONB, TEXT, UNKNOWN, Result, SqlValue
-from pgoutput.values import format_float8, parse_array, quote_array_element
+from pgoutput.values import format_float8, format_jsonb, parse_array, quote_array_element
 from pgoutput.wire import format_lsn
 
 _MAX_ROWS: Final = 10_000
@@ -248,7 +247,10 @@ class Engine:
             texts = [self._element(one, element) for one in value]
             return _array(texts, is_vector=type_oid in VECTORS)
         if type_oid == JSONB and value is not None:
-            return _jsonb(msgspec.json.decode(str(value)))
+            try:
+                return format_jsonb(msgspec.json.decode(str(value)))
+            except ValueError as error:
+                raise ServerError("22P05", str(error)) from None
         return _text(value)
 
     def _element(self, value: object, type_oid: int) -> SqlValue:
@@ -333,16 +335,6 @@ def _array(texts: Sequence[SqlValue], *, is_vector: bool) -> str:
     if is_vector:
         return " ".join(map(str, texts))
     return "{" + ",".join("NULL" if one is None else quote_array_element(str(one)) for one in texts) + "}"
-
-
-def _jsonb(value: object) -> str:
-    """Return a value as the text of jsonb: with spaces, and the keys ordered by length."""
-    if isinstance(value, dict):
-        keys = sorted(value, key=lambda key: (len(key.encode()), key))
-        return "{" + ", ".join(f"{json.dumps(key)}: {_jsonb(value[key])}" for key in keys) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_jsonb, value)) + "]"
-    return json.dumps(value)
 
 
 def _text(value: object) -> SqlValue:

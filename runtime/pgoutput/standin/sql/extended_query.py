@@ -61,7 +61,7 @@ class ExtendedQuery:
             raise ServerError("42601", "cannot insert multiple commands into a prepared statement")
         if name and name in self._backend.statements:
             raise ServerError("42P05", f'prepared statement "{name}" already exists')
-        if len(self._backend.statements) >= _MAX_STATEMENTS:
+        if name not in self._backend.statements and len(self._backend.statements) >= _MAX_STATEMENTS:
             raise ServerError(
                 "53000", f"the stand-in server keeps no more than {_MAX_STATEMENTS} prepared statements"
             )
@@ -86,7 +86,9 @@ class ExtendedQuery:
             )
         value_formats = _expand_formats(formats, len(values))
         parameters = list(map(decode_parameter, values, statement.parameter_types, value_formats))
-        if len(self._backend.portals) >= _MAX_STATEMENTS:
+        if name and name in self._backend.portals:
+            raise ServerError("42P03", f'cursor "{name}" already exists')
+        if name not in self._backend.portals and len(self._backend.portals) >= _MAX_STATEMENTS:
             raise ServerError("53000", f"the stand-in server keeps no more than {_MAX_STATEMENTS} portals")
         self._backend.portals[name] = Portal(statement, parameters, body.int16s())
         return protocol.encode_message(b"2")

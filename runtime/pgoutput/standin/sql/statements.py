@@ -121,9 +121,13 @@ def _commit(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlVa
 
 
 def _rollback(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
-    to_savepoint = match[1] is not None
-    status = TransactionStatus.IN_TRANSACTION if to_savepoint else TransactionStatus.IDLE
-    executor.backend.transaction_status = status
+    backend, to_savepoint = executor.backend, match[1] is not None
+    if not to_savepoint:
+        backend.transaction_status = TransactionStatus.IDLE
+    elif backend.transaction_status is TransactionStatus.IDLE:
+        raise ServerError("25P01", "ROLLBACK TO SAVEPOINT can only be used in transaction blocks")
+    else:
+        backend.transaction_status = TransactionStatus.IN_TRANSACTION
     return Result("ROLLBACK")
 
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from pgoutput import catalog
-from pgoutput._roles import ROLES
+from pgoutput._roles import ROLES, field_name, meaning_of, tuples
 from pgoutput.errors import RecordingError
 from pgoutput.messages import ColumnFlag, Relation
 from pgoutput.stream import Change, Transaction
@@ -118,7 +118,6 @@ class _Fit:
     def _add_change(self, change: Change, kind: int, pattern: list[int]) -> bool:
         """Append a change to `pattern`. Return whether the table was altered or the row gets a new key."""
         (relation,), message = change.relations, change.message
-        new, key = getattr(message, "new", None), getattr(message, "key", None)
         name = f"{relation.namespace}.{relation.name}"
         table = self.tables.setdefault(name, _Table(len(self.tables), relation))
         altered = table.relation.columns != relation.columns
@@ -126,9 +125,11 @@ class _Fit:
         self.altered += altered
         self.kinds[kind] += 1
         pattern.append(3 * table.number + kind)
-        if new is not None:
-            table.add(relation, new)
-        return altered or (kind == UPDATE and key is not None)
+        new = field_name(type(message), "new")
+        for name, cells in tuples(message):
+            if name.partition("[")[0] == new:
+                table.add(relation, cells)
+        return altered or (kind == UPDATE and meaning_of(message, "key") is not None)
 
 
 def fit_profile(transactions: Iterable[Transaction]) -> Profile:

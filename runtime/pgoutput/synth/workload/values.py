@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput import catalog
-from pgoutput._type_modifiers import numeric_precision
+from pgoutput._type_modifiers import numeric_precision, string_length
 from pgoutput.synth.workload.definition import ColumnShape
 from pgoutput.values import decode_binary, encode_binary, from_arrow
 
@@ -116,6 +116,11 @@ def _texts(random: Random, count: int, column: ColumnShape) -> list[str]:
     return [words[start : start + size] for start, size in zip(starts, sizes.tolist(), strict=True)]
 
 
+def _padded_texts(random: Random, count: int, column: ColumnShape) -> list[str]:
+    texts, length = _texts(random, count, column), string_length(column.type_modifier)
+    return texts if length < 0 else [text[:length].ljust(length) for text in texts]
+
+
 def _numerics(random: Random, count: int, column: ColumnShape) -> list[str]:
     precision, scale = numeric_precision(column.type_modifier) or (9, 2)
     numbers = random.integers(0, 10 ** min(precision, 9), size=count).tolist()
@@ -134,10 +139,7 @@ def _choose(*values: str | None) -> Draw:
 _DRAW: Final[Mapping[str, Draw]] = {
     **dict.fromkeys(("text", "varchar", "name", "xml"), _texts),
     **dict.fromkeys(("json", "jsonb"), lambda *of: [f'{{"note": "{text[11:]}"}}' for text in _texts(*of)]),
-    "bpchar": lambda random, count, column: [
-        text[: column.type_modifier - 4].ljust(column.type_modifier - 4)
-        for text in _texts(random, count, column)
-    ],
+    "bpchar": _padded_texts,
     "bytea": lambda random, count, column: [
         "\\x" + random.bytes(max(0, size - 2) // 2).hex() for size in _sizes(random, count, column).tolist()
     ],

@@ -16,6 +16,7 @@ from pgoutput import catalog
 from pgoutput.values.builtin_types import element_delimiter
 from pgoutput.values.forms.parsing import InputFunction, OutputFunction, Reader, match_whole
 from pgoutput.values.literals import (
+    MAX_DIMENSIONS,
     ArrayLiteral,
     parse_array_literal,
     quote_array_element,
@@ -32,8 +33,6 @@ _COUNT: Final = struct.Struct(">i")
 _OID: Final = struct.Struct(">I")
 _FLAGS: Final = struct.Struct(">B")
 
-_MAX_DIMENSIONS: Final = 6
-"""Largest number of dimensions of an array (MAXDIM)."""
 _EMPTY, _LOWER_INCLUSIVE, _UPPER_INCLUSIVE, _LOWER_INFINITE, _UPPER_INFINITE = 1, 2, 4, 8, 16
 """Flag bits of a range: RANGE_EMPTY, RANGE_LB_INC, RANGE_UB_INC, RANGE_LB_INF, RANGE_UB_INF."""
 
@@ -81,7 +80,7 @@ def _read_array(
 ) -> tuple[int, list[tuple[int, int]], list[str | None]]:
     """Return an array's element type OID, dimensions (size, lower bound) and elements (array_recv)."""
     count, flags, oid = reader.unpack(_ARRAY)
-    if not 0 <= count <= _MAX_DIMENSIONS or flags not in (0, 1) or oid != (inner_oid or oid):
+    if not 0 <= count <= MAX_DIMENSIONS or flags not in (0, 1) or oid != (inner_oid or oid):
         raise ValueError("invalid array header")
     output = find_output(oid)
     dimensions: list[tuple[int, int]] = []
