@@ -143,7 +143,7 @@ def test_null_in_an_unchanged_mask_counts_as_false() -> None:
 
 def test_encoded_cells_cannot_be_unchanged() -> None:
     cells = encode_cells([pa.array(["a"])])
-    with pytest.raises(ValueError, match="encoded already"):
+    with pytest.raises(ValueError, match="needs a column of values, but Cells were passed"):
         encode_inserts(1, [cells], unchanged=[pa.array([True])])
 
 

@@ -230,7 +230,7 @@ def test_invalid_options_and_recordings_are_refused(
             {"maxFilesPerTrigger": "0"},
             "maxFilesPerTrigger is a number of segments, 1 or more, not '0'",
         ),
-        (tmp_path / "empty", {}, "empty: no segments are here; `pgoutput record` writes them"),
+        (tmp_path / "empty", {}, "empty: no segments found: give the folder that `pgoutput record` writes"),
         (tmp_path / "gap", {}, "gap: segment 1 is missing"),
     ]
     for place, options, words in cases:
