@@ -95,7 +95,7 @@ def test_replicate_writes_the_tables_and_prints_totals(
     assert again.stderr == "Nothing new was recorded since the last run.\n"
     other = replicate("--recording", recording, "--target", tmp_path / "lake", "--history")
     assert (other.returncode, other.stdout) == (2, "")
-    said = f"pgoutput: {tmp_path}/lake: the target holds tables. Write history to another target\n"
+    said = f"pgoutput: {tmp_path}/lake: the target contains tables. Write history to another target\n"
     assert other.stderr == said
 
 
@@ -121,7 +121,7 @@ def test_iceberg_tables_are_written_and_kept_apart(
     for place, holds in ((lake, "tables of another catalogue"), (delta, "Delta tables")):
         refused = replicate(*place, "--iceberg", "prod.shop")
         assert refused.returncode == 2
-        assert f"the target holds {holds}. Give a new target" in refused.stderr
+        assert f"the target contains {holds}. Give a new target" in refused.stderr
     missing = replicate("--recording", recording, "--target", tmp_path / "new", "--iceberg", "prod")
     assert missing.returncode == 2
     assert "the Iceberg catalogue prod cannot be opened: URI missing" in missing.stderr
@@ -188,7 +188,7 @@ def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Pa
     none = replicate("--recording", tmp_path / "none", "--target", tmp_path / "lake")
     assert (none.returncode, none.stdout) == (2, "")
     assert none.stderr.splitlines() == [
-        f"pgoutput: {tmp_path}/none: no segments are here; `pgoutput record` writes them"
+        f"pgoutput: {tmp_path}/none: no segments found: give the folder that `pgoutput record` writes"
     ]
     taken = tmp_path / "taken"
     taken.mkdir()
@@ -196,7 +196,7 @@ def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Pa
     other = replicate("--recording", recording, "--target", taken)
     assert other.returncode == 2
     assert other.stderr.splitlines() == [
-        f"pgoutput: {taken}: the folder is neither a target nor empty: it contains mine"
+        f"pgoutput: {taken}: expected a target or an empty folder, found the file or folder mine"
     ]
 
 
