@@ -79,7 +79,7 @@ INVALID = [
 ERRORS = [
     "no bytes: a message has at least its tag",
     "Insert.relation_oid at byte 1: expected 4 bytes of Int32 (Oid), found 1",
-    "StreamStart: from_pgoutput decodes no stream blocks: use decode",
+    "StreamStart: from_pgoutput cannot decode stream blocks: use pgoutput.spark.decode",
     "Begin",
 ]
 
@@ -182,7 +182,10 @@ def test_streams_are_decoded_row_by_row(session: SparkSession, tmp_path: Path) -
     ("column", "text"),
     [
         (lambda: from_pgoutput("value", proto_version=2, mode="FAILFAST"), "Insert.relation_oid at byte 1"),
-        (lambda: from_pgoutput("n", proto_version=2), "from_pgoutput takes a column of binary, not of int32"),
+        (
+            lambda: from_pgoutput("n", proto_version=2),
+            "from_pgoutput: expected a column of type binary, found int32",
+        ),
     ],
 )
 def test_an_error_ends_the_action(session: SparkSession, column: Callable[[], Column], text: str) -> None:
@@ -195,7 +198,7 @@ def test_an_error_ends_the_action(session: SparkSession, column: Callable[[], Co
     ("arguments", "text"),
     [
         ({"proto_version": 9}, "there is no protocol version 9"),
-        ({"mode": "DROPMALFORMED"}, "mode is one of PERMISSIVE, FAILFAST, not 'DROPMALFORMED'"),
+        ({"mode": "DROPMALFORMED"}, "mode must be one of PERMISSIVE, FAILFAST, not 'DROPMALFORMED'"),
         ({"message": "Inserts"}, "there is no message 'Inserts'; the messages are Begin, LogicalMessage, "),
     ],
 )
