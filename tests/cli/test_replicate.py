@@ -297,8 +297,8 @@ def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_p
     assert (strict.returncode, strict.stdout, target.exists()) == (2, "", False)
     assert strict.stderr.splitlines() == [
         said,
-        f"pgoutput: {folder}: the recording lacks rows of tables. "
-        "Leave out --strict to replicate what it has, or record anew with a snapshot",
+        f"pgoutput: {folder}: the recording lacks rows of the tables above. "
+        "Leave out --strict to replicate the other rows, or record anew with --snapshot",
     ]
     first = replicate("--recording", folder, "--target", target)
     assert (first.returncode, first.stderr.splitlines()[0]) == (0, said)
@@ -368,7 +368,7 @@ def test_a_master_and_a_server(recording: Path, tmp_path: Path) -> None:
     options = "--master", "local", "--remote", "sc://127.0.0.1"
     done = replicate_alone(*options, "--recording", recording, "--target", tmp_path / "lake")
     assert done.returncode == 2
-    assert "give one of --master and --remote" in done.stderr
+    assert "--master and --remote cannot be combined" in done.stderr
 
 
 @pytest.mark.spark

@@ -195,8 +195,8 @@ def test_a_remote_target_needs_a_folder_for_the_recording() -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == (
-        "pgoutput: hdfs://host/lake: no recording can be made at this URI: name a local folder or an object "
-        "store with the option --recording\n"
+        "pgoutput: hdfs://host/lake: no recording can be written to this URI: give a local folder or the URL "
+        "of an object store with --recording\n"
     )
 
 

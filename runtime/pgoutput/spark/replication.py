@@ -60,7 +60,7 @@ def replicate(
     view = BATCHES if "data" in changes.columns else CHANGES
     if not changes.isStreaming:
         raise ValueError(
-            "expected a streaming DataFrame of changes, found a batch DataFrame: read it with spark.readStream"
+            "expected a streaming DataFrame of changes, found a batch DataFrame: use spark.readStream"
         )
     missing = [name for name in view.names if name not in changes.columns]
     if missing:

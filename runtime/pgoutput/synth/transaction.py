@@ -294,7 +294,9 @@ class TransactionScope(ABC):
         if self.ended:
             raise ScenarioError("the transaction or savepoint has ended")
         if self._open_savepoint is not None and not self._open_savepoint.ended:
-            raise ScenarioError("a savepoint is open: call its methods, or release it or roll it back first")
+            raise ScenarioError(
+                "a savepoint is open: call the methods of the savepoint, or release it or roll it back first"
+            )
         for table in tables:
             if getattr(table, "owner", None) is not self._database:
                 raise ScenarioError(

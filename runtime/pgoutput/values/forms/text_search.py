@@ -96,11 +96,13 @@ def _read_item(reader: Reader) -> _Item:
         weights, prefix = reader.unpack(_OPERAND_FORM)
         flags = "*" * prefix + "".join(letter for bit, letter in _QUERY_WEIGHTS if weights & bit)
         if weights > 15 or prefix > 1:
-            raise ValueError("unknown weights or prefix flag of an operand")
+            raise ValueError(
+                f"expected operand weights up to 15 and a prefix flag 0 or 1, found {weights} and {prefix}"
+            )
         return _quoted(reader.string()) + (f":{flags}" if flags else "")
     (code,) = reader.unpack(_INT8)
     if kind != _OPERATOR or code not in _OPERATORS:
-        raise ValueError("an item is neither an operand nor an operator")
+        raise ValueError(f"expected an operand or operator, found kind {kind} and code {code}")
     priority, sign = _OPERATORS[code]
     if code == _PHRASE:
         (distance,) = reader.unpack(_INT16)
