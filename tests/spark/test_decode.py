@@ -305,7 +305,7 @@ def test_invalid_arguments_are_refused(
 
 def test_a_dataframe_with_columns_of_the_added_names_is_refused(session: SparkSession) -> None:
     df = kafka(session, DAMAGED).withColumnsRenamed({"topic": "Message", "key": "changes"})
-    with pytest.raises(ValueError, match="rename these columns of the DataFrame: message, changes"):
+    with pytest.raises(ValueError, match="names of columns that decode adds; rename them: message, changes"):
         decode(df, "value", proto_version=OLDEST, order_by="offset")
 
 

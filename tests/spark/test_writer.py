@@ -355,9 +355,17 @@ STRUCT = pa.struct([("a", pa.int32())])
     [
         ({"id": pa.int64()}, {"table": ""}, "needs the option table"),
         ({"id": pa.int64()}, {"keys": "id"}, "there is no option keys; the options are key, operation, path"),
-        ({"id": pa.int64()}, {"key": "id, no"}, "the option key names 'no', but the columns are id"),
+        (
+            {"id": pa.int64()},
+            {"key": "id, no"},
+            "the option key names the unknown column 'no'; the columns are id",
+        ),
         ({"id": pa.int64()}, {"operation": "id"}, "the option operation needs the option key"),
-        ({"id": pa.int64()}, OPERATION, "the option operation names 'op', but the columns are id"),
+        (
+            {"id": pa.int64()},
+            OPERATION,
+            "the option operation names the unknown column 'op'; the columns are id",
+        ),
         ({"op": pa.int64()}, {"key": "op", "operation": "op"}, "the option key names 'op'"),
         ({"id": pa.int64()}, {"proto_version": "99"}, "proto_version must be one of .*, not '99'"),
         ({"s": STRUCT}, {}, "the column s: there is no PostgreSQL type for struct<.*to_json"),

@@ -378,7 +378,7 @@ def test_the_command_writes_the_same_as_the_function(tmp_path: Path) -> None:
         (["--value-sizes", "20-3"], "expected a range with the smaller number first"),
         (["--changes", "x"], "a range like 1-20, not 'x'"),
         (["--proto", "2", "--streaming", "parallel"], "needs protocol version 4"),
-        (["--profile", "olap"], "there is no profile 'olap'; there are everything, oltp, bulk, iot"),
+        (["--profile", "olap"], "there is no profile 'olap'; the profiles are everything, oltp, bulk, iot"),
         (["--server", "15", "--origin", "none"], "needs PostgreSQL 16"),
     ],
 )

@@ -192,7 +192,7 @@ def _added_fields(df: DataFrame, mode: str) -> list[StructField]:
     existing = {name.lower() for name in df.columns}
     if taken := [field.name for field in added if field.name.lower() in existing]:
         raise ValueError(
-            f"the result cannot have two columns of the same name: rename these columns of the DataFrame: "
+            f"these columns of the DataFrame have the names of columns that decode adds; rename them: "
             f"{', '.join(taken)}"
         )
     return added

@@ -109,7 +109,8 @@ def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTabl
     for option, used, existing in (("key", key, columns), ("operation", [operation], [None, *names])):
         if missing := [one for one in used if one not in existing]:
             raise ValueError(
-                f"the option {option} names {missing[0]!r}, but the columns are {', '.join(names)}"
+                f"the option {option} names the unknown column {missing[0]!r}; the columns are "
+                f"{', '.join(names)}"
             )
     relation = Relation(
         oid=0,

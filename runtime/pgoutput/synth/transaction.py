@@ -392,7 +392,9 @@ class Transaction(TransactionScope):
         """
         self._open()
         if not gid or "\0" in gid or not is_utf8(gid) or len(gid.encode()) > _MAX_GID_BYTES:
-            raise ScenarioError(f"a gid must have 1 to {_MAX_GID_BYTES} bytes of UTF-8 without zero bytes")
+            raise ScenarioError(
+                f"gid must have 1 to {_MAX_GID_BYTES} bytes of UTF-8 without zero bytes, not {gid!r}"
+            )
         if gid in self._database.prepared:
             raise ScenarioError(f"transaction identifier {gid!r} is already in use")
         assert self.xid  # assigned even if the transaction is empty (PrepareTransaction)

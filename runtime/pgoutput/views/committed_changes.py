@@ -173,7 +173,7 @@ def _first_errors(
     for row in changes.rows[far[committed.commit]][:1].tolist() if far.any() else ():
         yield (
             row,
-            StreamError.at(index.messages([row])[0], "expected a commit LSN below 2**63, found a larger one"),
+            StreamError.at(index.messages([row])[0], "the commit LSN of the transaction must be below 2**63"),
         )
 
 

@@ -124,7 +124,7 @@ def make_workload(
         )
     name = profile or default_profile(transactions)
     if name not in PROFILES:
-        text = f"there is no profile {name!r}; there are {', '.join(PROFILES)}"
+        text = f"there is no profile {name!r}; the profiles are {', '.join(PROFILES)}"
         raise typer.BadParameter(text, param_hint="--profile")
     fields = msgspec.structs.asdict(fitted or PROFILES[name]) | {"transactions": transactions}
     given = {name: value for name, value in options.items() if value is not None}

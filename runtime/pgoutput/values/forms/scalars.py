@@ -117,7 +117,8 @@ def bit_out(data: bytes) -> str:
     """Return a bit string's text, `0101` (bit_send, bit_out)."""
     (count,) = _COUNT.unpack_from(data)
     if count < 0 or len(data) != _COUNT.size + (count + 7) // 8:
-        raise ValueError(f"a bit string of {count} bits cannot have {len(data) - _COUNT.size} bytes")
+        expected = f"expected {(count + 7) // 8} bytes for a bit string of {count} bits"
+        raise ValueError(f"{expected}, found {len(data) - _COUNT.size}")
     bits = int.from_bytes(data[_COUNT.size :]) >> -count % 8
     return f"{bits:0{count}b}" if count else ""
 

@@ -160,7 +160,7 @@ def tsvector_in(text: str) -> bytes:
     while pos < len(text):
         match = _IN_VECTOR.match(text, pos)
         if match is None:
-            raise ValueError(f"no lexeme at character {pos}")
+            raise ValueError(f"expected a lexeme at character {pos}")
         entries = [_encode_position(entry) for entry in (match[2] or "").split(",") if entry]
         lexemes.append(_encode_lexeme(match[1]) + struct.pack(f">H{len(entries)}H", len(entries), *entries))
         pos = match.end()
@@ -194,7 +194,7 @@ def tsquery_in(text: str) -> bytes:
     while pos < end:
         match = _IN_QUERY.match(text, pos)
         if match is None:
-            raise ValueError(f"no operand or operator at character {pos}")
+            raise ValueError(f"expected an operand or operator at character {pos}")
         pos, sign = match.end(), match["sign"]
         if expects_operand != (sign in (None, "(", _NOT)):
             raise ValueError(f"misplaced operand, operator or parenthesis before character {pos}")
