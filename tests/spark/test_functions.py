@@ -117,14 +117,14 @@ def test_each_message_becomes_a_struct_and_the_same_bytes_again(session: SparkSe
     ("fields", "error"),
     [
         ("7L AS xid", "the structs have no field `type`: pass the argument `message` to to_pgoutput"),
-        ("'Insert' AS type, 7L AS relation_oid", "Insert.new is NULL: a value is required"),
+        ("'Insert' AS type, 7L AS relation_oid", "Insert.new: expected a value, found NULL"),
         (
             "'Insert' AS type, 7L AS relation_oid, array(struct('x' AS kind, '1' AS text)) AS new",
-            "Insert.new is [{'kind': 'x', 'text': '1'}], not a value of its column: see pgoutput.schemas",
+            "Insert.new: expected a value as in pgoutput.schemas, found [{'kind': 'x', 'text': '1'}]",
         ),
         (
             "'Relation' AS type, 7L AS oid, '' AS namespace, 't' AS name, 'q' AS replica_identity",
-            "Relation.replica_identity is 'q', not a value of its column: see pgoutput.schemas",
+            "Relation.replica_identity: expected a value as in pgoutput.schemas, found 'q'",
         ),
     ],
 )
