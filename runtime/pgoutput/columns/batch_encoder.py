@@ -156,8 +156,9 @@ def _constant(field: Field, value: _Constant) -> bytes:
 def _integers_part(field: Field, column: IntegerArray | pa.Array) -> Integers:
     numbers = np.asarray(column)
     if numbers.dtype.kind not in "iu" or (isinstance(column, pa.Array) and column.null_count):
-        is_arrow = isinstance(column, pa.Array)
-        kind = f"{column.type} with {column.null_count} NULL" if is_arrow else column.dtype
+        kind = str(numbers.dtype)
+        if isinstance(column, pa.Array):
+            kind = f"{column.type} with {column.null_count} NULL"
         raise TypeError(f"{field.name}: expected integers without NULL, found {kind}")
     bits = field.size * 8
     low, high = (-1 << bits - 1, (1 << bits - 1) - 1) if field.signed else (0, (1 << bits) - 1)
