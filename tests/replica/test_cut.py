@@ -112,7 +112,7 @@ def test_versions_show_the_server_at_each_lsn(source: Source) -> None:
             assert cut.lsn == lsn
         except ReplicaError as error:
             (last,) = re.findall(
-                r"exactly. The last LSN before it that all tables show is (\S+)$", str(error)
+                r"The last LSN before it for which all tables have a version is (\S+): use that", str(error)
             )
             cut = versions_at(source.target, parse_lsn(last))
             assert cut.lsn < lsn

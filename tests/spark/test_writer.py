@@ -256,7 +256,7 @@ def test_a_failed_job_leaves_the_recording_unchanged(session: SparkSession, tmp_
         (
             "id",
             {"table": "orders"},
-            "needs the option table: the name of the table of the rows, such as public.orders",
+            "needs the option table: the name of a table with its schema, such as public.orders",
         ),
         ("INTERVAL 1 DAY AS s", {}, "the column s: there is no PostgreSQL type for duration"),
         ("'a' || chr(0) AS t", {}, "the column t: a column of .*zero character"),
@@ -384,7 +384,7 @@ def test_duplicate_columns_and_remote_folders_are_refused(tmp_path: Path) -> Non
     twice = pa.schema([("id", pa.int64()), ("id", pa.int64())])
     with pytest.raises(ValueError, match="several columns have the name id"):  # Spark allows duplicate names
         writer(tmp_path, twice)
-    with pytest.raises(ValueError, match=r"^s3://bucket/x.*: segments are written to local"):
+    with pytest.raises(ValueError, match=r"^s3://bucket/x.*: expected a local or mounted folder"):
         plan_segments(
             "s3://bucket/x?region=eu", describe_table({"table": "a.b"}, ID_AND_TEXT), overwrite=False
         )
