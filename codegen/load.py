@@ -48,7 +48,7 @@ def load(directory: Path) -> model.Spec:
     """
     paths = sorted(directory.glob("*.yaml"))
     if not paths:
-        raise SpecError(f"{directory}: no spec here: a folder with *.yaml files is wanted")
+        raise SpecError(f"{directory}: no spec found: expected a folder with *.yaml files")
     sections: dict[str, dict[Any, Any]] = {section: {} for section in SECTIONS}
     protocols: dict[str, model.Protocol] = {}
     files: list[YamlFile] = []

@@ -155,7 +155,9 @@ def read_lock(directory: Path, begin: bool = False) -> Mapping[str, WireForm]:
         text = "there is no lock: restore it, or for a new spec run `python -m codegen --release`"
         raise SpecError(f"{path}:1: {text}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}:1: not a lock, restore it: {error}") from None
+        raise SpecError(
+            f"{path}:1: the lock file is invalid ({error}): restore it, for example with `git restore`"
+        ) from None
 
 
 def without(directory: Path, locked: Mapping[str, WireForm], spec: Spec, label: str) -> dict[str, WireForm]:

@@ -47,7 +47,9 @@ class Gate(msgspec.Struct, frozen=True):
         first, plus, last = match.groups()
         gate = cls(int(first), None if plus else int(last or first))
         if gate.last is not None and gate.last < gate.first:
-            raise ValueError(f"the gate `{text}` ends before it begins")
+            raise ValueError(
+                f"the gate `{text}` has its larger version first: write the smaller version first"
+            )
         return gate
 
 

@@ -284,7 +284,7 @@ def _format(files: dict[str, str]) -> dict[str, str]:
         if done.returncode:
             kept = Path(tempfile.mkdtemp(prefix="codegen-"))
             _write(kept, files)
-            raise RenderError(f"{done.stderr.strip()}\nthe files are kept in {kept}")
+            raise RenderError(f"{done.stderr.strip()}\nthe generated files are in {kept}")
         return {name: Path(folder, name).read_text(encoding="utf-8") for name in files}
 
 

@@ -31,7 +31,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "anchor", None) is not None:
-            problem = "no anchors and aliases here; write out what they stand for"
+            problem = "anchors and aliases are not supported: write their values instead"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
@@ -72,7 +72,7 @@ class YamlFile:
             node = _compose(text)
             self.data: Any = None if node is None else self._value(node, ())
         except RecursionError:
-            raise SpecError(f"{path}:1: YAML: too deep") from None
+            raise SpecError(f"{path}:1: YAML is nested too deep: remove levels of nesting") from None
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise SpecError(f"{path}:{line}: not UTF-8 text: {error.reason}") from None
@@ -160,10 +160,10 @@ class YamlFile:
         if kind == "null" and not text:
             raise self.error(place, "a value is missing here")
         if kind == "merge":
-            raise self.error(place, "no merge keys here; write out what they stand for")
+            raise self.error(place, "merge keys are not supported: write the merged keys instead")
         if isinstance(node, yaml.ScalarNode):
             raise self.error(place, f'YAML reads `{text}` as {kind}, not as text: quote it, "{text}"')
-        raise self.error(place, f"a plain name or number is wanted here, not a YAML {kind}")
+        raise self.error(place, f"expected a plain name or number, found a YAML {kind}")
 
 
 def _quote(key: str | int) -> str:

@@ -35,13 +35,13 @@ def forms(spec: Spec) -> Iterator[Problem]:
         elif entry.optional:
             yield (*place, "optional"), f"{name}: only a choice (`one_of`) can be optional"
         elif len(_given(entry, ("type", "list_of"))) != 1:
-            yield place, f"{name}: exactly one of `type` and `list_of` is wanted"
+            yield place, f"{name}: expected exactly one of `type` and `list_of`"
         elif (entry.count or entry.length) and (extra := _given(entry, ("list_of", "tag", "literal"))):
             yield (*place, extra[0]), f"{name}: a count or length has no `{extra[0]}`"
         elif entry.end and (entry.type is None or entry.literal is None):
             yield place, f"{name}: an end is a constant: write `type` and `literal`"
         elif entry.list_of is not None and (extra := _given(entry, ("tag", "literal"))):
-            yield (*place, extra[0]), f"{name}: a list has no `{extra[0]}`"
+            yield (*place, extra[0]), f"{name}: a list cannot have `{extra[0]}`"
 
 
 def types(spec: Spec) -> Iterator[Problem]:

@@ -111,14 +111,14 @@ def _build(name: str, values: Mapping[str, Any]) -> Any:
     except TypeError:
         required = (one.name for one in msgspec.structs.fields(message_class) if one.required)
         missing = next(one for one in required if one not in values)
-    raise EncodeError(f"{name}.{missing} is NULL: a value is required", message=name, field=missing)
+    raise EncodeError(f"{name}.{missing}: expected a value, found NULL", message=name, field=missing)
 
 
 def _from_column(name: str, field: Field, value: Any) -> Any:
     try:
         return _FROM_COLUMN[field.kind](field, value)
     except (AttributeError, KeyError, TypeError, ValueError):
-        text = f"{name}.{field.name} is {value!r}, not a value of its column: see pgoutput.schemas"
+        text = f"{name}.{field.name}: expected a value as in pgoutput.schemas, found {value!r}"
         raise EncodeError(text, message=name, field=field.name) from None
 
 

@@ -34,7 +34,7 @@ def explain_encode(protocol: Protocol, message: object, classes: ModuleType = me
     if layout is None or type(message) is not getattr(classes, name):
         text = f"{protocol.label} has no message {name}{_hint(protocol, name)}"
         return EncodeError(text, message=name, field=None)
-    unexplained = f"{name}: the codec refuses what the layout accepts; please report this"
+    unexplained = f"{name}: the message is valid, but was not encoded: please report this bug of pgoutput"
     return find_problem(protocol, message) or EncodeError(unexplained, message=name, field=None)
 
 

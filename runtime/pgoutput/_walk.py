@@ -79,7 +79,9 @@ def explain_decode(protocol: Protocol, data: bytes, in_stream: bool, streaming: 
     except DecodeError as error:
         return error
     name = _message(protocol, data).name
-    return DecodeError(f"{name}: the codec refuses what the layout accepts; please report this", message=name)
+    return DecodeError(
+        f"{name}: the bytes are valid, but were not decoded: please report this bug of pgoutput", message=name
+    )
 
 
 def _message(protocol: Protocol, data: bytes) -> Message:

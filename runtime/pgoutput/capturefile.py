@@ -142,7 +142,7 @@ class CaptureFile(StoredStream):
             for number, line in enumerate(self._file, start=1):
                 yield number, line
         except (EOFError, zlib.error, OSError) as error:
-            text = f"the file ends or breaks off here: {error}".rstrip(".")
+            text = f"the file is cut off or damaged here: {error}".rstrip(".")
             self._report(self._error(number + 1, text))
 
     def _header(self) -> Header:
@@ -183,7 +183,9 @@ def _record(number: int, line: bytes) -> Record:
     try:
         fields = msgspec.json.decode(line, type=_Line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"not a JSON object with hex in data, copydata or sent ({error})") from None
+        raise ValueError(
+            f"expected a JSON object with hexadecimal text in data, copydata or sent ({error})"
+        ) from None
     channels: tuple[Channel, ...] = ("data", "copydata", "sent")
     present = [(channel, text) for channel in channels if (text := getattr(fields, channel)) is not None]
     if len(present) != 1:

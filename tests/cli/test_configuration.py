@@ -19,7 +19,7 @@ from tests.versions import OLDEST, RELEASED
 
 COMMAND: Final = (sys.executable, "-m", "pgoutput.cli")
 PATIENCE: Final = 60
-KEYS: Final = "[record]: dsn: a reference must have one of the keys env, file, "
+KEYS: Final = "[record]: dsn: expected a reference with one of the keys env, file, "
 """The error of a reference that has none of the keys, or no text."""
 
 
@@ -162,7 +162,7 @@ def test_a_command_that_is_started_has_no_dsn_in_its_arguments(tmp_path: Path) -
     [
         ("[record", "Expected ']' at the end of a table declaration (at end of document)"),
         ("[recrod]", "[recrod]: recrod is not a command: a file can configure decode, inspect, "),
-        ("record = 1", "record is not a table, such as [record]"),
+        ("record = 1", "record must be a TOML table, such as [record]"),
         ("[record]\nslto = 's'", "[record]: record has no option slto: its options are slot, publication, "),
         ("[record]\nconfig = 's'", "[record]: record has no option config: "),
         ("[record]\nslot = 5", "[record]: slot: "),

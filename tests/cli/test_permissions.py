@@ -123,7 +123,9 @@ def test_a_folder_that_all_users_can_write_to_is_refused(tmp_path: Path) -> None
     folder = tmp_path / "recording"
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(RecordingError, match=r"recording: all users can write to the folder: chmod o-w it"):
+    with pytest.raises(
+        RecordingError, match=r"recording: all users can write to the folder: run `chmod o-w`"
+    ):
         Folder(folder)
     assert not list(folder.iterdir())
 

@@ -94,7 +94,7 @@ def test_replicate_writes_the_tables_and_prints_totals(
     assert again.stderr == "Nothing new was recorded since the last run.\n"
     other = replicate("--recording", recording, "--target", tmp_path / "lake", "--history")
     assert (other.returncode, other.stdout) == (2, "")
-    said = f"pgoutput: {tmp_path}/lake: the target holds tables. Write history to another target\n"
+    said = f"pgoutput: {tmp_path}/lake: the target contains tables. Write history to another target\n"
     assert other.stderr == said
 
 
@@ -148,7 +148,7 @@ def test_iceberg_tables_are_written_and_kept_apart(
     for place, holds in ((lake, "tables of another catalogue"), (delta, "Delta tables")):
         refused = replicate(*place, "--iceberg", "prod.shop")
         assert refused.returncode == 2
-        assert f"the target holds {holds}. Give a new target" in refused.stderr
+        assert f"the target contains {holds}. Give a new target" in refused.stderr
     missing = replicate("--recording", recording, "--target", tmp_path / "new", "--iceberg", "prod")
     assert missing.returncode == 2
     assert "the Iceberg catalogue prod cannot be opened: URI missing" in missing.stderr
@@ -218,7 +218,7 @@ def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Pa
     none = replicate("--recording", tmp_path / "none", "--target", tmp_path / "lake")
     assert (none.returncode, none.stdout) == (2, "")
     assert none.stderr.splitlines() == [
-        f"pgoutput: {tmp_path}/none: no segments are here; `pgoutput record` writes them"
+        f"pgoutput: {tmp_path}/none: no segments found: give the folder that `pgoutput record` writes"
     ]
     taken = tmp_path / "taken"
     taken.mkdir()
@@ -226,7 +226,7 @@ def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Pa
     other = replicate("--recording", recording, "--target", taken)
     assert other.returncode == 2
     assert other.stderr.splitlines() == [
-        f"pgoutput: {taken}: the folder is neither a target nor empty: it contains mine"
+        f"pgoutput: {taken}: expected a target or an empty folder, found the file or folder mine"
     ]
 
 
@@ -327,8 +327,8 @@ def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_p
     assert (strict.returncode, strict.stdout, target.exists()) == (2, "", False)
     assert strict.stderr.splitlines() == [
         said,
-        f"pgoutput: {folder}: the recording lacks rows of tables. "
-        "Leave out --strict to replicate what it has, or record anew with a snapshot",
+        f"pgoutput: {folder}: the recording lacks rows of the tables above. "
+        "Leave out --strict to replicate the other rows, or record anew with --snapshot",
     ]
     first = replicate("--recording", folder, "--target", target)
     assert (first.returncode, first.stderr.splitlines()[0]) == (0, said)
@@ -398,7 +398,7 @@ def test_a_master_and_a_server(run: Run, recording: Path, tmp_path: Path) -> Non
     options = "--master", "local", "--remote", "sc://127.0.0.1"
     done = run("replicate", *options, "--recording", recording, "--target", tmp_path / "lake")
     assert done.code == 2
-    assert "give one of --master and --remote" in done.err
+    assert "--master and --remote cannot be combined" in done.err
 
 
 def test_a_filesystem_that_arrow_lacks(replicate: Replicate, recording: Path) -> None:

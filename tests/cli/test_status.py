@@ -96,8 +96,8 @@ def test_a_slot_that_somebody_else_has_read(lab: Lab, run: Run) -> None:
     done = run(*words)
     assert (done.code, done.err) == (1, "")
     assert f"slot       {lab.slot}, reserved\n" in done.out
-    assert "\nlost       somebody else has read from the slot: it is at " in done.out
-    assert json.loads(run(*words, "--json").out)["lost"].startswith("somebody else has read")
+    assert "\nlost       another client has read from the slot: the slot is acknowledged up to " in done.out
+    assert json.loads(run(*words, "--json").out)["lost"].startswith("another client has read")
 
 
 def test_missing_segments_are_counted(lab: Lab, run: Run) -> None:
@@ -181,11 +181,11 @@ def test_errors(lab: Lab, run: Run, tmp_path: Path) -> None:
     (tmp_path / "other" / "file").touch()
     folder = lab.folder
     for words, code, text in (
-        (["--recording", tmp_path / "empty"], 2, "no segments are here"),
+        (["--recording", tmp_path / "empty"], 2, "no segments found"),
         (
             ["--recording", folder, "--target", tmp_path / "other"],
             2,
-            "the folder is neither a target nor empty",
+            "expected a target or an empty folder, found",
         ),
         (["--recording", folder, "--dsn", "password=S3 CRET"], 2, "the DSN cannot be read"),
     ):

@@ -222,8 +222,8 @@ def test_a_remote_target_needs_a_folder_for_the_recording(run: Run) -> None:
     done = run("sync", "--publication=p", "--target=hdfs://host/lake")
     assert done.code == 2
     assert done.err == (
-        "pgoutput: hdfs://host/lake: no recording can be made at this URI: name a local folder or an object "
-        "store with the option --recording\n"
+        "pgoutput: hdfs://host/lake: no recording can be written to this URI: give a local folder or the URL "
+        "of an object store with --recording\n"
     )
 
 

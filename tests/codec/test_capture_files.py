@@ -18,9 +18,9 @@ BEGIN = b'{"data":"42 0000000000000001 0000000000000002 00000003"}\n'
 MESSAGE = m.Begin(final_lsn=1, commit_time=2, xid=3)
 NO_HEADER = "1: no header: the first line must be a JSON object with proto_version"
 TRUNCATED = (
-    "the file ends or breaks off here: Compressed file ended before the end-of-stream marker was reached"
+    "the file is cut off or damaged here: Compressed file ended before the end-of-stream marker was reached"
 )
-NO_RECORD = "2: not a JSON object with hex in data, copydata or sent"
+NO_RECORD = "2: expected a JSON object with hexadecimal text in data, copydata or sent"
 
 INVALID_FILES = {
     "empty": (

@@ -245,10 +245,10 @@ def test_the_protocol_without_versions_may_grow_but_not_change(
 
 LOCKS = [
     (None, "there is no lock: restore it, or for a new spec run `python -m codegen --release`"),
-    ("", "not a lock, restore it: "),
-    ('{"v1": ', "not a lock, restore it: "),
-    ("[]", "not a lock, restore it: "),
-    ('{"v1": {"Begin": 3}}', "not a lock, restore it: "),
+    ("", "the lock file is invalid ("),
+    ('{"v1": ', "the lock file is invalid ("),
+    ("[]", "the lock file is invalid ("),
+    ('{"v1": {"Begin": 3}}', "the lock file is invalid ("),
 ]
 
 

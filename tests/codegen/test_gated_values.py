@@ -227,7 +227,7 @@ def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
         (
             f"value: 4, versions: {NEW}+",
             f"value: 4, versions: {NEW}-{NEWEST}",
-            f"the gate `{NEW}-{NEWEST}` ends before it begins",
+            f"the gate `{NEW}-{NEWEST}` has its larger version first",
         ),
         (
             f"value: a, versions: {NEW}+",

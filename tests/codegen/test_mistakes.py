@@ -124,7 +124,7 @@ MISTAKES = [
     Mistake("unreadable gate of a server", "    server: 11+\n", "@    server: eleven\n", "`eleven` is not a gate", after="  Truncate:"),
     Mistake("unreadable gate of a type", "    server: 10+\n", "@    server: ten\n", "`ten` is not a gate", after="  bytea:", file="types.yaml"),
     Mistake("unreadable gate of a cell", "        server: 14+\n", "@        server: 14\n", "TupleData: `server` takes a range, as text: quote it, \"14+\" for 14 and later, or \"14\" for 14 only", after="  TupleData:"),
-    Mistake("backward gate", "    versions: 3+\n", "@    versions: 4-3\n", "the gate `4-3` ends before it begins", after="  BeginPrepare:"),
+    Mistake("backward gate", "    versions: 3+\n", "@    versions: 4-3\n", "the gate `4-3` has its larger version first", after="  BeginPrepare:"),
     Mistake("gate wider than the message", RECORD, RECORD.replace("means: lsn,", f"means: lsn, versions: {OLDEST}+,"), f"CommitPrepared.commit_lsn: the gate {OLDEST}+ is wider than that of its message, 3+"),
     Mistake("gate wider than the context", IN_STREAM, IN_STREAM.replace("2+", "3+"), "LogicalMessage.xid: the gate 2+ is wider than that of the context in_stream, 3+", at="        versions: 2+\n"),
     Mistake("gate wider than the option", ABORT_LSN, ABORT_LSN.replace("4+", "3+"), "StreamAbort.abort_lsn: the gate 3+ is wider than that of streaming = parallel, 4+"),
@@ -169,8 +169,8 @@ MISTAKES = [
     Mistake("struct as a type", FIELD, "@      - {name: x, type: RelationColumn, doc: X.}", "Begin.x: `RelationColumn` is a struct: write `list_of: RelationColumn`, and before the field a count"),
     Mistake("unknown list_of", LIST, "@      - {name: columns, list_of: Column, doc: X.}", "Relation.columns: lists are of integers, structs or tuples: unknown type `Column`; the types are uint8,", hint="; did you mean `RelationColumn`?"),
     Mistake("list of text", LIST, "@      - {name: columns, list_of: string, doc: X.}", "Relation.columns: a list of `string` cannot be read"),
-    Mistake("neither type nor list", FIELD, "@      - {name: x, doc: X.}", "Begin.x: exactly one of `type` and `list_of` is wanted"),
-    Mistake("type and list", FIELD, "@      - {name: x, type: lsn, list_of: lsn, doc: X.}", "Begin.x: exactly one of `type` and `list_of` is wanted"),
+    Mistake("neither type nor list", FIELD, "@      - {name: x, doc: X.}", "Begin.x: expected exactly one of `type` and `list_of`"),
+    Mistake("type and list", FIELD, "@      - {name: x, type: lsn, list_of: lsn, doc: X.}", "Begin.x: expected exactly one of `type` and `list_of`"),
     Mistake("unknown option", "    option: messages\n", "@    option: massages\n", "LogicalMessage: unknown option `massages`; the options are streaming,", hint="; did you mean `messages`?"),
     Mistake("unknown option of a field", FIELD, "@      - {name: x, type: lsn, option: speed, doc: X.}", "Begin.x: unknown option `speed`; the options are streaming, two_phase, binary, messages, origin"),
     Mistake("unknown option of a cell", "        option: binary\n", "@        option: octal\n", "TupleData.binary: unknown option `octal`; the options are streaming,", after="  TupleData:"),
@@ -298,11 +298,11 @@ MISTAKES = [
     ),
     Mistake("YAML's off as a key", '      "off": {versions: 1+', "@      off: {versions: 1+", "YAML reads `off` as bool", after="  streaming:"),
     Mistake("no value", "    title: Begin\n", "@    title:\n", "`title` has no value"),
-    Mistake("anchor", "    title: Begin\n", "@    title: &begin Begin\n", "YAML: no anchors and aliases here"),
-    Mistake("alias", "    title: Begin\n", "@    title: *begin\n", "YAML: no anchors and aliases here"),
-    Mistake("merge key", "    title: Begin\n", "    title: Begin\n@    <<: {versions: 2+}\n", "no merge keys here"),
+    Mistake("anchor", "    title: Begin\n", "@    title: &begin Begin\n", "YAML: anchors and aliases are not supported"),
+    Mistake("alias", "    title: Begin\n", "@    title: *begin\n", "YAML: anchors and aliases are not supported"),
+    Mistake("merge key", "    title: Begin\n", "    title: Begin\n@    <<: {versions: 2+}\n", "merge keys are not supported"),
     Mistake("own tag", "    title: Begin\n", "@    title: !title Begin\n", "YAML reads `Begin` as !title"),
-    Mistake("list as a key", "    title: Begin\n", "@    ? [a, b]\n    : Begin\n", "a plain name or number is wanted here"),
+    Mistake("list as a key", "    title: Begin\n", "@    ? [a, b]\n    : Begin\n", "expected a plain name or number, found a YAML "),
     Mistake("tab", "    title: Begin\n", "@\ttitle: Begin\n", "YAML: found character '\\t' that cannot start any token"),
     Mistake("broken YAML", FIELD, "@      - {name: x, type lsn, doc: ]", "YAML: "),
     Mistake("control character", "    title: Begin\n", "@    title: Be\x07gin\n", "YAML: special characters are not allowed"),
@@ -422,8 +422,8 @@ def test_a_file_that_is_not_utf_8_is_refused(run: Run, spec: SpecCopy, tmp_path:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("x: " + "[" * 5000, "YAML: too deep"),
-        ("x: " + "[" * 400 + "]" * 400, "YAML: too deep"),
+        ("x: " + "[" * 5000, "YAML is nested too deep"),
+        ("x: " + "[" * 400 + "]" * 400, "YAML is nested too deep"),
         ('types:\n  "\\ud800": 1\n', "the text contains a surrogate, which is not a character"),
         (f"types: {'9' * 5000}\n", "YAML reads `"),
     ],
@@ -477,5 +477,5 @@ def test_a_folder_without_a_spec_is_refused(run: Run, tmp_path: Path, exists: bo
     if exists:
         folder.mkdir()
     result = run("--spec", folder, "--out", tmp_path / "out")
-    expected = f"{folder}: no spec here: a folder with *.yaml files is wanted\n"
+    expected = f"{folder}: no spec found: expected a folder with *.yaml files\n"
     assert result == (1, "", expected)

@@ -131,8 +131,8 @@ USES = {
         try:
             RecorderOptions(proto_version=NEW).negotiate(18)
         except ReplicationError as error:
-            expected = f"protocol version {NEW} needs PostgreSQL {server}, the server is 18: ask for 4"
-            assert expected in str(error)
+            expected = f"protocol version {NEW} needs PostgreSQL {server} or later, but the server is "
+            assert f"{expected}PostgreSQL 18: request version 4" in str(error)
         else:
             raise AssertionError
         """,

@@ -332,7 +332,7 @@ def test_an_empty_batch_decodes_to_nothing(data: Any) -> None:
 
 
 def test_data_that_is_not_binary_is_refused() -> None:
-    with pytest.raises(TypeError, match="messages are binary, not string"):
+    with pytest.raises(TypeError, match="expected messages as an Arrow array of binary, found string"):
         ColumnDecoder(OLDEST).decode(pa.array(["I"]))
     with pytest.raises(ValueError, match=f"there is no protocol version {UNKNOWN}"):
         ColumnDecoder(UNKNOWN)

@@ -67,8 +67,8 @@ def test_the_option_failover_creates_a_failover_slot(lab: Lab, record_cli: Comma
         code, _, err = record_cli("--create-slot", "--failover", "--until=now")
         assert (code, lab.slots()) == (3, [])
         assert err == (
-            f"pgoutput: a slot with the flag failover needs PostgreSQL 17, the server is {lab.version}: "
-            "leave it out\n"
+            "pgoutput: a slot with the flag failover needs PostgreSQL 17 or later, but the server is "
+            f"PostgreSQL {lab.version}: leave out the option failover\n"
         )
         return
     lab.run("INSERT INTO t VALUES (1)")

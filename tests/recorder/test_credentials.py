@@ -123,7 +123,7 @@ def test_the_service_that_gives_credentials_fails_for_a_while(
         recording.wait(Connected)
         credentials.status = status
         lab.run("INSERT INTO t VALUES (1)")
-        assert "this machine gives no credentials" in recording.wait(Reconnecting).reason
+        assert "no credentials were found on this machine" in recording.wait(Reconnecting).reason
         credentials.status = 200
         recording.wait(Connected, 2)
         lab.run("INSERT INTO t VALUES (2)")

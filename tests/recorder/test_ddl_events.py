@@ -42,7 +42,8 @@ def lab(lab: Lab) -> Lab:
 def test_an_older_server_is_refused(server: Server, run: Run) -> None:
     done = run("install-ddl-events", "--dsn", server.dsn)
     assert done.code == 3
-    assert f"the event trigger needs PostgreSQL 14, the server is {VERSION}: record without it" in done.err
+    error = f"the event trigger needs PostgreSQL 14 or later, but the server is PostgreSQL {VERSION}: "
+    assert f"{error}record without the event trigger" in done.err
 
 
 def test_install_and_remove(lab: Lab, run: Run) -> None:
@@ -66,7 +67,9 @@ def test_a_role_without_the_privilege_is_told_what_to_do(lab: Lab) -> None:
     role = f"{lab.name}_reader"
     lab.run(f"CREATE ROLE {role} LOGIN")
     try:
-        with pytest.raises(ReplicationError, match="a superuser, or a role that may create event triggers"):
+        with pytest.raises(
+            ReplicationError, match="as a superuser or as a role that may create event triggers"
+        ):
             install_ddl_events(f"{lab.dsn} user={role}")
     finally:
         lab.run(f"DROP ROLE {role}")

@@ -26,7 +26,7 @@ from tests.server import VERSION, Server
 from tests.versions import OLDEST, RELEASED
 
 Refused = Callable[..., str]
-DROP = "drop it with SELECT pg_drop_replication_slot('{0}')"
+DROP = "drop the slot with SELECT pg_drop_replication_slot('{0}')"
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_wal_level_that_is_not_logical_is_refused(refused: Refused, other_serv
     if other_server.version >= 19:
         pytest.skip("PostgreSQL 19 switches logical decoding on when a slot is created")
     assert refused("--create-slot", dsn=other_server.dsn) == (
-        "wal_level is replica, and must be logical: "
+        "wal_level must be logical, but is replica: "
         "run ALTER SYSTEM SET wal_level = logical, then restart the server"
     )
 
@@ -95,7 +95,8 @@ def test_a_server_whose_wal_ends_before_the_recording_is_refused(refused: Refuse
     with Folder(table.folder) as folder:
         folder.save(replace(folder.state, acknowledged_lsn=1 << 40))
     assert re.match(
-        r"the server stands at [0-9A-F/]+, before the end of the recording, 100/0: ", refused(exit_code=2)
+        r"the WAL of the server ends at LSN [0-9A-F/]+, before the recording's end at 100/0: ",
+        refused(exit_code=2),
     )
 
 
@@ -121,8 +122,8 @@ def test_options_newer_than_the_server_are_refused(server: int) -> None:
             with pytest.raises(ReplicationError) as error:
                 RecorderOptions(proto_version=proto).negotiate(server)
             assert str(error.value) == (
-                f"protocol version {proto} needs PostgreSQL {since}, the server is {server}: "
-                f"ask for {newest}, or leave the version out"
+                f"protocol version {proto} needs PostgreSQL {since} or later, but the server is PostgreSQL "
+                f"{server}: request version {newest}, or none"
             )
     for name, values in OPTIONS.items():
         for value, need in values.items():
@@ -134,23 +135,29 @@ def test_options_newer_than_the_server_are_refused(server: int) -> None:
                 with pytest.raises(ReplicationError) as error:
                     options.negotiate(server)
                 assert str(error.value) == (
-                    f"{name} = {value} needs PostgreSQL {need.server}, the server is {server}: leave it out"
+                    f"{name} = {value} needs PostgreSQL {need.server} or later, but the server is PostgreSQL "
+                    f"{server}: leave out the option {name}"
                 )
                 continue
             assert options.negotiate(server)[1][name] == value
             if need.proto_version > OLDEST:
-                with pytest.raises(ReplicationError, match=f"needs protocol version {need.proto_version}, n"):
+                with pytest.raises(
+                    ReplicationError, match=f"needs protocol version {need.proto_version} or later, n"
+                ):
                     RecorderOptions(**{name: given}, proto_version=OLDEST).negotiate(server)  # type: ignore[arg-type]
 
 
 def test_an_option_that_the_server_lacks_is_refused(refused: Refused, table: Lab) -> None:
     for proto, since in SERVERS.items():
         if since > table.version and proto in RELEASED:
-            assert f"needs PostgreSQL {since}, the server is {table.version}" in refused(f"--proto={proto}")
+            error = refused(f"--proto={proto}")
+            assert f"needs PostgreSQL {since} or later, but the server is PostgreSQL {table.version}" in error
     assert refused(f"--proto={OLDEST}", "--streaming=parallel") == (
-        f"streaming = parallel needs protocol version 4, not {OLDEST}: leave it out, or ask for that version"
+        f"streaming = parallel needs protocol version 4 or later, not {OLDEST}: "
+        "leave out the option streaming, or request version 4"
         if table.version >= 16
-        else f"streaming = parallel needs PostgreSQL 16, the server is {table.version}: leave it out"
+        else f"streaming = parallel needs PostgreSQL 16 or later, but the server is PostgreSQL "
+        f"{table.version}: leave out the option streaming"
     )
     assert table.slots() == []
 
@@ -180,7 +187,7 @@ def test_a_publication_created_after_the_slot_is_refused(refused: Refused, table
         assert 'skipped loading publication "q"' in refused("--publication=q", exit_code=2)
     else:
         assert re.fullmatch(
-            f'where the slot {table.slot} stands, publication "q" does not exist '
+            f'at the LSN of the slot {table.slot}, publication "q" does not exist '
             rf'\(slot "{table.slot}", output plugin "pgoutput", .* associated LSN \S+\): '
             "record without that publication, or record anew from a new slot and in another folder",
             refused("--publication=q", exit_code=2),
@@ -194,7 +201,7 @@ def test_a_publication_created_after_the_slot_is_refused(refused: Refused, table
 
 def test_a_missing_slot_is_not_created_without_create_slot(refused: Refused, table: Lab) -> None:
     assert refused() == (
-        f"there is no slot {table.slot}: have it created (--create-slot), or give the name of another"
+        f"the slot {table.slot} does not exist: create it with --create-slot, or correct the slot name"
     )
 
 
@@ -208,8 +215,8 @@ def test_a_dropped_slot_is_not_created_again(refused: Refused, table: Lab) -> No
         line = refused(how, exit_code=2)
         if how == "--create-slot":
             place = re.fullmatch(
-                f"the slot {table.slot} is gone, and with it what came after ([0-9A-F]+)/([0-9A-F]+): "
-                "record anew in another folder",
+                f"the slot {table.slot} was dropped, so the changes after LSN ([0-9A-F]+)/([0-9A-F]+) are "
+                "lost: record anew in another folder",
                 line,
             )
             assert place
@@ -218,8 +225,8 @@ def test_a_dropped_slot_is_not_created_again(refused: Refused, table: Lab) -> No
     # A new slot of the same name has a gap.
     table.run(f"SELECT pg_create_logical_replication_slot('{table.slot}', 'pgoutput')")
     line = refused("--create-slot", exit_code=2)
-    assert line.startswith(f"somebody else has read from the slot {table.slot}, or created it anew: ")
-    assert line.endswith("and what is between is lost: record anew in another folder")
+    assert line.startswith(f"another client has read from the slot {table.slot}, or has created it anew: ")
+    assert line.endswith("and the changes between are lost: record anew in another folder")
 
 
 def test_a_slot_that_another_client_has_advanced_is_refused(refused: Refused, table: Lab) -> None:
@@ -227,7 +234,7 @@ def test_a_slot_that_another_client_has_advanced_is_refused(refused: Refused, ta
     table.run("INSERT INTO t VALUES (1)")
     table.record(recording=table.folder.with_name("other"))
     line = refused(exit_code=2)
-    assert line.startswith(f"somebody else has read from the slot {table.slot}, or created it anew: ")
+    assert line.startswith(f"another client has read from the slot {table.slot}, or has created it anew: ")
 
 
 def test_an_invalidated_slot_is_refused(refused: Refused, other_server: Server, tmp_path: Path) -> None:
@@ -244,7 +251,7 @@ def test_an_invalidated_slot_is_refused(refused: Refused, other_server: Server, 
         lab.run("CHECKPOINT")
         line = refused(dsn=lab.dsn, slot=lab.slot, recording=lab.folder, exit_code=2)
         assert line == (
-            f"the server has given up the slot {lab.slot} (wal_removed), and changes are lost: "
+            f"the server has invalidated the slot {lab.slot} (wal_removed), so changes are lost: "
             f"{DROP.format(lab.slot)}, and record anew in another folder"
         )
 
@@ -252,7 +259,8 @@ def test_an_invalidated_slot_is_refused(refused: Refused, other_server: Server, 
 def test_a_slot_of_another_plugin_or_kind_is_refused(refused: Refused, table: Lab) -> None:
     table.run(f"SELECT pg_create_physical_replication_slot('{table.slot}')")
     assert refused() == (
-        f"{table.slot} is a physical slot, not of pgoutput: choose another name for the slot"
+        f"expected {table.slot} to be a slot of the plugin pgoutput, found a physical slot: "
+        "choose another slot name"
     )
     table.run(f"SELECT pg_drop_replication_slot('{table.slot}')")
     with Connection(table.dsn, replication=True) as connection:
@@ -260,7 +268,8 @@ def test_a_slot_of_another_plugin_or_kind_is_refused(refused: Refused, table: La
     with pytest.raises(ReplicationError) as error:  # the server may have no other plugin
         check_slot(Slot("wal2json", table.name), server, table.recorder()._settings)
     assert str(error.value) == (
-        f"{table.slot} is a slot of the plugin wal2json, not of pgoutput: choose another name for the slot"
+        f"expected {table.slot} to be a slot of the plugin pgoutput, found a slot of the plugin wal2json: "
+        "choose another slot name"
     )
 
 
@@ -269,8 +278,8 @@ def test_a_slot_of_another_database_is_refused(refused: Refused, table: Lab) -> 
         connection.execute(f"SELECT pg_create_logical_replication_slot('{table.slot}', 'pgoutput')")
         try:
             assert refused() == (
-                f"the slot {table.slot} belongs to the database postgres, the connection is to {table.name}: "
-                "connect to the slot's database, or use another slot"
+                f"the slot {table.slot} belongs to the database postgres, but the connection is to the "
+                f"database {table.name}: connect to the slot's database, or use another slot"
             )
         finally:
             connection.execute(f"SELECT pg_drop_replication_slot('{table.slot}')")
@@ -282,16 +291,16 @@ def test_a_slot_with_another_two_phase_flag_is_refused(refused: Refused, table: 
         assert "two_phase = on needs PostgreSQL 15" in refused("--two-phase")
         return
     assert refused("--two-phase") == (
-        f"the slot {table.slot} lacks the flag two_phase: do without two_phase, "
-        f"or {DROP.format(table.slot)} and have it created anew"
+        f"the slot {table.slot} lacks the flag two_phase: leave out the option two_phase, "
+        f"or {DROP.format(table.slot)} and let the recorder create a new one"
     )
     other = f"{table.slot}_two_phase"
     table.record(
         options=RecorderOptions(two_phase=True), slot=other, recording=table.folder.with_name("other")
     )
     assert refused(slot=other, recording=table.folder.with_name("third")) == (
-        f"the slot {other} has the flag two_phase: ask for two_phase, "
-        f"or {DROP.format(other)} and have it created anew"
+        f"the slot {other} has the flag two_phase: set the option two_phase, "
+        f"or {DROP.format(other)} and let the recorder create a new one"
     )
 
 
@@ -331,7 +340,7 @@ def test_a_second_recorder_is_refused(refused: Refused, table: Lab) -> None:
     with table.recording() as recording:
         recording.wait(Connected)
         assert refused() == (
-            f"{table.folder}: another recorder is at work here; let it go on, or use another folder"
+            f"{table.folder}: another recorder writes to this folder: stop it, or use another folder"
         )
         line = refused("--retry-for=0", recording=table.folder.with_name("other"))
         assert re.fullmatch(
@@ -350,7 +359,7 @@ def test_a_second_recorder_is_refused(refused: Refused, table: Lab) -> None:
 def test_a_folder_with_other_files_is_refused(refused: Refused, table: Lab, tmp_path: Path) -> None:
     (tmp_path / "letter").write_text("Dear")
     assert refused("--create-slot", recording=tmp_path, exit_code=2) == (
-        f"{tmp_path}: the folder is not empty, and not a recording: use a new folder"
+        f"{tmp_path}: the folder has files, but no recording: use an empty folder"
     )
     assert "File exists" in refused("--create-slot", recording=tmp_path / "letter", exit_code=2)
     assert [path.name for path in tmp_path.iterdir()] == ["letter"]
@@ -360,10 +369,10 @@ def test_a_folder_with_other_files_is_refused(refused: Refused, table: Lab, tmp_
 def test_a_folder_of_another_recording_is_refused(refused: Refused, table: Lab) -> None:
     table.record()
     assert refused("--create-slot", slot="another", exit_code=2) == (
-        f"{table.folder}: it is a recording of slot {table.slot}, not another: use another folder"
+        f"{table.folder}: the recording has the slot {table.slot}, not another: use another folder"
     )
     (table.folder / "_recording.json").write_text("{")
-    assert refused(exit_code=2).startswith(f"{table.folder / '_recording.json'}: it cannot be read (")
+    assert refused(exit_code=2).startswith(f"{table.folder / '_recording.json'}: the file is damaged (")
 
 
 # The disk
@@ -414,8 +423,8 @@ def test_uris_of_other_kinds_are_refused(
         line = refused("--create-slot", recording=uri, exit_code=2)
         scheme = uri.partition(":")[0]
         assert line == (
-            "a recording is made in a folder, or at a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or "
-            f"az://CONTAINER/PATH without credentials, and not at {scheme}://…"
+            "expected a folder, or a URL s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH without "
+            f"credentials, for the recording, found {scheme}://…"
         )
     line = refused("--create-slot", recording="s3://bucket/", exit_code=2)
     assert line.startswith("s3://bucket/: the URL of a recording needs a path")

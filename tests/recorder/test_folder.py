@@ -56,7 +56,7 @@ def test_removed_segments_are_noticed(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=r"_recording\.json is missing"), Folder(tmp_path):
         pass
     (tmp_path / "_recording.json").touch()
-    with pytest.raises(RecordingError, match=r"recording\.json: it cannot be read"), Folder(tmp_path):
+    with pytest.raises(RecordingError, match=r"recording\.json: the file is damaged"), Folder(tmp_path):
         pass
     (tmp_path / "_recording.json").unlink()
     (tmp_path / segment_name(1)).rename(tmp_path / ".1")
@@ -69,7 +69,7 @@ def test_removed_segments_are_noticed(tmp_path: Path) -> None:
         (tmp_path / ".2").rename(tmp_path / segment_name(2))
         assert folder.state_for(*WHOSE) == state
         assert folder.stored_lsn(state) == 30
-        with pytest.raises(RecordingError, match="it is a recording of slot slot, not other"):
+        with pytest.raises(RecordingError, match="the recording has the slot slot, not other"):
             folder.state_for("other", *WHOSE[1:])
 
 

@@ -166,7 +166,9 @@ def run_two_recorders(
             lab.run("INSERT INTO t SELECT max(id) + 1 FROM t")
             (running,) = [one for one in recordings if one.is_running]
             (ended,) = [one for one in recordings if one is not running]
-            with pytest.raises(RecordingError, match=r"has taken the recording over|is at work here"):
+            with pytest.raises(
+                RecordingError, match=r"has taken the lease of the recording|writes to this URL"
+            ):
                 ended.join()
             end = lab.lsn()
             wait_until(lambda: lab.confirmed_lsn() >= end)
@@ -419,7 +421,7 @@ def test_a_recorder_whose_clock_is_ahead_does_not_take_a_live_lease(
     owner = lease.Lease(objects, "owner", lambda: False)
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 3600)
-    with pytest.raises(RecordingInUse, match=r"another recorder .* is at work here"):
+    with pytest.raises(RecordingInUse, match=r"another recorder .* writes to this URL"):
         lease.Lease(objects, "next", lambda: False)
     assert owner.is_held()
     owner.release()
@@ -447,11 +449,11 @@ def test_preconditions_stop_a_recorder_that_has_lost_the_lease(
     paused.publish(segment_name(1))  # it was on its way
     before = objects.get(STATE_FILE), objects.get("_published.json")
     for name in (STATE_FILE, "_published.json"):
-        with pytest.raises(RecordingError, match="has taken the recording over"):
+        with pytest.raises(RecordingError, match="has taken the lease of the recording"):
             paused.replace(name, b'{"last_segment": 2}\n')
         paused._lease._error = None
     assert (objects.get(STATE_FILE), objects.get("_published.json")) == before
-    with pytest.raises(ConnectionLost, match="the recorder that had the lease before has stored it"):
+    with pytest.raises(ConnectionLost, match="the previous recorder has stored this object"):
         next_.publish(segment_name(1))
     found = objects.get(segment_name(1))
     assert found is not None

@@ -133,7 +133,7 @@ def test_a_recorder_without_the_lease_removes_nothing(
         with directory(tmp_path / "next", stored):
             for files in (packer._files[:5], packer._files[5:10]):
                 paused._lease._error = None
-                with pytest.raises(RecordingError, match="has taken the recording over"):
+                with pytest.raises(RecordingError, match="has taken the lease of the recording"):
                     packer._pack(files)
             assert {*map(segment_name, range(1, 27))} < {*segment_objects(stored)}
 
@@ -153,7 +153,7 @@ def test_no_segment_of_an_old_recorder_takes_the_place_of_a_packed_one(
         record(lab, url, 0, 12)
         with paused.create(segment_name(1)) as file:
             file.write(b"late")
-        with pytest.raises(RecordingError, match="has taken the recording over"):
+        with pytest.raises(RecordingError, match="has taken the lease of the recording"):
             paused.publish(segment_name(1))
     assert any(1 in packed_numbers(name) for name in objects.sizes())
     lab.assert_equal(folder=url)

@@ -41,12 +41,12 @@ def test_a_low_wal_level_is_refused(tmp_path: Path) -> None:
     settings = {"wal_level": "minimal", "effective_wal_level": "minimal"}
     with (
         StandIn(PostgreSQL19(2), settings=settings) as server,
-        pytest.raises(ReplicationError, match="wal_level is minimal, and must be replica or logical: "),
+        pytest.raises(ReplicationError, match="wal_level must be replica or logical, but is minimal: "),
     ):
         record(server, tmp_path)
     with (
         StandIn(Repeated(2), settings={"wal_level": "replica"}) as server,  # version 18
-        pytest.raises(ReplicationError, match="wal_level is replica, and must be logical: "),
+        pytest.raises(ReplicationError, match="wal_level must be logical, but is replica: "),
     ):
         record(server, tmp_path)
 
@@ -56,7 +56,8 @@ def test_a_standby_needs_logical_decoding_on_its_primary(tmp_path: Path) -> None
     with (
         StandIn(PostgreSQL19(2), settings=settings) as server,
         pytest.raises(
-            ReplicationError, match="a standby needs logical: create a logical slot on the primary"
+            ReplicationError,
+            match="of the standby must be logical, but is replica: on the primary, create a logical slot",
         ),
     ):
         record(server, tmp_path)

@@ -350,9 +350,11 @@ def test_a_table_with_rows_hidden_by_a_policy_does_not_stop_the_snapshot(lab: La
 def test_a_snapshot_needs_a_new_slot_and_a_new_folder(lab: Lab) -> None:
     lab.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE a")
     lab.record()
-    with pytest.raises(RecordingError, match="has begun without a snapshot: use another folder"):
+    with pytest.raises(RecordingError, match="began without a snapshot, which cannot be added later"):
         lab.record(snapshot=True)
-    with pytest.raises(ReplicationError, match="is there already, and a snapshot needs a new one: drop it"):
+    with pytest.raises(
+        ReplicationError, match="exists already, but a snapshot needs a new slot: drop the slot"
+    ):
         lab.record(snapshot=True, recording=lab.folder.with_name("other"))
     assert lab.slots() == [lab.slot]
 

@@ -303,7 +303,7 @@ def test_keys_of_a_table_that_is_not_requested_are_refused(tmp_path: Path) -> No
 
 def test_a_folder_that_is_no_recording_is_refused(table: Lab) -> None:
     table.folder.mkdir()
-    with pytest.raises(RecordingError, match="not a recording of a server"):
+    with pytest.raises(RecordingError, match=r"_recording\.json is missing: give the folder"):
         request_snapshot(table.folder, ["public.t"])
 
 

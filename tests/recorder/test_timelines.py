@@ -13,7 +13,7 @@ HISTORY = "1\t0/3000148\tno recovery target specified\n\n# a comment\n2\t1/0\tbe
 def test_a_timeline_history_file_is_parsed() -> None:
     assert parse_history(HISTORY, 3) == (T(1, 0x3000148), T(2, 1 << 32), T(3))
     for wrong in ("1\n", "one\t0/1\tx\n", "1\t0-1\tx\n"):
-        with pytest.raises(ReplicationError, match="history of timeline 3: line"):
+        with pytest.raises(ReplicationError, match="history file of timeline 3 is invalid: expected a line"):
             parse_history(wrong, 3)
 
 

@@ -61,7 +61,7 @@ def test_an_undecodable_message_ends_the_run_unacknowledged(tmp_path: Path, faul
         wait_until(lambda: not lab.thread.is_alive())
     assert isinstance(lab.failure, DecodeError)
     assert re.search(expected, str(lab.failure)), lab.failure
-    assert "the message came at 0/2E0 as message 5 of the session. No message from there on" in str(
+    assert "this is message 5 of the session, received at LSN 0/2E0. This message and later ones" in str(
         lab.failure
     )
     assert max(lab.heard) == 200

@@ -202,16 +202,16 @@ def test_alterations_after_the_upgrade_are_found(labs: dict[str, Lab]) -> None:
 def test_a_server_that_is_not_proven_to_continue_the_recording_is_refused(labs: dict[str, Lab]) -> None:
     lab = labs["refused"]
     lab.run("ALTER TABLE t RENAME TO u")
-    assert_refused(lab, r"the table with OID \d+ is now public.u, and public.t in the recording")
+    assert_refused(lab, r"the table with OID \d+ is public.u, but public.t in the recording")
     lab.run("ALTER TABLE u RENAME TO t", "VACUUM FULL t", "VACUUM FULL part")
-    assert_refused(lab, "no published table has the file")
+    assert_refused(lab, "all published tables have other files")
     advance = f"SELECT pg_replication_slot_advance('{lab.slot}', pg_current_wal_lsn())"
     lab.run("INSERT INTO t VALUES (10, 'sad')", advance)
-    assert_refused(lab, "was not left there by pg_upgrade: changes may be lost")
+    assert_refused(lab, "since pg_upgrade, so changes may be lost")
     lab.run(f"SELECT pg_drop_replication_slot('{lab.slot}')")
-    assert_refused(lab, "the upgraded server has no slot", ChangesLost)
+    assert_refused(lab, "the server has no slot", ChangesLost)
     lab.run(f"SELECT pg_create_logical_replication_slot('{lab.slot}', 'pgoutput', false, true)")
-    assert_refused(lab, "was not left there by pg_upgrade: changes may be lost")
+    assert_refused(lab, "since pg_upgrade, so changes may be lost")
 
 
 def test_a_recording_with_a_prepared_transaction_is_refused(labs: dict[str, Lab]) -> None:

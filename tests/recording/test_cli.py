@@ -107,8 +107,8 @@ def test_a_missing_segment_is_one_line_and_exit_code_2(
     assert done.code == 2
     assert done.err == (
         f"pgoutput: {folder}: segment 2 is missing; "
-        "between segments 1 and 3, position 5 is followed by 8; "
-        "between segments 1 and 3, the LSN 0/20 is followed by 0/40\n"
+        "between segments 1 and 3, expected position 5, found 8; "
+        "between segments 1 and 3, expected LSN 0/20, found 0/40\n"
     )
     assert "without a gap" not in done.out
     assert len(done.out.splitlines()) == (2 if options else 9)

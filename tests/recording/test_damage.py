@@ -156,21 +156,21 @@ def test_a_parquet_file_without_metadata_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "1.parquet"
     for schema in (SCHEMA, pa.schema([("x", pa.int64())]), pa.schema([])):
         pq.write_table(schema.empty_table(), path)
-        refused(path, "not a segment: the metadata of `pgoutput` is missing")
+        refused(path, "not a segment: the Parquet file has no metadata of pgoutput")
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format": 1}, "it has format 1, this version of pgoutput reads format 2"),
-        ({"format": 3}, "it has format 3, this version of pgoutput reads format 2"),
-        ({"format": 9, "keyframe": "of another kind"}, "it has format 9, this version"),
-        ({"format": "new"}, "its metadata cannot be read"),
-        ({"messages": 81}, r"the file is damaged: it has \d+ rows, but should have"),
-        ({"keyframe": 0}, r"the file is damaged: it has \d+ rows, but should have"),
-        ({"number": None}, "its metadata cannot be read .*number"),
-        ({"kind": "other"}, "its metadata cannot be read .*kind"),
-        ({"source": {}}, "its metadata cannot be read .*source"),
+        ({"format": 1}, "expected format 2 of the recording, found format 1"),
+        ({"format": 3}, "expected format 2 of the recording, found format 3"),
+        ({"format": 9, "keyframe": "of another kind"}, "expected format 2 of the recording, found format 9"),
+        ({"format": "new"}, "the metadata of the segment cannot be read"),
+        ({"messages": 81}, r"the file is damaged: expected \d+ rows, found"),
+        ({"keyframe": 0}, r"the file is damaged: expected \d+ rows, found"),
+        ({"number": None}, "the metadata of the segment cannot be read .*number"),
+        ({"kind": "other"}, "the metadata of the segment cannot be read .*kind"),
+        ({"source": {}}, "the metadata of the segment cannot be read .*source"),
     ],
 )
 def test_invalid_metadata_is_reported(folder: Path, changes: dict[str, object], words: str) -> None:
@@ -221,14 +221,14 @@ def test_other_columns_are_reported(folder: Path, name: str) -> None:
         table.set_column(number, name, pa.nulls(len(table), pa.string())),
     ):
         rewrite(path, other)
-        refused(path, "not a segment: it does not have a segment's columns")
+        refused(path, "not a segment: the Parquet file has other columns than a segment")
         rewrite(path, table)
 
 
 def test_missing_rows_are_reported(folder: Path) -> None:
     path = folder / segment_name(3)
     rewrite(path, pq.read_table(path).slice(1))
-    refused(path, r"the file is damaged: it has \d+ rows, but should have")
+    refused(path, r"the file is damaged: expected \d+ rows, found")
 
 
 def test_invalid_messages_are_reported_with_their_position(folder: Path) -> None:
@@ -260,10 +260,11 @@ def test_a_folder_without_segments_is_reported(tmp_path: Path) -> None:
     (tmp_path / ".0000000001.parquet.partial").write_bytes(b"")
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(
-            RecordingError, match=f"^{folder}: no segments are here; `pgoutput record` writes"
+            RecordingError,
+            match=f"^{folder}: no segments found: give the folder that `pgoutput record` writes",
         ):
             list_segments(folder)
-    with pytest.raises(RecordingError, match="no segments are here"):
+    with pytest.raises(RecordingError, match="no segments found"):
         RecordingReader(tmp_path)
     assert not list(find_inconsistencies([]))
 
@@ -274,14 +275,14 @@ def test_missing_segments_are_reported(folder: Path) -> None:
     (folder / segment_name(4)).unlink()
     assert gaps(folder)[:2] == [
         "segment 4 is missing",
-        "between segments 3 and 5, position 240 is followed by 320",
+        "between segments 3 and 5, expected position 240, found 320",
     ]
     (folder / segment_name(5)).unlink()
     (folder / segment_name(1)).unlink()
     found = gaps(folder)
     assert found[:2] == ["segment 1 is missing", "segments 4 to 5 are missing"]
-    assert "between segments 3 and 6, position 240 is followed by 400" in found
-    assert any("the LSN" in line for line in found) == (lsns[3][1] != lsns[6][0])
+    assert "between segments 3 and 6, expected position 240, found 400" in found
+    assert any("expected LSN" in line for line in found) == (lsns[3][1] != lsns[6][0])
     (folder / segment_name(2)).unlink()
     assert gaps(folder)[0] == "segments 1 to 2 are missing"
 
@@ -290,7 +291,7 @@ def test_a_gap_between_lsns_is_reported(folder: Path) -> None:
     rewrite(folder / segment_name(7), start_lsn=0x1_00000002)
     end = read_metadata(folder / segment_name(6)).end_lsn
     assert gaps(folder) == [
-        f"between segments 6 and 7, the LSN {end >> 32:X}/{end & 0xFFFFFFFF:X} is followed by 1/2"
+        f"between segments 6 and 7, expected LSN {end >> 32:X}/{end & 0xFFFFFFFF:X}, found 1/2"
     ]
 
 
@@ -300,13 +301,15 @@ def test_swapped_files_are_reported(folder: Path) -> None:
     other.rename(one)
     (folder / "x").rename(other)
     found = gaps(folder)
-    assert "segment 4 is followed by segment 3: a file has the wrong name" in found
-    assert "between segments 4 and 3, position 320 is followed by 160" in found
+    assert "after segment 4, expected segment 5, found segment 3: a file has the wrong name" in found
+    assert "between segments 4 and 3, expected position 320, found 160" in found
 
 
 def test_a_duplicate_segment_is_reported(folder: Path) -> None:
     shutil.copy(folder / segment_name(3), folder / "0000000003a.parquet")
-    assert gaps(folder)[0] == "segment 3 is followed by segment 3: a file has the wrong name"
+    assert (
+        gaps(folder)[0] == "after segment 3, expected segment 4, found segment 3: a file has the wrong name"
+    )
 
 
 @pytest.mark.parametrize("key", ["recording", "slot", "database", "system_identifier"])
@@ -314,12 +317,12 @@ def test_segments_of_another_recording_are_reported(folder: Path, key: str) -> N
     path = folder / segment_name(10)
     source = msgspec.to_builtins(read_metadata(path).source)
     rewrite(path, source=source | {key: "other"})
-    assert gaps(folder) == [f"segment 10 has {key} other, segment 9 has {source[key]}"]
+    assert gaps(folder) == [f"segment 10 has the {key} other, but segment 9 has {source[key]}"]
 
 
 def test_descending_session_numbers_are_reported(folder: Path) -> None:
     rewrite(folder / segment_name(5), session=2)
-    assert gaps(folder) == ["between segments 5 and 6, session 2 is followed by session 1"]
+    assert gaps(folder) == ["between segments 5 and 6, expected session 2 or later, found session 1"]
 
 
 # Atomic files
@@ -422,7 +425,7 @@ def test_missing_last_segments_are_reported(folder: Path, read: Callable[[str], 
     (folder / segment_name(10)).unlink()
     read(str(folder))
     (folder / segment_name(9)).unlink()
-    with pytest.raises(RecordingError, match="segment 9 is missing, which the recorder had stored and ack"):
+    with pytest.raises(RecordingError, match="segment 9 is missing, although acknowledged to the server"):
         read(str(folder))
     (folder / segment_name(8)).unlink()
     with pytest.raises(RecordingError, match="segments 8 to 9 are missing"):
@@ -442,11 +445,12 @@ def test_commands_report_missing_last_segments(run: Run, folder: Path, command: 
     done = run(command, folder)
     assert (done.code, done.err) == (
         2,
-        f"pgoutput: {folder}: segment 11 is missing, which the recorder had stored and acknowledged\n",
+        f"pgoutput: {folder}: segment 11 is missing, although acknowledged to the server: put missing files "
+        "back\n",
     )
 
 
 def test_an_invalid_state_file_is_reported(folder: Path) -> None:
     (folder / STATE_FILE).write_bytes(b"{")
-    with pytest.raises(RecordingError, match=f"^{re.escape(str(folder / STATE_FILE))}: it cannot be read"):
+    with pytest.raises(RecordingError, match=f"^{re.escape(str(folder / STATE_FILE))}: the file is damaged"):
         read_stream(str(folder))

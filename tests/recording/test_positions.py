@@ -37,14 +37,14 @@ SECOND = msgspec.structs.replace(FIRST, number=2, session=2, first_position=10, 
     [
         ({}, []),
         ({"first_position": 1 << 40}, []),
-        ({"first_position": 9}, ["between segments 1 and 2, position 10 is followed by 9"]),
+        ({"first_position": 9}, ["between segments 1 and 2, expected position 10, found 9"]),
         (
             {"first_position": 1 << 40, "session": 1},
-            [f"between segments 1 and 2, position 10 is followed by {1 << 40}"],
+            [f"between segments 1 and 2, expected position 10, found {1 << 40}"],
         ),
         (
             {"first_position": 20, "number": 3},
-            ["segment 2 is missing", "between segments 1 and 3, position 10 is followed by 20"],
+            ["segment 2 is missing", "between segments 1 and 3, expected position 10, found 20"],
         ),
     ],
 )

@@ -112,7 +112,7 @@ def test_versions_show_the_server_at_each_lsn(source: Source) -> None:
             assert cut.lsn == lsn
         except ReplicaError as error:
             (last,) = re.findall(
-                r"exactly. The last LSN before it that all tables show is (\S+)$", str(error)
+                r"The last LSN before it for which all tables have a version is (\S+): use that", str(error)
             )
             cut = versions_at(source.target, parse_lsn(last))
             assert cut.lsn < lsn
@@ -178,7 +178,7 @@ def test_the_command_prints_the_versions(source: Source, run: Run) -> None:
     assert run("tables", source.target, "--as-of=2000-01-01").out.split().count("public.t") == 1
     *_, between = source.commit_lsns()
     for value, error in (
-        (format_lsn(between), "not every table has a version that shows LSN"),
+        (format_lsn(between), "not every table has a version as of LSN"),
         ("yesterday", "is neither an LSN such as 16/B374D848"),
         ("1/X", "'1/X' is not an LSN such as '16/B374D848'"),
     ):

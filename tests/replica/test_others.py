@@ -299,7 +299,9 @@ def test_a_deletion_vector_of_another_program_is_named_and_kept(target: Target, 
 def test_a_recording_with_an_earlier_end_is_refused(target: Target) -> None:
     replace(target.lab.folder, target.older_recording)
     before = target.rows("t")
-    with pytest.raises(RecordingError, match="no segment ends there: segments are missing or were replaced"):
+    with pytest.raises(
+        RecordingError, match="no segment ends at this LSN: segments are missing or were replaced"
+    ):
         replicate(target.lab.folder, target.path)
     assert target.rows("t") == before
 

@@ -289,6 +289,6 @@ def test_a_data_file_that_is_gone_is_an_error(server: SimulatedServer, tmp_path:
     rewrites = plan_rewrites(1, version, parts)
     for name in data_files(tmp_path):
         (tmp_path / "public.t" / name).unlink()
-    assert "it is gone" in fold(tmp_path, changes, 2)[0].refusal
-    with pytest.raises(PartsError, match="it is gone"):
+    assert "the file is missing" in fold(tmp_path, changes, 2)[0].refusal
+    with pytest.raises(PartsError, match="the file is missing"):
         commit_parts(version, parts, rewrites, [*map(rewrite_files, rewrites)])

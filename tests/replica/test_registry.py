@@ -52,7 +52,9 @@ def test_tables_are_found_by_their_oid(
 def test_an_error_names_a_table_that_is_gone(servers: list[SimulatedServer], tmp_path: Path) -> None:
     servers[0].insert("2")
     shutil.rmtree(tmp_path / "public.a")
-    match = r"public\.a: the Delta table of relation 1 is gone\. Put it back, or build it anew"
+    match = (
+        r"public\.a: the table of the relation with OID 1 is missing\. Put the table back, or build it anew"
+    )
     assert re.search(match, replica_tables(tmp_path)[1].error)
     with pytest.raises(ReplicaError, match=match):
         apply(servers[0].take().to_batches(), tmp_path)
@@ -78,7 +80,9 @@ def test_an_error_names_a_data_file_that_is_gone(servers: list[SimulatedServer],
     (file,) = (tmp_path / "public.a").glob("*.parquet")
     file.unlink()
     servers[0].delete(0)
-    with pytest.raises(ReplicaError, match=rf"{file.name}: the table has this file, but it is gone"):
+    with pytest.raises(
+        ReplicaError, match=rf"{file.name}: the table refers to this data file, but the file is missing"
+    ):
         apply(servers[0].take().to_batches(), tmp_path)
 
 

@@ -479,15 +479,17 @@ def test_chunks_are_limited_by_their_size(
 def test_a_target_belongs_to_one_recording(tmp_path: Path) -> None:
     owner = claim_target(tmp_path, "tables", "a")
     assert claim_target(tmp_path, "tables", "a") == owner
-    with pytest.raises(ReplicaError, match=r"the target holds tables\. Write history to another target"):
+    with pytest.raises(ReplicaError, match=r"the target contains tables\. Write history to another target"):
         claim_target(tmp_path, "history", "a")
     with pytest.raises(ReplicaError, match=r"belongs to recording a, and this is recording b\. Give"):
         claim_target(tmp_path, "tables", "b")
     (tmp_path / "other" / "something").mkdir(parents=True)
-    with pytest.raises(ReplicaError, match="neither a target nor empty: it contains something"):
+    with pytest.raises(
+        ReplicaError, match="expected a target or an empty folder, found the file or folder something"
+    ):
         claim_target(tmp_path / "other", "tables", "a")
     (tmp_path / "_owner.json").write_text('{"query": "q", "output": "tables", "recording": "a"}')
-    with pytest.raises(ReplicaError, match="was written by an earlier pgoutput, or the file is damaged"):
+    with pytest.raises(ReplicaError, match="damaged, or was written by an earlier version of pgoutput"):
         claim_target(tmp_path, "tables", "a")
 
 

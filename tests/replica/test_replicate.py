@@ -184,7 +184,7 @@ def test_lost_segments_and_other_recordings_are_refused(recording: Path, tmp_pat
     before = versions(target)
     (folder / "0000000003.parquet").unlink()
     with pytest.raises(
-        RecordingError, match="but no segment ends there: segments are missing or were replaced"
+        RecordingError, match="but no segment ends at this LSN: segments are missing or were replaced"
     ):
         replicate(folder, target)
     shutil.rmtree(folder)

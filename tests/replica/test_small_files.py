@@ -62,11 +62,11 @@ def test_a_data_file_is_written_by_one_request(proxy: store.Proxy, monkeypatch: 
 def test_a_file_is_created_once(proxy: store.Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     place = locate(f"s3://{store.BUCKET}/lake/_checkpoint/offsets") / "0"
     create_file(place, "first")
-    with pytest.raises(ReplicaError, match="another process has written this file"):
+    with pytest.raises(ReplicaError, match="another process has created this file"):
         create_file(place, "second")
     with monkeypatch.context() as patched:
         patched.setattr(small_files, "read_file", lambda place: "")  # the file did not exist a moment ago
-        with pytest.raises(ReplicaError, match="another process has written this file"):
+        with pytest.raises(ReplicaError, match="another process has created this file"):
             create_file(place, "second")
     assert read_file(place) == "first"
 

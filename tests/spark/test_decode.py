@@ -236,7 +236,7 @@ def test_rows_without_a_sort_key_are_invalid(session: SparkSession) -> None:
     got = rows(decode(kafka(session, DAMAGED[:2]), "value", proto_version=OLDEST, order_by=place))
     assert [row["_corrupt_record"] for row in got] == [
         None,
-        "the key has a NULL, so the place of the message is unknown",
+        "a column of the sort key is NULL, so the order of the message is unknown",
     ]
 
 
@@ -250,7 +250,7 @@ def test_a_sort_order_that_is_not_unique_is_refused(session: SparkSession) -> No
         )
     ]
     with pytest.raises(
-        ValueError, match="the order is ambiguous: two messages, b'R' and b'R', have the key 0"
+        ValueError, match="the order of two messages is ambiguous: b'R' and b'R' have the same sort key 0"
     ):
         decode(kafka(session, stream), "value", proto_version=OLDEST, order_by="partition")
 
@@ -276,16 +276,20 @@ def test_an_empty_dataframe_gives_an_empty_dataframe(session: SparkSession) -> N
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"mode": "STRICT"}, ValueError, "mode is one of PERMISSIVE, DROPMALFORMED, FAILFAST, not 'STRICT'"),
+        (
+            {"mode": "STRICT"},
+            ValueError,
+            "mode must be one of PERMISSIVE, DROPMALFORMED, FAILFAST, not 'STRICT'",
+        ),
         ({"proto_version": 9}, ValueError, "there is no protocol version 9"),
         ({"streaming": "parallel"}, ValueError, f"needs protocol version 4, not {OLDEST}"),
         ({"order_by": []}, ValueError, "order_by is empty: give the columns that sort"),
         (
             {"order_by": functions.rand},
             TypeError,
-            r"order_by\[0\] is double, a type that cannot sort messages",
+            r"order_by\[0\] has the type double, which cannot sort messages",
         ),
-        ({"column": "topic"}, TypeError, "the column of messages is string, not binary"),
+        ({"column": "topic"}, TypeError, "expected messages in a column of type binary, found string"),
     ],
     ids=lambda value: "" if not isinstance(value, dict) else next(iter(value)),
 )
@@ -301,9 +305,7 @@ def test_invalid_arguments_are_refused(
 
 def test_a_dataframe_with_columns_of_the_added_names_is_refused(session: SparkSession) -> None:
     df = kafka(session, DAMAGED).withColumnsRenamed({"topic": "Message", "key": "changes"})
-    with pytest.raises(
-        ValueError, match="already has columns with the names of new ones; rename: message, changes"
-    ):
+    with pytest.raises(ValueError, match="names of columns that decode adds; rename them: message, changes"):
         decode(df, "value", proto_version=OLDEST, order_by="offset")
 
 
@@ -401,7 +403,9 @@ def test_late_and_repeated_rows_are_invalid(session: SparkSession, tmp_path: Pat
     assert [(row["partition"], row["offset"], row["message"]) for row in again] == [
         (partition, offset, None) for partition in range(2) for offset in (0, 150)
     ]
-    assert again[0]["_corrupt_record"] == "the row at 0 comes late or again: the stream was decoded up to 199"
+    assert (
+        again[0]["_corrupt_record"] == "the row at 0 is late or repeated: rows up to 199 were decoded already"
+    )
     assert len(found) == sum(len(corpus.read(name)[2]) for name in STREAMS) + 4
 
 
@@ -455,7 +459,7 @@ print(query.awaitTermination(200), query.exception())
 try:
     spark.read.format("pgoutput").option("view", "tables").load(recording).collect()
 except PySparkException as error:
-    print("the option view is one of" in str(error))
+    print("the option view must be one of" in str(error))
 spark.stop()
 """
 

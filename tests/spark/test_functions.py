@@ -79,7 +79,7 @@ INVALID = [
 ERRORS = [
     "no bytes: a message has at least its tag",
     "Insert.relation_oid at byte 1: expected 4 bytes of Int32 (Oid), found 1",
-    "StreamStart: from_pgoutput decodes no stream blocks: use decode",
+    "StreamStart: from_pgoutput cannot decode stream blocks: use pgoutput.spark.decode",
     "Begin",
 ]
 
@@ -117,14 +117,14 @@ def test_each_message_becomes_a_struct_and_the_same_bytes_again(session: SparkSe
     ("fields", "error"),
     [
         ("7L AS xid", "the structs have no field `type`: pass the argument `message` to to_pgoutput"),
-        ("'Insert' AS type, 7L AS relation_oid", "Insert.new is NULL: a value is required"),
+        ("'Insert' AS type, 7L AS relation_oid", "Insert.new: expected a value, found NULL"),
         (
             "'Insert' AS type, 7L AS relation_oid, array(struct('x' AS kind, '1' AS text)) AS new",
-            "Insert.new is [{'kind': 'x', 'text': '1'}], not a value of its column: see pgoutput.schemas",
+            "Insert.new: expected a value as in pgoutput.schemas, found [{'kind': 'x', 'text': '1'}]",
         ),
         (
             "'Relation' AS type, 7L AS oid, '' AS namespace, 't' AS name, 'q' AS replica_identity",
-            "Relation.replica_identity is 'q', not a value of its column: see pgoutput.schemas",
+            "Relation.replica_identity: expected a value as in pgoutput.schemas, found 'q'",
         ),
     ],
 )
@@ -182,7 +182,10 @@ def test_streams_are_decoded_row_by_row(session: SparkSession, tmp_path: Path) -
     ("column", "text"),
     [
         (lambda: from_pgoutput("value", proto_version=2, mode="FAILFAST"), "Insert.relation_oid at byte 1"),
-        (lambda: from_pgoutput("n", proto_version=2), "from_pgoutput takes a column of binary, not of int32"),
+        (
+            lambda: from_pgoutput("n", proto_version=2),
+            "from_pgoutput: expected a column of type binary, found int32",
+        ),
     ],
 )
 def test_an_error_ends_the_action(session: SparkSession, column: Callable[[], Column], text: str) -> None:
@@ -195,7 +198,7 @@ def test_an_error_ends_the_action(session: SparkSession, column: Callable[[], Co
     ("arguments", "text"),
     [
         ({"proto_version": 9}, "there is no protocol version 9"),
-        ({"mode": "DROPMALFORMED"}, "mode is one of PERMISSIVE, FAILFAST, not 'DROPMALFORMED'"),
+        ({"mode": "DROPMALFORMED"}, "mode must be one of PERMISSIVE, FAILFAST, not 'DROPMALFORMED'"),
         ({"message": "Inserts"}, "there is no message 'Inserts'; the messages are Begin, LogicalMessage, "),
     ],
 )

@@ -31,7 +31,7 @@ def test_a_second_recording_that_begins_later_is_refused(tmp_path: Path) -> None
         offsets = ["v1", '{"batchWatermarkMs":0}', f'{{"segment": {batch + 1}, "recording": "one"}}', other]
         (checkpoint / "offsets" / str(batch)).write_text("\n".join(offsets))
         if batch:
-            with pytest.raises(ReplicaError, match="the changes come from several streams"):
+            with pytest.raises(ReplicaError, match="the changes come from several sources"):
                 run(rows, batch)
         else:
             run(rows, batch)

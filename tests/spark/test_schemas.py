@@ -111,7 +111,7 @@ def test_a_list_with_one_such_value_is_rescued_as_a_whole() -> None:
     [
         ({}, "type is None: expected the name of a message"),
         ({"type": "Start"}, "type is 'Start': there is no such message"),
-        ({"type": "Begin", "final_lsn": 1, "xid": 2}, "Begin.commit_time is NULL: a value is required"),
+        ({"type": "Begin", "final_lsn": 1, "xid": 2}, "Begin.commit_time: expected a value, found NULL"),
         (
             {"type": "Origin", "origin_lsn": 1, "_rescued_data": {"name": "{"}},
             "Origin.name: _rescued_data has '{', which is not JSON: ",

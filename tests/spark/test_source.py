@@ -215,7 +215,7 @@ def test_invalid_options_and_recordings_are_refused(
         (
             folder,
             {"view": "tables"},
-            "the option view is one of messages, changes, batches, table, schema, not 'tables'",
+            "the option view must be one of messages, changes, batches, table, schema, not 'tables'",
         ),
         (folder, {"view": "table"}, "the view table needs the option table"),
         (
@@ -232,9 +232,9 @@ def test_invalid_options_and_recordings_are_refused(
         (
             folder,
             {"maxFilesPerTrigger": "0"},
-            "maxFilesPerTrigger is a number of segments, 1 or more, not '0'",
+            "maxFilesPerTrigger must be an integer of at least 1, not '0'",
         ),
-        (tmp_path / "empty", {}, "empty: no segments are here; `pgoutput record` writes them"),
+        (tmp_path / "empty", {}, "empty: no segments found: give the folder that `pgoutput record` writes"),
         (tmp_path / "gap", {}, "gap: segment 1 is missing"),
     ]
     for place, options, words in cases:

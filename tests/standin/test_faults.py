@@ -276,15 +276,15 @@ def test_an_invalidated_slot_is_lost(version: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("drop", "there is no fault 'drop'; there are drop-after, delay, duplicate"),
+        ("drop", "there is no fault 'drop'; the faults are drop-after, delay, duplicate"),
         ("drop-after", "drop-after needs a number, as in drop-after=100, not ''"),
         ("drop-after=x", "not 'x'"),
         ("drop-after=-1", "not '-1'"),
         ("drop-after=0", "drop-after must be an integer of at least 1, not 0"),
         ("stall-keepalive=1", "stall-keepalive takes no value"),
         ("at-lsn=1", "there is no fault 'at-lsn'"),
-        ("crash@7", "there is no incident 'crash'; there are drop, duplicate, error, freeze"),
-        ("drop@", "drop needs a message's number or an LSN, as in drop@17, not ''"),
+        ("crash@7", "the fault before @ must be one of drop, duplicate, error, freeze"),
+        ("drop@", "drop@ needs the number of a message or an LSN, as in drop@17 or drop@0/15D2E70, not ''"),
         ("drop@-1", "not '-1'"),
         ("drop@0", "at-message must be an integer of at least 1, not 0"),
         ("drop@0/x", "'0/x' is not an LSN"),

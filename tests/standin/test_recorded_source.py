@@ -137,7 +137,7 @@ def test_an_incomplete_transaction_at_the_end_of_the_segments_is_not_served(tmp_
 def test_an_incomplete_recording_is_rejected(tmp_path: Path) -> None:
     record_capture_file(CAPTURES / "pg18_p1.jsonl.gz", tmp_path, segment_bytes=4096)
     segments = list_segments(tmp_path)
-    with pytest.raises(RecordingError, match="is not the first segment of its recording: serve the whole"):
+    with pytest.raises(RecordingError, match="is not the first segment of its recording: give the folder"):
         RecordedSource(segments[-1])
     segments[1].unlink()
     with pytest.raises(RecordingError, match="segment 2 is missing"):

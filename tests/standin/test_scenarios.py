@@ -202,7 +202,7 @@ def test_a_recorder_ends_at_a_lost_slot(tmp_path: Path) -> None:
     db = shop()
     with (
         StandIn(db, faults=Faults(at_message={30: "invalidate-slot"})) as server,
-        pytest.raises(ReplicationError, match="the server has given up the slot lake"),
+        pytest.raises(ReplicationError, match="the server has invalidated the slot lake"),
     ):
         recorder(server, tmp_path / "r", {}).run(until=db.end_lsn, seconds=120)
 

@@ -106,17 +106,20 @@ def test_serve_with_a_password_from_the_environment_or_a_file_until_sigint(tmp_p
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ((), "give one of --recording and --scenario"),
-        (("--recording", str(CAPTURE), "--scenario", "a:b"), "give one of --recording and --scenario"),
+        ((), "give either --recording or --scenario"),
+        (("--recording", str(CAPTURE), "--scenario", "a:b"), "give either --recording or --scenario"),
         (("--recording", "nothing.jsonl"), "nothing.jsonl: No such file or directory"),
         (("--recording", str(CAPTURE), "--fault", "x"), "there is no fault 'x'"),
         (("--recording", str(CAPTURE), "--user", "me"), "--user needs a password"),
         (("--recording", str(CAPTURE), "--password-file", "x"), "--password-file needs --user"),
-        (("--recording", str(CAPTURE), "--tls-cert", "x"), "not a certificate and its key"),
+        (
+            ("--recording", str(CAPTURE), "--tls-cert", "x"),
+            "expected PEM files with a certificate and its key",
+        ),
         (("--recording", str(CAPTURE), "--tls-key", "x"), "--tls-key needs --tls-cert"),
-        (("--scenario", "nonsense"), "give MODULE:NAME, not nonsense"),
+        (("--scenario", "nonsense"), "expected MODULE:NAME, found nonsense"),
         (("--scenario", "no.such.module:x"), "ModuleNotFoundError"),
-        (("--scenario", "os:getcwd"), "is str, not a scenario"),
+        (("--scenario", "os:getcwd"), "expected a scenario, found str"),
     ],
 )
 def test_invalid_options_are_rejected_with_a_clear_error(

@@ -142,7 +142,7 @@ def test_the_position_outlives_snapshots_that_others_expire(table: Table) -> Non
     found = reopened(table)
     assert found.position == Position(100, 100, 0)
     assert found.foreign_change() == "another program has changed rows: append in version 2"
-    with pytest.raises(ReplicaError, match="the snapshot with sequence number 1 is expired"):
+    with pytest.raises(ReplicaError, match="the snapshot with sequence number 1 was expired"):
         found.at(1)
 
 

@@ -52,7 +52,7 @@ def test_unsupported_options_are_rejected() -> None:
         scenarios(proto_version=3, streaming="parallel")
     with pytest.raises(ValueError, match="PostgreSQL 15 has no streaming = parallel"):
         scenarios(server=15, streaming="parallel")
-    with pytest.raises(TypeError, match="a scenario has no option speed"):
+    with pytest.raises(TypeError, match="a Scenario has no option speed"):
         scenarios(speed=1)  # type: ignore[call-arg]
 
 

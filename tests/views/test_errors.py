@@ -107,7 +107,9 @@ def test_the_first_error_is_reported(tmp_path: Path, wrong: tuple[bytes | Messag
 
 def test_a_commit_lsn_of_2_to_the_63_is_refused(tmp_path: Path) -> None:
     forged(tmp_path, T, m.Begin(final_lsn=2**63, commit_time=1, xid=5), INSERT, COMMIT)
-    with pytest.raises(RecordingError, match=r"position 2: Insert: the LSN of its commit is 2\*\*63 or more"):
+    with pytest.raises(
+        RecordingError, match=r"position 2: Insert: the commit LSN of the transaction must be below 2\*\*63"
+    ):
         changes(tmp_path)
 
 
@@ -202,16 +204,16 @@ def test_missing_segments_are_reported(recorded: Recorded, tmp_path: Path, missi
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda folder: None, "no segments are here; `pgoutput record` writes them"),
+        (lambda folder: None, "no segments found: give the folder that `pgoutput record` writes"),
         (lambda folder: (folder / "9.parquet").mkdir(), "9.parquet: cannot be read as a Parquet file"),
         (
             lambda folder: (folder / "0000000001.parquet").touch(),
             "0000000001.parquet: cannot be read as",
         ),
-        (lambda folder: (folder / "1x.parquet").touch(), "1x.parquet: not the name of a segment"),
+        (lambda folder: (folder / "1x.parquet").touch(), "1x.parquet: expected the file name of a segment"),
         (
             lambda folder: [(folder / f"{n}.parquet").touch() for n in ("01", "1")],
-            "two segments have the same number",
+            "two files are segments with the same number",
         ),
     ],
 )
@@ -272,7 +274,9 @@ def test_swapped_segment_names_are_reported(recorded: Recorded, tmp_path: Path) 
     other.rename(one)
     (tmp_path / "third").rename(other)
     recording = Recording(folder)
-    with pytest.raises(RecordingError, match=r"0000000003\.parquet: .* wrong name: it is segment 4"):
+    with pytest.raises(
+        RecordingError, match=r"0000000003\.parquet: .* the file contains segment 4, so its name is wrong"
+    ):
         recording.check([2, 3])
 
 

@@ -267,7 +267,7 @@ def test_rows_of_the_snapshot_have_their_own_operation(tmp_path: Path) -> None:
 
 def test_refresh_sees_new_segments_and_keeps_metadata(tmp_path: Path) -> None:
     """`Recording.refresh` lists new segments, and keeps the last known segment's metadata in memory."""
-    with pytest.raises(Exception, match="no segments are here"):
+    with pytest.raises(Exception, match="no segments found"):
         Recording(tmp_path)
     recording = Recording(tmp_path, may_be_empty=True)
     assert (recording.numbers, plan_changes(recording, [])) == ([], [])

@@ -234,9 +234,9 @@ def test_a_nested_stream_block_is_an_error_and_the_outer_stays_open() -> None:
 
 def test_two_messages_with_the_same_key_are_refused() -> None:
     rows = [((0, "a"), data) for _, data in stream(RELATION, WIDER)]
-    with pytest.raises(ValueError, match="have the key 0, 'a'; an LSN is not enough"):
+    with pytest.raises(ValueError, match="have the same sort key 0, 'a'. Sort by more columns"):
         context_of(rows)
-    with pytest.raises(ValueError, match="the order is ambiguous: two messages, b'R' and b'S'"):
+    with pytest.raises(ValueError, match="the order of two messages is ambiguous: b'R' and b'S'"):
         context_of([((0,), data) for _, data in stream(RELATION, start_block(7))])
 
 
@@ -247,18 +247,18 @@ def test_duplicate_messages_are_ignored() -> None:
 
 def test_a_change_with_the_key_of_its_relation_is_an_error() -> None:
     (_, first), (_, second), (_, start) = stream(RELATION, insert("1"), start_block(7))
-    assert errors([((0,), first), ((0,), second)])[1] == "Insert: a Relation message has the same key 0"
+    assert errors([((0,), first), ((0,), second)])[1] == "Insert: a Relation message has the same sort key 0"
     found = errors([((0,), first), ((1,), start), ((1,), second)])[2]
-    assert found == "Insert: a Stream Start or Stream Stop has the same key 1"
+    assert found == "Insert: a Stream Start or Stream Stop has the same sort key 1"
 
 
 def test_a_null_key_is_an_error() -> None:
     rows = stream(RELATION, insert("1"))
     found = errors([*rows, ((None,), rows[0][1]), ((None,), rows[1][1])])
     assert found[:2] == [None, None]
-    assert found[2:] == ["the key has a NULL, so the place of the message is unknown"] * 2
+    assert found[2:] == ["a column of the sort key is NULL, so the order of the message is unknown"] * 2
     found = errors([(("wal", *key), data) for key, data in [*rows, ((None,), rows[1][1])]])
-    assert found == [None, None, "the key has a NULL, so the place of the message is unknown"]
+    assert found == [None, None, "a column of the sort key is NULL, so the order of the message is unknown"]
 
 
 @pytest.mark.parametrize("late", [WIDER, start_block(7)], ids=["relation", "block"])

@@ -86,7 +86,7 @@ class KernelIndex(MessageIndex):
             except DecodeError as error:
                 self.errors[row] = without_traceback(error)
             else:
-                text = f"the kernel refuses row {row}, which the codec accepts: please report this"
+                text = f"row {row} is valid, but the kernel refused it: please report this bug of pgoutput"
                 raise AssertionError(text)
 
     def messages(self, rows: Sequence[int]) -> list[Message]:

@@ -360,7 +360,9 @@ class TableWriter:
             if new := store_unmatched(self._table, pending.unmatched):
                 self.may_differ += new
                 if self._table.version != version + 1:
-                    raise ConflictError(f"{self._table.place}: another program has changed the table")
+                    raise ConflictError(
+                        f"{self._table.place}: another program has changed the table at the same time"
+                    )
             pending.commit(self._table)
             self.position = pending.changes[-1].last
             self.unmatched += len(pending.unmatched)

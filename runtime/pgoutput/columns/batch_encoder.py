@@ -156,8 +156,10 @@ def _constant(field: Field, value: _Constant) -> bytes:
 def _integers_part(field: Field, column: IntegerArray | pa.Array) -> Integers:
     numbers = np.asarray(column)
     if numbers.dtype.kind not in "iu" or (isinstance(column, pa.Array) and column.null_count):
-        kind = column.type if isinstance(column, pa.Array) else column.dtype
-        raise TypeError(f"{field.name}: integers without NULL are required, not {kind}")
+        kind = str(numbers.dtype)
+        if isinstance(column, pa.Array):
+            kind = f"{column.type} with {column.null_count} NULL"
+        raise TypeError(f"{field.name}: expected integers without NULL, found {kind}")
     bits = field.size * 8
     low, high = (-1 << bits - 1, (1 << bits - 1) - 1) if field.signed else (0, (1 << bits) - 1)
     if len(numbers) and (int(numbers.min()) < low or int(numbers.max()) > high):

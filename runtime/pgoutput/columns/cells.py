@@ -85,7 +85,9 @@ def cells_part(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path
     """
     if isinstance(column, Cells):
         if unchanged is not None:
-            raise ValueError(f"{path}: the cells are encoded already: pass values to make some UNCHANGED")
+            raise ValueError(
+                f"{path}: a mask of unchanged values needs a column of values, but Cells were passed"
+            )
         return bytes_part(column.array, path)
     column = _with_32_bit_offsets(column)
     tag = _TAGS.get(column.type)
@@ -126,7 +128,7 @@ def bytes_part(array: pa.Array, path: str) -> Bytes:
     """
     array = _with_32_bit_offsets(array)
     if array.type != pa.binary():
-        raise TypeError(f"{path}: binary is required, not {array.type}")
+        raise TypeError(f"{path}: expected an Arrow array of binary, found {array.type}")
     if array.null_count:
         row = array.is_null().index(True).as_py()
         raise EncodeError(f"{path}: row {row}: expected bytes, found None", field=path)
@@ -145,4 +147,4 @@ def _check_lengths(values: CellValues, path: str) -> None:
     longest = int(values.lengths.max())
     if longest > _MAX_VALUE_BYTES:
         where = f"{path}: row {int(values.lengths.argmax())}"
-        raise EncodeError(f"{where}: a value of {longest} bytes; the maximum is 1 GB", field=path)
+        raise EncodeError(f"{where}: the value has {longest} bytes; the maximum is 1 GB", field=path)

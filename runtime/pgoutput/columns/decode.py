@@ -234,7 +234,7 @@ def _first_misfit(
 
 def _array(data: pa.Array | pa.ChunkedArray) -> pa.Array:
     if data.type not in (pa.binary(), pa.large_binary()):
-        raise TypeError(f"messages are binary, not {data.type}")
+        raise TypeError(f"expected messages as an Arrow array of binary, found {data.type}")
     return data.combine_chunks() if isinstance(data, pa.ChunkedArray) else data
 
 

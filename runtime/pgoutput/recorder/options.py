@@ -47,8 +47,8 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ReplicationError(f"there is no protocol version {proto_version}; there are {known}")
         if proto_version > newest:
             raise ReplicationError(
-                f"protocol version {proto_version} needs PostgreSQL {SERVERS[proto_version]}, the server is "
-                f"{server_version}: ask for {default}, or leave the version out"
+                f"protocol version {proto_version} needs PostgreSQL {SERVERS[proto_version]} or later, but "
+                f"the server is PostgreSQL {server_version}: request version {default}, or none"
             )
         streaming = OPTIONS["streaming"].items()
         supported = (value for value, need in streaming if need.proto_version <= proto_version)
@@ -64,13 +64,13 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
             need = OPTIONS[name][str(value)]
             if need.server > server_version:
                 raise ReplicationError(
-                    f"{name} = {value} needs PostgreSQL {need.server}, the server is {server_version}: "
-                    "leave it out"
+                    f"{name} = {value} needs PostgreSQL {need.server} or later, but the server is PostgreSQL "
+                    f"{server_version}: leave out the option {name}"
                 )
             if need.proto_version > proto_version:
                 raise ReplicationError(
-                    f"{name} = {value} needs protocol version {need.proto_version}, not {proto_version}: "
-                    "leave it out, or ask for that version"
+                    f"{name} = {value} needs protocol version {need.proto_version} or later, not "
+                    f"{proto_version}: leave out the option {name}, or request version {need.proto_version}"
                 )
         return proto_version, {name: str(value) for name, value in options.items()}
 

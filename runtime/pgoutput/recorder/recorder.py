@@ -299,8 +299,8 @@ def _checked_place(folder: str) -> str:
         )
     if url is None and (uri := _URI.match(folder)):
         raise ValueError(
-            "a recording is made in a folder, or at a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or "
-            f"az://CONTAINER/PATH without credentials, and not at {uri[1]}://…"
+            "expected a folder, or a URL s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH without "
+            f"credentials, for the recording, found {uri[1]}://…"
         )
     if shown_text(folder) != folder:  # pyarrow cannot open such a file
         raise ValueError(f"the name of the folder {shown_text(folder)} is not valid UTF-8: choose another")

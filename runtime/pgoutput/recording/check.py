@@ -28,20 +28,21 @@ def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int
         if after.number > before.number + 1:
             yield _missing(before.number + 1, after.number - 1)
         elif after.number <= before.number:
-            yield f"segment {before.number} is followed by segment {after.number}: a file has the wrong name"
+            text = f"after segment {before.number}, expected segment {before.number + 1}"
+            yield f"{text}, found segment {after.number}: a file has the wrong name"
         for key in ("recording", "system_identifier", "database", "slot"):
             one, other = getattr(before.source, key), getattr(after.source, key)
             if one != other and not (key == "system_identifier" and _is_upgraded(before, after)):
-                yield f"segment {after.number} has {key} {other}, segment {before.number} has {one}"
+                yield f"segment {after.number} has the {key} {other}, but segment {before.number} has {one}"
     for before, after in pairwise(segments[begin:]):
         pair = f"between segments {before.number} and {after.number}"
         if after.session < before.session:
-            yield f"{pair}, session {before.session} is followed by session {after.session}"
+            yield f"{pair}, expected session {before.session} or later, found session {after.session}"
         if before.session and not _positions_fit(before, after):
-            yield f"{pair}, position {before.next_position} is followed by {after.first_position}"
+            yield f"{pair}, expected position {before.next_position}, found {after.first_position}"
         if after.start_lsn != before.end_lsn:
             end, start = format_lsn(before.end_lsn), format_lsn(after.start_lsn)
-            yield f"{pair}, the LSN {end} is followed by {start}"
+            yield f"{pair}, expected LSN {end}, found {start}"
     yield from find_missing_end(segments[-1].number if segments else first - 1, last)
 
 
@@ -59,7 +60,7 @@ def find_missing_end(found: int, last: int) -> Iterator[str]:
         last: Number of the last segment that the recorder acknowledged, as `last_acknowledged` returns it.
     """
     if last > found:
-        yield f"{_missing(found + 1, last)}, which the recorder had stored and acknowledged"
+        yield f"{_missing(found + 1, last)}, although acknowledged to the server: put missing files back"
 
 
 def _positions_fit(before: Metadata, after: Metadata) -> bool:

@@ -34,7 +34,7 @@ def record_capture_file(
     folder = Path(recording)
     make_folder(folder)
     if any(folder.iterdir()):
-        raise RecordingError(f"{folder}: the folder for a recording of a capture file must be empty")
+        raise RecordingError(f"{folder}: the folder has files: give a new or empty folder for the recording")
     start = SessionStart(session=1, number=1, position=0, lsn=0)
     with CaptureFile(capture) as opened:
         writer = SegmentWriter(folder, _source(opened.header), start, segment_bytes=segment_bytes)

@@ -239,7 +239,7 @@ def segment_number(location: Location) -> int:
     """
     match = _NAME.fullmatch(location.path.rpartition("/")[2])
     if match is None:
-        raise RecordingError(f"{location}: not the name of a segment; segments are called 0000000001{SUFFIX}")
+        raise RecordingError(f"{location}: expected the file name of a segment, such as 0000000001{SUFFIX}")
     return int(match[1])
 
 
@@ -268,7 +268,7 @@ def last_acknowledged(folder: Location) -> int:
     try:
         return _STATE.decode(content).last_segment
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RecordingError(f"{file}: it cannot be read ({error})") from None
+        raise RecordingError(f"{file}: the file is damaged ({error}): restore it from a copy") from None
 
 
 class Beginning(msgspec.Struct, frozen=True):
@@ -298,4 +298,4 @@ def read_beginning(folder: Location) -> Beginning:
     try:
         return Beginning() if content is None else decode_metadata(content, _BEGINNING)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise RecordingError(f"{file}: it cannot be read ({error})") from None
+        raise RecordingError(f"{file}: the file is damaged ({error}): restore it from a copy") from None

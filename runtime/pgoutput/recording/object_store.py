@@ -179,7 +179,7 @@ def _allows_http(endpoint: str, url: StoreUrl) -> bool:
     name = {"s3": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}[url.scheme]
     if os.environ.get(name, "").lower() not in ("true", "1"):
         raise RecordingError(
-            f"{url}: the endpoint {endpoint} is not encrypted: set {name}=true to allow that"
+            f"{url}: the endpoint {endpoint} is not encrypted: use https://, or set {name}=true to allow http"
         )
     return True
 
@@ -231,8 +231,8 @@ class ObjectStore:
         url = parse_store_url(place)
         if url is None or not url.bucket:
             raise RecordingError(
-                "not the URL of an object store: use s3://BUCKET/PATH, gs://BUCKET/PATH or "
-                "az://CONTAINER/PATH; credentials and settings are environment variables"
+                "expected the URL of an object store: s3://BUCKET/PATH, gs://BUCKET/PATH or "
+                "az://CONTAINER/PATH. Give credentials and settings in environment variables"
             )
         self._url = url
         options: dict[str, Any] = {}
@@ -422,11 +422,13 @@ class ObjectStore:
         # Retryable: credentials are replaced or expire, rights are granted, and a metadata service may fail.
         services = *_METADATA_SERVICES, os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
         if any(service in text for service in services if service):
-            return StoreUnavailable(f"{self}: this machine gives no credentials: {text}; set {names}")
+            return StoreUnavailable(f"{self}: no credentials were found on this machine: {text}; set {names}")
         if isinstance(error, refused) or "403 Forbidden" in text:  # a refused listing
             return StoreUnavailable(f"{self}: the store refuses access: {text}; check {names}")
         if isinstance(error, FileNotFoundError):
-            return RecordingError(f"{self}: the store has no bucket {self._url.bucket}, or lacks the object")
+            return RecordingError(
+                f"{self}: the bucket {self._url.bucket} or the object does not exist: check the URL"
+            )
         return StoreUnavailable(f"{self}: {text}")
 
 

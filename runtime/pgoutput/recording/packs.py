@@ -147,7 +147,7 @@ def _member(file: pa.NativeFile, index: int, number: int) -> tuple[int, int]:
     listed = (end, mark, method, name) == (b"PK\5\6", b"PK\1\2", 0, segment_name(number))
     header, *lengths = _MEMBER.unpack_from(file.read_at(_MEMBER.size, begin))
     if not listed or index >= entries or header != b"PK\3\4" or stored != length:
-        raise ValueError(f"its directory does not lead to {segment_name(number)}")
+        raise ValueError(f"the ZIP directory has no valid entry for {segment_name(number)}")
     return begin + _MEMBER.size + sum(lengths), length
 
 

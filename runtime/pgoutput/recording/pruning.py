@@ -118,7 +118,7 @@ def prune(
             readers=tuple(readers),
             last_segment=source.numbers[-1],
         )
-    raise RecordingError(f"{recording}: readers registered while it was pruned: prune again")
+    raise RecordingError(f"{recording}: readers were registered during the pruning: run the command again")
 
 
 def _without(

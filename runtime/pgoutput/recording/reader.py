@@ -58,7 +58,7 @@ def segments_at(place: Location) -> list[Location]:
 def _segments(folder: Location) -> list[Location]:
     found = find_segments(folder)
     if not found:
-        raise RecordingError(f"{folder}: no segments are here; `pgoutput record` writes them")
+        raise RecordingError(f"{folder}: no segments found: give the folder that `pgoutput record` writes")
     return found
 
 
@@ -165,17 +165,18 @@ class SegmentReader:
         stored = self._file.metadata.metadata or {}
         raw = stored.get(METADATA_KEY)
         if raw is None:
-            raise self._error("not a segment: the metadata of `pgoutput` is missing")
+            raise self._error("not a segment: the Parquet file has no metadata of pgoutput")
         if stored.get(CHECKSUM_KEY) != checksum(raw):
-            raise self._error("the file is damaged (the checksum of its metadata is wrong)")
+            raise self._error("the file is damaged (wrong checksum of the metadata): restore it from a copy")
         try:
             if (number := decode_metadata(raw, _FORMAT).format) != FORMAT:
-                raise self._error(f"it has format {number}, this version of pgoutput reads format {FORMAT}")
+                text = f"expected format {FORMAT} of the recording, found format {number}"
+                raise self._error(f"{text}: install the version of pgoutput that wrote the recording")
             metadata = decode_metadata(raw, _METADATA)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise self._error(f"its metadata cannot be read ({error})") from None
+            raise self._error(f"the metadata of the segment cannot be read ({error})") from None
         if not self._schema().equals(SCHEMA):
-            raise self._error("not a segment: it does not have a segment's columns")
+            raise self._error("not a segment: the Parquet file has other columns than a segment")
         self._check_rows(metadata, self._file.metadata.num_rows)
         return metadata
 
@@ -204,7 +205,8 @@ class SegmentReader:
 
     def _check_rows(self, metadata: Metadata, rows: int) -> None:
         if (expected := metadata.keyframe + metadata.messages) != rows:
-            raise self._error(f"the file is damaged: it has {rows} rows, but should have {expected}")
+            text = f"the file is damaged: expected {expected} rows, found {rows}"
+            raise self._error(f"{text}: restore the file from a copy")
 
     def _error(self, text: str) -> RecordingError:
         return RecordingError(f"{self.location}: {text}")

@@ -65,7 +65,9 @@ class Recording:
         """When the folder was changed last, as of the last listing; None if the filesystem does not tell."""
         self.refresh()
         if not (self._paths or may_be_missing or (may_be_empty and self.location.is_folder)):
-            raise RecordingError(f"{self.location}: no segments are here; `pgoutput record` writes them")
+            raise RecordingError(
+                f"{self.location}: no segments found: give the folder that `pgoutput record` writes"
+            )
 
     @property
     def numbers(self) -> list[int]:
@@ -104,7 +106,9 @@ class Recording:
         found, self.beginning = list_recording(self.location)
         self._paths = {segment_number(path): path for path in found}
         if len(self._paths) < len(found):
-            raise RecordingError(f"{self.location}: two segments have the same number")
+            raise RecordingError(
+                f"{self.location}: two files are segments with the same number: remove one of them"
+            )
         newest = max(self._paths, default=0)
         self._metadata = {number: known for number, known in self._metadata.items() if number == newest}
         self._incomplete.clear()
@@ -192,8 +196,8 @@ class Recording:
         if number < self.beginning.segment:
             raise RecordingError(
                 f"{self.location}: segment {number} was pruned: the recording begins with segment "
-                f"{self.beginning.segment} (LSN {format_lsn(self.beginning.lsn)}), and changes before it are "
-                "lost here. Read a copy of the recording that has them, or record anew in another folder"
+                f"{self.beginning.segment} (LSN {format_lsn(self.beginning.lsn)}) and lacks earlier changes. "
+                f"Read a copy of the recording that has segment {number}, or record anew in another folder"
             )
 
     def check_begins_before(self, lsn: int) -> None:
@@ -212,7 +216,8 @@ class Recording:
             for path, (metadata, size) in zip(unread, pool.map(self._read, unread), strict=True):
                 if metadata.number != segment_number(path):
                     raise RecordingError(
-                        f"{path}: the file has the wrong name: it is segment {metadata.number}"
+                        f"{path}: the file contains segment {metadata.number}, so its name is wrong: rename "
+                        f"it to {segment_name(metadata.number)}"
                     )
                 incomplete = self._incomplete.setdefault(metadata.incomplete, metadata.incomplete)
                 self._metadata[metadata.number] = replace(metadata, incomplete=incomplete), size

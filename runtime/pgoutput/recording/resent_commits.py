@@ -23,7 +23,7 @@ from pgoutput.versions import CODECS
 from pgoutput.wire import format_lsn
 
 _COMMIT_TAGS: Final = list(tags("commit", "commit_streamed"))
-_ADVICE: Final = "it was restored from a backup, or is another server: record anew in another folder"
+_ADVICE: Final = "the server was restored from a backup, or is another one: record anew in another folder"
 
 RecordedCommits: TypeAlias = npt.NDArray[np.void]
 """NumPy structured array of the commits in a recording, sorted by LSN.
@@ -107,8 +107,8 @@ class ResentCommitCheck:
             self._resent[number] = True
         elif has_changes:
             raise ChangesLost(
-                f"the server sends a transaction that committed at {format_lsn(lsn)}, which lies before the "
-                f"end of the recording but is not in it: {_ADVICE}"
+                f"the server sends a transaction with commit LSN {format_lsn(lsn)}, before the end of the "
+                f"recording, but the recording does not have it: {_ADVICE}"
             )
 
     def settle(self) -> None:
@@ -120,6 +120,6 @@ class ResentCommitCheck:
         if not self._resent.all():
             missing = int(self._recorded["lsn"][self._resent.argmin()])
             raise ChangesLost(
-                f"the server lacks the transaction that was recorded at {format_lsn(missing)}: {_ADVICE}"
+                f"the server lacks the recorded transaction with commit LSN {format_lsn(missing)}: {_ADVICE}"
             )
         self.settled = True

@@ -83,4 +83,6 @@ def _read(file: Location) -> list[VerifiedTable]:
         content = file.content()
         return [] if content is None else msgspec.json.decode(content, type=list[VerifiedTable])
     except (OSError, ValueError) as error:
-        raise RecordingError(f"{file}: it cannot be read ({error}): remove it, and verify again") from None
+        raise RecordingError(
+            f"{file}: the file cannot be read ({error}): remove it, and run `pgoutput verify` again"
+        ) from None

@@ -84,13 +84,13 @@ def versions_at(target: PathOrUri, lsn: int | None = None, *, time: datetime | N
     with ThreadPoolExecutor(THREADS) as pool:
         tables = list(pool.map(lambda oid: _Table(folder, oid, *reached.get(oid, (NOTHING, -1))), oids))
     if not tables:
-        raise ReplicaError(f"{folder}: the target has no tables")
+        raise ReplicaError(f"{folder}: the target has no tables: run `pgoutput replicate` first")
     greatest = max(one.reached for one in tables)
     cut = _last_cut(tables, greatest if lsn is None else lsn)
     if lsn is not None and cut < lsn:
         raise ReplicaError(
-            f"{folder}: not every table has a version that shows LSN {format_lsn(lsn)} exactly. The last LSN "
-            f"before it that all tables show is {format_lsn(cut)}"
+            f"{folder}: not every table has a version as of LSN {format_lsn(lsn)}. The last LSN before it "
+            f"for which all tables have a version is {format_lsn(cut)}: use that LSN"
         )
     if time is not None:
         latest = (time.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
@@ -145,8 +145,8 @@ class _Table:
             if state.after < lsn:
                 return state
         raise ReplicaError(
-            f"{self._target}: no earlier moment that all tables show is known: the log of the table with "
-            f"relation OID {self._oid} has no older version"
+            f"{self._target}: no version as of this LSN or time: the log of the table with the relation OID "
+            f"{self._oid} has no older version. Use a later LSN or time"
         )
 
     def _read_older(self) -> Iterator[State]:

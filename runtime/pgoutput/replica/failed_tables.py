@@ -15,7 +15,7 @@ from pgoutput.recording import Location
 from pgoutput.targets import read_file, remove_file, write_file
 
 _FOLDER: Final = "_failed_tables"
-_UNKNOWN: Final = "the error of the table is not known, because its file is damaged"
+_UNKNOWN: Final = "the error of the table is unknown: the file in _failed_tables is damaged"
 
 
 class FailedTable(msgspec.Struct, frozen=True):

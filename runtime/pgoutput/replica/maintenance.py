@@ -45,7 +45,12 @@ def maintain_tables(target: PathOrUri) -> int:
                 removed += table.remove_unused()
                 write_again(table)
         except PgoutputError as error:
-            _LOG.info("table %s of %s is maintained later: %s", oid, folder, error)
+            _LOG.info(
+                "the table with OID %s of %s was not maintained now; the next try is in an hour: %s",
+                oid,
+                folder,
+                error,
+            )
     return removed
 
 
@@ -74,6 +79,8 @@ class Maintenance:
             try:
                 maintain_tables(self._target)
             except PgoutputError as error:
-                _LOG.warning("the tables are not maintained: %s", error)
+                _LOG.warning(
+                    "the tables of the target were not maintained; the next try is in an hour: %s", error
+                )
             if self._stop.wait(_SECONDS):
                 return

@@ -69,8 +69,8 @@ def use_iceberg(target: PathOrUri, catalog: str = "local", partition: Iterable[s
     if not is_same and (known is not None or read_owner(target) is not None):
         tables = "Delta tables" if known is None else "tables of another catalogue"
         raise ReplicaError(
-            f"{folder}: the target holds {tables}. "
-            f"Give a new target to have Iceberg tables in the catalogue {catalog}"
+            f"{folder}: the target contains {tables}. "
+            f"Give a new target for Iceberg tables in the catalogue {catalog}"
         )
     if not is_same:
         check_owner(target, "tables", "")  # also refuses a folder with other files
@@ -118,10 +118,12 @@ def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
     if owner is None:
         others = sorted(name for name in folder.names() if not name.startswith(("_", ".")))
         if others:
-            raise ReplicaError(f"{folder}: the folder is neither a target nor empty: it contains {others[0]}")
+            raise ReplicaError(
+                f"{folder}: expected a target or an empty folder, found the file or folder {others[0]}"
+            )
         return None
     if owner.output != output:
-        raise ReplicaError(f"{folder}: the target holds {owner.output}. Write {output} to another target")
+        raise ReplicaError(f"{folder}: the target contains {owner.output}. Write {output} to another target")
     if recording and owner.recording != recording:
         raise ReplicaError(
             f"{folder}: the target belongs to recording {owner.recording or 'without a UUID'}, and this is "
@@ -144,6 +146,6 @@ def read_owner(target: PathOrUri) -> Owner | None:
         return msgspec.json.decode(text, type=Owner)
     except msgspec.DecodeError as error:
         raise ReplicaError(
-            f"{file}: {error}. The target was written by an earlier pgoutput, or the file is damaged: begin "
-            "anew, with an empty target"
+            f"{file}: {error}. The file is damaged, or was written by an earlier version of pgoutput: "
+            "replicate anew into an empty target"
         ) from error

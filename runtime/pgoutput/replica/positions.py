@@ -338,8 +338,9 @@ class Positions:
         if number in recording.numbers and self._end(number) != reached:
             end = format_lsn(reached.commit_lsn)
             raise RecordingError(
-                f"{recording.location}: the target has read segments up to LSN {end}, but no segment ends "
-                "there: segments are missing or were replaced. Put them back, or begin anew with a new target"
+                f"{recording.location}: the target has read segments up to LSN {end}, but no segment ends at "
+                "this LSN: segments are missing or were replaced. Put the segments back, or replicate anew "
+                "into a new target"
             )
 
     def _end(self, segment: int) -> Position:

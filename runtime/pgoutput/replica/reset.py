@@ -32,13 +32,16 @@ def reset_tables(recording: PathOrUri, target: PathOrUri, tables: Iterable[str])
     source, folder = Recording(recording), locate(target)
     owner = read_owner(target)
     if owner is None or owner.recording != source.identity:
-        raise ReplicaError(f"{folder}: no table is reset: the target does not belong to this recording")
+        raise ReplicaError(
+            f"{folder}: no table was reset: the target does not belong to the recording {source.location}. "
+            "Give the recording of the target"
+        )
     positions, oids = Positions(source, folder), list[int]()
     for name in tables:
         found = {oid: replica_table(target, oid) for oid in positions.find(name)}
         current = [oid for oid, table in found.items() if table is None or table.dropped is None]
         if not current:
-            raise ReplicaError(f"{folder}: there is no table {name} to reset")
+            raise ReplicaError(f"{folder}: the target has no table {name} to reset: correct the name")
         oids += current
         for oid in current:
             try:

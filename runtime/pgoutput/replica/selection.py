@@ -65,8 +65,8 @@ def select_tables(recording: PathOrUri, target: PathOrUri, tables: Collection[st
         )
     if owner is not None and source.identity and owner.recording != source.identity:
         raise ReplicaError(
-            f"{folder}: tables cannot be added: the target belongs to recording {owner.recording}, and this "
-            f"is recording {source.identity}"
+            f"{folder}: tables cannot be added: the target belongs to recording {owner.recording}, but this "
+            f"is recording {source.identity}. Give the recording of the target, or use a new target"
         )
     last = max(source.numbers, default=0)
     relations = Relations(source, tables)

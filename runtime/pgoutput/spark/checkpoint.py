@@ -50,7 +50,9 @@ def _read_offset(session: SparkSession, checkpoint: str, batch: int) -> Offset:
             offset = msgspec.json.decode(line, type=Offset)
             recorded += [offset] if offset.recording else []
     if len(recorded) > 1:
-        raise ReplicaError("the changes come from several streams: replicate each into a target of its own")
+        raise ReplicaError(
+            "the changes come from several sources: replicate each recording into a target of its own"
+        )
     return recorded[0] if recorded else Offset()
 
 

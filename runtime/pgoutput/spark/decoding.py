@@ -118,15 +118,17 @@ def decode(
     make_decoder = partial(StreamDecoder, proto_version, streaming=streaming, two_phase=two_phase)
     decoder = make_decoder()
     if mode.upper() not in _MODES:
-        raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
+        raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
     partitions = [partition_by] if isinstance(partition_by, str | Column) else list(partition_by)
     if df.isStreaming:
         if context is not None:
-            raise ValueError("a streaming DataFrame needs no context: its query keeps earlier messages")
+            raise ValueError(
+                "the argument context is only for batch DataFrames: leave it out for a streaming DataFrame"
+            )
     elif partitions or (context is not None and context.isStreaming):
         raise ValueError(
-            "partition_by is only for streaming DataFrames, and context must be a batch DataFrame: decode "
-            "each replication stream of a batch DataFrame by itself"
+            "for a batch DataFrame, leave out partition_by, and pass a batch DataFrame as context: call "
+            "decode once for each replication stream"
         )
     order, data = _make_expressions(column, order_by)
     _check_types(df.select(order, data).schema)
@@ -164,11 +166,12 @@ def _make_expressions(column: str | Column, order_by: Order) -> tuple[Column, Co
 def _check_types(schema: StructType) -> None:
     order, data = schema
     if not isinstance(data.dataType, BinaryType):
-        raise TypeError(f"the column of messages is {data.dataType.simpleString()}, not binary")
+        raise TypeError(f"expected messages in a column of type binary, found {data.dataType.simpleString()}")
     for field in _leaf_fields(order):
         if not isinstance(field.dataType, _SORTED):
             raise TypeError(
-                f"{field.name} is {field.dataType.simpleString()}, a type that cannot sort messages"
+                f"{field.name} has the type {field.dataType.simpleString()}, which cannot sort messages: "
+                "cast the column to an integer, string or timestamp"
             )
 
 
@@ -189,7 +192,8 @@ def _added_fields(df: DataFrame, mode: str) -> list[StructField]:
     existing = {name.lower() for name in df.columns}
     if taken := [field.name for field in added if field.name.lower() in existing]:
         raise ValueError(
-            f"the DataFrame already has columns with the names of new ones; rename: {', '.join(taken)}"
+            f"these columns of the DataFrame have the names of columns that decode adds; rename them: "
+            f"{', '.join(taken)}"
         )
     return added
 

@@ -123,7 +123,7 @@ def _decoder(proto_version: int, message: str | None, two_phase: bool, mode: str
     """Return the function behind `from_pgoutput`, as a user-defined function of Spark."""
     StreamDecoder(proto_version, two_phase=two_phase)  # refuses unknown versions
     if mode.upper() not in _MODES:
-        raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
+        raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
     _check_name(message)
     read = schemas.BY_MESSAGE[message] if message else schemas.MESSAGES
     is_permissive = mode.upper() == "PERMISSIVE"
@@ -131,7 +131,7 @@ def _decoder(proto_version: int, message: str | None, two_phase: bool, mode: str
 
     def decode(data: pa.Array) -> pa.Array:
         if not (pa.types.is_binary(data.type) or pa.types.is_large_binary(data.type)):
-            raise TypeError(f"from_pgoutput takes a column of binary, not of {data.type}")
+            raise TypeError(f"from_pgoutput: expected a column of type binary, found {data.type}")
         index, errors = _index(data, StreamDecoder(proto_version, two_phase=two_phase))
         if errors and not is_permissive:
             raise errors[min(errors)]
@@ -154,7 +154,9 @@ def _index(data: pa.Array, decoder: StreamDecoder) -> tuple[MessageIndex, dict[i
     borders = np.flatnonzero(_IS_BLOCK_BORDER[index.tags])
     if len(borders):
         for row, message in zip(borders.tolist(), index.messages(borders.tolist()), strict=True):
-            errors[row] = StreamError.at(message, "from_pgoutput decodes no stream blocks: use decode")
+            errors[row] = StreamError.at(
+                message, "from_pgoutput cannot decode stream blocks: use pgoutput.spark.decode"
+            )
         others = np.ones(len(data), np.bool_)
         others[borders] = False
         index = index_messages(pc.if_else(others, data, None), decoder, outside)

@@ -59,10 +59,14 @@ def replicate(
     output = "history" if history else "tables"
     view = BATCHES if "data" in changes.columns else CHANGES
     if not changes.isStreaming:
-        raise ValueError("the changes are not a streaming DataFrame: read them with spark.readStream")
+        raise ValueError(
+            "expected a streaming DataFrame of changes, found a batch DataFrame: use spark.readStream"
+        )
     missing = [name for name in view.names if name not in changes.columns]
     if missing:
-        raise ValueError(f"the changes lack {', '.join(missing)}: read them from the view changes")
+        raise ValueError(
+            f"the DataFrame of changes lacks the columns {', '.join(missing)}: read it from the view changes"
+        )
     check_owner(location, output, recording="")
     write = TablesWriter(
         location,

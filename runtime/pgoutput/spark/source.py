@@ -105,7 +105,9 @@ class PgoutputDataSource(DataSource):
         """Convert a Spark schema to Arrow; raise ValueError if the selected view has other columns."""
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
         if not self._view_reader().accepts_schema(arrow_schema):
-            raise ValueError(f"the schema is not that of the view {self._options.view}: leave out .schema(…)")
+            raise ValueError(
+                f"the view {self._options.view} has other columns than the given schema: leave out .schema(…)"
+            )
         return arrow_schema
 
 
@@ -199,7 +201,8 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         missing = [number for number in numbers if number not in available]
         if missing:
             raise RecordingError(
-                f"{recording.location}: segment {missing[0]} is missing, and this query has not read it"
+                f"{recording.location}: segment {missing[0]} is missing, and this query has not read it. Put "
+                "the segment back, or begin anew with a new target and a new checkpoint"
             )
         recording.check([number for number in (start["segment"], *numbers) if number in available])
         return self._view_reader.plan(recording, numbers)

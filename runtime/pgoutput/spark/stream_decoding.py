@@ -155,8 +155,8 @@ def _late_rows(keys: Sequence[Key], last: Sequence[Any] | None) -> dict[int, Str
             continue
         if before is not None and key <= before:
             errors[row] = StreamError(
-                f"the row at {format_key(key)} comes late or again: the stream was decoded up to "
-                f"{format_key(before)}"
+                f"the row at {format_key(key)} is late or repeated: rows up to {format_key(before)} were "
+                "decoded already"
             )
         else:
             before = key

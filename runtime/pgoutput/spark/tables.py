@@ -159,8 +159,9 @@ class TablesWriter:
             return self._recorded
         if self._is_filtered:
             raise ReplicaError(
-                f"{self._target}: tables lack changes before segment {before + 1}, and the view changes may "
-                "be filtered: replicate the view batches, or begin anew with a new target and checkpoint"
+                f"{self._target}: some tables lack changes before segment {before + 1}, which cannot be "
+                "applied from the view changes, because a query can filter it: replicate the view batches, "
+                "or begin anew with a new target and checkpoint"
             )
         results = catch_up(batch.path, self._target, before, updates=self._updates, dropped=self._dropped)
         self._finish(batch, results)

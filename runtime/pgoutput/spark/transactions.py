@@ -71,7 +71,10 @@ def write_partition(
         changes = encode_rows(table, batch)
         commit_lsn = lsn + _STEP * (len(changes) + 1)
         if commit_lsn + _STEP > end:
-            raise ValueError(f"partition {partition} has too many rows for its LSNs: use more partitions")
+            raise ValueError(
+                f"partition {partition} of the DataFrame has too many rows: use more partitions, for example "
+                "with repartition()"
+            )
         # The last transaction ends where the next segment begins.
         end_lsn = end if after is None else commit_lsn + _STEP
         xid = _FIRST_XID + number % _XIDS
@@ -132,7 +135,9 @@ def encode_rows(table: WrittenTable, batch: pa.RecordBatch) -> pa.BinaryArray:
     for at in table.key:
         if cells[at].null_count:
             name = table.relation.columns[at].name
-            raise ValueError(f"the column {name} is part of the key, and NULL in some rows")
+            raise ValueError(
+                f"the column {name} is part of the key, but is NULL in some rows: remove these rows"
+            )
     oid, version = table.relation.oid, table.proto_version
     if table.operation is None:
         return encode_inserts(oid, cells, proto_version=version)
@@ -141,7 +146,7 @@ def encode_rows(table: WrittenTable, batch: pa.RecordBatch) -> pa.BinaryArray:
     if codes.null_count:
         wrong = operations.filter(codes.is_null())[0].as_py()
         name = batch.schema.names[table.operation]
-        raise ValueError(f"the column {name} is one of {', '.join(_OPERATIONS)}, not {wrong!r}")
+        raise ValueError(f"the column {name} must be one of {', '.join(_OPERATIONS)}, not {wrong!r}")
     order = pc.array_sort_indices(codes)  # stable: rows of one operation stay in their order
     cells = [column.take(order) for column in cells]
     counts = np.bincount(np.asarray(codes), minlength=len(_OPERATIONS)).tolist()

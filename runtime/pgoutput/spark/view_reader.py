@@ -70,13 +70,13 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     path, view, table = options.get("path"), options.get("view", "changes"), options.get("table")
     files = options.get("maxFilesPerTrigger")
     if not path:
-        raise ValueError("the option path is missing: the folder of a recording")
+        raise ValueError("the option path is missing: give the folder or URI of a recording")
     if view not in VIEWS:
-        raise ValueError(f"the option view is one of {', '.join(VIEWS)}, not {view!r}")
+        raise ValueError(f"the option view must be one of {', '.join(VIEWS)}, not {view!r}")
     if view == "table" and not table:
         raise ValueError("the view table needs the option table: the name of a table, such as public.orders")
     if files is not None and not (files.isdecimal() and int(files)):
-        raise ValueError(f"the option maxFilesPerTrigger is a number of segments, 1 or more, not {files!r}")
+        raise ValueError(f"the option maxFilesPerTrigger must be an integer of at least 1, not {files!r}")
     columns = tuple(name.strip() for name in options.get("columns", "").split(",") if name.strip())
     return SourceOptions(path, view, table, columns, None if files is None else int(files))
 

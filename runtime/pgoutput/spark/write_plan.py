@@ -89,11 +89,13 @@ def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTabl
     namespace, _, name = options.get("table", "").partition(".")
     if not (namespace and name):
         raise ValueError(
-            "a write needs the option table: the name of the table of the rows, such as public.orders"
+            "a write needs the option table: the name of a table with its schema, such as public.orders"
         )
     version = options.get("proto_version", str(LATEST_RELEASED))
     if version not in map(str, CODECS):
-        raise ValueError(f"the option proto_version is one of {', '.join(map(str, CODECS))}, not {version!r}")
+        raise ValueError(
+            f"the option proto_version must be one of {', '.join(map(str, CODECS))}, not {version!r}"
+        )
     key = [one.strip() for one in options["key"].split(",")] if "key" in options else []
     operation = options.get("operation")
     if operation is not None and not key:
@@ -102,12 +104,13 @@ def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTabl
         )
     names = schema.names
     if twice := {one for one in names if names.count(one) > 1}:
-        raise ValueError(f"several columns are called {', '.join(sorted(twice))}")
+        raise ValueError(f"several columns have the name {', '.join(sorted(twice))}: rename them")
     columns = [one for one in names if one != operation]
     for option, used, existing in (("key", key, columns), ("operation", [operation], [None, *names])):
         if missing := [one for one in used if one not in existing]:
             raise ValueError(
-                f"the option {option} names {missing[0]!r}, but the columns are {', '.join(names)}"
+                f"the option {option} names the unknown column {missing[0]!r}; the columns are "
+                f"{', '.join(names)}"
             )
     relation = Relation(
         oid=0,
@@ -150,7 +153,8 @@ def plan_segments(path: str, table: WrittenTable, *, overwrite: bool) -> tuple[W
     location = locate(path)
     if not location.is_local:
         raise ValueError(
-            f"{location}: segments are written to local or mounted folders only; copy them from there"
+            f"{location}: expected a local or mounted folder, found a URL: write the segments to a local "
+            "folder, and copy them to the URL"
         )
     folder = Path(os.path.abspath(location.path))
     existing = _read_existing(folder)
@@ -183,7 +187,7 @@ def _read_existing(folder: Path) -> Sequence[Metadata]:
     if not folder.exists():
         return []
     if not folder.is_dir():
-        raise RecordingError(f"{folder}: a recording is a folder, but this is a file")
+        raise RecordingError(f"{folder}: expected a folder for the recording, found a file")
     recording = Recording(folder, may_be_empty=True)
     names = {recording.path(number).path.rpartition("/")[2] for number in recording.numbers}
     others = sorted(name.name for name in folder.iterdir() if name.name not in names and name.name[0] != ".")

@@ -64,7 +64,7 @@ class RecordingWriter(DataSourceArrowWriter):
         """Write a Spark partition as a temporary segment, once for each attempt of the Spark task."""
         task = TaskContext.get()
         if task is None:
-            raise RuntimeError("partitions can be written only in a Spark task")
+            raise RuntimeError("write() must be called in a Spark task: write with df.write")
         return self._write(task.partitionId(), task.taskAttemptId(), iterator)
 
     def _write(self, partition: int, attempt: int, rows: Iterator[pa.RecordBatch]) -> WrittenPartition:
@@ -91,7 +91,8 @@ class RecordingWriter(DataSourceArrowWriter):
         existing = [Path(one.path) for one in find_segments(locate(folder))]
         if not self._overwrite and len(existing) != self._plan.start.number - 1:
             raise RecordingError(
-                f"{folder}: another writer has changed the recording at the same time; nothing is written"
+                f"{folder}: another writer has changed the recording at the same time; nothing was written: "
+                "write again"
             )
         old = self._temporary / "old"
         old.mkdir()

@@ -69,7 +69,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         for incident in (*self.at_message.values(), *self.at_lsn.values()):
             if incident not in get_args(Incident):
                 known = ", ".join(get_args(Incident))
-                raise ValueError(f"there is no incident {incident!r}; there are {known}")
+                raise ValueError(f"the fault before @ must be one of {known}, not {incident!r}")
 
     @property
     def alter_messages(self) -> bool:
@@ -96,11 +96,12 @@ def parse_faults(texts: Sequence[str]) -> Faults:
             faults["at_message"][int(place)] = incident
         elif at:
             raise ValueError(
-                f"{incident} needs a message's number or an LSN, as in {incident}@17, not {place!r}"
+                f"{incident}@ needs the number of a message or an LSN, as in {incident}@17 or "
+                f"{incident}@0/15D2E70, not {place!r}"
             )
         elif name not in _REPEATED:
             known = ", ".join((*_REPEATED, *(f"{one}@MESSAGE" for one in get_args(Incident))))
-            raise ValueError(f"there is no fault {name!r}; there are {known}")
+            raise ValueError(f"there is no fault {name!r}; the faults are {known}")
         elif name == "stall-keepalive":
             if separator:
                 raise ValueError(f"{name} takes no value")

@@ -316,7 +316,9 @@ class TransactionScope(ABC):
         if self.ended:
             raise ScenarioError("the transaction or savepoint has ended")
         if self._open_savepoint is not None and not self._open_savepoint.ended:
-            raise ScenarioError("a savepoint is open: call its methods, or release it or roll it back first")
+            raise ScenarioError(
+                "a savepoint is open: call the methods of the savepoint, or release it or roll it back first"
+            )
         for table in tables:
             if getattr(table, "owner", None) is not self._database:
                 raise ScenarioError(
@@ -412,7 +414,9 @@ class Transaction(TransactionScope):
         """
         self._open()
         if not gid or "\0" in gid or not is_utf8(gid) or len(gid.encode()) > _MAX_GID_BYTES:
-            raise ScenarioError(f"a gid must have 1 to {_MAX_GID_BYTES} bytes of UTF-8 without zero bytes")
+            raise ScenarioError(
+                f"gid must have 1 to {_MAX_GID_BYTES} bytes of UTF-8 without zero bytes, not {gid!r}"
+            )
         if gid in self._database.prepared:
             raise ScenarioError(f"transaction identifier {gid!r} is already in use")
         assert self.xid  # assigned even if the transaction is empty (PrepareTransaction)

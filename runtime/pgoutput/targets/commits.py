@@ -79,8 +79,8 @@ def version_before(commits: Iterable[Commit], newest: int, place: Location, lsn:
             applied = position or NOTHING
     if applied is None:
         raise ReplicaError(
-            f"{place}: the commits of the table do not say up to which LSN changes were applied. "
-            "The next commit of changes by `pgoutput replicate` says it"
+            f"{place}: the LSN up to which changes were applied is not in the remaining log of the table. "
+            "Apply new changes with `pgoutput replicate`, then repeat this command"
         )
     return Version(number, applied)
 

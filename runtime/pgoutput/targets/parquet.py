@@ -54,8 +54,8 @@ def _open(folder: Location, file: DataFile) -> pa.NativeFile:
         return folder.filesystem.open_input_file(f"{folder.path}/{file.path}")
     except FileNotFoundError:
         raise ReplicaError(
-            f"{file.path}: the table has this file, but it is gone. "
-            "Put it back, or have the rows of the table copied again (`pgoutput snapshot`)"
+            f"{file.path}: the table refers to this data file, but the file is missing. "
+            "Put the file back, or copy the rows of the table again (`pgoutput snapshot`)"
         ) from None
 
 

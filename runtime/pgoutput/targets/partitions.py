@@ -44,8 +44,8 @@ def parse_partition(texts: Iterable[str]) -> tuple[PartitionField, ...]:
         found = _FIELD.fullmatch(text)
         if found is None or found["column"] in fields or ("(" in text) != bool(found["end"]):
             raise ReplicaError(
-                f"--partition {text}: expected a column, or year, month, day or hour (column), or bucket or "
-                "truncate (number, column), and each column once. An example is day(created_at)"
+                f"--partition {text}: expected COLUMN, year(COLUMN), month(COLUMN), day(COLUMN), "
+                "hour(COLUMN), bucket(NUMBER, COLUMN) or truncate(NUMBER, COLUMN), with each column once"
             )
         transform = f"{found['sized']}[{found['size']}]" if found["sized"] else found["plain"] or "identity"
         fields[found["column"]] = PartitionField(found["column"], transform)

@@ -109,7 +109,9 @@ def read_catalog(target: Location) -> IcebergCatalog | None:
     try:
         return msgspec.json.decode(text, type=IcebergCatalog) if text else None
     except msgspec.DecodeError as error:
-        raise ReplicaError(f"{target / _FORMAT_FILE}: {error}. Put the file back") from error
+        raise ReplicaError(
+            f"{target / _FORMAT_FILE}: the file is damaged ({error}). Restore it from a copy"
+        ) from error
 
 
 def copy_format(target: Location, to: Location) -> None:
@@ -145,7 +147,7 @@ def check_recording(table: Table, recording: str) -> None:
     owner = table.properties.get(RECORDING, "")
     if owner != recording:
         raise ReplicaError(
-            f"{table.place}: the Delta table belongs to recording {owner or 'without a UUID'}, and this is "
+            f"{table.place}: the table belongs to recording {owner or 'without a UUID'}, but this is "
             f"recording {recording or 'without a UUID'}. Remove the table from this target"
         )
 
@@ -169,8 +171,8 @@ def find_table(target: Location, oid: int) -> Table | None:
         return table
     if registered:
         raise ReplicaError(
-            f"{target / registered}: the Delta table of relation {oid} is gone. "
-            "Put it back, or build it anew (`pgoutput replicate --reset-table`)"
+            f"{target / registered}: the table of the relation with OID {oid} is missing. "
+            "Put the table back, or build it anew (`pgoutput replicate --reset-table`)"
         )
     return None
 
@@ -209,7 +211,10 @@ def create_table(
         if _relation_oid(table) == oid:
             register_table(target, oid, one)
             return table
-    raise ReplicaError(f"{target / folder}: the Delta table here does not belong to relation {oid}")
+    raise ReplicaError(
+        f"{target / folder}: expected the table of the relation with OID {oid}, found the table of another "
+        "relation. Move that table to another folder"
+    )
 
 
 def register_table(target: Location, oid: int, folder: str) -> None:
@@ -294,7 +299,7 @@ def open_version(place: str, version: int) -> Table:
     location = locate(place)
     table = format_of(location.parent).open(location, version)
     if table is None:
-        raise ReplicaError(f"{location}: the table is gone")
+        raise ReplicaError(f"{location}: the table is missing. Put its folder back")
     return table
 
 

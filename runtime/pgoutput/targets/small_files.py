@@ -75,7 +75,7 @@ def create_file(place: Location, text: str) -> None:
             else:
                 raise ReplicaError(f"{place}: a target must be a local folder, or an s3, gs or az URL")
     except FileExistsError:
-        raise ConflictError(f"{place}: another process has written this file") from None
+        raise ConflictError(f"{place}: another process has created this file at the same time") from None
 
 
 def _write_part(part: Path, text: str) -> None:

@@ -66,7 +66,7 @@ def scenarios(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Scenario]
     fixed: dict[str, Any] = dict(options)
     unknown = fixed.keys() - _DEPENDENT_OPTIONS.keys() - _DATABASE_OPTIONS.keys()
     if unknown:
-        raise TypeError(f"a scenario has no option {', '.join(sorted(unknown))}")
+        raise TypeError(f"a Scenario has no option {', '.join(sorted(unknown))}")
     others = {
         name: st.just(fixed[name]) if name in fixed else values for name, values in _DATABASE_OPTIONS.items()
     }

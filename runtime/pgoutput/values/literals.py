@@ -119,7 +119,7 @@ def parse_array_literal(text: str, delimiter: str = ",") -> ArrayLiteral:
     if bounds:
         pairs = [(int(lower), int(upper)) for lower, upper in _BOUND_PAIR.findall(bounds[1])]
         if [upper - lower + 1 for lower, upper in pairs] != sizes:
-            raise ValueError("the bounds do not match the numbers of elements")
+            raise ValueError(f"the bounds {bounds[1]} do not match the numbers of elements")
         lower_bounds = [lower for lower, _ in pairs]
     return ArrayLiteral(elements, sizes, lower_bounds)
 

@@ -110,14 +110,14 @@ def _load_array(text: str, loader: _Loader, delimiter: str) -> list[Any]:
 
 def _load_bytea(text: str) -> bytes:
     if not text.startswith("\\x"):
-        raise ValueError("not in hex format")
+        raise ValueError("expected bytea in hex format, such as \\x00ff")
     return bytes.fromhex(text[2:])
 
 
 def _load_interval(text: str) -> timedelta:
     microseconds, days, months = _INTERVAL.unpack(interval_in(text))
     if months:
-        raise ValueError("the length of a month varies")
+        raise ValueError("an interval with months has no fixed length, so it cannot become a timedelta")
     return timedelta(days=days, microseconds=microseconds)
 
 

@@ -80,7 +80,7 @@ def _cast_type(source: pa.DataType, target: pa.DataType, name: str) -> pa.DataTy
     is_number = pa.types.is_decimal(source) or pa.types.is_integer(source)
     if (name == "numeric" and is_number) or (name == "uuid" and source == UUID_TYPE):
         return source
-    raise ValueError("its values must be strings, the server's text")
+    raise ValueError("pass the values as strings, in the server's text format")
 
 
 def _format(array: pa.Array, delimiter: str) -> pa.StringArray:
@@ -148,7 +148,7 @@ def _format_bytes(array: pa.BinaryArray, delimiter: str) -> pa.StringArray:
     offsets = value_offsets(array)
     start, end = offsets[[0, -1]].tolist()
     if end - start >= 1 << 30:
-        raise ValueError("its values have more than 1 GB: pass fewer rows")
+        raise ValueError("the values have more than 1 GB: pass fewer rows")
     digits = memoryview(data_buffer(array))[start:end].hex().encode()
     text = from_buffers(pa.string(), len(array), (offsets - start) * 2, digits)
     return pc.if_else(array.is_valid(), pc.binary_join_element_wise("\\x", text, ""), None)

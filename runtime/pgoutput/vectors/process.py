@@ -80,7 +80,7 @@ class DecoderProcess:
             data = msgspec.json.encode(request) + b"\n"
             answer = msgspec.json.decode(self._exchange(data), type=Answer)
             if answer.id != request.id:
-                raise DecoderFailed(f"the answer has the id {answer.id!r}, not the request's id")
+                raise DecoderFailed(f"expected an answer with the id {request.id!r}, found {answer.id!r}")
         except msgspec.MsgspecError as error:
             raise self._failed(f"the output is not an answer: {error}") from None
         except DecoderFailed as error:
@@ -93,7 +93,7 @@ class DecoderProcess:
         self._end()
         self._failures += 1
         if self._warm_up is None and self._failures >= _MAX_FAILURES:
-            return PgoutputError(f"{shlex.join(self._command)} answers nothing: {text}")
+            return PgoutputError(f"the decoder {shlex.join(self._command)} gives no valid answers: {text}")
         return DecoderFailed(text)
 
     def _exchange(self, data: bytes) -> bytes:

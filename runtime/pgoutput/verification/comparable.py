@@ -28,7 +28,10 @@ def check_columns(relation: Relation, *, binary: bool, server_version: int) -> N
     if server_version < 120_000 and (
         names := [one.name for one in relation.columns if _type_name(one.type_oid).startswith("float")]
     ):
-        raise ReplicaError(f"the text of floats ({_listed(names)}) cannot be compared before PostgreSQL 12")
+        raise ReplicaError(
+            f"the columns {_listed(names)} cannot be compared: they have floats, whose text is inexact "
+            "before PostgreSQL 12"
+        )
 
 
 def _is_text_known(type_oid: int) -> bool:

@@ -72,8 +72,8 @@ def choose_hash(connection: Connection) -> RowHash:
         (row,) = connection.query(f"SELECT ROW('{_NO_SPACES}')::text")
         if row != (f"({_NO_SPACES})",):
             raise ReplicationError(
-                "the database's locale treats single bytes of multibyte letters as white space. This changes "
-                "the server's text of rows, so `pgoutput verify` cannot compare this database"
+                "`pgoutput verify` cannot compare this database: the locale of the database treats single "
+                "bytes of multibyte letters as white space, which changes the server's text of rows"
             )
     if encoding not in ("UTF8", "SQL_ASCII"):
         return RowHash(_DIGESTED.format(_CONVERTED), md5_hashes)

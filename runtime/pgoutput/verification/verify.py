@@ -207,7 +207,10 @@ def verify_tables(
 def _check_owner(target: Location, recording: Recording) -> Owner:
     owner = read_owner(target.place)
     if owner is None or owner.recording != recording.identity:
-        raise ReplicaError(f"{target}: no replica of the recording in {recording.location} is here")
+        raise ReplicaError(
+            f"{target}: the target is not a replica of the recording {recording.location}. Give a target "
+            "that `pgoutput replicate` writes from this recording"
+        )
     return owner
 
 
@@ -219,8 +222,9 @@ def _check_server(dsn: str, recording: Recording) -> Source:
         server = identify(connection)
     if (server.system_identifier, server.database) != (source.system_identifier, source.database):
         raise ReplicationError(
-            f"the recording is of the database {source.database} of the system {source.system_identifier}, "
-            f"but the connection is to the database {server.database} of {server.system_identifier}"
+            f"the recording is of the database {source.database} (system identifier "
+            f"{source.system_identifier}), but the connection is to the database {server.database} (system "
+            f"identifier {server.system_identifier}): correct the DSN"
         )
     return source
 
@@ -230,12 +234,18 @@ def _select(
 ) -> list[PublishedTable]:
     """Return the tables to compare: those with the given names, or all that the target follows."""
     if unknown := sorted({*tables} - {one.name for one in published}):
-        raise RecordingError(f"no publication of the recording has the table {', '.join(unknown)}")
+        raise RecordingError(
+            f"no publication of the recording has the table {', '.join(unknown)}: give names of published "
+            "tables, such as public.orders"
+        )
     if (selected := selected_tables(target)) is not None:
         existing = existing_tables(target)
         published = [one for one in published if one.name in selected or one.relation.oid in existing]
     if skipped := sorted({*tables} - {one.name for one in published}):
-        raise ReplicaError(f"{target}: the target does not follow the table {', '.join(skipped)}")
+        raise ReplicaError(
+            f"{target}: the target does not follow the table {', '.join(skipped)}: add the table with "
+            "`pgoutput replicate --table`, or leave it out"
+        )
     return [one for one in published if not tables or one.name in tables]
 
 
@@ -451,7 +461,7 @@ class _Comparison(msgspec.Struct):
         except ReplicationError as error:
             return dict.fromkeys(oids, str(error))
         same = {one.relation.oid: one for one in found}
-        text = "the table was altered again and again while it was compared: verify it again"
+        text = "the table was altered repeatedly during the comparison: run `pgoutput verify` again later"
         return {oid: text for oid, one in zip(oids, tables, strict=True) if same.get(oid) != one}
 
     def _totals(

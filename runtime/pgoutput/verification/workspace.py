@@ -87,7 +87,9 @@ class Workspace:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(self._descriptor)
-                raise ReplicaError(f"{self._place}: another process is verifying this replica") from None
+                raise ReplicaError(
+                    f"{self._place}: another process verifies this replica: wait until it has ended"
+                ) from None
         with suppress(msgspec.DecodeError):
             self._tables = msgspec.json.decode(read_file(self._place / _STATE), type=dict[int, TableProgress])
         return self

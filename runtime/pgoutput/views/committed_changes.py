@@ -171,7 +171,10 @@ def _first_errors(
         yield row, change_error(index.messages([row])[0], relation.oid, relation)
     far = committed.commits.lsns < 0
     for row in changes.rows[far[committed.commit]][:1].tolist() if far.any() else ():
-        yield row, StreamError.at(index.messages([row])[0], "the LSN of its commit is 2**63 or more")
+        yield (
+            row,
+            StreamError.at(index.messages([row])[0], "the commit LSN of the transaction must be below 2**63"),
+        )
 
 
 IS_CHANGE: Final = tag_mask(*_roles.CHANGES)

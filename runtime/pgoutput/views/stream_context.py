@@ -144,8 +144,8 @@ def build_stream_context(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecod
     for number, (key, data) in enumerate(ordered):
         if number and ordered[number - 1][0] == key:
             raise ValueError(
-                f"the order is ambiguous: two messages, {ordered[number - 1][1][:1]!r} and {data[:1]!r}, "
-                f"have the key {format_key(key)}; an LSN is not enough, since many messages share it"
+                f"the order of two messages is ambiguous: {ordered[number - 1][1][:1]!r} and {data[:1]!r} "
+                f"have the same sort key {format_key(key)}. Sort by more columns: an LSN is not unique"
             )
         before, invalid = decoder.in_stream, False
         try:
@@ -221,13 +221,15 @@ class UnorderedDecoder:
         index = index_messages(data, self._decoder, self._context.in_stream(ranks))
         errors = dict(index.errors)
         for row in np.flatnonzero((ranks < 0) & np.asarray(data.is_valid())).tolist():
-            errors[row] = StreamError("the key has a NULL, so the place of the message is unknown")
+            errors[row] = StreamError(
+                "a column of the sort key is NULL, so the order of the message is unknown"
+            )
         tags = np.where(ranks < 0, _NO_TAG, index.tags)
         self._check_complete(index, tags, ranks, keys)
         at_border = (tags != _NO_TAG) & ~_IS_CONTEXT[tags] & self._context.is_block_border(ranks)
         for row in np.flatnonzero(at_border).tolist():
             (message,) = index.messages([row])
-            text = f"a Stream Start or Stream Stop has the same key {format_key(key_at(keys, row))}"
+            text = f"a Stream Start or Stream Stop has the same sort key {format_key(key_at(keys, row))}"
             errors[row] = StreamError.at(message, text)
         changes, wrong = self._changes(index, np.flatnonzero(IS_CHANGE[tags] & ~at_border), ranks, keys)
         return UnorderedBatch(index, errors | wrong, changes)
@@ -248,7 +250,7 @@ class UnorderedDecoder:
             row, number = int(rows[change]), int(numbers[change])
             (message,) = index.messages([row])
             if same_key[change]:
-                text = f"a Relation message has the same key {format_key(key_at(keys, row))}"
+                text = f"a Relation message has the same sort key {format_key(key_at(keys, row))}"
                 error = StreamError.at(message, text)
             elif invalid[change]:
                 text = f"the last Relation message of the OID {int(oids[change])} is invalid"

@@ -102,7 +102,10 @@ def plan_changes(recording: Recording, numbers: Sequence[int], lsns: LsnRange = 
                 continue
             if end.lsn is None or end.time is None:
                 path = recording.path(segment.number)
-                raise RecordingError(f"{path}: damaged metadata: a {end.type} without LSN or time")
+                raise RecordingError(
+                    f"{path}: the metadata of the segment is damaged: a {end.type} without LSN or time. "
+                    "Restore the file from a copy"
+                )
             if end.lsn in lsns:
                 commit = Commit(end.xid, end.lsn, end.time, frozenset(end.rolled_back))
                 for number in end.segments:

@@ -56,7 +56,7 @@ def read_configuration(path: Path, commands: Mapping[str, Any]) -> dict[str, dic
 
 def _table(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):  # the error does not quote the value, which may be a misplaced secret
-        raise PgoutputError(f"{place} is not a table, such as [record]")
+        raise PgoutputError(f"{place} must be a TOML table, such as [record]")
     return value
 
 
@@ -80,7 +80,7 @@ def _check_options(
             given = _without_references(value)
             converted = known[key].process_value(context, given)
             if isinstance(converted, str | Path) and not isinstance(given, str):  # typer converts any object
-                raise typer.BadParameter(f"expected a text, found a value of type {type(given).__name__}")
+                raise typer.BadParameter(f"expected a string, found a value of type {type(given).__name__}")
         except typer.BadParameter as error:
             raise PgoutputError(f"{place}: {key}: {error.message}") from None
         checked[known[key].name] = value
@@ -108,7 +108,9 @@ def _without_references(value: Any) -> Any:
         or not value.keys() <= _SOURCES.keys()
         or not all(isinstance(one, str) for one in value.values())
     ):
-        raise typer.BadParameter(f"a reference must have one of the keys {', '.join(_SOURCES)}, with a text")
+        raise typer.BadParameter(
+            f"expected a reference with one of the keys {', '.join(_SOURCES)} and a string as its value"
+        )
     return "text"
 
 

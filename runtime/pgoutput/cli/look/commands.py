@@ -83,7 +83,7 @@ def check(
     if rules:
         checking.show_rules(console, json)
     elif not files:
-        raise typer.BadParameter("name a file or folder to check", param_hint="FILES")
+        raise typer.BadParameter("give a file or folder to check", param_hint="FILES")
     legal = True
     for path in files or ():
         with opened(path, skip_bad=False) as stream:

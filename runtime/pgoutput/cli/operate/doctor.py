@@ -94,7 +94,7 @@ def _examine_machine(places: Sequence[str]) -> Iterator[Finding]:
             continue
         if free < FREE_BYTES:
             text = f"{place}: {free:,} bytes are free on its disk"
-            yield Finding("error", "disk", text, "the recorder ends when the disk is full", "make room")
+            yield Finding("error", "disk", text, "the recorder ends when the disk is full", "free disk space")
 
 
 def _free_bytes(place: Location) -> int:

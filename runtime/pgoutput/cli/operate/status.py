@@ -177,7 +177,10 @@ def _lost(slot: SlotStatus | None, place: str) -> str:
         return "the slot has lost WAL"
     acknowledged, stored = slot.acknowledged_lsn, stored_lsn(place)  # it is stored before it is acknowledged
     if acknowledged is not None and parse_lsn(acknowledged) > stored:
-        return f"somebody else has read from the slot: it is at {acknowledged}, after {format_lsn(stored)}"
+        return (
+            f"another client has read from the slot: the slot is acknowledged up to {acknowledged}, but the "
+            f"recording ends at {format_lsn(stored)}"
+        )
     return ""
 
 

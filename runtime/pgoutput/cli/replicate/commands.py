@@ -122,7 +122,7 @@ def replicate(
     require("replica", "deltalake", "pyarrow")
     _check_iceberg(iceberg, partition)
     if master and remote:
-        raise typer.BadParameter("give one of --master and --remote")
+        raise typer.BadParameter("--master and --remote cannot be combined: give one of them")
     if latency and not follow:
         raise typer.BadParameter("--latency needs --follow")
     if spark := spark or bool(master or remote):

@@ -246,8 +246,8 @@ class Run:
         self.output.warn_incomplete(tables)
         if self._strict and tables:
             raise RecordingError(
-                f"{self._recording.location}: the recording lacks rows of tables. Leave out --strict to "
-                "replicate what it has, or record anew with a snapshot"
+                f"{self._recording.location}: the recording lacks rows of the tables above. Leave out "
+                "--strict to replicate the other rows, or record anew with --snapshot"
             )
 
     def _await_folder(self, recording: str) -> None:

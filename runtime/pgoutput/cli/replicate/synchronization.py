@@ -81,8 +81,8 @@ def synchronize(
     """
     if recording is None and "://" in target and parse_store_url(target) is None:
         raise RecordingError(
-            f"{target}: no recording can be made at this URI: name a local folder or an object store with "
-            "the option --recording"
+            f"{target}: no recording can be written to this URI: give a local folder or the URL of an object "
+            "store with --recording"
         )
     recording = recording or os.path.join(target, RECORDING)
     command = [

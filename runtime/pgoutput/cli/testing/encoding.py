@@ -56,7 +56,7 @@ def _line(file: Path, number: int, line: bytes, proto: int, decoder: StreamDecod
     except EncodeError as error:
         text = str(error)
     except DecodeError as error:
-        text = f"the message is out of place in this stream (are --proto and --streaming right?): {error}"
+        text = f"the message cannot follow the messages before it: {error}; check --proto and --streaming"
     raise RecordingError(f"{file}:{number}: {text}")
 
 
@@ -82,7 +82,7 @@ def _read_back(message: Message, raw: bytes, decoder: StreamDecoder) -> None:
         decoder.decode(message.data)
     elif type(message).__name__ not in _ENVELOPES and decoder.decode(raw) != message:
         raise EncodeError(
-            "xid does not fit the message's place: it is required inside stream blocks, and None outside",
+            "wrong xid: expected the transaction ID for a message inside a stream block, and None outside",
             message=type(message).__name__,
             field="xid",
         )

@@ -29,7 +29,7 @@ def find_source(recording: str | None, scenario: str | None) -> Source | StreamF
         RecordingError: The recording cannot be served.
     """
     if (recording is None) == (scenario is None):
-        raise typer.BadParameter("give one of --recording and --scenario")
+        raise typer.BadParameter("give either --recording or --scenario")
     if recording is not None:
         return RecordedSource(recording)
     assert scenario is not None
@@ -79,7 +79,8 @@ def find_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | Non
     try:
         context.load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
-        raise typer.BadParameter(f"not a certificate and its key: {error}", param_hint="--tls-cert") from None
+        text = f"expected PEM files with a certificate and its key: {error}"
+        raise typer.BadParameter(text, param_hint="--tls-cert") from None
     return context
 
 
@@ -111,7 +112,7 @@ def run(server: StandIn, host: str, port: int) -> None:
 def _scenario(text: str) -> StreamFactory:
     module, mark, name = text.partition(":")
     if not (module and mark and name):
-        raise typer.BadParameter(f"give MODULE:NAME, not {text}", param_hint="--scenario")
+        raise typer.BadParameter(f"expected MODULE:NAME, found {text}", param_hint="--scenario")
     sys.path.insert(0, os.getcwd())  # as Python does for a script
     try:
         streams: Any = getattr(importlib.import_module(module), name)
@@ -124,6 +125,6 @@ def _scenario(text: str) -> StreamFactory:
         raise typer.BadParameter(text, param_hint="--scenario") from None
     if not (hasattr(streams, "stream") and hasattr(streams, "end_lsn")):
         raise typer.BadParameter(
-            f"{text} is {type(streams).__name__}, not a scenario", param_hint="--scenario"
+            f"{text}: expected a scenario, found {type(streams).__name__}", param_hint="--scenario"
         )
     return streams  # type: ignore[no-any-return]

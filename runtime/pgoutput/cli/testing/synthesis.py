@@ -65,7 +65,8 @@ def parse_range(option: str, text: str) -> Range:
         raise typer.BadParameter(f"expected a number, or a range like 1-20, not {text!r}", param_hint=option)
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
-        raise typer.BadParameter(f"the range {text} ends before it begins", param_hint=option)
+        text = f"expected a range with the smaller number first, such as 1-20, not {text}"
+        raise typer.BadParameter(text, param_hint=option)
     return Range(first, last)
 
 
@@ -84,7 +85,7 @@ def parse_mix(text: str) -> Mix:
                 raise ValueError
             frequencies[name.strip()] = float(value)
         except ValueError:
-            text = f"{part!r} is not KIND=NUMBER as in insert=6,update=3,delete=1"
+            text = f"expected KIND=NUMBER, as in insert=6,update=3,delete=1, found {part!r}"
             raise typer.BadParameter(text, param_hint="--mix") from None
     return msgspec.convert(frequencies, Mix)
 
@@ -119,11 +120,11 @@ def make_workload(
     """
     if profile is not None and fitted is not None:
         raise typer.BadParameter(
-            "cannot be combined with --like, which fits a profile", param_hint="--profile"
+            "cannot be combined with --like, which makes a profile of its own", param_hint="--profile"
         )
     name = profile or default_profile(transactions)
     if name not in PROFILES:
-        text = f"there is no profile {name!r}; there are {', '.join(PROFILES)}"
+        text = f"there is no profile {name!r}; the profiles are {', '.join(PROFILES)}"
         raise typer.BadParameter(text, param_hint="--profile")
     fields = msgspec.structs.asdict(fitted or PROFILES[name]) | {"transactions": transactions}
     given = {name: value for name, value in options.items() if value is not None}

@@ -49,7 +49,9 @@ def vectors(
     if context.invoked_subcommand is not None:
         return
     if out is None:
-        raise typer.BadParameter("name a folder, or a command: run or decode", param_hint="--out")
+        raise typer.BadParameter(
+            "give a folder for the kit, or the command run or decode", param_hint="--out"
+        )
     require("synth", "numpy", "pyarrow")
     from pgoutput.vectors import write_kit
 
@@ -123,7 +125,9 @@ def _chosen(kit: Path | None, captures: Collection[Path], ids: Collection[str]) 
         typer.BadParameter: There is no vector with one of the ids, or both a kit and captures are given.
     """
     if kit is not None and captures:
-        raise typer.BadParameter("a kit has its own captures: leave out --capture", param_hint="--capture")
+        raise typer.BadParameter(
+            "cannot be combined with a kit, which has its own captures", param_hint="--capture"
+        )
     if kit is not None:
         from pgoutput.vectors import read_kit
 
@@ -138,7 +142,9 @@ def _chosen(kit: Path | None, captures: Collection[Path], ids: Collection[str]) 
     by_id = {one.id: one for one in found}
     for name in ids:
         if name not in by_id:
-            raise typer.BadParameter(f"there is no vector {printable(name)}", param_hint="--vector")
+            raise typer.BadParameter(
+                f"there is no test vector with the ID {printable(name)}", param_hint="--vector"
+            )
     return [by_id[name] for name in ids]
 
 

@@ -247,14 +247,14 @@ def install_ddl_events(dsn: str, *, remove: bool = False) -> None:
         version = connection.server_version // 10_000
         if version < DDL_EVENTS_SINCE:
             raise ReplicationError(
-                f"the event trigger needs PostgreSQL {DDL_EVENTS_SINCE}, the server is {version}: "
-                "record without it"
+                f"the event trigger needs PostgreSQL {DDL_EVENTS_SINCE} or later, but the server is "
+                f"PostgreSQL {version}: record without the event trigger"
             )
         try:
             for statement in ddl_events_sql(remove=remove):
                 connection.query(statement)
         except ReplicationError as error:
             raise ReplicationError(
-                f"{error}: a superuser, or a role that may create event triggers, has to run this command, "
-                "or the SQL that --sql prints"
+                f"{error}: run this command, or the SQL that --sql prints, as a superuser or as a role that "
+                "may create event triggers"
             ) from None

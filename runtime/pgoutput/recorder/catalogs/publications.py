@@ -252,8 +252,8 @@ def _table(
     column_lists = {row[5] for row in rows}
     if len(column_lists) > 1:
         raise ReplicationError(
-            f"the publications have different column lists for the table {namespace}.{name}, "
-            "and the server refuses to publish it so: record the publications separately"
+            f"the publications have different column lists for the table {namespace}.{name}, which the "
+            "server refuses: record each publication with its own slot and folder"
         )
     filters = {row[6] for row in rows}
     only = "ONLY " if kind == "r" else ""  # tables that inherit from this one are published by themselves

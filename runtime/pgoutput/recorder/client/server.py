@@ -80,13 +80,13 @@ def _check_wal_level(connection: Connection, wal_level: str, effective: str | No
     if effective is None or wal_level == "minimal":
         level = "logical" if effective is None else "replica or logical"
         raise ReplicationError(
-            f"wal_level is {wal_level}, and must be {level}: "
+            f"wal_level must be {level}, but is {wal_level}: "
             "run ALTER SYSTEM SET wal_level = logical, then restart the server"
         )
     if connection.query("SELECT pg_is_in_recovery()") == [("t",)]:
         raise ReplicationError(
-            f"effective_wal_level is {effective}, and a standby needs logical: create a logical slot on the "
-            "primary, which switches it on, or set wal_level = logical there"
+            f"effective_wal_level of the standby must be logical, but is {effective}: on the primary, create "
+            "a logical slot (this raises effective_wal_level), or set wal_level = logical and restart"
         )
 
 

@@ -70,27 +70,29 @@ def check_slot(slot: Slot, server: Server, settings: Settings) -> None:
     name = settings.slot
     if slot.plugin != "pgoutput":
         kind = "a physical slot" if slot.plugin is None else f"a slot of the plugin {slot.plugin}"
-        raise ReplicationError(f"{name} is {kind}, not of pgoutput: choose another name for the slot")
+        raise ReplicationError(
+            f"expected {name} to be a slot of the plugin pgoutput, found {kind}: choose another slot name"
+        )
     if slot.database != server.database:
         raise ReplicationError(
-            f"the slot {name} belongs to the database {slot.database}, the connection is to "
+            f"the slot {name} belongs to the database {slot.database}, but the connection is to the database "
             f"{server.database}: connect to the slot's database, or use another slot"
         )
     if slot.wal_status == "lost" or slot.invalidation_reason is not None:
         raise ChangesLost(
-            f"the server has given up the slot {name} ({slot.invalidation_reason or 'wal_removed'}), and "
-            f"changes are lost: drop it with {drop_command(name)}, and record anew in another folder"
+            f"the server has invalidated the slot {name} ({slot.invalidation_reason or 'wal_removed'}), so "
+            f"changes are lost: drop the slot with {drop_command(name)}, and record anew in another folder"
         )
     if slot.two_phase != settings.options.two_phase:
-        has, advice = ("has", "ask for two_phase") if slot.two_phase else ("lacks", "do without two_phase")
+        has, advice = ("has", "set") if slot.two_phase else ("lacks", "leave out")
         raise ReplicationError(
-            f"the slot {name} {has} the flag two_phase: {advice}, or drop it with {drop_command(name)} "
-            "and have it created anew"
+            f"the slot {name} {has} the flag two_phase: {advice} the option two_phase, or drop the slot with "
+            f"{drop_command(name)} and let the recorder create a new one"
         )
     if settings.failover and not slot.failover:
         raise ReplicationError(
-            f"the slot {name} lacks the flag failover: do without failover, or set the flag on a connection "
-            f"with replication=database: ALTER_REPLICATION_SLOT {name} (FAILOVER true)"
+            f"the slot {name} lacks the flag failover: leave out the option failover, or set the flag on a "
+            f"connection with replication=database: ALTER_REPLICATION_SLOT {name} (FAILOVER true)"
         )
     if slot.active_pid is not None:
         raise ConnectionLost(
@@ -120,8 +122,8 @@ def create_slot(
     """
     if settings.failover and server.major_version < 17:
         raise ReplicationError(
-            f"a slot with the flag failover needs PostgreSQL 17, the server is {server.major_version}: "
-            "leave it out"
+            "a slot with the flag failover needs PostgreSQL 17 or later, but the server is PostgreSQL "
+            f"{server.major_version}: leave out the option failover"
         )
     if server.major_version >= 15:
         flags = (("TWO_PHASE", settings.options.two_phase), ("FAILOVER", settings.failover))

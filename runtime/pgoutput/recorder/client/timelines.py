@@ -60,7 +60,10 @@ def parse_history(content: str, current: int) -> tuple[Timeline, ...]:
         try:
             timelines.append(Timeline(int(fields[0]), parse_lsn(fields[1])))
         except (ValueError, IndexError):
-            raise ReplicationError(f"history of timeline {current}: line {line!r} cannot be read") from None
+            raise ReplicationError(
+                f"the server's history file of timeline {current} is invalid: expected a line with a "
+                f"timeline ID and an LSN, found {line!r}"
+            ) from None
     return (*timelines, Timeline(current))
 
 

@@ -109,7 +109,7 @@ class SessionLoop:
                 session.run(until, lambda: stop() or is_stale(), tick)
             except UndefinedObject as error:  # decoding uses the catalogs as of the WAL it reads
                 raise ChangesLost(
-                    f"where the slot {self._settings.slot} stands, {error}: record without that "
+                    f"at the LSN of the slot {self._settings.slot}, {error}: record without that "
                     "publication, or record anew from a new slot and in another folder"
                 ) from None
             finally:

@@ -259,9 +259,10 @@ class Session:
         row, error = found
         lsn = ([self.received_lsn] + [lsn for lsn in lsns[: row + 1].to_pylist() if lsn])[-1]
         raise type(error)(
-            f"{error}; the message came at {format_lsn(lsn)} as message {self.messages + row} of the "
-            "session. No message from there on is acknowledged. If the error occurs again after a restart, "
-            "the server or the network damages messages, or this package does not know the server's version",
+            f"{error}; this is message {self.messages + row} of the session, received at LSN "
+            f"{format_lsn(lsn)}. This message and later ones are not acknowledged. Start the recorder again. "
+            "If the error remains, the server or network damages messages, or the server is too new for "
+            "pgoutput: install the newest pgoutput",
             message=error.message,
             field=error.field,
             offset=error.offset,

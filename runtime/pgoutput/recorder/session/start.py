@@ -225,18 +225,18 @@ class SessionStarter:
                 return self._create_without_snapshot(state)
             if settings.snapshot:
                 raise ReplicationError(
-                    f"the slot {settings.slot} is there already, and a snapshot needs a new one: drop it "
-                    f"with {drop_command(settings.slot)}, or choose another name"
+                    f"the slot {settings.slot} exists already, but a snapshot needs a new slot: drop the "
+                    f"slot with {drop_command(settings.slot)}, or choose another slot name"
                 )
         elif settings.snapshot and state.snapshot != "complete":
             raise RecordingError(
-                f"{folder.location}: the recording has begun without a snapshot: "
-                "use another folder and another slot"
+                f"{folder.location}: the recording began without a snapshot, which cannot be added later: "
+                "leave out --snapshot, or record with another folder and another slot"
             )
         elif slot is None:
             raise ChangesLost(
-                f"the slot {settings.slot} is gone, and with it what came after "
-                f"{format_lsn(folder.stored_lsn(state))}: record anew in another folder"
+                f"the slot {settings.slot} was dropped, so the changes after LSN "
+                f"{format_lsn(folder.stored_lsn(state))} are lost: record anew in another folder"
             )
         assert slot is not None
         check_slot(slot, self._server, settings)
@@ -247,9 +247,9 @@ class SessionStarter:
             return confirmed_lsn, catalog
         if confirmed_lsn > (stored_lsn := folder.stored_lsn(state)):
             raise ChangesLost(
-                f"somebody else has read from the slot {settings.slot}, or created it anew: it stands at "
-                f"{format_lsn(confirmed_lsn)}, the recording ends at {format_lsn(stored_lsn)}, and what is "
-                "between is lost: record anew in another folder"
+                f"another client has read from the slot {settings.slot}, or has created it anew: the slot "
+                f"was acknowledged up to LSN {format_lsn(confirmed_lsn)}, but the recording ends at LSN "
+                f"{format_lsn(stored_lsn)}, and the changes between are lost: record anew in another folder"
             )
         folder.save(state)
         return confirmed_lsn, catalog
@@ -269,8 +269,8 @@ class SessionStarter:
     def _create_without_snapshot(self, state: State) -> tuple[int, Catalog]:
         if not self._settings.create_slot:
             raise ReplicationError(
-                f"there is no slot {self._settings.slot}: have it created (--create-slot), or give the name "
-                "of another"
+                f"the slot {self._settings.slot} does not exist: create it with --create-slot, or correct "
+                "the slot name"
             )
         lsn, _ = self._create_slot()
         try:
@@ -360,11 +360,12 @@ class SessionStarter:
         stored_lsn, flush_lsn = self._folder.stored_lsn(state), self._server.flush_lsn
         if flush_lsn >= stored_lsn:
             return
-        ends = f"stands at {format_lsn(flush_lsn)}, before the end of the recording, {format_lsn(stored_lsn)}"
+        ends = f"ends at LSN {format_lsn(flush_lsn)}, before the recording's end at {format_lsn(stored_lsn)}"
         if in_recovery:
-            raise ConnectionLost(f"the standby {ends}: it has to replay more first")
+            raise ConnectionLost(f"the WAL of the standby {ends}: wait until the standby has replayed it")
         raise ChangesLost(
-            f"the server {ends}: it was restored, or is another one; record anew in another folder"
+            f"the WAL of the server {ends}: the server was restored from a backup, or is another server: "
+            "correct the DSN, or record anew in another folder"
         )
 
     def _save_catalog_changes(self, catalog: Catalog) -> tuple[Catalog, CatalogChanges]:

@@ -104,15 +104,15 @@ def continue_after_upgrade(
     slot = find_slot(connection, settings.slot)
     if slot is None:
         raise ChangesLost(
-            f"{place}: the upgraded server has no slot {settings.slot}, and changes are lost: "
+            f"{place}: the server has no slot {settings.slot} after pg_upgrade, so changes are lost: "
             "record anew in another folder"
         )
     check_slot(slot, server, settings)
     last, before = folder.last_segment(), folder.saved_catalog
     if last is None or before is None:
         raise RecordingError(
-            f"{place}: a recording without segments or catalogs cannot be continued after pg_upgrade: "
-            "record anew in another folder"
+            f"{place}: the recording has no segments or no file _published.json, so it cannot be continued "
+            "after pg_upgrade: record anew in another folder"
         )
     lsn = parse_lsn(str(slot.confirmed_flush_lsn))
     stored_lsn = folder.stored_lsn(state)
@@ -120,13 +120,15 @@ def continue_after_upgrade(
     if lsn <= stored_lsn:
         raise _not_proven(
             place,
-            f"its slot stands at {format_lsn(lsn)}, and not after the end of the recording, "
-            f"{format_lsn(stored_lsn)}",
+            f"the slot {settings.slot} is at LSN {format_lsn(lsn)}, expected an LSN after the end of the "
+            f"recording at {format_lsn(stored_lsn)}",
         )
     with Connection(connection.pinned_dsn, replication=True, stop=stop) as physical:
         if not begins_with_slot(*read_wal(physical, lsn)):
             raise _not_proven(
-                place, f"its slot at {format_lsn(lsn)} was not left there by pg_upgrade: changes may be lost"
+                place,
+                f"the slot {settings.slot} has moved to LSN {format_lsn(lsn)} since pg_upgrade, so changes "
+                "may be lost",
             )
     catalog = read_catalog(catalogs, settings.publications)
     _check_tables(before, catalog, place=str(place))
@@ -150,8 +152,8 @@ def continue_after_upgrade(
 
 def _not_proven(place: object, reason: str) -> RecordingError:
     return RecordingError(
-        f"{place}: the server is not proven to be the recorded one after pg_upgrade: {reason}. Connect to "
-        "the right server, or record anew in another folder"
+        f"{place}: this server may not be the recorded server after pg_upgrade: {reason}. Correct the DSN, "
+        "or record anew in another folder"
     )
 
 
@@ -161,8 +163,9 @@ def _check_end(last: Metadata, server: Server, *, place: str) -> None:
     if not _SLOTS_KEPT_SINCE <= was <= server.major_version:
         raise _not_proven(
             place,
-            f"the recording is of PostgreSQL {was}, the server is PostgreSQL {server.major_version}; "
-            f"pg_upgrade keeps slots from PostgreSQL {_SLOTS_KEPT_SINCE} on, for the same or a newer version",
+            f"pg_upgrade keeps slots only from PostgreSQL {_SLOTS_KEPT_SINCE} or later to the same or a "
+            f"later version, but PostgreSQL {was} was recorded, and the server is PostgreSQL "
+            f"{server.major_version}",
         )
     if last.prepared:
         raise _not_proven(
@@ -184,13 +187,13 @@ def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
     for oid, table in known.items():
         if (name := after.tables[oid].full_name) != table.full_name:
             raise _not_proven(
-                place, f"the table with OID {oid} is now {name}, and {table.full_name} in the recording"
+                place, f"the table with OID {oid} is {name}, but {table.full_name} in the recording"
             )
     files = {(part, one.file) for table in known.values() for part, one in table.storages.items()}
     if not any(
         (part, one.file) in files for oid in known for part, one in after.tables[oid].storages.items()
     ):
-        raise _not_proven(place, "no published table has the file (relfilenode) that it had")
+        raise _not_proven(place, "all published tables have other files (relfilenode) than when recorded")
 
 
 def begins_with_slot(wal: bytes, page_bytes: int) -> bool:

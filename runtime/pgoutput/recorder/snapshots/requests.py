@@ -61,7 +61,9 @@ def request_snapshot(
         )
     location = locate(recording)
     if not (location / STATE_FILE).is_file:
-        raise RecordingError(f"{location}: not a recording of a server: give the folder that `record` writes")
+        raise RecordingError(
+            f"{location}: {STATE_FILE} is missing: give the folder or URL that `pgoutput record` writes"
+        )
     name = f"{_PREFIX}{uuid4()}{_SUFFIX}"
     request = SnapshotRequest(tuple(tables), {table: tuple(keys[table]) for table in keys})
     content = msgspec.json.encode(request) + b"\n"

@@ -151,7 +151,7 @@ class Folder:
                 if self._names_of_recording():
                     text = f"{self.location}: {STATE_FILE} is missing: put it back, or use another folder"
                 else:
-                    text = f"{self.location}: the folder is not empty, and not a recording: use a new folder"
+                    text = f"{self.location}: the folder has files, but no recording: use an empty folder"
                 raise RecordingError(text)
             self.saved_catalog = self._load(CATALOG_FILE, Catalog)
             self.directory.remove_partial()
@@ -182,8 +182,9 @@ class Folder:
         """
         if not self.directory.in_place:
             raise RecordingError(
-                f"{self.path}: the folder was moved or removed while it was recorded to; nothing more is "
-                "acknowledged. Start again with the folder's new path (--recording), or put it back"
+                f"{self.path}: the folder was moved or removed while the recorder wrote to it; the recorder "
+                "acknowledges nothing more. Put the folder back, or start again with its new path "
+                "(--recording)"
             )
 
     @property
@@ -209,7 +210,7 @@ class Folder:
         for name, value in (("slot", slot), ("database", database), ("system_identifier", system_identifier)):
             if (other := getattr(self.state, name)) != value:
                 text = (
-                    f"{self.location}: it is a recording of {name} {other}, not {value}: use another folder"
+                    f"{self.location}: the recording has the {name} {other}, not {value}: use another folder"
                 )
                 if name == "system_identifier":
                     text += "; or --after-upgrade, if this is the recorded server after pg_upgrade"
@@ -217,13 +218,15 @@ class Folder:
         last = self.last_segment()
         if self.state.last_segment > (0 if last is None else last.number):
             raise RecordingError(
-                f"{self.location}: segments are missing, up to {segment_name(self.state.last_segment)}, and "
-                "the server does not send them again: put them back, or record anew in another folder"
+                f"{self.location}: the last segments are missing, up to "
+                f"{segment_name(self.state.last_segment)}, and the server cannot send their changes again: "
+                "put the segments back, or record anew in another folder"
             )
         if last is not None and last.source.recording != self.state.recording:
             raise RecordingError(
                 f"{self.location}: segment {last.number} belongs to the recording {last.source.recording}, "
-                f"{STATE_FILE} to the recording {self.state.recording}: put the right files back"
+                f"but {STATE_FILE} to the recording {self.state.recording}: put the files of one recording "
+                "back"
             )
         return self.state
 
@@ -294,8 +297,8 @@ class Folder:
         texts = (f"{qualified_name(one.namespace, one.name)}: {one.reason}" for one in incomplete)
         tables = listed(texts, "; ")
         return RecordingError(
-            f"{self.location}: the recording lacks rows of some tables ({tables}): record them anew in "
-            "another folder with a snapshot, or go on without --strict"
+            f"{self.location}: the recording lacks rows of some tables ({tables}): record anew in another "
+            "folder with --snapshot, or leave out --strict"
         )
 
     def last_segment(self) -> Metadata | None:
@@ -378,14 +381,15 @@ class Folder:
             )
         if status.st_mode & stat.S_IWOTH:
             raise RecordingError(
-                f"{self.path}: all users can write to the folder: chmod o-w it, or use another folder"
+                f"{self.path}: all users can write to the folder: run `chmod o-w` on the folder, or use "
+                "another folder"
             )
 
     def _take_lock(self) -> None:
         try:
             fcntl.flock(self.directory.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            text = f"{self.path}: another recorder is at work here; let it go on, or use another folder"
+            text = f"{self.path}: another recorder writes to this folder: stop it, or use another folder"
             raise RecordingInUse(text) from None
 
     def _names_of_recording(self) -> list[str]:
@@ -397,7 +401,10 @@ class Folder:
             content = self.directory.read(name)
             return None if content is None else msgspec.json.decode(content, type=type_)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise RecordingError(f"{self.location / name}: it cannot be read ({error})") from None
+            raise RecordingError(
+                f"{self.location / name}: the file is damaged ({error}): restore it from a copy, or record "
+                "anew in another folder"
+            ) from None
 
 
 def _merged(

@@ -106,8 +106,8 @@ class Lease:
             found = self._read()
             by = "" if found is None else f" ({found[0].recorder})"
             self._error = RecordingInUse(
-                f"{self._store}: another recorder{by} has taken the recording over; this one stores and "
-                "acknowledges nothing more"
+                f"{self._store}: another recorder{by} has taken the lease of the recording; this recorder "
+                "stores and acknowledges nothing more. Start only one recorder for each recording"
             )
         return self._error
 
@@ -152,7 +152,7 @@ class Lease:
                 seen, since = version, time.monotonic()
             elif seen != version:
                 raise RecordingInUse(
-                    f"{self._store}: another recorder ({lease.recorder}) is at work here; let it go on, or "
+                    f"{self._store}: another recorder ({lease.recorder}) writes to this URL: stop it, or "
                     "use another URL"
                 )
             time.sleep(_POLL_SECONDS)

@@ -209,7 +209,7 @@ class PackerThread:
                 else:
                     packer.add(number)
             except Exception as error:  # the recorder goes on without packs
-                _LOG.warning("segments are not packed: %s", error)
+                _LOG.warning("segments cannot be packed; the next segment starts another try: %s", error)
                 packer = None
 
 

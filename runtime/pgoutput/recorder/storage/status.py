@@ -41,8 +41,8 @@ def check_place(folder: PathOrUri) -> None:
     place, here = _read_state(folder).place, current_place(locate(folder))
     if place and place != here:
         raise RecordingError(
-            f"{here}: the recorder wrote to {place}, and this may be a copy, whose slot is that of the "
-            "original: start the recorder of the recording that is to be continued"
+            f"{here}: the recorder wrote to {place}, so this recording may be a copy, and both would read "
+            "the same slot: start `pgoutput record` for the one recording that you want to continue"
         )
 
 
@@ -58,7 +58,9 @@ def _read_state(folder: PathOrUri) -> _State:
     try:
         return msgspec.json.decode(file.content() or b"", type=_State)
     except ValueError as error:
-        raise RecordingError(f"{file}: it cannot be read ({error}): give the folder of a recorder") from None
+        raise RecordingError(
+            f"{file}: the file is missing or damaged ({error}): give a folder that `pgoutput record` writes"
+        ) from None
 
 
 def is_recording(folder: PathOrUri) -> bool:

@@ -148,7 +148,7 @@ class StoreDirectory(Directory):
                 raise self._lease.lost() from None
             if packed_numbers(name):  # packs of the same segments are equal
                 return
-            raise ConnectionLost(f"{error}: the recorder that had the lease before has stored it") from None
+            raise ConnectionLost(f"{error}: the previous recorder has stored this object") from None
         finally:
             partial.unlink(missing_ok=True)
 
@@ -314,8 +314,8 @@ def _state_folder() -> Path:
         return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state", "pgoutput")
     except RuntimeError:
         raise RecordingError(
-            "the recorder needs a working folder, and its user has no home: name a folder with the "
-            "environment variable XDG_STATE_HOME"
+            "the recorder needs a working folder, but its user has no home folder: set the environment "
+            "variable XDG_STATE_HOME to a local folder"
         ) from None
 
 

@@ -89,11 +89,13 @@ def open_stream(path: str | PathLike[str]) -> RecordedStream:
         raise RecordingError(f"{path}: {gap}")
     distinct = {(one.source.proto_version, tuple(one.source.options.items())) for one in metadata}
     if len(distinct) != 1:
-        problem = "its sessions have different options" if distinct else "it has no stream"
-        raise RecordingError(f"{path}: {problem}: only a recording of one stream can be served")
+        problem = "its sessions have different stream options" if distinct else "it has no messages"
+        raise RecordingError(
+            f"{path}: the recording cannot be served: {problem}. Give a recording with one set of options"
+        )
     if metadata[0].keyframe:
         raise RecordingError(
-            f"{path}: it is not the first segment of its recording: serve the whole recording"
+            f"{path}: the file is not the first segment of its recording: give the folder of the recording"
         )
     source = metadata[-1].source
     options = _plugin_options(path, source.proto_version, source.options, source.slot_two_phase)

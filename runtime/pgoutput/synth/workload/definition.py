@@ -163,14 +163,17 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
             (1 <= self.tables <= MAX_TABLES, f"tables must be between 1 and {MAX_TABLES}, not {self.tables}"),
             (self.transactions >= 1, f"transactions must be at least 1, not {self.transactions}"),
             (self.seed >= 0, f"seed must be 0 or greater, not {self.seed}"),
-            (1 <= self.changes.first <= self.changes.last, "changes must be a range of numbers from 1 up"),
+            (
+                1 <= self.changes.first <= self.changes.last,
+                f"changes must be a range from 1 or more, not {self.changes}",
+            ),
             (
                 0 <= self.value_sizes.first <= self.value_sizes.last,
-                "value_sizes must be a range of numbers from 0 up",
+                f"value_sizes must be a range from 0 bytes or more, not {self.value_sizes}",
             ),
             (
                 all(0 <= part < math.inf for part in msgspec.structs.astuple(mix)),
-                "the weights in mix must be finite and not negative",
+                f"each frequency in mix must be a finite number of at least 0, not {mix}",
             ),
             (mix.insert > 0, "mix needs inserts, since only inserted rows can be updated or deleted"),
             (mix.delete <= mix.insert, "mix must not have more deletes than inserts"),

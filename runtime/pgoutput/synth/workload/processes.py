@@ -119,7 +119,9 @@ def _run_in_worker(idle: SimpleQueue[subprocess.Popen[bytes]], window: Window) -
         _send(window, process.stdin)
         prepared: PreparedWindow | Exception = pickle.load(process.stdout)  # type: ignore[arg-type]
     except (EOFError, pickle.UnpicklingError, BrokenPipeError):
-        raise ChildProcessError("a worker process of the workload ended unexpectedly") from None
+        raise ChildProcessError(
+            "a worker process of the workload was killed or failed; see its messages on standard error"
+        ) from None
     finally:
         idle.put(process)
     if isinstance(prepared, Exception):

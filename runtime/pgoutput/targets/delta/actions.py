@@ -102,7 +102,10 @@ def read_files(place: Location, version: int) -> dict[str, AddFile]:
     for number in range(since + 1, version + 1):
         content = commit_file(place, number).content()
         if content is None:
-            raise ReplicaError(f"{place}: the log of the Delta table lacks the commit of version {number}")
+            raise ReplicaError(
+                f"{place}: the log of the Delta table lacks the commit of version {number}. Put the file of "
+                "the commit back, or build the table anew (`pgoutput replicate --reset-table`)"
+            )
         actions = [decoder.decode(line) for line in content.splitlines() if line]
         # Removals first: a commit may remove a file and add it with another vector, in any order.
         for action in actions:

@@ -311,12 +311,13 @@ class _Table:
         if unknown:
             raise ReplicaError(
                 f"{self.place}: another program has enabled table features that pgoutput does not write: "
-                f"{', '.join(sorted(unknown))}. Disable them, or build the table anew"
+                f"{', '.join(sorted(unknown))}. Disable these features, or build the table anew (`pgoutput "
+                "replicate --reset-table`)"
             )
         if removes and properties.get("delta.appendOnly") == "true":
             raise ReplicaError(
-                f"{self.place}: the property delta.appendOnly of the Delta table forbids to remove rows. "
-                "Remove the property"
+                f"{self.place}: the changes remove rows, which the property delta.appendOnly of the Delta "
+                "table forbids. Remove the property"
             )
 
     def _metadata(self, schema: pa.Schema | None = None, **properties: str) -> dict[str, Any]:

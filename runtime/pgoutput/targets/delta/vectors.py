@@ -77,13 +77,19 @@ def decode_vector(vector: Vector, read: Callable[[str, int, int], bytes]) -> Num
         framed = read(vector.path, vector.offset or 1, vector.size_in_bytes + 8)
         data = framed[4:-4]
         if framed[:4] + framed[-4:] != struct.pack(">iI", vector.size_in_bytes, crc32(data)):
-            raise ValueError("the file of the deletion vector is damaged: wrong size or checksum")
+            raise ValueError(
+                f"the deletion vector in {vector.path} is damaged: wrong size or checksum. Restore the file"
+            )
     is_known = len(data) > _HEADER.size and _HEADER.unpack_from(data) == (_MAGIC, 1, 0)
     if not is_known and data != _HEADER.pack(_MAGIC, 0, 0)[: len(data)]:
-        raise ValueError("the deletion vector is not a RoaringBitmapArray of one bitmap")
+        raise ValueError(
+            f"expected a deletion vector with one RoaringBitmap, found {data[: _HEADER.size].hex()}"
+        )
     rows = BitMap.deserialize(data[_HEADER.size :]).to_array() if is_known else []
     if len(rows) != vector.cardinality:
-        raise ValueError(f"damaged deletion vector: {len(rows)} rows, but {vector.cardinality} in the log")
+        raise ValueError(
+            f"damaged deletion vector: expected {vector.cardinality} rows as in the log, found {len(rows)}"
+        )
     return np.asarray(rows, np.int64)
 
 

@@ -137,7 +137,8 @@ def _to_arrow(field: types.NestedField) -> pa.Field:
         texts = msgspec.json.decode(field.doc or "{}", type=dict[str, str])
     except msgspec.DecodeError as error:
         raise ReplicaError(
-            f"another program has changed the comment of the column {field.name}. Restore it ({error})"
+            f"another program has changed the comment of the column {field.name}, in which pgoutput stores "
+            f"JSON ({error}). Restore the comment"
         ) from error
     type_ = _to_arrow_type(field.field_type)
     if texts.pop(_NARROW, None):
@@ -170,7 +171,7 @@ def _to_type(type_: pa.DataType, ids: Iterator[int]) -> types.IcebergType:
     if pa.types.is_struct(type_):
         parts = ((next(ids), field.name, _to_type(field.type, ids)) for field in type_)
         return types.StructType(*(types.NestedField(*part, required=False) for part in parts))
-    raise ReplicaError(f"Iceberg has no type for Arrow's {type_}")
+    raise ReplicaError(f"Iceberg has no type for the Arrow type {type_}: cast the column to string")
 
 
 def _to_arrow_type(type_: types.IcebergType, *, ids: bool = False) -> pa.DataType:
@@ -186,7 +187,9 @@ def _to_arrow_type(type_: types.IcebergType, *, ids: bool = False) -> pa.DataTyp
         case types.DecimalType():
             return pa.decimal128(type_.precision, type_.scale)
     if (simple := _ARROW.get(type_)) is None:
-        raise ReplicaError(f"another program has added a column of type {type_}, which pgoutput cannot read")
+        raise ReplicaError(
+            f"another program has added a column of type {type_}, which pgoutput cannot read. Drop the column"
+        )
     return simple
 
 

@@ -48,7 +48,10 @@ def transforms(schema: Schema, spec: PartitionSpec) -> list[tuple[str, Callable[
     for field in spec.fields:
         source = schema.find_field(field.source_id)
         if not _suits(field.transform, source.field_type):
-            raise ReplicaError(f"pgoutput cannot write the partition field {field.name} ({field.transform})")
+            raise ReplicaError(
+                f"pgoutput cannot write the partition field {field.name} ({field.transform}), which another "
+                "program has added. Drop the partition field"
+            )
         found.append((source.name, field.transform.pyarrow_transform(source.field_type)))
     return found
 

@@ -240,9 +240,9 @@ class _Table:
         *numbers, version = msgspec.json.decode(text, type=list[int])
         if version > self.version:
             raise ReplicaError(
-                f"{self.place}: another program has restored an older snapshot, and has expired the "
-                "snapshots that tell the position of the table. Build the table anew with "
-                "`pgoutput replicate --reset-table`"
+                f"{self.place}: another program has restored an older snapshot of the table, and has expired "
+                "the snapshots with its position. Build the table anew with `pgoutput replicate "
+                "--reset-table`"
             )
         return Position(*numbers)
 
@@ -264,7 +264,9 @@ class _Table:
             if oldest == version:
                 return _Table(self.place, self._table, snapshot)
         if version or oldest > 1:
-            raise ReplicaError(f"{self.place}: the snapshot with sequence number {version} is expired")
+            raise ReplicaError(
+                f"{self.place}: the snapshot with sequence number {version} was expired: read a later version"
+            )
         created = _Table(self.place, self._table)
         created._use(None)
         return created

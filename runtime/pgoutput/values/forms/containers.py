@@ -71,7 +71,7 @@ def vector_out(data: bytes, find_output: FindOutput, inner_oid: int) -> str:
     """Return a vector's text, `1 2 3` (int2vectorsend, int2vectorout; oidvectorsend, oidvectorout)."""
     _, dimensions, elements = _read_array(Reader(data), find_output, inner_oid)
     if len(dimensions) > 1 or None in elements:
-        raise ValueError("an int2vector or oidvector must have one dimension and no NULL")
+        raise ValueError("expected at most one dimension and no NULL in an int2vector or oidvector")
     return " ".join(map(str, elements))
 
 
@@ -81,13 +81,16 @@ def _read_array(
     """Return an array's element type OID, dimensions (size, lower bound) and elements (array_recv)."""
     count, flags, oid = reader.unpack(_ARRAY)
     if not 0 <= count <= MAX_DIMENSIONS or flags not in (0, 1) or oid != (inner_oid or oid):
-        raise ValueError("invalid array header")
+        raise ValueError(
+            f"invalid array header: expected 0 to {MAX_DIMENSIONS} dimensions, flags 0 or 1 and the element "
+            f"type OID {inner_oid or 'of a type'}, found {count}, {flags} and {oid}"
+        )
     output = find_output(oid)
     dimensions: list[tuple[int, int]] = []
     for _ in range(count):
         size, lower = reader.unpack(_DIMENSION)
         if size < 0 or lower + size > 2**31:
-            raise ValueError("invalid array dimension")
+            raise ValueError(f"invalid array dimension: size {size}, lower bound {lower}")
         dimensions.append((size, lower))
     count = math.prod(size for size, _ in dimensions) if dimensions else 0
     elements = [None if (value := reader.value()) is None else output(value) for _ in range(count)]
@@ -100,7 +103,7 @@ def range_out(data: bytes, find_output: FindOutput, inner_oid: int) -> str:
     reader = Reader(data)
     (flags,) = reader.unpack(_FLAGS)
     if flags >= 2 * _UPPER_INFINITE:
-        raise ValueError("unknown range flags")
+        raise ValueError(f"expected range flags below {2 * _UPPER_INFINITE:#04x}, found {flags:#04x}")
     output = find_output(inner_oid)
     text = "empty"
     if not flags & _EMPTY:
@@ -115,7 +118,7 @@ def range_out(data: bytes, find_output: FindOutput, inner_oid: int) -> str:
 def _read_bound(reader: Reader, output: OutputFunction) -> str:
     value = reader.value()
     if value is None:
-        raise ValueError("a range bound must not be NULL")
+        raise ValueError("expected a value as range bound, found NULL")
     return quote_range_bound(output(value))
 
 
@@ -128,7 +131,7 @@ def multirange_out(data: bytes, find_output: FindOutput, inner_oid: int) -> str:
     while len(ranges) < count:
         value = reader.value()
         if value is None:
-            raise ValueError("a range in a multirange must not be NULL")
+            raise ValueError("expected a range in the multirange, found NULL")
         ranges.append(output(value))
     reader.end()
     return "{" + ",".join(ranges) + "}"
@@ -139,7 +142,7 @@ def record_out(data: bytes, find_output: FindOutput) -> str:
     reader = Reader(data)
     (count,) = reader.unpack(_COUNT)
     if count < 1:  # valid, but four zero bytes are more likely a value of another type
-        raise ValueError("a record has no columns")
+        raise ValueError(f"expected a record of at least 1 column, found {count}")
     fields: list[str] = []
     while len(fields) < count:
         (oid,) = reader.unpack(_OID)
@@ -200,7 +203,7 @@ def multirange_in(text: str, convert: InputFunction, inner: catalog.BuiltinType)
     while pos < len(text) - 1:
         match = _IN_MULTIRANGE.match(text, pos)
         if match is None:
-            raise ValueError(f"no range at character {pos}")
+            raise ValueError(f"expected a range such as [1,5) at character {pos}")
         ranges.append(_with_length(convert(match[0])))
         pos = match.end() + 1
     return _COUNT.pack(len(ranges)) + b"".join(ranges)

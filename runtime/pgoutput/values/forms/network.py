@@ -28,7 +28,9 @@ def _format_network(data: bytes, cidr: bool) -> str:
     family, bits, _, size = data[:4]
     address = data[4:]
     if _FAMILIES.get(size) != family or len(address) != size or bits > 8 * size:
-        raise ValueError("invalid family, size or netmask of an address")
+        raise ValueError(
+            f"invalid address: family {family}, {bits} bits of netmask, size {size}, {len(address)} bytes"
+        )
     if cidr and int.from_bytes(address) & (1 << 8 * size - bits) - 1:
         raise ValueError("a cidr has bits to the right of the netmask")
     text = _format_ipv4(address) if size == 4 else _format_ipv6(address)
@@ -63,7 +65,7 @@ def _encode_network(text: str, cidr: bool) -> bytes:
 
 def _format_mac(data: bytes, size: int) -> str:
     if len(data) != size:
-        raise ValueError(f"this MAC address must have {size} bytes, not {len(data)}")
+        raise ValueError(f"expected a MAC address of {size} bytes, found {len(data)}")
     return data.hex(":")
 
 

@@ -36,7 +36,10 @@ def numeric_out(data: bytes) -> str:
     if sign in _SPECIAL:
         return _SPECIAL[sign]
     if sign not in _SIGNS or scale > _MAX_SCALE or (digits and max(digits) >= _BASE):
-        raise ValueError("invalid sign, scale or digit of a numeric")
+        raise ValueError(
+            f"invalid numeric: sign {sign:#06x}, scale {scale} (at most {_MAX_SCALE}), greatest digit "
+            f"{max(digits, default=0)} (at most {_BASE - 1})"
+        )
     text = "".join([f"{digit:04d}" for digit in digits])
     point = _DIGITS * (weight + 1)
     if point > 0:

@@ -42,7 +42,7 @@ def _integer(form: str, zero: str = "0") -> Form:
 def bool_out(data: bytes) -> str:
     """Return a boolean's text, `t` or `f` (boolsend, boolout)."""
     if data not in (b"\1", b"\0"):
-        raise ValueError("a boolean must be 0 or 1")
+        raise ValueError(f"expected one byte, 00 or 01, found {data[:8].hex() or 'no byte'}")
     return "t" if data == b"\1" else "f"
 
 
@@ -64,7 +64,7 @@ def text_in(text: str) -> bytes:
 def versioned_out(data: bytes) -> str:
     """Return the text of jsonb or jsonpath, which follows a version byte (jsonb_send, jsonpath_send)."""
     if data[:1] != _JSON_VERSION:
-        raise ValueError("unknown version of jsonb or jsonpath")
+        raise ValueError(f"expected the version byte 01, found {data[:1].hex() or 'no byte'}")
     return text_out(data[1:])
 
 
@@ -85,7 +85,7 @@ def char_in(text: str) -> bytes:
         return bytes([int(octal[1], 8)])
     data = text_in(text) or b"\0"
     if len(data) > 1:
-        raise ValueError('a "char" must have one byte')
+        raise ValueError(f'expected one byte for the type "char", found {len(data)}')
     return data
 
 
@@ -117,7 +117,8 @@ def bit_out(data: bytes) -> str:
     """Return a bit string's text, `0101` (bit_send, bit_out)."""
     (count,) = _COUNT.unpack_from(data)
     if count < 0 or len(data) != _COUNT.size + (count + 7) // 8:
-        raise ValueError(f"a bit string of {count} bits cannot have {len(data) - _COUNT.size} bytes")
+        expected = f"expected {(count + 7) // 8} bytes for a bit string of {count} bits"
+        raise ValueError(f"{expected}, found {len(data) - _COUNT.size}")
     bits = int.from_bytes(data[_COUNT.size :]) >> -count % 8
     return f"{bits:0{count}b}" if count else ""
 

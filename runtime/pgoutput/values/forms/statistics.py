@@ -34,7 +34,10 @@ def _format_statistics(data: bytes, magic: int, head: str, last: str, number: st
     reader = Reader(data)
     actual_magic, kind, count = reader.unpack(struct.Struct(f"{order}III"))
     if actual_magic != magic or kind != _BASIC:
-        raise ValueError("unknown magic number or kind of extended statistics")
+        raise ValueError(
+            f"expected extended statistics with magic number {magic:#x} and kind {_BASIC}, found "
+            f"{actual_magic:#x} and {kind}"
+        )
     items: list[str] = []
     while len(items) < count:
         value, size = reader.unpack(struct.Struct(order + head))

@@ -96,11 +96,13 @@ def _read_item(reader: Reader) -> _Item:
         weights, prefix = reader.unpack(_OPERAND_FORM)
         flags = "*" * prefix + "".join(letter for bit, letter in _QUERY_WEIGHTS if weights & bit)
         if weights > 15 or prefix > 1:
-            raise ValueError("unknown weights or prefix flag of an operand")
+            raise ValueError(
+                f"expected operand weights up to 15 and a prefix flag 0 or 1, found {weights} and {prefix}"
+            )
         return _quoted(reader.string()) + (f":{flags}" if flags else "")
     (code,) = reader.unpack(_INT8)
     if kind != _OPERATOR or code not in _OPERATORS:
-        raise ValueError("an item is neither an operand nor an operator")
+        raise ValueError(f"expected an operand or operator, found kind {kind} and code {code}")
     priority, sign = _OPERATORS[code]
     if code == _PHRASE:
         (distance,) = reader.unpack(_INT16)
@@ -158,7 +160,7 @@ def tsvector_in(text: str) -> bytes:
     while pos < len(text):
         match = _IN_VECTOR.match(text, pos)
         if match is None:
-            raise ValueError(f"no lexeme at character {pos}")
+            raise ValueError(f"expected a lexeme at character {pos}")
         entries = [_encode_position(entry) for entry in (match[2] or "").split(",") if entry]
         lexemes.append(_encode_lexeme(match[1]) + struct.pack(f">H{len(entries)}H", len(entries), *entries))
         pos = match.end()
@@ -192,7 +194,7 @@ def tsquery_in(text: str) -> bytes:
     while pos < end:
         match = _IN_QUERY.match(text, pos)
         if match is None:
-            raise ValueError(f"no operand or operator at character {pos}")
+            raise ValueError(f"expected an operand or operator at character {pos}")
         pos, sign = match.end(), match["sign"]
         if expects_operand != (sign in (None, "(", _NOT)):
             raise ValueError(f"misplaced operand, operator or parenthesis before character {pos}")
