@@ -117,7 +117,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
     row_version: str
     """xmin of the table's row in pg_class; changes if the table is attached or detached as a partition."""
     is_original: bool
-    """Whether a column still has its catalog row of CREATE TABLE, so that the table was never attached."""
+    """Whether a column still has the catalog row from CREATE TABLE: the table was then never attached."""
     greatest_number: int
     """Greatest number (attnum) of the columns that the table has ever had."""
     columns: dict[str, Column]
@@ -133,7 +133,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
     storages: dict[int, Storage]
     """The tables that store the rows, by OID: the table itself, or its partitions."""
     undescribed: dict[str, Column] | None = None
-    """Columns before the first alteration that the stream has not described yet; None if there is none.
+    """Columns before the first alteration that the stream has not described yet; None if all are described.
 
     A replica compares successive Relation messages, and never sees the columns in between.
     """

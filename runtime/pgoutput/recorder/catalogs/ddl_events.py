@@ -82,7 +82,8 @@ BEGIN
 END $$"""
 """SQL of a function that returns the catalog rows that decide whether changes of tables are sent.
 
-These are all rows for partitions and for tables in publications, and the rows of the tables in `named`.
+These are all rows for partitions and for tables in publications, and the rows of the tables whose OIDs are in
+its argument `named`.
 """
 
 _BEGIN: Final = """\

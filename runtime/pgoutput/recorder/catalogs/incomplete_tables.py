@@ -27,7 +27,7 @@ def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[
 
 
 def tables_to_copy(catalog: Catalog, lsn: int) -> tuple[IncompleteTable, ...]:
-    """Return an `IncompleteTable` for each published table: the first snapshot has begun and is unfinished.
+    """Return each published table as incomplete, because the first snapshot has begun and is unfinished.
 
     Args:
         catalog: The catalogs.

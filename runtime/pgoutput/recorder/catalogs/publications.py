@@ -57,7 +57,7 @@ class PublishedTable(msgspec.Struct):
     binary: tuple[bool, ...] | None
     """For each column, whether COPY writes its cells in binary format; None for a COPY in text format."""
     columns: tuple[Row, ...]
-    """Rows of `_COLUMNS` for all columns, also unpublished ones. The published columns do not show every
+    """Result of the query `_COLUMNS`: all columns, also unpublished ones. Published columns do not show every
     alteration: pg_get_publication_tables() leaves out a column that was dropped after the snapshot."""
 
     @property

@@ -142,7 +142,7 @@ WITH RECURSIVE found AS (
     WHERE relkind = 'p'
 )
 SELECT identity, named, prpubid, columns, condition FROM found ORDER BY identity"""
-"""Query that returns the rows of a query in `_MEMBERSHIPS`, and such a row for each partition below them.
+"""Query that adds, to the result of a query in `_MEMBERSHIPS`, a row for each partition below its tables.
 
 The identity in a partition's row contains an xmin of pg_inherits, which changes if the partition is detached
 and attached again.
@@ -227,7 +227,7 @@ def wal_insert_end(connection: Connection) -> int:
 
 
 def _has_memberships(catalog: Catalog) -> bool:
-    """Return whether a catalog is consistent: a `Membership` for each table and publication that names it.
+    """Return whether a catalog is consistent: it has a `Membership` wherever a publication names a table.
 
     pg_get_publication_tables sees tables that were added after the transaction's snapshot was taken; the
     queries of catalog tables do not.

@@ -141,7 +141,7 @@ class CatalogWatch:
     def _run(self) -> None:
         while not self._stopped:
             try:
-                # Its queries are not cancelled: libpq would hold the GIL until the server has answered.
+                # Queries are not cancelled here: libpq would hold the GIL until the server has answered.
                 with Connection(self._dsn, replication=self._timelines is not None) as connection:
                     while not self._stopped:
                         self._read(connection)
@@ -150,7 +150,7 @@ class CatalogWatch:
                     self._error = error
                     self._condition.notify_all()
                 return
-            except ReplicationError:  # a permanent error too: the next session begins with a reading
+            except ReplicationError:  # also a permanent error: the next session reads first and raises it
                 self.wal_lsn = self.end_lsn = self.slot = None
                 with self._condition:  # a server that shuts down refuses connections, until all is streamed
                     self._answered = self._requested

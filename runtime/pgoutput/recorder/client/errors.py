@@ -99,7 +99,7 @@ _FIELDS: Final = {
     pq.DiagnosticField.CONTEXT: b"W",
     pq.DiagnosticField.SOURCE_FUNCTION: b"R",
 }
-"""Types of the fields in messages, by libpq's names, in the order of `ErrorFields`."""
+"""Maps libpq's name of each field to the field's type byte in messages, in the order of `ErrorFields`."""
 
 
 def _text(value: bytes | None) -> str:

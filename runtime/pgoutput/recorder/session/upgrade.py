@@ -168,7 +168,8 @@ def _check_end(last: Metadata, server: Server, *, place: str) -> None:
 def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
     """Check that the published tables are those of the recording, by OID, name and file (relfilenode).
 
-    A dropped table, or a file that was replaced by a rewrite, is no error while one table has its file.
+    A dropped table, or a file that was replaced by a rewrite, is no error if at least one table still has its
+    recorded file.
 
     Raises:
         RecordingError: An OID belongs to a table with another name, or no table has its recorded file.

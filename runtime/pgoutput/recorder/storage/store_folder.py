@@ -255,7 +255,7 @@ class StoreFolder(Folder):
 
     def segments(self) -> Iterator[Location]:
         """Yield the locations of the segments, the last one first."""
-        # Not from a listing, which may be stale, and is slow for many segments.
+        # Not from a listing of the store, which may be stale, and is slow for many segments.
         first = read_beginning(self.location).segment
         return (self.location / segment_name(number) for number in range(self._last_number(), first - 1, -1))
 
