@@ -162,11 +162,11 @@ _CONVERTERS: Final[Mapping[str, Callable[[MessageIndex, Field, pa.DataType], Par
     "list": _lists,
     "tuple": _tuples,
 }
-"""By kind of field: the function that returns a field of this kind as an Arrow column."""
+"""Maps each kind of field to the function that returns a field of this kind as an Arrow column."""
 
 
 def _rescued(index: MessageIndex, unread: Mapping[str, Numbers]) -> pa.Array:
-    """Return for each row, by field name, the text of the values that Arrow columns cannot represent."""
+    """Return the column `_rescued_data`; `unread` has the rows with a rescued value, by name of the field."""
     names: dict[int, set[str]] = {}
     for name, unread_rows in unread.items():
         for row in unread_rows.tolist():

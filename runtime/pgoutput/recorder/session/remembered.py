@@ -26,13 +26,13 @@ _NEVER: Final = 1 << 64
 
 
 def remembers_publications(server_version: int) -> bool:
-    """Return whether walsenders of this `server_version_num` can keep old settings after ALTER PUBLICATION."""
+    """Return whether a server with this `server_version_num` can keep old settings of publications."""
     major, minor = divmod(server_version, 10_000)
     return major < min(FIXED_MINORS) or (major in FIXED_MINORS and minor < FIXED_MINORS[major])
 
 
 class RememberedPublications:
-    """Tells when another session must begin, because an older server may still use old settings of publications.
+    """Tells when another session must begin, because the server may still use old settings of publications.
 
     Args:
         folder: Folder of the recording, whose state keeps the information.
