@@ -201,7 +201,7 @@ def _stored_files(folder: Location) -> Iterator[_File]:
 
 
 def _store_beginning(folder: Location, old: Beginning, new: Beginning) -> bool:
-    """Store where a recording begins, unless a reader has registered meanwhile that needs earlier segments.
+    """Store the beginning `new` of a recording, unless a reader that needs earlier segments has registered.
 
     A reader registers before it reads the beginning. Therefore either this function sees the registration, or
     the reader sees the new beginning.

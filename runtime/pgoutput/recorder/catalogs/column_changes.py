@@ -108,7 +108,7 @@ def _kept_columns(old: CatalogTable, new: CatalogTable) -> list[tuple[Column, Co
 
 
 def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> bool:
-    """Return whether replicas infer the renames from the names and types that the stream contains.
+    """Return whether replicas infer the renames from `old` to `new` from names and types in the stream.
 
     Replicas infer them if all columns, their types and the name of the last column are kept, and no column
     has the earlier name of another column.

@@ -319,7 +319,7 @@ class Session:
                 self._acknowledge()
 
     def _acknowledge(self, *, reply_requested: bool = False) -> None:
-        """Acknowledge the stored LSN: the server does not send earlier transactions again."""
+        """Acknowledge the stored LSN, so that the server does not send earlier transactions again."""
         lsn = self.stored_lsn
         now = timestamp_now()
         self._connection.send(

@@ -289,7 +289,10 @@ def rebased(before: Catalog, after: Catalog, connection: Connection, slot: Slot)
 
 
 def _rebased_label(before: str, after: str, is_restored: Callable[[str], bool]) -> str:
-    """Return `after`, an enum label and its xmin, if only pg_upgrade has changed the xmin; else `before`."""
+    """Return `after`, an enum label and its xmin, if only pg_upgrade has changed the xmin; else `before`.
+
+    `is_restored` tells by a row's xmin whether pg_upgrade has written the row.
+    """
     (old, _, _), (new, _, version) = before.rpartition(" "), after.rpartition(" ")
     return after if after and old == new and is_restored(version) else before
 
@@ -319,7 +322,10 @@ def _rebased_table(
 
 
 def _is_restored_member(member: Membership, is_restored: Callable[[str], bool], added: set[int]) -> bool:
-    """Return whether pg_upgrade, and no later statement, has written the catalog rows of a `Membership`."""
+    """Return whether pg_upgrade, and no later statement, has written the catalog rows of a `Membership`.
+
+    `is_restored` tells by a row's xmin whether pg_upgrade has written it; `added` has OIDs of later rows.
+    """
     rows = [re.findall(r"\d+", row) for row in str(member[0]).split(", ")]
     return all(int(oid) not in added and all(map(is_restored, versions)) for oid, *versions in rows)
 

@@ -156,7 +156,7 @@ def _rows_of_keys(folder: Path, table: CopiedTable, keys: set[Key], version: int
 def _messages(
     folder: Path, copied: CopiedRange, version: int
 ) -> Iterator[tuple[pa.BinaryArray, ColumnDecoder]]:
-    """Yield the messages of the segments of a copied range, with the decoder of each segment."""
+    """Yield arrays of the messages of a copied range's segments, each with the decoder of its segment."""
     for number in copied.segments:
         with SegmentReader(folder / segment_name(number)) as segment:
             decoder = ColumnDecoder(version)

@@ -125,7 +125,7 @@ class CopyFolder:
             return self._last_segment
 
     def add(self, oid: int, copied: CopiedRange) -> None:
-        """Note that a range of a table is copied; write the list of copied ranges at most once a second."""
+        """Register a copied range of a table; write the list of copied ranges at most once a second."""
         with self._lock:
             self.tables[oid].ranges.append(copied)
             if time.monotonic() - self._saved >= _SAVE_SECONDS:

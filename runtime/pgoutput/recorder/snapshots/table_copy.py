@@ -257,7 +257,7 @@ class TableCopy:
         storing.run(partial(self._store, task, segments, segment))
 
     def _store(self, task: Task, segments: Sequence[int], last: SnapshotSegment | None) -> None:
-        """Finish the last segment of a range, if it is not finished, and note that the range is copied."""
+        """Finish `last`, the last segment of a range, unless None; register that the range is copied."""
         if last is not None:
             last.finish()
         oid = task.table.relation.oid

@@ -218,7 +218,7 @@ class Checker:
     def _at(
         self, rule: str, breach: Breach, message: Message, data: bytes, outer: XLogData | None
     ) -> Violation:
-        """Build the Violation of a rule, with the byte offset of the invalid field; `outer` is the envelope."""
+        """Build the Violation of a rule, with the byte offset of the field; `outer` is the envelope."""
         path, text = breach
         if outer is not None and path != "tag":
             protocol, raw, in_stream = _protocols.ENVELOPE, envelope.encode(outer), False

@@ -248,7 +248,7 @@ class CheckedStream:
             transaction.relations = {}  # the server sends the relations again (pgoutput_stream_abort)
 
     def _forget_replaced(self, role: str, message: Message) -> None:
-        """Before `message` is applied, forget a prepared transaction with its gid, or a missing Stream Start."""
+        """Before `message` is applied, forget the transaction with its gid, or a missing Stream Start."""
         if role in _STREAMED and meaning_of(message, "xid") not in self.streamed:
             self.opener_missing &= role == "open_block" and meaning_of(message, "first_block")
         if role in _PREPARES and (replaced := self.prepared.get(meaning_of(message, "gid"))) is not None:
