@@ -115,7 +115,7 @@ def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArr
     if counts is None:
         cells = _cells(index, first, widths, type_.value_type)
         return PartialArray(_list_array(cells, widths, type_, missing), _NO_ROWS)
-    sizes = np.repeat(widths, counts)  # of each tuple
+    sizes = np.repeat(widths, counts)  # number of cells of each tuple
     uneven = index.messages(np.flatnonzero(widths < 0).tolist())
     sizes[sizes < 0] = [len(cells) for message in uneven for cells in getattr(message, field.name)]
     begins, ends = (np.concatenate(([0], np.cumsum(numbers))) for numbers in (sizes, counts))

@@ -113,7 +113,7 @@ def uses_profile() -> bool:
     return bool(os.environ.get("AWS_PROFILE")) and "AWS_ACCESS_KEY_ID" not in os.environ
 
 
-@cache  # each file that is stored opens the store
+@cache  # called for each stored file, because each opens the store
 def _credentials_of(profile: str) -> Any:
     """Return an obstore credential provider for an AWS profile; its `config` has the region.
 

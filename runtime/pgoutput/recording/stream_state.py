@@ -280,7 +280,7 @@ class StreamState:
             self.truncates |= dict.fromkeys(oids, transaction.xid)
         end = read_end(event.message)
         if len(transaction.segments) == 1:
-            del self._parts[transaction.begin]  # wholly inside the segment
+            del self._parts[transaction.begin]  # the transaction is wholly inside the segment
         else:
             self._end(event.message, transaction, end)
         self._count_commit(end)

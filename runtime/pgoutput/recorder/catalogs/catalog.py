@@ -170,7 +170,7 @@ class Catalog(msgspec.Struct, frozen=True):
     """Enum labels and composite attributes that texts of values contain, by OID of each column type.
 
     Contains types of published columns that are not built in. The inner keys are `enum` or `attribute` and
-    the identity of a catalog row; the value of an enum label also has the xmin of its row.
+    the identity of a catalog row. Values are label and xmin of the row, or name and type of the attribute.
     """
     xid: int = 0
     """Lowest xid of the transactions whose effects these catalogs may lack (txid_snapshot_xmin)."""

@@ -92,7 +92,7 @@ def compare_catalogs(
     for oid, text in lasting_reasons(after).items():
         if text != lasting.get(oid):
             reasons.setdefault(oid, "")
-    # An alteration may have happened after `after.lsn`: a copy of rows as of that LSN may lack it.
+    # An alteration may be later than `after.lsn`: a copy of rows as of that LSN may lack its effect.
     pending = {oid: one for oid, one in alterations.pending.items() if oid not in reasons}
     lsn = wal_insert_end(connection) if reasons or pending else after.lsn
     return CatalogChanges(

@@ -22,7 +22,7 @@ class PendingTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table that may be incomplete, as two readings of the catalogs show."""
 
     table: IncompleteTable
-    """What to report if the table is incomplete. All transactions seen in the catalogs end before its LSN."""
+    """What to report if the table is incomplete; the catalogs show no transaction that ends after its LSN."""
     descriptions: tuple[Description, ...] = ()
     """If `truncated_by` is None: the table is incomplete if one of its Relation messages up to the LSN of
     `table` has other columns than each of these."""

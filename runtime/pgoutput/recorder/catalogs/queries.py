@@ -387,7 +387,7 @@ def is_empty(connection: Connection, oid: int) -> bool:
     """
     if _has_row(connection, _WRITERS.format(oid=oid)) is not False:
         return False
-    # Check for rows after the locks: this query sees rows of writers that have ended since.
+    # Check for rows after the locks: this query then sees the rows of writers that have just ended.
     place = _quoted_name(connection, oid)
     return place is not None and _has_row(connection, f"SELECT 1 FROM {place} LIMIT 1") is False
 

@@ -172,6 +172,6 @@ def error_of(fields: ErrorFields) -> ReplicationError:
             f"the server does not allow the output plugin pgoutput: add pgoutput to its setting "
             f"{_ALLOWED_PLUGINS} (ALTER SYSTEM SET {_ALLOWED_PLUGINS} = …), then run SELECT pg_reload_conf()"
         )
-    if fields.sqlstate.startswith(_RETRYABLE) or not fields.sqlstate:  # libpq's own errors have none
+    if fields.sqlstate.startswith(_RETRYABLE) or not fields.sqlstate:  # errors of libpq have no SQLSTATE
         return ConnectionLost(text)
     return _CLASSES.get(fields.sqlstate, ReplicationError)(text)

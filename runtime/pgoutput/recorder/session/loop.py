@@ -107,7 +107,7 @@ class SessionLoop:
 
             try:
                 session.run(until, lambda: stop() or is_stale(), tick)
-            except UndefinedObject as error:  # at that WAL, the publication did not exist yet
+            except UndefinedObject as error:  # the publication did not exist yet where the slot stands
                 raise ChangesLost(
                     f"where the slot {self._settings.slot} stands, {error}: record without that "
                     "publication, or record anew from a new slot and in another folder"

@@ -191,11 +191,11 @@ class SessionStarter:
         After a failover, the acknowledged LSN of the state is lowered to where the WAL histories diverge.
         """
         if not state.timelines or state.server_start == server_start:
-            # A running standby that was promoted is still the same server: it has all that it sent before.
+            # The server was not restarted: even if it is a promoted standby, it has all that it sent before.
             return state
         fork = check_fork(state.timelines, timelines, self._folder.recorded_lsn(), str(self._folder.location))
         if fork is not None and state.acknowledged_lsn is not None and state.acknowledged_lsn > fork:
-            # Only positions without transactions were acknowledged after the fork.
+            # The recording has no transaction after the fork: only LSNs of keepalives were acknowledged.
             state = msgspec.structs.replace(state, acknowledged_lsn=fork)
         return state
 

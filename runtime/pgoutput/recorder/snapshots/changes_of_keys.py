@@ -79,7 +79,7 @@ def deletes(relation: Relation, keys: Iterable[Key], version: int) -> Iterator[M
 
 
 def named_keys(message: Message, columns: list[int]) -> Iterator[Key]:
-    """Yield the cells of `columns` in each tuple of a change; an UNCHANGED cell is that of the tuple before."""
+    """Yield the cells of `columns` in each tuple of a change; UNCHANGED gets the cell of the tuple before."""
     before: list[object] = []
     for _, cells in tuples(message):
         key: list[object] = [cells[column] for column in columns]

@@ -93,7 +93,7 @@ class StoreDirectory(Directory):
                     content, self._versions[name] = found
                 if self._number(content) > self._lease.number:
                     raise self._lease.lost()
-                with suppress(Superseded, FileExistsError):  # the earlier recorder is still at work
+                with suppress(Superseded, FileExistsError):  # an earlier recorder was faster: try again
                     content = self._write(name, content)
 
     def read(self, name: str) -> bytes | None:
