@@ -225,7 +225,7 @@ class SessionRemarks:
 
         Args:
             relations: The Relation messages of the schema versions that begin in a segment.
-            existing: OIDs of those relations, unknown to the catalogs as last read, that still exist.
+            existing: OIDs of the relations that still exist, among those that the last read catalogs lack.
         """
         catalog = self._folder.catalog
         known = self._published | {oid for one in catalog.tables.values() for oid in one.storages}

@@ -188,7 +188,7 @@ def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
 
 
 def begins_with_slot(wal: bytes, page_bytes: int) -> bool:
-    """Return whether WAL has no transaction and no restart since pg_resetwal, which pg_upgrade runs.
+    """Return whether WAL has no transaction and no restart from pg_upgrade's pg_resetwal to a slot's LSN.
 
     pg_upgrade creates the slots right after its last run of pg_resetwal, and then stops the server.
 

@@ -38,7 +38,7 @@ def changes_of_keys(
     Args:
         relation: Description of the relation, as of the copied rows.
         keys: The keys of the copied rows.
-        later: All changes of the relation after the rows were copied, with their relation.
+        later: Relation message and change message of each change of the relation after the rows were copied.
         version: Protocol version.
 
     Returns:

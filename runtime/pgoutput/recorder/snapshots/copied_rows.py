@@ -186,7 +186,10 @@ def _inserts(data: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _redescribed(relation: Message, changes: Iterable[tuple[Relation, Message]]) -> Iterator[Message]:
-    """Yield the changes, each after its Relation message unless that is in effect; at first `relation` is."""
+    """Yield the changes, and before a change its Relation message if that is not valid already.
+
+    `relation` is the Relation message that is valid before the first change.
+    """
     for described, change in changes:
         if described != relation:
             yield described

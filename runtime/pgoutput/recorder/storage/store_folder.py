@@ -3,10 +3,9 @@
 The recorder writes segments to a local working folder, then puts them into the store. Nothing in the working
 folder is needed by another recorder: state, catalogs and segments are in the store.
 
-A recorder that has lost its lease can write nothing more, whatever the timing. A new recorder first writes
-the number of its lease into the state files; from then on no precondition of the old recorder is met. One
-segment of the old recorder can still arrive after that, because the state files are written after each
-segment. The new recorder then finds that its own next segment exists, and begins another session behind it.
+A recorder that has lost its lease can write one more segment at most, whatever the timing. A new recorder
+first writes the number of its lease into the state files; from then on the old recorder cannot replace them.
+This segment can still arrive after that, because a recorder writes the state files after each segment. The new recorder then finds that its own next segment exists, and begins another session behind it.
 Therefore the first segment of each session keeps its object, also when a pack contains the segment: if the
 object were removed, the segment of an old recorder could be created in its place.
 """

@@ -90,7 +90,7 @@ class CheckedStream:
         top_xids: Xid of each subtransaction's top-level transaction, by xid of the subtransaction.
         prepared: Prepared transactions, by gid.
         gid_by_xid: Gids of the prepared transactions, by xid.
-        finished_gids: Gids of prepared transactions that have ended, unless a gid was prepared again since.
+        finished_gids: Gids of prepared transactions that have ended, unless the gid was used again.
         last_lsn: End LSN of the last transaction that ended, or LSN of a later non-transactional message.
         late_prepare: The previous message, if it is a Prepare or Stream Prepare with an LSN before
             `last_lsn`; otherwise None.
