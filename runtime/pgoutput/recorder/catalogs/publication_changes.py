@@ -47,7 +47,7 @@ def altered_publications(before: Catalog, after: Catalog) -> dict[str, list[str]
 
 
 def republished_tables(before: Catalog, after: Catalog) -> dict[int, str]:
-    """Return for each table whose published changes differ from before, by OID, a text that says why."""
+    """Return texts that say why published changes of tables differ, by OID of each table that is affected."""
     since = f"after {format_lsn(before.lsn)}"
     settings = _altered_settings(before, after)
     reasons = {}

@@ -132,7 +132,7 @@ class CopyFolder:
                 self._save()
 
     def begin(self, oid: int, identity: str) -> CopiedTable:
-        """Return the copied ranges of a table; first remove them if their digest is not `identity`."""
+        """Return the copied ranges of a table; remove them first if their stored digest is not `identity`."""
         if oid not in self.tables or self.tables[oid].identity != identity:
             self.forget([oid])
             self.tables[oid] = CopiedTable(identity)
@@ -160,7 +160,7 @@ class CopyFolder:
         self._saved = time.monotonic()
 
     def _remove_files(self, kept: set[str]) -> None:
-        """Remove all files whose names are not in `kept`: those of ranges whose copy was not finished."""
+        """Remove all files whose names are not in `kept`: files of ranges whose copy was not finished."""
         for name in self.directory.names():
             if name not in kept:
                 self.directory.remove(name)

@@ -5,9 +5,10 @@ folder is needed by another recorder: state, catalogs and segments are in the st
 
 A recorder that has lost its lease can write one more segment at most, whatever the timing. A new recorder
 first writes the number of its lease into the state files; from then on the old recorder cannot replace them.
-This segment can still arrive after that, because a recorder writes the state files after each segment. The new recorder then finds that its own next segment exists, and begins another session behind it.
-Therefore the first segment of each session keeps its object, also when a pack contains the segment: if the
-object were removed, the segment of an old recorder could be created in its place.
+The one segment can still arrive after that, because a recorder writes the state files after each segment.
+The new recorder then finds that its own next segment exists, and begins another session behind it. Therefore
+the first segment of each session keeps its object, also when a pack contains the segment: if the object were
+removed, the segment of an old recorder could be created in its place.
 """
 
 from __future__ import annotations
