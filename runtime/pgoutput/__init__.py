@@ -123,7 +123,7 @@ _MODULES: Final = {
     "replicate": "replica",
     "verify_tables": "verification",
 }
-"""By name, the module that is imported at the first access to the name."""
+"""Maps each name to the module that is imported at the first access to the name."""
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import msgspec
 
 from pgoutput._text import LINE_CHARACTERS, SHOWN, bounded
 
-logging.getLogger("pgoutput").addHandler(logging.NullHandler())  # a program without a log prints nothing
+logging.getLogger("pgoutput").addHandler(logging.NullHandler())  # a program without logging prints nothing
 
 
 def log_event(logger: str, level: int, text: str, event: msgspec.Struct) -> None:

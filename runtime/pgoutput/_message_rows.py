@@ -168,7 +168,7 @@ _FORMS: Final[Mapping[type, str]] = {
     type(None): CELLS["null"].tag,
     Unchanged: CELLS["unchanged"].tag,
 }
-"""By class of a cell's value: the tag of the cell."""
+"""Maps the class of a cell's value to the tag of the cell."""
 
 
 def _cells(field: Field, value: Any) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ class Pauses:
     def __init__(self, first: float, greatest: float) -> None:
         self._first, self._greatest = first, greatest
         self._pauses: dict[int, tuple[float, float]] = {}
-        """Length of the last pause in seconds, and its end by time.monotonic(), by OID of the table."""
+        """Maps a table's OID to the length of its last pause in seconds, and the end by time.monotonic()."""
 
     def begin(self, oid: int) -> None:
         """Begin a pause of a table."""
@@ -33,5 +33,5 @@ class Pauses:
         return {oid for oid, (_, end) in self._pauses.items() if end <= now}
 
     def forget(self, oid: int) -> None:
-        """Note that an attempt has succeeded: the next pause of the table has the length `first`."""
+        """Forget the pauses of a table, after a successful attempt: its next pause has the length `first`."""
         self._pauses.pop(oid, None)

@@ -119,7 +119,7 @@ def _size_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
     try:
         size = len(value)
     except TypeError:
-        return  # the check of the field itself reports this
+        return  # the check of the counted field reports this
     if size >> field.size * 8:
         yield (
             f"{path}{field.of}",

@@ -141,7 +141,7 @@ _END_READERS: Final = {kind: _end_reader(names) for kind, names in _NAMES.items(
 
 @cache
 def tags_by_field(meaning: str) -> Mapping[str, set[int]]:
-    """Return, by name of each field with this meaning, the first bytes of the messages that have it."""
+    """Return the first bytes of the messages that have a field with this meaning, by name of the field."""
     found: dict[str, set[int]] = {}
     for kind, names in _NAMES.items():
         if meaning in names:

@@ -36,7 +36,7 @@ def newest_version(major: int) -> int:
 def default_server(proto_version: int) -> int:
     """Return the default major version of a synthetic stream: 18, or the first with `proto_version` if later.
 
-    It is also 18 if there is no such protocol version.
+    The result is also 18 if `proto_version` is unknown.
     """
     return max(_MAJOR, SERVERS.get(proto_version, 0))
 

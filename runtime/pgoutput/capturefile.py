@@ -39,8 +39,8 @@ class Header(msgspec.Struct, frozen=True):
 
     proto_version: int
     options: dict[str, Any] = {}
-    """By name, the values of the options given to START_REPLICATION or to an SQL function such as
-    pg_logical_slot_get_binary_changes, except proto_version."""
+    """Options given to START_REPLICATION or to an SQL function such as pg_logical_slot_get_binary_changes,
+    by name, except proto_version."""
     slot_two_phase: bool = False
     """Whether the slot sends prepared transactions, whatever the protocol version."""
     server_version: str = ""

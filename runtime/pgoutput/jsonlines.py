@@ -41,7 +41,7 @@ _PROTOCOLS: Final = {
     ]
     for name in _FIELDS
 }
-"""For each message, the protocols it belongs to, with the names of its fields there.
+"""Maps the name of each message to the protocols that have it, with the names of its fields there.
 
 The order is: released versions (newest first), unreleased versions, envelopes. If a message has a problem in
 all of them, the reported problem is that of the first protocol with all fields of the message."""

@@ -133,6 +133,8 @@ def read_counted(data: bytes, pos: int, prefix: Struct, null: int) -> tuple[byte
 def read_counted(data: bytes, pos: int, prefix: Struct, null: int | None) -> tuple[bytes | None, int]:
     """Return the bytes after the length at `pos` (None for the length `null`), and the position after them.
 
+    The format of the length is `prefix`.
+
     Raises:
         ValueError: The length is negative, or exceeds the data.
         struct.error: The data ends within the length.
@@ -148,7 +150,7 @@ def read_counted(data: bytes, pos: int, prefix: Struct, null: int | None) -> tup
 
 
 def write_counted(value: bytes | None, prefix: Struct, null: int | None) -> bytes:
-    """Return bytes with their length before them; for None, only the length `null`.
+    """Return bytes with their length, in the format `prefix`, before them; for None, only the length `null`.
 
     Raises:
         ValueError: `value` is not bytes, or `value` and `null` are both None.

@@ -84,7 +84,7 @@ class MessageIndex(ABC):
     Attributes:
         data: The messages, as an Arrow array of binary or large_binary.
         tags: The first byte of each message; 0 for NULL and for an invalid message.
-        errors: By row, the error that the codec raises for an invalid message. An invalid message has no
+        errors: Maps the row of an invalid message to the error that the codec raises. Such a message has no
             effect on the messages after it, as in a `StreamDecoder`.
         kinds: The tag of each cell as ASCII code: n (NULL), u (unchanged), t (text) or b (binary).
     """

@@ -186,7 +186,7 @@ _FIELD_IN_STREAM: Final = {
     for field in message.members
     if field.when == "in_stream" and field.kind in ("integer", "bool", "enum", "flags")
 }
-"""By first byte of a message: name of a fixed-width field that the message has only inside stream blocks."""
+"""Maps the first byte of a message to the name of the field that it has only inside stream blocks."""
 
 
 def _partial_array(read: tuple[Any, int, Any, Any, Any], rows: int, type_: pa.DataType) -> PartialArray:

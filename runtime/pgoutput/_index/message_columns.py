@@ -115,7 +115,7 @@ def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArr
     if counts is None:
         cells = _cells(index, first, widths, type_.value_type)
         return PartialArray(_list_array(cells, widths, type_, missing), _NO_ROWS)
-    sizes = np.repeat(widths, counts)  # of each tuple
+    sizes = np.repeat(widths, counts)  # number of cells of each tuple
     uneven = index.messages(np.flatnonzero(widths < 0).tolist())
     sizes[sizes < 0] = [len(cells) for message in uneven for cells in getattr(message, field.name)]
     begins, ends = (np.concatenate(([0], np.cumsum(numbers))) for numbers in (sizes, counts))
@@ -162,11 +162,11 @@ _CONVERTERS: Final[Mapping[str, Callable[[MessageIndex, Field, pa.DataType], Par
     "list": _lists,
     "tuple": _tuples,
 }
-"""By kind of field: the function that returns a field of this kind as an Arrow column."""
+"""Maps each kind of field to the function that returns a field of this kind as an Arrow column."""
 
 
 def _rescued(index: MessageIndex, unread: Mapping[str, Numbers]) -> pa.Array:
-    """Return for each row, by field name, the text of the values that Arrow columns cannot represent."""
+    """Return the column `_rescued_data`; `unread` has the rows with a rescued value, by name of the field."""
     names: dict[int, set[str]] = {}
     for name, unread_rows in unread.items():
         for row in unread_rows.tolist():

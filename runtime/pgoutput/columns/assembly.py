@@ -1,4 +1,4 @@
-"""Assemble the messages of a batch from parts, such as an integer or a cell of each message.
+"""Assemble the messages of a batch from parts: columns with an integer, bytes or a cell for each message.
 
 The compiled kernel joins the parts in one pass over the messages, without the GIL, and copies each byte
 once. The reference implementation, used without the kernel, joins part by part with NumPy and Arrow.
@@ -32,7 +32,7 @@ _MAX_BYTES: Final = (1 << 31) - 1
 
 
 class Integers(msgspec.Struct, frozen=True):
-    """A part of each message of a batch: an integer."""
+    """A part of the messages of a batch: a column of integers, one for each message."""
 
     values: npt.NDArray[np.int64]
     """One integer per message, which fits into `size` bytes; unsigned integers of 2**63 and more are negative
@@ -42,14 +42,14 @@ class Integers(msgspec.Struct, frozen=True):
 
 
 class Bytes(msgspec.Struct, frozen=True):
-    """A part of each message of a batch: bytes."""
+    """A part of the messages of a batch: a column of bytes values, one for each message."""
 
     array: pa.BinaryArray
     """One binary value per message, without NULL."""
 
 
 class CellValues(msgspec.Struct, frozen=True):
-    """A part of each message of a batch: one cell of a tuple."""
+    """A part of the messages of a batch: a column of cells, one for each message."""
 
     array: pa.Array
     """One string or binary value per message; NULL for a NULL cell."""
@@ -71,8 +71,8 @@ class CellValues(msgspec.Struct, frozen=True):
 
 
 MessagePart: TypeAlias = bytes | Integers | Bytes | CellValues
-"""One part, such as a field, of each message of a batch. A bytes object is a part that is equal in all
-messages."""
+"""A part, such as a field, of the messages of a batch: a column with one value for each message, or a bytes
+object that is equal in all messages."""
 
 
 def join_parts(parts: Iterable[MessagePart], rows: int) -> pa.BinaryArray:

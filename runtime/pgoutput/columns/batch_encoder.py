@@ -114,7 +114,7 @@ def _common_rows(columns: Mapping[str, FieldColumn]) -> int:
 
 
 def _sample(column: FieldColumn) -> Any:
-    """Return a placeholder for the column's values, for one message that the codec encodes as a check."""
+    """Return a sample value for a column, for the one message that the codec encodes to check the columns."""
     if isinstance(column, _CONSTANTS):
         return column
     if isinstance(column, TupleColumns):

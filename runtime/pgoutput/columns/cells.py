@@ -70,7 +70,7 @@ def common_length(lengths: set[int]) -> int:
 
 
 def cells_part(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path: str) -> MessagePart:
-    """Return a column as a `MessagePart`: one cell of each message.
+    """Return a column as a `MessagePart`, with one cell for each message.
 
     Args:
         column: The values of the column, or cells that are encoded already.
@@ -116,7 +116,7 @@ def _texts(column: pa.Array, path: str) -> pa.StringArray:
 
 
 def bytes_part(array: pa.Array, path: str) -> Bytes:
-    """Return a binary column as a `MessagePart`: bytes of each message.
+    """Return a binary column as a `MessagePart`, with one value for each message.
 
     Args:
         array: Binary or large_binary, without NULL.

@@ -88,7 +88,7 @@ class Tuples:
         def read(numbers: Numbers, column: RelationColumn) -> pa.Array:
             array, lost = read_column(self._index, numbers, column.type_oid, column.type_modifier)
             texts: Rescued = {row: text for row, text in lost.items() if text is not None}
-            if texts:  # None is an UNCHANGED cell
+            if texts:  # a text of None stands for an UNCHANGED cell
                 rescued[shown_text(column.name)] = texts
             return array
 
@@ -122,8 +122,8 @@ class DecodedBatch:
     """A decoded batch of messages.
 
     Attributes:
-        relations: The tuples of each changed relation, separately for each schema version, in the order of
-            first appearance.
+        relations: The tuples of each relation with changes in the batch, separately for each schema version,
+            in the order of first appearance.
     """
 
     def __init__(self, index: MessageIndex, relations: list[RelationTuples]) -> None:

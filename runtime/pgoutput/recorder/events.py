@@ -290,7 +290,7 @@ def _snapshotted(event: Snapshotted) -> str:
 def _stopped(event: Stopped) -> str:
     if event.acknowledged_lsn is None:
         return "stopped before the recording began: nothing is stored"
-    messages = f"{counted(event.messages, 'message')}, " if event.messages else ""  # maybe only copied rows
+    messages = f"{counted(event.messages, 'message')}, " if event.messages else ""  # or only copied rows
     return f"stopped: {messages}all stored and acknowledged up to {event.acknowledged_lsn}"
 
 

@@ -123,5 +123,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def refused(
         self, incomplete: Iterable[IncompleteTable], published: Container[int]
     ) -> list[IncompleteTable]:
-        """Return the tables that end a strict recorder because no copy completes them; [] if not `strict`."""
+        """Return the tables that end a strict recorder: no copy completes them. [] if not `strict`."""
         return [one for one in incomplete if self.strict and (one.lasting or not self.copies(one, published))]

@@ -54,7 +54,7 @@ class Recorder:
         create_slot: Whether to create the slot of a new recording if it does not exist.
         failover: Whether to create a slot that standbys keep, with the flag failover (since PostgreSQL 17).
         after_upgrade: Whether to continue the recording if pg_upgrade has upgraded the recorded server to
-            this server (since PostgreSQL 17). Without effect once the recording is continued.
+            this server (since PostgreSQL 17). No effect if the recording was continued on this server before.
         snapshot: Whether to begin a new recording with a copy of the published tables, and to copy the rows
             of tables that are published later.
         resync: When to copy the rows of tables anew, also without `snapshot`: `on-ddl` after an ALTER TABLE

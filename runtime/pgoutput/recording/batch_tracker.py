@@ -90,7 +90,7 @@ class BatchTracker:
         return self._stored()
 
     def _track_run(self, begin: FixedMessage, commit: FixedMessage, rows: _Array) -> bool:
-        """Update the state with consecutive whole transactions at once.
+        """Update the stream's state with consecutive whole transactions at once.
 
         Returns:
             True if done; False, with an unchanged state, if the messages must be processed one by one.
@@ -112,7 +112,7 @@ class BatchTracker:
         return True
 
     def _track_each(self, rows: _Array) -> None:
-        """Update the stream's state one message at a time; drop messages that are stored already.
+        """Update the stream's state one message at a time; leave out messages that an earlier session stored.
 
         Args:
             rows: Row numbers of the messages, none of which is an insert, update or delete.

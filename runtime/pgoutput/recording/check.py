@@ -47,7 +47,7 @@ def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int
 
 
 def _is_upgraded(before: Metadata, after: Metadata) -> bool:
-    """Return whether the metadata of `after` names an upgrade of the server since `before`."""
+    """Return whether segment `after` lists an upgrade of the server that segment `before` does not list."""
     new = after.source.upgrades[len(before.source.upgrades) :]
     return bool(new) and new[0].system_identifier == before.source.system_identifier
 

@@ -204,7 +204,7 @@ def list_recording(folder: Location) -> tuple[list[Location], Beginning]:
             for parent in (folder / SNAPSHOT, folder)
             for name in sorted(_segment_names(parent))
         ]
-        beginning = read_beginning(folder)  # last, so that segments pruned meanwhile do not count as missing
+        beginning = read_beginning(folder)  # last: segments pruned meanwhile then do not count as missing
         found = [place for place, name in listed if name >= segment_name(beginning.segment)]
         # A listing can lack both a pack that is made at the same time and the segments that it replaces.
         last = segment_name(beginning.segment + len(found) - 1)
@@ -221,12 +221,12 @@ def _segment_names(folder: Location) -> set[str]:
 
 
 def pack_name(first: int, last: int) -> str:
-    """Return the file name of the pack with the segments from `first` to `last`."""
+    """Return the file name of the pack with the segments number `first` to `last`."""
     return f"{first:010}-{last:010}.zip"
 
 
 def packed_numbers(name: str) -> range:
-    """Return the numbers of the segments in a pack, from its path; an empty range if it is not a pack."""
+    """Return the numbers of the segments in a pack, given its name or path; empty for other files."""
     match = _PACK.fullmatch(name.rpartition("/")[2])
     return range(int(match[1]), int(match[2]) + 1) if match else range(0)
 

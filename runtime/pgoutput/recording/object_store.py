@@ -50,7 +50,7 @@ _RETRY_SECONDS: Final = 60.0
 """Time after which a request is not retried any more, in seconds; the recorder then begins a new session."""
 
 _TIMEOUT_SECONDS: Final = 60.0
-"""Longest time for one attempt of a request, in seconds; for a large file, the upload may take longer."""
+"""Longest time for one attempt of a request, in seconds; the upload of a large file may take longer."""
 
 _LARGE_BYTES: Final = 8 << 20
 """Size in bytes from which a file is large."""
@@ -113,7 +113,7 @@ def uses_profile() -> bool:
     return bool(os.environ.get("AWS_PROFILE")) and "AWS_ACCESS_KEY_ID" not in os.environ
 
 
-@cache  # each file that is stored opens the store
+@cache  # called for each stored file, because each opens the store
 def _credentials_of(profile: str) -> Any:
     """Return an obstore credential provider for an AWS profile; its `config` has the region.
 
@@ -346,7 +346,7 @@ class ObjectStore:
         with suppress(FileNotFoundError), self._request(FileNotFoundError):
             obstore.delete(self._store, names)
             return
-        for name in names if len(names) > 1 else ():  # some stores stop at a missing object
+        for name in names if len(names) > 1 else ():  # some stores stop deleting at a missing object
             self.delete(name)
 
     def create(self, name: str, content: bytes | Path) -> Version:

@@ -24,7 +24,7 @@ _COPY_BYTES: Final = 1 << 20
 """Number of bytes that are copied at once."""
 
 _ATTEMPTS: Final = 3
-"""Maximum number of attempts to open a segment: its pack may be replaced by a larger one in between."""
+"""Maximum number of attempts to open a segment: a larger pack can replace its pack before it is open."""
 
 _END: Final = struct.Struct("<4s6xHIIH")
 """End of the central directory: signature, number of entries, size, offset, length of the comment."""
@@ -169,7 +169,7 @@ def _open_pack(segment: Location) -> tuple[Location, pa.NativeFile] | None:
 
 
 _PACKS: Final[dict[str, list[tuple[range, Location]]]] = {}
-"""Segment numbers and location of each pack in a folder's last listing, by the folder's path or URI."""
+"""Maps a folder's path or URI to the packs in its last listing: segment numbers and location of each."""
 
 
 def write_pack(file: BinaryIO, sources: Iterable[tuple[str, BinaryIO]]) -> None:

@@ -167,7 +167,7 @@ def _find_beginning(
 
 
 def _first_of_transactions(segments: Sequence[Metadata], first: int) -> int:
-    """Return the number of the last segment, at most `first`, at which no earlier transaction is open."""
+    """Return the number, at most `first`, of the last segment before which all begun transactions ended."""
     last = segments[-1]
     ended = {end.begin for one in segments for end in one.ends}
     needed = {number for one in last.prepared for number in one.segments}
@@ -201,7 +201,7 @@ def _stored_files(folder: Location) -> Iterator[_File]:
 
 
 def _store_beginning(folder: Location, old: Beginning, new: Beginning) -> bool:
-    """Store where a recording begins, unless a reader has registered meanwhile that needs earlier segments.
+    """Store the beginning `new` of a recording, unless a reader that needs earlier segments has registered.
 
     A reader registers before it reads the beginning. Therefore either this function sees the registration, or
     the reader sees the new beginning.

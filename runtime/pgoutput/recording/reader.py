@@ -131,7 +131,7 @@ class SegmentReader:
                         reader.close()  # frees the last page and batch
                         _return_memory(batch.nbytes)
                     last = [batch]
-                    del batch  # only the caller then keeps it in memory: a message can have 1 GB
+                    del batch  # then only the caller keeps the batch in memory: a message can have 1 GB
                     yield last.pop()
         except _UNREADABLE as error:
             raise self._unreadable("the file is damaged", error) from error
@@ -196,7 +196,7 @@ class SegmentReader:
         """Return the RecordingError for an unreadable file.
 
         Args:
-            text: What is wrong, unless the storage failed.
+            text: What is wrong with the file, for an error that is not a failure of the storage.
             error: The error of pyarrow.
         """
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT, errno.EISDIR):
@@ -302,7 +302,7 @@ class RecordingReader(StoredStream):
                 for batch in segment.batches():
                     positions, data = batch["position"].to_pylist(), batch["data"].to_pylist()
                     freed = batch.nbytes
-                    del batch  # free its memory while the messages are processed
+                    del batch  # free the memory of the batch while its messages are processed
                     _return_memory(freed)
                     for position, message in zip(positions, data, strict=True):
                         if position is not None or path is self.paths[0]:

@@ -135,7 +135,7 @@ class Recording:
             if packs:
                 last = max(last, last_acknowledged(self.location))
         elif last == known and (modified := self.location.modified) != self._modified:
-            self._modified = modified  # find packed segments, even if the recorder stored no state
+            self._modified = modified  # find packed segments in the listing, which needs no state file
             packed = map(packed_numbers, self.location.names())
             last = self._last_file(max([known, *(numbers[-1] for numbers in packed if numbers)]))
         if last > known:

@@ -85,7 +85,7 @@ class ResentCommitCheck:
 
     def __init__(self, recorded: RecordedCommits = NO_COMMITS) -> None:
         self._recorded = recorded
-        self._resent = recorded["streamed"].copy()  # the server need not send streamed ones again
+        self._resent = recorded["streamed"].copy()  # the server need not send empty streamed ones again
         self.settled: bool = not len(recorded)
 
     def check(self, lsn: int, time: int, *, has_changes: bool = True) -> None:

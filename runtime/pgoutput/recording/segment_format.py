@@ -109,7 +109,7 @@ class TransactionPart(msgspec.Struct, frozen=True):
     """Position of the transaction's first message; identifies the transaction, as xids are reused."""
     xid: int
     changes: int
-    """Number of inserts, updates, deletes and truncates in the part, even of rolled-back subtransactions."""
+    """Number of inserts, updates, deletes and truncates in the part, rolled-back subtransactions included."""
 
 
 class TransactionEnd(msgspec.Struct, frozen=True):

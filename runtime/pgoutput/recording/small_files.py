@@ -23,7 +23,7 @@ def replace_file(file: Location, content: bytes) -> None:
         with Directory(folder.path) as directory:
             try:
                 directory.replace(name, content)
-            except FileNotFoundError:  # a recorder that was just started has removed the unfinished file
+            except FileNotFoundError:  # a recorder that started meanwhile has removed the unfinished file
                 directory.replace(name, content)
     elif parse_store_url(folder.place) is not None:
         ObjectStore(folder.place).put(name, content)

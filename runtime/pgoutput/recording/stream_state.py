@@ -72,8 +72,8 @@ class StreamState:
         statements: Contents of the logical messages in the current segment that describe DDL statements.
         ends: Transaction ends in the current segment that its metadata must list.
         prepared: Transactions that are prepared now, by gid.
-        truncates: By OID of an emptied table, the xid of the session's last transaction that truncated it and
-            made no other change afterwards. Streamed and prepared transactions do not count.
+        truncates: Maps the OID of an emptied table to the xid of the session's last transaction that
+            truncated the table and made no later change. Streamed and prepared transactions do not count.
 
     Args:
         source: Source of the stream.
@@ -100,8 +100,8 @@ class StreamState:
         self.skipping: bool = False
         self.truncates: dict[int, int] = {}
         self._truncated: tuple[OpenTransaction | None, int, tuple[int, ...]] = (None, 0, ())
-        """Of the last Truncate: its transaction, the number of changes up to and with it, and the OIDs of the
-        tables that it and the Truncates immediately before it name."""
+        """Describes the last Truncate: its transaction, the number of changes up to and including it, and the
+        OIDs of the tables that are named by it or by the Truncates immediately before it."""
         self._resent = resent or ResentCommitCheck()
         self._version = source.proto_version
         self._parallel = source.streaming == "parallel"
@@ -116,7 +116,7 @@ class StreamState:
         self._stored_others = 0
         """Number of stored messages that are not changes; subtracted from the position to count changes."""
         self._counted = position
-        """Position minus `_stored_others` when the current transaction's changes were counted last."""
+        """Position minus `_stored_others` up to which the current transaction's changes are counted."""
         self._effects: Mapping[str, Callable[[TransactionEvent[OpenTransaction]], Message | None]] = {
             "begin": self._begin,
             "begin_prepare": self._begin_prepare,
@@ -280,7 +280,7 @@ class StreamState:
             self.truncates |= dict.fromkeys(oids, transaction.xid)
         end = read_end(event.message)
         if len(transaction.segments) == 1:
-            del self._parts[transaction.begin]  # wholly inside the segment
+            del self._parts[transaction.begin]  # the transaction is wholly inside the segment
         else:
             self._end(event.message, transaction, end)
         self._count_commit(end)

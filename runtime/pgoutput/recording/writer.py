@@ -214,7 +214,7 @@ class SegmentWriter:
             self._rotate(self._file, may_be_empty=False)
 
     def announce(self) -> None:
-        """Write a segment without messages, for its `Remarks`; do nothing if a segment is being written."""
+        """Write a segment without messages to store `Remarks`; do nothing if a segment is being written."""
         if self._file is None:
             file = self._open()
             self._run(lambda: file.file.add_keyframe(file.keyframe))
@@ -262,7 +262,7 @@ class SegmentWriter:
         return _OpenSegment(file, self._position, lsn, keyframe, time.monotonic())
 
     def _fitting_rows(self, data: pa.BinaryArray) -> int:
-        """Return how many of the next messages fill the current row group, if all of them are stored."""
+        """Return how many of the messages in `data` fill the current row group, if all of them are stored."""
         ends = value_offsets(data)
         count = np.searchsorted(ends, int(ends[0]) + self._batch_limit - self._bytes)
         return min(int(count), _BATCH_ROWS - self._rows, len(data))

@@ -95,7 +95,7 @@ class StreamDecoder:
     def _version_for(self, data: Buffer) -> int:
         raw = (
             data if isinstance(data, bytes) else bytes(memoryview(data))
-        )  # items of a memoryview may be wider than a byte
+        )  # an item of a memoryview may have several bytes
         return self._foreign_version_by_tag.get(raw[0], self.proto_version) if raw else self.proto_version
 
     def _open_block(self, message: Message) -> None:

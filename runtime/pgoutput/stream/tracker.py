@@ -170,7 +170,7 @@ class TransactionTracker(Generic[T]):
         if subxid == xid:
             return TransactionEvent("rolled_back", message, self._end_streamed(message))
         if xid not in self.streamed:
-            # PostgreSQL 18.0 to 18.4 send it for a subtransaction that was rolled back and not streamed
+            # PostgreSQL 18.0 to 18.4 send this message for a rolled-back subtransaction that was not streamed
             # (ReorderBufferCheckAndTruncateAbortedTXN; bug 19616). It has no effect.
             return TransactionEvent("ignored", message, None)
         self._require_none_open(message)
@@ -269,7 +269,7 @@ _HANDLERS: Final[Mapping[str, str]] = {
     "relation": "describe",
     "type": "describe",
 } | dict.fromkeys(CHANGES, "change")
-"""Name of the tracker's method for a role, without `_`. The methods for other roles have the role's name."""
+"""Maps a role to the name of its method, without `_`. Methods for other roles have the name of the role."""
 
 _XIDS: Final = getters("xid")
 

@@ -19,11 +19,11 @@ from pgoutput.stream.tracker import TrackedTransaction, TransactionTracker
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change message with the Relation messages that describe the changed relations."""
+    """A change message, with the Relation message of each relation whose rows the change concerns."""
 
     message: messages.ChangeMessage
     relations: tuple[messages.Relation, ...]
-    """Relation messages of the changed relations: one for an Insert, Update or Delete, one per
+    """Relation messages in effect for the message: one for an Insert, Update or Delete, one per
     truncated relation (in message order) for a Truncate, none for a LogicalMessage."""
 
 
@@ -80,7 +80,7 @@ class Transactions:
     """Assembles the messages of a stream into committed transactions.
 
     Args:
-        decoder: Decoder of the messages. Its `relations` describe the changed relations.
+        decoder: Decoder of the messages, whose `relations` describe the relations of the changes.
     """
 
     def __init__(self, decoder: StreamDecoder) -> None:

@@ -29,7 +29,7 @@ class Changes(msgspec.Struct, frozen=True):
     """Row of each change's message in the batch, ascending. Of a message with a list of new rows,
     either all changes are included or none."""
     schemas: Sequence[RelationSchema]
-    """Schemas of the changed relations, without duplicates."""
+    """Schemas of the relations that the changes belong to, without duplicates."""
     schema: Numbers
     """Index of each change's schema in `schemas`."""
 

@@ -111,7 +111,7 @@ def changes_batch(
     Args:
         committed: The changes.
         snapshot: Whether the changes are rows of a snapshot.
-        incomplete: By OID of each incomplete table, the reason why the table is incomplete.
+        incomplete: Maps the OID of each incomplete table to the reason why the table is incomplete.
     """
     columns = change_columns(committed.changes) | commit_columns(committed, snapshot=snapshot)
     columns["incomplete"] = _incomplete(committed.changes, incomplete)

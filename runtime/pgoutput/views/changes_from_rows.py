@@ -33,7 +33,7 @@ _COLUMNS: Final = msgspec.json.Decoder(dict[str, tuple[int, int]])
 
 
 def from_rows(changes: pa.RecordBatch) -> Iterator[RelationChanges]:
-    """Convert rows of the view `changes`; yield the changes of each relation and schema version, in order."""
+    """Convert rows of the view `changes`; yield changes of one relation and schema version at a time."""
     oids = pc.struct_field(changes["relation"], "oid").to_numpy()
     for _, of_relation in grouped_rows(oids, changes):
         is_altered = np.asarray(pc.equal(of_relation["operation"], OPERATION))
@@ -44,7 +44,7 @@ def from_rows(changes: pa.RecordBatch) -> Iterator[RelationChanges]:
 
 
 def _by_schema(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split changes of one relation where its name, columns or replica identity change.
+    """Split changes of one relation, so that each part has one name, column list and replica identity.
 
     Schema changes are rare, so a bisection is faster than comparing each row with the next.
     """

@@ -126,7 +126,7 @@ class CommitTracker:
         tags = index.tags[rows]
         xids = index.meaning("xid", rows)
         begins = np.where(_OPENS[tags], positions, _NEVER)
-        continued = begins < 0  # opened again by the keyframe
+        continued = begins < 0  # transactions that the keyframe opens again
         if (streams := _OPENS_BLOCK[tags]).any():
             continued |= streams & (index.meaning("first_block", rows) == 0)
         for border in np.flatnonzero(streams | continued).tolist():

@@ -54,11 +54,11 @@ class CommittedBatch(NamedTuple):
     ordinals: Numbers
     """Index of each change, from 0, among the changes of its message."""
     commits: CommitColumns
-    """The commits that the changes belong to, and possibly other commits."""
+    """Commits, among them those that the changes belong to."""
     commit: Numbers
     """Index of each change's commit in `commits`."""
     alterations: Sequence[CommittedAlteration] = ()
-    """Alterations of relations that were committed among the changes."""
+    """The committed alterations of relations that messages of the batch describe."""
 
 
 class CommittedChangesReader:
@@ -154,7 +154,7 @@ def split_changes(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numbers]
 def _first_errors(
     committed: CommittedBatch, unknown: Numbers, unknown_oids: Numbers
 ) -> Iterator[tuple[int, DecodeError]]:
-    """Yield row and error of the first message with each kind of error.
+    """Yield, for each kind of error, row and error of the first message with such an error.
 
     Args:
         committed: The changes.

@@ -62,7 +62,7 @@ class ChangedRelation(msgspec.Struct, frozen=True):
     alteration: AlteredNames | None = None
     """If the only change is an ALTER TABLE: its effect; `columns` are then all columns after it."""
     incomplete: str | None = None
-    """Why the recording lacks rows of the relation; None if it lacks none."""
+    """Why the recording lacks rows or changes of the relation; None if it lacks none."""
 
 
 class RelationChanges(NamedTuple):

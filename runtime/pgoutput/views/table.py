@@ -127,7 +127,7 @@ def _structs_of_schema(
 
 
 def _rescued(lost: Mapping[str, Rescued], rows: int, type_: pa.MapType) -> pa.MapArray:
-    """Return for each row a map from column name to rescued value; NULL if the row has none."""
+    """Return for each row a map from column name to its rescued value in `lost`; NULL if the row has none."""
     if not any(lost.values()):
         return pa.nulls(rows, type_)
     maps: list[dict[str, str | None] | None] = [None] * rows

@@ -94,7 +94,7 @@ def plan_changes(recording: Recording, numbers: Sequence[int], lsns: LsnRange = 
     whole: set[int] = set()
     commits: dict[int, dict[int, Commit]] = {}
     for segment in recording.metadata(numbers):
-        # Transactions end after their commit LSN. Those that end before start_lsn are in earlier segments.
+        # Transactions end after their commit LSN; if they end up to start_lsn, they are in earlier segments.
         if segment.start_lsn <= lsns.last and segment.end_lsn >= lsns.first:
             whole.add(segment.number)
         for end in segment.ends:

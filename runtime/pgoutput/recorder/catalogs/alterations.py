@@ -1,4 +1,4 @@
-"""Alterations of tables, between two readings of the catalogs, that change rows without sending them."""
+"""Find alterations of tables that change rows without a message: compare two readings of the catalogs."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ from pgoutput.recorder.client import Connection
 from pgoutput.wire import format_lsn
 
 FRESH_ROOTS_SINCE: Final = 150_000
-"""First `server_version_num` at which a walsender uses a new root at once after ATTACH PARTITION."""
+"""First `server_version_num` whose walsenders send a partition's changes as the new root's at once after
+ATTACH PARTITION."""
 
 
 class Alterations:
     """Comparison of two readings of the catalogs: finds tables whose rows were altered without being sent.
 
     Attributes:
-        reasons: Text that tells which rows were altered without being sent, by OID of each such table.
+        reasons: Maps the OID of each table with rows that were altered without being sent to a text that
+            tells which rows.
         attached: Column names of each table that may have been a partition of another table for a time.
-        pending: By OID of each table that may be incomplete, the values of each of its `PendingTable`s:
-            text of the reason, `descriptions`, `truncated_by`.
+        pending: Maps the OID of each table that may be incomplete to the values of its `PendingTable`s: text
+            of the reason, `descriptions` and `truncated_by` of each.
 
     Args:
         before: The catalogs as read earlier.
@@ -94,7 +96,7 @@ class Alterations:
         )
 
     def _reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
-        """Return a text that names columns and partitions whose altered rows were not sent, or None."""
+        """Return a text that names the columns and partitions whose altered values were not sent, or None."""
         sends_truncate = self._after.sends_truncate(new)
         storages = altered_storages(
             old,
@@ -151,7 +153,7 @@ class Alterations:
         return is_fresh and is_empty(self._connection, oid)
 
     def _text(self, named: dict[str, list[str]]) -> str:
-        """Return the text of a reason; `named` has names of columns and partitions by kind of alteration."""
+        """Return a reason as text; `named` maps kinds of alterations to names of columns or partitions."""
         texts = [f"{', '.join(names)} {reason}".lstrip() for reason, names in named.items()]
         since = f"after {format_lsn(self._before.lsn)}"
         return f"{'; '.join(texts)} {since}: values of existing rows were not sent"

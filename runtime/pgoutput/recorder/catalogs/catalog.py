@@ -117,7 +117,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
     row_version: str
     """xmin of the table's row in pg_class; changes if the table is attached or detached as a partition."""
     is_original: bool
-    """Whether a column still has its catalog row of CREATE TABLE, so that the table was never attached."""
+    """Whether a column still has the catalog row from CREATE TABLE: the table was then never attached."""
     greatest_number: int
     """Greatest number (attnum) of the columns that the table has ever had."""
     columns: dict[str, Column]
@@ -133,7 +133,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
     storages: dict[int, Storage]
     """The tables that store the rows, by OID: the table itself, or its partitions."""
     undescribed: dict[str, Column] | None = None
-    """Columns before the first alteration that the stream has not described yet; None if there is none.
+    """Columns before the first alteration that the stream has not described yet; None if all are described.
 
     A replica compares successive Relation messages, and never sees the columns in between.
     """
@@ -170,7 +170,7 @@ class Catalog(msgspec.Struct, frozen=True):
     """Enum labels and composite attributes that texts of values contain, by OID of each column type.
 
     Contains types of published columns that are not built in. The inner keys are `enum` or `attribute` and
-    the identity of a catalog row; the value of an enum label also has the xmin of its row.
+    the identity of a catalog row. Values are label and xmin of the row, or name and type of the attribute.
     """
     xid: int = 0
     """Lowest xid of the transactions whose effects these catalogs may lack (txid_snapshot_xmin)."""

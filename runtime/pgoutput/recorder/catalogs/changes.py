@@ -92,7 +92,7 @@ def compare_catalogs(
     for oid, text in lasting_reasons(after).items():
         if text != lasting.get(oid):
             reasons.setdefault(oid, "")
-    # An alteration may have happened after `after.lsn`: a copy of rows as of that LSN may lack it.
+    # An alteration may be later than `after.lsn`: a copy of rows as of that LSN may lack its effect.
     pending = {oid: one for oid, one in alterations.pending.items() if oid not in reasons}
     lsn = wal_insert_end(connection) if reasons or pending else after.lsn
     return CatalogChanges(
@@ -132,7 +132,7 @@ def compare_catalogs(
 def _own_partitions(
     before: Catalog, after: Catalog, time: int, republished: Collection[int]
 ) -> tuple[GoneTable, ...]:
-    """Return the partitions that are published through their root now, and may have been published as tables.
+    """Return the partitions that are published through their root now, and may have been published by name.
 
     Such a partition was attached, or the publication of its root was altered: the stream may have messages
     that name the partition itself.
@@ -141,7 +141,7 @@ def _own_partitions(
         before: The catalogs as read earlier.
         after: The catalogs as read later.
         time: Time at which `after` was read.
-        republished: OIDs of the tables of which `after` publishes other changes than `before`.
+        republished: OIDs of the tables whose published changes differ between `before` and `after`.
     """
     links = {oid: one.links for table in before.tables.values() for oid, one in table.storages.items()}
     found = {

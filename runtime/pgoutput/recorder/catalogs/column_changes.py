@@ -31,7 +31,7 @@ def altered_columns(
     was_rewritten: bool,
     are_described: bool,
 ) -> dict[str, list[str]]:
-    """Return the columns whose existing values changed without being sent, by reason.
+    """Return the names of the columns whose existing values changed without being sent, by reason.
 
     Args:
         old: The table as read earlier.
@@ -68,7 +68,7 @@ def altered_columns(
             return ""
         if was_rewritten and _types(was) != _types(now):
             return "retyped (USING may have changed its values)"
-        if was_rewritten:  # SET NOT NULL and other statements update the row too, but rewrite no table
+        if was_rewritten:  # SET NOT NULL and others update the catalog row too, but rewrite no table
             return "rewritten (ALTER COLUMN … USING)"
         return ATTACHED if may_be_attached else ""
 
@@ -80,7 +80,7 @@ def altered_columns(
 
 
 def _may_have_been_attached(old: CatalogTable, new: CatalogTable) -> bool:
-    """Return whether the table may have been a partition for a time, with changes sent as the root's.
+    """Return whether a table may have been a partition for a time; its changes were then sent as the root's.
 
     ATTACH and DETACH PARTITION update the rows of all columns, and the table's row in pg_class.
     """
@@ -89,10 +89,10 @@ def _may_have_been_attached(old: CatalogTable, new: CatalogTable) -> bool:
 
 
 def may_be_set_back(old: CatalogTable, new: CatalogTable) -> bool:
-    """Return whether a column may have had another name or type between two readings of the catalogs.
+    """Return whether a column may have had another name or type for a time between two readings.
 
-    That is so if the column's row was updated. It is also so for a column that was added after another column
-    was added and dropped, which may have had the same name.
+    That is so if the column's row in pg_attribute was updated. It is also so for a column that was added
+    after another column was added and dropped, which may have had the same name.
     """
     numbers = {one.number for one in new.columns.values()}
     added = set(range(old.greatest_number + 1, new.greatest_number + 1))
@@ -102,13 +102,13 @@ def may_be_set_back(old: CatalogTable, new: CatalogTable) -> bool:
 
 
 def _kept_columns(old: CatalogTable, new: CatalogTable) -> list[tuple[Column, Column]]:
-    """Return the columns that a table has in both readings, each as a pair of `old` and `new`."""
+    """Return a pair for each column that is in both readings of a table: the column in `old` and in `new`."""
     earlier = {one.number: one for one in old.columns.values()}
     return [(earlier[one.number], one) for one in new.columns.values() if one.number in earlier]
 
 
 def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> bool:
-    """Return whether replicas infer the renames from the names and types that the stream contains.
+    """Return whether replicas infer the renames from `old` to `new` from names and types in the stream.
 
     Replicas infer them if all columns, their types and the name of the last column are kept, and no column
     has the earlier name of another column.
@@ -162,7 +162,7 @@ def has_new_column(old: CatalogTable, new: CatalogTable) -> bool:
 
 
 def altered_types(before: Catalog, after: Catalog) -> dict[int, str]:
-    """Return why the text of values has changed, by OID of each type with altered labels or attributes."""
+    """Return why texts of existing values changed, by OID of each type with altered labels or attributes."""
     reasons = {}
     for oid, now in after.types.items():
         was = before.types.get(oid, now)

@@ -82,7 +82,8 @@ BEGIN
 END $$"""
 """SQL of a function that returns the catalog rows that decide whether changes of tables are sent.
 
-These are all rows for partitions and for tables in publications, and the rows of the tables in `named`.
+These are all rows for partitions and for tables in publications, and the rows of the tables whose OIDs are in
+its argument `named`.
 """
 
 _BEGIN: Final = """\
@@ -217,7 +218,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 def parse_statement(content: bytes) -> Statement:
-    """Return the statement in a logical message's content; one with empty fields if there is none."""
+    """Return the statement in a logical message's content; a `Statement` with empty fields if none."""
     try:
         return msgspec.convert(json.loads(content.decode("utf-8", "replace")), Statement)
     except (ValueError, msgspec.ValidationError):

@@ -27,7 +27,7 @@ def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[
 
 
 def tables_to_copy(catalog: Catalog, lsn: int) -> tuple[IncompleteTable, ...]:
-    """Return an `IncompleteTable` for each published table: the first snapshot has begun and is unfinished.
+    """Return each published table as incomplete, because the first snapshot has begun and is unfinished.
 
     Args:
         catalog: The catalogs.
@@ -38,7 +38,7 @@ def tables_to_copy(catalog: Catalog, lsn: int) -> tuple[IncompleteTable, ...]:
 
 
 def tables_without_all_changes(catalog: Catalog) -> tuple[IncompleteTable, ...]:
-    """Return the published tables of which the server never sends all changes (`lasting_reasons`)."""
+    """Return the published tables of which the server never sends all changes (see `lasting_reasons`)."""
     return tuple(incomplete_table(catalog.tables[oid], catalog, "") for oid in lasting_reasons(catalog))
 
 

@@ -22,9 +22,10 @@ class PendingTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table that may be incomplete, as two readings of the catalogs show."""
 
     table: IncompleteTable
-    """What to report if the table is incomplete. All transactions seen in the catalogs end before its LSN."""
+    """What to report if the table is incomplete; the catalogs show no transaction that ends after its LSN."""
     descriptions: tuple[Description, ...] = ()
-    """Without `truncated_by`: the table is incomplete if a Relation message up to its LSN is not in here."""
+    """If `truncated_by` is None: the table is incomplete if one of its Relation messages up to the LSN of
+    `table` has other columns than each of these."""
     truncated_by: int | None = None
     """Xid of the transaction that has truncated the table; the table is incomplete unless, in the stream, a
     Truncate of the table is the last change of this transaction. None if no Truncate is expected."""

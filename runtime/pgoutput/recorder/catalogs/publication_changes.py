@@ -47,7 +47,7 @@ def altered_publications(before: Catalog, after: Catalog) -> dict[str, list[str]
 
 
 def republished_tables(before: Catalog, after: Catalog) -> dict[int, str]:
-    """Return for each table whose published changes differ from before, by OID, a text that says why."""
+    """Return texts that say why published changes of tables differ, by OID of each table that is affected."""
     since = f"after {format_lsn(before.lsn)}"
     settings = _altered_settings(before, after)
     reasons = {}
@@ -82,7 +82,7 @@ def _altered_settings(before: Catalog, after: Catalog) -> dict[str, str]:
 
 
 def _membership_changes(old: CatalogTable, new: CatalogTable) -> list[tuple[str, str]]:
-    """Return a pair for each changed field of a table's `Membership`: name of the publication, and text."""
+    """Return a pair for each changed field of a `Membership` of a table: publication name, and text."""
     return [
         (name, text)
         for name in sorted({*old.publications} & {*new.publications})
@@ -97,7 +97,7 @@ def _membership_changes(old: CatalogTable, new: CatalogTable) -> list[tuple[str,
 
 
 def _coverage_changes(before: Catalog, after: Catalog, old: CatalogTable, new: CatalogTable) -> list[str]:
-    """Return texts that name the publications that began or ceased to publish a table.
+    """Return texts that name the publications that began or ceased to publish a table (`old`, then `new`).
 
     A publication is ignored if, in both readings of the catalogs, another recorded publication published
     at least the same columns, rows and operations of the table.

@@ -57,7 +57,7 @@ class PublishedTable(msgspec.Struct):
     binary: tuple[bool, ...] | None
     """For each column, whether COPY writes its cells in binary format; None for a COPY in text format."""
     columns: tuple[Row, ...]
-    """Rows of `_COLUMNS` for all columns, also unpublished ones. The published columns do not show every
+    """Result of the query `_COLUMNS`: all columns, also unpublished ones. Published columns do not show every
     alteration: pg_get_publication_tables() leaves out a column that was dropped after the snapshot."""
 
     @property
@@ -217,7 +217,7 @@ def may_read_any(connection: Connection, publications: Sequence[str]) -> bool:
 
 
 def check_privileges(connection: Connection, oids: Iterable[int]) -> None:
-    """Check that the role may read all rows of tables.
+    """Check that the role may read all rows of the tables with these OIDs.
 
     Raises:
         PermissionDenied: The role lacks privileges; the text has the statements that grant them.
@@ -283,7 +283,7 @@ def _table(
 
 
 def _as_text(quoted: str) -> str:
-    """Return SQL that converts a column to text, as the plugin does for types without binary format."""
+    """Return SQL that casts a quoted column to text, as the plugin does for types without binary format."""
     return f"CASE WHEN {quoted} IS NOT NULL THEN pg_catalog.format('%s', {quoted}) END"
 
 

@@ -142,7 +142,7 @@ WITH RECURSIVE found AS (
     WHERE relkind = 'p'
 )
 SELECT identity, named, prpubid, columns, condition FROM found ORDER BY identity"""
-"""Query that returns the rows of a query in `_MEMBERSHIPS`, and such a row for each partition below them.
+"""Query that adds, to the result of a query in `_MEMBERSHIPS`, a row for each partition below its tables.
 
 The identity in a partition's row contains an xmin of pg_inherits, which changes if the partition is detached
 and attached again.
@@ -227,7 +227,7 @@ def wal_insert_end(connection: Connection) -> int:
 
 
 def _has_memberships(catalog: Catalog) -> bool:
-    """Return whether a catalog is consistent: a `Membership` for each table and publication that names it.
+    """Return whether a catalog is consistent: it has a `Membership` wherever a publication names a table.
 
     pg_get_publication_tables sees tables that were added after the transaction's snapshot was taken; the
     queries of catalog tables do not.
@@ -387,7 +387,7 @@ def is_empty(connection: Connection, oid: int) -> bool:
     """
     if _has_row(connection, _WRITERS.format(oid=oid)) is not False:
         return False
-    # Check for rows after the locks: this query sees rows of writers that have ended since.
+    # Check for rows after the locks: this query then sees the rows of writers that have just ended.
     place = _quoted_name(connection, oid)
     return place is not None and _has_row(connection, f"SELECT 1 FROM {place} LIMIT 1") is False
 

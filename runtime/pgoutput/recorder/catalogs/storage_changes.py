@@ -28,8 +28,9 @@ def altered_storages(
 ) -> dict[str, list[str]]:
     """Return the partitions whose rows changed without being sent, by reason.
 
-    In the result, "" names the table itself, if it is not partitioned. `SET_LOGGED` means that ALTER TABLE
-    certainly has rewritten a table; `REWRITTEN` and, without a TOAST table, `TRUNCATED` that it may have.
+    In the result, "" names the table itself, if it is not partitioned. The reason `SET_LOGGED` means that
+    ALTER TABLE has rewritten a table for certain. `REWRITTEN` means that ALTER TABLE may have rewritten it,
+    and so does `TRUNCATED` for a table without a TOAST table.
 
     Args:
         old: The table as read earlier.
@@ -57,7 +58,7 @@ def altered_storages(
             return "without the replica identity of the table for a time"
         if was.file == now.file or (now.is_truncated and sends_truncate and oid == new.oid):
             return ""
-        if was.toast and now.toast:  # only ALTER TABLE replaces the TOAST table
+        if was.toast and now.toast:  # only ALTER TABLE gives the table another TOAST table
             if was.toast != now.toast:
                 return SET_LOGGED
             return "" if (oid == new.oid and sends_truncate) or has_old_row(oid) else TRUNCATED

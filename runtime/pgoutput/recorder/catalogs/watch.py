@@ -146,7 +146,7 @@ class CatalogWatch:
     def _run(self) -> None:
         while not self._stopped:
             try:
-                # Its queries are not cancelled: libpq would hold the GIL until the server has answered.
+                # Queries are not cancelled here: libpq would hold the GIL until the server has answered.
                 with Connection(self._dsn, replication=self._timelines is not None) as connection:
                     while not self._stopped:
                         self._read(connection)
@@ -157,8 +157,8 @@ class CatalogWatch:
                     if not isinstance(error, ReplicationError) or isinstance(error, _ENDS):
                         self._error = error
                         return
-                    # Also after a permanent error: the next session begins with a reading. A server that
-                    # shuts down refuses connections, until all is streamed.
+                    # Also after a permanent error: the next session reads first and raises it. A server
+                    # that shuts down refuses connections, until all is streamed.
                     self._answered = self._requested
                 self._pause(_MIN_PAUSE)
 

@@ -246,7 +246,7 @@ class ReplicationSocket(_CopySocket):
             self.error = _LOST
 
     def send(self, contents: bytes) -> None:
-        """Send a CopyData message.
+        """Send a CopyData message with these contents.
 
         Raises:
             OSError: The connection was lost.

@@ -99,7 +99,7 @@ _FIELDS: Final = {
     pq.DiagnosticField.CONTEXT: b"W",
     pq.DiagnosticField.SOURCE_FUNCTION: b"R",
 }
-"""Types of the fields in messages, by libpq's names, in the order of `ErrorFields`."""
+"""Maps libpq's name of each field to the field's type byte in messages, in the order of `ErrorFields`."""
 
 
 def _text(value: bytes | None) -> str:
@@ -172,6 +172,6 @@ def error_of(fields: ErrorFields) -> ReplicationError:
             f"the server does not allow the output plugin pgoutput: add pgoutput to its setting "
             f"{_ALLOWED_PLUGINS} (ALTER SYSTEM SET {_ALLOWED_PLUGINS} = …), then run SELECT pg_reload_conf()"
         )
-    if fields.sqlstate.startswith(_RETRYABLE) or not fields.sqlstate:  # libpq's own errors have none
+    if fields.sqlstate.startswith(_RETRYABLE) or not fields.sqlstate:  # errors of libpq have no SQLSTATE
         return ConnectionLost(text)
     return _CLASSES.get(fields.sqlstate, ReplicationError)(text)

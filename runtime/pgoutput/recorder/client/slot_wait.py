@@ -43,7 +43,7 @@ class SlotWait:
     Args:
         dsn: DSN of the server that creates the slot; see `Connection.pinned_dsn`.
         pid: Server process that creates the slot.
-        report: Called in the thread with a `Waiting` event when that transaction is known or has changed.
+        report: Called in the thread with a `Waiting` event when the transaction is known, or has changed.
     """
 
     def __init__(self, dsn: str, pid: int, report: Callable[[Event], None]) -> None:

@@ -1,11 +1,11 @@
-"""A session: the stream of one connection is recorded, from its start to its end.
+"""Sessions: record the stream of one connection, from its start to its end.
 
 Imports all other folders of the recorder. The names below are what `recorder` uses.
 
 - `start`: checks server, slot and folder against each other. `upgrade`: the same after pg_upgrade.
 - `session`: stores the stream, then acknowledges it.
 - `loop`: runs a session, and inserts copied rows. `remarks`: tables that a session finds to be incomplete.
-- `remembered`: settings of publications that older servers use after they were altered.
+- `remembered`: earlier settings of publications, which older servers go on to use after ALTER PUBLICATION.
 - `reports`: the events of a recorder.
 """
 

@@ -90,7 +90,7 @@ class SessionLoop:
 
             def tick() -> bool:
                 if requests := self._requests.find():
-                    self._watch.read_now()  # a publication may just have got the tables
+                    self._watch.read_now()  # the requested tables may have been published just now
                 is_due = remarks.is_due(session)
                 if remarks.save_updates() or is_due:
                     session.announce()
@@ -107,7 +107,7 @@ class SessionLoop:
 
             try:
                 session.run(until, lambda: stop() or is_stale(), tick)
-            except UndefinedObject as error:  # decoding uses the catalogs as of the WAL it reads
+            except UndefinedObject as error:  # the publication did not exist yet where the slot stands
                 raise ChangesLost(
                     f"at the LSN of the slot {self._settings.slot}, {error}: record without that "
                     "publication, or record anew from a new slot and in another folder"
@@ -138,7 +138,7 @@ class SessionLoop:
         )
 
     def _has_unannounced_changes(self) -> bool:
-        """Return whether the recording's state has remarks that the last segment's metadata lacks."""
+        """Return whether the recording's state has remarks that are not in the last segment's metadata."""
         state, last = self._folder.state, self._folder.last_segment()
         return last is not None and bool(
             state.publication_changes
@@ -179,7 +179,7 @@ class SessionLoop:
         return max([remembered, *(one.lsn for one in altered if one.lsn > begin)])
 
     def _request_copies(self, names: Sequence[str]) -> None:
-        """Request copies of tables in users' requests, and of incomplete tables if the settings say so.
+        """Have tables copied that users have requested, and incomplete tables if the settings say so.
 
         Args:
             names: File names of the users' new requests.

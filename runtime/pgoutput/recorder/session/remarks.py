@@ -48,7 +48,7 @@ class SessionRemarks:
         settings: Settings of the recorder.
         reporter: Reports what is noticed.
         watch: Thread that reads the catalogs.
-        remembered: Notes that publications were altered.
+        remembered: Gets each reading of the catalogs that shows an altered publication.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class SessionRemarks:
         }
         """OIDs of tables that are published now, or were published before."""
         self._altered: dict[int, int] = {}
-        """LSN of the catalogs that were the last to show a table's columns altered, by OID of the table."""
+        """Maps a table's OID to the LSN of the last reading of the catalogs that showed altered columns."""
         self._truncates: dict[int, int] = {}
-        """`Session.truncates` at the end of the last segment."""
+        """Value of `Session.truncates` at the end of the last segment."""
 
     @property
     def unannounced_gone(self) -> tuple[GoneTable, ...]:
@@ -89,7 +89,7 @@ class SessionRemarks:
         return tuple(one for one in self._folder.state.gone if one not in self._announced)
 
     def is_due(self, session: Session) -> bool:
-        """Return whether metadata must name dropped tables now: all their changes have been received."""
+        """Return whether a segment must name dropped tables now: all their changes were received before."""
         return bool(self.unannounced_gone) and session.has_received(self._gone_lsn)
 
     def for_segment(
@@ -130,7 +130,7 @@ class SessionRemarks:
         return Remarks(without_copied(state.incomplete, self.storing), changes, gone)
 
     def save_updates(self, statements: Sequence[Statement] = ()) -> bool:
-        """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata.
+        """Save and report changes found by `CatalogWatch`; return whether segments must name one of them.
 
         Args:
             statements: DDL statements from the stream, to name in the reasons of incomplete tables.
@@ -149,7 +149,7 @@ class SessionRemarks:
         return any(one.publications or one.incomplete or one.gone for _, one in updates)
 
     def settle_truncates(self, session: Session) -> bool:
-        """Record as incomplete each table with an unsent TRUNCATE; return whether any is still undecided."""
+        """Record as incomplete each table with an unsent TRUNCATE; return whether others are undecided."""
         pending = [one for one in self._folder.state.pending if one.truncated_by is not None]
         sent = [one for one in pending if session.truncates.get(one.table.oid) == one.truncated_by]
         unsent = [one for one in pending if one not in sent and session.has_received(one.table.lsn)]
@@ -163,8 +163,8 @@ class SessionRemarks:
     def note_later_alterations(self, copied: CopiedTables) -> None:
         """If the stream describes DDL, record as incomplete each table that was altered after its copy.
 
-        In the recording, their copied rows come after the description of the alteration. If only rows with
-        some keys of such a table were copied, they are discarded, and all rows are copied instead.
+        In the recording, the copied rows come after the description of the alteration. If only rows with some
+        keys of such a table were copied, they are discarded, and all rows are copied instead.
         """
         if not self._start.catalog.ddl_events:
             return
@@ -225,7 +225,7 @@ class SessionRemarks:
 
         Args:
             relations: The Relation messages of the schema versions that begin in a segment.
-            existing: OIDs of those relations, unknown to the catalogs as last read, that still exist.
+            existing: OIDs of the relations that still exist, among those that the last read catalogs lack.
         """
         catalog = self._folder.catalog
         known = self._published | {oid for one in catalog.tables.values() for oid in one.storages}

@@ -1,4 +1,4 @@
-"""Earlier settings of publications, which a walsender may use after ALTER PUBLICATION.
+"""Earlier settings of publications, which older servers can go on to use after ALTER PUBLICATION.
 
 A walsender keeps the settings of publications until it decodes the next ALTER PUBLICATION. A transaction
 that was open meanwhile commits later, and is decoded with the catalogs as of its own changes. The walsender
@@ -26,13 +26,13 @@ _NEVER: Final = 1 << 64
 
 
 def remembers_publications(server_version: int) -> bool:
-    """Return whether servers of a `server_version_num` may use settings from before ALTER PUBLICATION."""
+    """Return whether a server with this `server_version_num` can keep old settings of publications."""
     major, minor = divmod(server_version, 10_000)
     return major < min(FIXED_MINORS) or (major in FIXED_MINORS and minor < FIXED_MINORS[major])
 
 
 class RememberedPublications:
-    """Tells when another session must begin, because the walsender may use old settings of publications.
+    """Tells when another session must begin, because the server may still use old settings of publications.
 
     Args:
         folder: Folder of the recording, whose state keeps the information.
@@ -51,7 +51,7 @@ class RememberedPublications:
             self.note(start.catalog)
 
     def note(self, catalog: Catalog) -> None:
-        """Note that `catalog` shows an altered publication."""
+        """Register a reading of the catalogs that shows an altered publication."""
         if self._is_affected:
             self._lsn = 0
             self._folder.update(altered_xid=catalog.next_xid)
@@ -65,5 +65,5 @@ class RememberedPublications:
         return self._lsn or (_NEVER if self._folder.state.altered_xid else 0)
 
     def forget(self) -> None:
-        """Note that the session has recorded everything up to `lsn`, and ends."""
+        """Forget the altered publications: the session ends, and has recorded everything up to `lsn`."""
         self._folder.update(altered_xid=0)

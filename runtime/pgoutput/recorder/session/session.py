@@ -148,7 +148,7 @@ class Session:
                     self._step(is_hurried=is_copying or until is not None)
                     is_copying = tick()
             except ReplicationError:
-                if self._resent.settled:  # otherwise the messages may be another server's
+                if self._resent.settled:  # otherwise the messages may come from another server than before
                     self._store_received()
                 raise
             self._store_received()
@@ -160,7 +160,7 @@ class Session:
 
     @property
     def truncates(self) -> dict[int, int]:
-        """Xid of the last transaction of the session that ended with a Truncate of a table, by table OID."""
+        """Maps a table's OID to the xid of the session's last transaction that ended with its Truncate."""
         return self._writer.state.truncates
 
     def announce(self) -> None:
@@ -172,7 +172,7 @@ class Session:
         self._writer.announce()
 
     def has_received(self, lsn: int) -> bool:
-        """Return whether all transactions before an LSN are received, and none is in the middle."""
+        """Return whether all transactions before an LSN were received, and none is being received now."""
         return self.received_lsn >= lsn and not self._writer.state.inside and self._resent.settled
 
     def insert(self, messages: Callable[[int], Iterable[pa.BinaryArray]], report: Callable[[], None]) -> None:
@@ -320,7 +320,7 @@ class Session:
                 self._acknowledge()
 
     def _acknowledge(self, *, reply_requested: bool = False) -> None:
-        """Acknowledge the stored LSN: the server does not send earlier transactions again."""
+        """Acknowledge the stored LSN, so that the server does not send earlier transactions again."""
         lsn = self.stored_lsn
         now = timestamp_now()
         self._connection.send(

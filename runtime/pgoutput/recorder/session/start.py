@@ -193,11 +193,11 @@ class SessionStarter:
         After a failover, the acknowledged LSN of the state is lowered to where the WAL histories diverge.
         """
         if not state.timelines or state.server_start == server_start:
-            # A running standby that was promoted is still the same server: it has all that it sent before.
+            # The server was not restarted: even if it is a promoted standby, it has all that it sent before.
             return state
         fork = check_fork(state.timelines, timelines, self._folder.recorded_lsn(), str(self._folder.location))
         if fork is not None and state.acknowledged_lsn is not None and state.acknowledged_lsn > fork:
-            # Only positions without transactions were acknowledged after the fork.
+            # The recording has no transaction after the fork: only LSNs of keepalives were acknowledged.
             state = msgspec.structs.replace(state, acknowledged_lsn=fork)
         return state
 
@@ -301,7 +301,7 @@ class SessionStarter:
             # A store cannot rename a folder when the copy is complete: the session inserts the rows.
             if not folder.is_local or (copied := self._copy_tables(source, lsn, str(snapshot))) is None:
                 return lsn, self._read_catalog()  # the tables are copied while the stream is recorded
-            if copied:  # a publication may have no tables yet
+            if copied:  # empty if the publications have no tables yet
                 folder.publish_snapshot()
             catalog = self._read_catalog()
             changes = compare_catalogs(before, catalog, self._catalog_connection, copied)
@@ -386,7 +386,7 @@ class SessionStarter:
         """Return the LSN at which to begin the stream, and the recorded commits that the server sends again.
 
         Commits that were recorded with other options or publications than those of `source`, and pruned
-        commits, cannot be compared with the stream. Only commits after the last of them are returned.
+        commits, cannot be compared with the stream. Only commits after the last such commit are returned.
         """
         segments: list[Location] = []
         after_lsn, is_partial = confirmed_lsn, False
@@ -394,7 +394,7 @@ class SessionStarter:
             metadata = read_metadata(segment)
             if metadata.end_lsn <= confirmed_lsn:
                 break
-            if metadata.kind == "snapshot":  # the server has not sent it
+            if metadata.kind == "snapshot":  # the recorder made it: the server has not sent its commits
                 continue
             if any(getattr(metadata.source, name) != getattr(source, name) for name in _SELECTING_FIELDS):
                 after_lsn, is_partial = metadata.end_lsn, True

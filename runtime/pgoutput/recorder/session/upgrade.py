@@ -178,7 +178,8 @@ def _check_end(last: Metadata, server: Server, *, place: str) -> None:
 def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
     """Check that the published tables are those of the recording, by OID, name and file (relfilenode).
 
-    A dropped table, or a file that was replaced by a rewrite, is no error while one table has its file.
+    A dropped table, or a file that was replaced by a rewrite, is no error if at least one table still has its
+    recorded file.
 
     Raises:
         RecordingError: An OID belongs to a table with another name, or no table has its recorded file.
@@ -197,7 +198,7 @@ def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
 
 
 def begins_with_slot(wal: bytes, page_bytes: int) -> bool:
-    """Return whether WAL has no transaction and no restart since pg_resetwal, which pg_upgrade runs.
+    """Return whether WAL has no transaction and no restart from pg_upgrade's pg_resetwal to a slot's LSN.
 
     pg_upgrade creates the slots right after its last run of pg_resetwal, and then stops the server.
 
@@ -300,7 +301,10 @@ def rebased(before: Catalog, after: Catalog, connection: Connection, slot: Slot)
 
 
 def _rebased_label(before: str, after: str, is_restored: Callable[[str], bool]) -> str:
-    """Return `after`, an enum label and its xmin, if only pg_upgrade has changed the xmin; else `before`."""
+    """Return `after`, an enum label and its xmin, if only pg_upgrade has changed the xmin; else `before`.
+
+    `is_restored` tells by a row's xmin whether pg_upgrade has written the row.
+    """
     (old, _, _), (new, _, version) = before.rpartition(" "), after.rpartition(" ")
     return after if after and old == new and is_restored(version) else before
 
@@ -335,7 +339,10 @@ def _rebased_table(
 
 
 def _is_restored_member(member: Membership, is_restored: Callable[[str], bool], added: set[int]) -> bool:
-    """Return whether pg_upgrade, and no later statement, has written the catalog rows of a `Membership`."""
+    """Return whether pg_upgrade, and no later statement, has written the catalog rows of a `Membership`.
+
+    `is_restored` tells by a row's xmin whether pg_upgrade has written it; `added` has OIDs of later rows.
+    """
     rows = [re.findall(r"\d+", row) for row in str(member[0]).split(", ")]
     return all(int(oid) not in added and all(map(is_restored, versions)) for oid, *versions in rows)
 

@@ -38,7 +38,7 @@ def changes_of_keys(
     Args:
         relation: Description of the relation, as of the copied rows.
         keys: The keys of the copied rows.
-        later: All changes of the relation after the rows were copied, with their relation.
+        later: Relation message and change message of each change of the relation after the rows were copied.
         version: Protocol version.
 
     Returns:
@@ -79,7 +79,7 @@ def deletes(relation: Relation, keys: Iterable[Key], version: int) -> Iterator[M
 
 
 def named_keys(message: Message, columns: list[int]) -> Iterator[Key]:
-    """Yield the key in each tuple of a change; an unchanged cell gets its value from the preceding tuple."""
+    """Yield the cells of `columns` in each tuple of a change; UNCHANGED gets the cell of the tuple before."""
     before: list[object] = []
     for _, cells in tuples(message):
         key: list[object] = [cells[column] for column in columns]

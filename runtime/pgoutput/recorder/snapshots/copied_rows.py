@@ -78,7 +78,7 @@ def transactions_of(
     version = source.proto_version
     now = timestamp_now()
     # All later transactions must have higher commit LSNs, also one whose commit record begins at the end LSN.
-    # Readers order changes of equal commit LSNs by position, and that one may have been streamed before.
+    # Readers order changes of equal commit LSNs by position, and such a transaction may have begun before.
     end_lsn = max(lsn, copied.lsn)
     commit_lsn = end_lsn - 1
     begin = build("begin", version, lsn=commit_lsn, time=now)
@@ -156,7 +156,7 @@ def _rows_of_keys(folder: Path, table: CopiedTable, keys: set[Key], version: int
 def _messages(
     folder: Path, copied: CopiedRange, version: int
 ) -> Iterator[tuple[pa.BinaryArray, ColumnDecoder]]:
-    """Yield the messages of the segments of a copied range, with the decoder of each segment."""
+    """Yield arrays of the messages of a copied range's segments, each with the decoder of its segment."""
     for number in copied.segments:
         with SegmentReader(folder / segment_name(number)) as segment:
             decoder = ColumnDecoder(version)
@@ -186,7 +186,10 @@ def _inserts(data: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _redescribed(relation: Message, changes: Iterable[tuple[Relation, Message]]) -> Iterator[Message]:
-    """Yield the changes, with a Relation message before each change whose relation differs from the last."""
+    """Yield the changes, and before a change its Relation message if that is not valid already.
+
+    `relation` is the Relation message that is valid before the first change.
+    """
     for described, change in changes:
         if described != relation:
             yield described
@@ -216,7 +219,7 @@ class _RecordedChanges:
         if not since:
             return
         for transaction in _later_transactions(Recording(recording, may_be_empty=True), min(since.values())):
-            if not transaction.xid:  # copied rows; the stream has all later changes
+            if not transaction.xid:  # copied rows, not changes of the source
                 continue
             lsn = transaction.commit_lsn
             for change in transaction.changes:
@@ -231,7 +234,7 @@ class _RecordedChanges:
 
 
 def _of_relation(message: Any, oid: int) -> Any:
-    """Return a message without the xid of a stream block; a Truncate for the relation `oid` only."""
+    """Return a message without the xid of a stream block; a Truncate then names only the relation `oid`."""
     values = {"subxid": None, "relations": (oid,)}
     names = {meaning: field_name(type(message), meaning) for meaning in values}
     fields = {name: values[meaning] for meaning, name in names.items() if name is not None}
@@ -266,7 +269,7 @@ def _later_transactions(recording: Recording, lsn: int) -> Iterator[Transaction]
                 is_copy = False
             session = segment.metadata.session
             for batch in segment.batches():
-                if not is_first:  # the keyframe repeats what came before
+                if not is_first:  # the keyframe repeats earlier messages
                     batch = batch.filter(batch["position"].is_valid())
                 for data in batch["data"].to_pylist():
                     message = decoder.decode(data)

@@ -97,7 +97,7 @@ class CopyFolder:
             content = (path / _FILE).read_bytes()
             self.tables = msgspec.json.decode(content, type=dict[int, CopiedTable])
         except (FileNotFoundError, ValueError):
-            pass  # all tables are copied from their first row
+            pass  # without the list, all ranges are copied anew
         self._lock = Lock()
         self._saved = 0.0
         kept = {number for table in self.tables.values() for one in table.ranges for number in one.segments}
@@ -125,14 +125,14 @@ class CopyFolder:
             return self._last_segment
 
     def add(self, oid: int, copied: CopiedRange) -> None:
-        """Note that a range of a table is copied; write the list of copied ranges at most once a second."""
+        """Register a copied range of a table; write the list of copied ranges at most once a second."""
         with self._lock:
             self.tables[oid].ranges.append(copied)
             if time.monotonic() - self._saved >= _SAVE_SECONDS:
                 self._save()
 
     def begin(self, oid: int, identity: str) -> CopiedTable:
-        """Return the copied ranges of a table; first remove them if their digest is not `identity`."""
+        """Return the copied ranges of a table; remove them first if their stored digest is not `identity`."""
         if oid not in self.tables or self.tables[oid].identity != identity:
             self.forget([oid])
             self.tables[oid] = CopiedTable(identity)
@@ -160,7 +160,7 @@ class CopyFolder:
         self._saved = time.monotonic()
 
     def _remove_files(self, kept: set[str]) -> None:
-        """Remove all files whose names are not in `kept`: those of ranges whose copy was not finished."""
+        """Remove all files whose names are not in `kept`: files of ranges whose copy was not finished."""
         for name in self.directory.names():
             if name not in kept:
                 self.directory.remove(name)

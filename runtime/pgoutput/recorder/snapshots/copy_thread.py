@@ -70,7 +70,7 @@ class TableSnapshots:
         self.failures: SimpleQueue[tuple[frozenset[int], str]] = SimpleQueue()
         self._copied: CopiedTables | None = None
         self._stored = Semaphore(0)
-        """Released when `copied` is stored, or when the session ends."""
+        """Semaphore that is released when the tables in `copied` are stored, or when the session ends."""
         self._stop = Flag()
         self._thread = Thread(target=self._run, name="pgoutput-tables", daemon=True)
 
@@ -115,7 +115,7 @@ class TableSnapshots:
 
     @property
     def is_copying(self) -> bool:
-        """Whether tables were requested that are neither stored nor failed."""
+        """Whether a requested table is not stored yet, and its copy has not failed."""
         return bool(self._requested - self._failed)
 
     @property

@@ -73,7 +73,7 @@ class SnapshotSegment:
         """Write as many messages as fit into the segment; return the number of written messages."""
         ends = value_offsets(data)[1:] - value_offsets(data)[:1]
         room = int(np.searchsorted(ends, self._bytes_left)) + 1 if self._bytes_left > 0 else 0
-        room = min(room, len(data), _SEGMENT_MESSAGES - 1 - self._messages)  # one is for the Commit
+        room = min(room, len(data), _SEGMENT_MESSAGES - 1 - self._messages)  # one message is the Commit
         if room:
             self._write(data.slice(0, room))
         return room

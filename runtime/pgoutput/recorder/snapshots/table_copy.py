@@ -136,7 +136,7 @@ class TableCopy:
             workers = [pool.submit(self._work, pending) for _ in range(count)]
         errors = [error for worker in workers if (error := worker.exception()) is not None]
         if errors:
-            # Other workers are interrupted after one has failed: raise the error of that one.
+            # When a worker fails, the others are interrupted: raise the error of the worker that failed.
             raise min(errors, key=lambda error: isinstance(error, Interrupted))
         with _Storing() as storing:
             while self._locked:
@@ -154,7 +154,7 @@ class TableCopy:
             for table in tables:
                 connection.query(table.lock)
             with Connection(self._snapshot.dsn, stop=self._is_over) as latest:
-                # An ALTER TABLE may wait for the locks, and let this connection wait behind it.
+                # If an ALTER TABLE waits for these locks, this connection would wait behind the ALTER TABLE.
                 latest.query("SET lock_timeout = '1s'")
                 now = self._published(latest)
         except (ConnectionLost, PermissionDenied):
@@ -236,7 +236,7 @@ class TableCopy:
         table, segments = task.table, []
         oid, width = table.relation.oid, len(table.relation.columns)
         segment = None
-        if task.since is None:  # also an empty table has a segment, which describes the table
+        if task.since is None:  # an empty table has a segment too, which describes the table
             segment = self._segment(table)
             segments.append(segment.number)
         rows = connection.copy_out(self._plan.statement(task))
@@ -257,7 +257,7 @@ class TableCopy:
         storing.run(partial(self._store, task, segments, segment))
 
     def _store(self, task: Task, segments: Sequence[int], last: SnapshotSegment | None) -> None:
-        """Finish the last segment of a range, if it is not finished, and note that the range is copied."""
+        """Finish `last`, the last segment of a range, unless None; register that the range is copied."""
         if last is not None:
             last.finish()
         oid = task.table.relation.oid

@@ -158,7 +158,7 @@ class Folder:
             # An unwritable folder fails here, before a slot is created.
             with self.directory.create("writable") as file:
                 file.write(b"\n")
-            # Not remove_partial again: it may remove a file of replace_file, which tries only twice.
+            # Not remove_partial again: replace_file in another process survives only one removal of its file.
             (self.path / partial_name("writable")).unlink(missing_ok=True)
         except BaseException:
             self.close()

@@ -2,8 +2,8 @@
 
 Each owner of the lease has a number, one more than the owner before. Another recorder takes the lease if the
 owner has given it up, or has not renewed it while the other recorder has waited: the clocks of two machines
-are not compared. Preconditions of the writes prevent that a recorder without the lease writes anything: see
-`StoreDirectory`.
+are not compared. Preconditions of the writes prevent that a recorder without the lease changes the recording:
+see `StoreDirectory`.
 """
 
 from __future__ import annotations

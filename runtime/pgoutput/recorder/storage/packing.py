@@ -205,7 +205,7 @@ class PackerThread:
         while (number := self._numbers.get()) is not None and not self._is_over:
             try:
                 if packer is None:
-                    packer = self._begin()  # it lists the store, and so finds `number` too
+                    packer = self._begin()  # the listing contains `number` already
                 else:
                     packer.add(number)
             except Exception as error:  # the recorder goes on without packs

@@ -3,12 +3,12 @@
 The recorder writes segments to a local working folder, then puts them into the store. Nothing in the working
 folder is needed by another recorder: state, catalogs and segments are in the store.
 
-A recorder that has lost its lease can write nothing more, whatever the timing. A new recorder first writes
-the number of its lease into the state files; from then on no precondition of the old recorder is met. One
-segment of the old recorder can still arrive after that, because the state files are written after each
-segment. The new recorder then finds that its own next segment exists, and begins another session behind it.
-Therefore the first segment of each session keeps its object, also when a pack contains the segment: if the
-object were removed, the segment of an old recorder could be created in its place.
+A recorder that has lost its lease can write one more segment at most, whatever the timing. A new recorder
+first writes the number of its lease into the state files; from then on the old recorder cannot replace them.
+The one segment can still arrive after that, because a recorder writes the state files after each segment.
+The new recorder then finds that its own next segment exists, and begins another session behind it. Therefore
+the first segment of each session keeps its object, also when a pack contains the segment: if the object were
+removed, the segment of an old recorder could be created in its place.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class StoreDirectory(Directory):
                     content, self._versions[name] = found
                 if self._number(content) > self._lease.number:
                     raise self._lease.lost()
-                with suppress(Superseded, FileExistsError):  # the earlier recorder is still at work
+                with suppress(Superseded, FileExistsError):  # an earlier recorder was faster: try again
                     content = self._write(name, content)
 
     def read(self, name: str) -> bytes | None:
@@ -255,7 +255,7 @@ class StoreFolder(Folder):
 
     def segments(self) -> Iterator[Location]:
         """Yield the locations of the segments, the last one first."""
-        # Not from a listing, which may be stale, and is slow for many segments.
+        # Not from a listing of the store, which may be stale, and is slow for many segments.
         first = read_beginning(self.location).segment
         return (self.location / segment_name(number) for number in range(self._last_number(), first - 1, -1))
 

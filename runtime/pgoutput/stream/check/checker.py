@@ -199,7 +199,7 @@ class Checker:
         except DecodeError:
             return Violation(MESSAGE, state.number, error.offset, error.message, error.field, str(error))
         if has_role(message, "open_block", "close_block") and version >= _FIRST_WITH_BLOCKS:
-            return message, None  # the rule for this message reports the violation later
+            return message, None  # a rule about stream blocks reports the violation later
         if has_role(message, "abort_streamed") and meaning_of(message, "subxid") != meaning_of(
             message, "xid"
         ):
@@ -218,7 +218,7 @@ class Checker:
     def _at(
         self, rule: str, breach: Breach, message: Message, data: bytes, outer: XLogData | None
     ) -> Violation:
-        """Build the Violation for a rule and its breach; compute the byte offset of the invalid field."""
+        """Build the Violation of a rule, with the byte offset of the field; `outer` is the envelope."""
         path, text = breach
         if outer is not None and path != "tag":
             protocol, raw, in_stream = _protocols.ENVELOPE, envelope.encode(outer), False
@@ -230,7 +230,7 @@ class Checker:
         name = type(outer if raw is not data else message).__name__
         pieces = walk(protocol, raw, in_stream, self._state.options.streaming)
         byte = 0
-        with suppress(DecodeError):  # not valid at this point: report its first byte
+        with suppress(DecodeError):  # the message is not valid at this point: report its first byte
             byte = next((piece.start for piece in pieces if piece.path == path), 0)
         field = None if path == "tag" else path
         where = f"{name}.{field}" if field else name

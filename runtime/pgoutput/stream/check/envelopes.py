@@ -18,7 +18,7 @@ from pgoutput.stream.check.state import CheckedStream
 from pgoutput.wire import format_lsn
 
 _LSN_MEANINGS: Final = dict.fromkeys(ENDS, "end_lsn") | {"payload": "lsn"}
-"""By role of a message: meaning of the field that must equal the LSN of the message's envelope."""
+"""Maps the role of a message to the meaning of the field that must equal the LSN of its envelope."""
 
 
 def _lsns_differ(state: CheckedStream, outer: XLogData, message: Message) -> Breach | None:

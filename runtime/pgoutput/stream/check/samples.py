@@ -71,7 +71,7 @@ def block(*changes: Message) -> tuple[Message, ...]:
 
 
 def truncate(*oids: int, xid: int | None = None) -> m.Truncate:
-    """Return a Truncate of these relations."""
+    """Return a Truncate of the relations with these OIDs."""
     return m.Truncate(options=m.TruncateOption(0), relation_oids=oids, xid=xid)
 
 

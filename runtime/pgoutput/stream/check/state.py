@@ -90,7 +90,7 @@ class CheckedStream:
         top_xids: Xid of each subtransaction's top-level transaction, by xid of the subtransaction.
         prepared: Prepared transactions, by gid.
         gid_by_xid: Gids of the prepared transactions, by xid.
-        finished_gids: Gids of prepared transactions that have ended, unless a gid was prepared again since.
+        finished_gids: Gids of prepared transactions that have ended, unless the gid was used again.
         last_lsn: End LSN of the last transaction that ended, or LSN of a later non-transactional message.
         late_prepare: The previous message, if it is a Prepare or Stream Prepare with an LSN before
             `last_lsn`; otherwise None.
@@ -248,7 +248,7 @@ class CheckedStream:
             transaction.relations = {}  # the server sends the relations again (pgoutput_stream_abort)
 
     def _forget_replaced(self, role: str, message: Message) -> None:
-        """Before an update, forget a prepared transaction with the same gid, or a missing Stream Start."""
+        """Before `message` is applied, forget the transaction with its gid, or a missing Stream Start."""
         if role in _STREAMED and meaning_of(message, "xid") not in self.streamed:
             self.opener_missing &= role == "open_block" and meaning_of(message, "first_block")
         if role in _PREPARES and (replaced := self.prepared.get(meaning_of(message, "gid"))) is not None:
