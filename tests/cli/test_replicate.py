@@ -366,8 +366,9 @@ def test_a_master_and_a_server(recording: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_filesystem_that_spark_lacks(recording: Path) -> None:
-    done = replicate_alone("--spark", "--recording", recording, "--target", "mock://bucket/lake")
+def test_a_filesystem_that_spark_lacks(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGOUTPUT_REPLICATE_SPARK", "1")
+    done = replicate_alone("--recording", recording, "--target", "mock://bucket/lake")
     assert (done.returncode, done.stderr) == (2, 'pgoutput: No FileSystem for scheme "mock"\n')
 
 
