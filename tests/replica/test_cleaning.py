@@ -91,6 +91,17 @@ def test_files_that_cannot_be_removed_are_no_error(tmp_path: Path, monkeypatch: 
     assert make_table(tmp_path, {}, 21).version() == 21
 
 
+def test_a_commit_of_properties_delays_a_checkpoint_by_one_commit(tmp_path: Path) -> None:
+    make_table(tmp_path, PROPERTIES | {"delta.checkpointInterval": "0"}, 8)  # 0 is invalid: as 10
+    table = open_table(tmp_path)
+    for number in (9, 11):
+        table.commit([], [], ChangeRange(number, Position(number, 0, 0), 0))
+        table.set_properties({"note": str(number)})
+    assert [path.name for path in tmp_path.glob("_delta_log/*.checkpoint.parquet")] == [
+        f"{11:020}.checkpoint.parquet"
+    ]
+
+
 def make_replica(target: Path) -> DeltaTable:
     """Make a replica with one Delta table."""
     table = make_table(target / "t", PROPERTIES | {OID: "1"}, 30)
