@@ -401,6 +401,13 @@ def test_a_master_and_a_server(run: Run, recording: Path, tmp_path: Path) -> Non
     assert "--master and --remote cannot be combined" in done.err
 
 
+@pytest.mark.spark
+def test_a_filesystem_that_spark_lacks(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGOUTPUT_REPLICATE_SPARK", "1")
+    done = replicate_alone("--recording", recording, "--target", "mock://bucket/lake")
+    assert (done.returncode, done.stderr) == (2, 'pgoutput: No FileSystem for scheme "mock"\n')
+
+
 def test_a_filesystem_that_arrow_lacks(replicate: Replicate, recording: Path) -> None:
     unknown = replicate("--recording", recording, "--target", "nosuch://bucket/lake")
     assert unknown.returncode == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -13,8 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput.apply.data_files import DataFiles, small_files
-from pgoutput.replica import TableResult, maintain_tables, replicate
-from pgoutput.targets import ChangeRange, Position
+from pgoutput.recording import Location
+from pgoutput.replica import Maintenance, TableResult, maintain_tables, replicate
+from pgoutput.targets import ChangeRange, Position, Table
 from pgoutput.targets.delta.cleaning import PROPERTIES
 from pgoutput.targets.registry import OID
 from tests.recording.recordings import sent, source, write
@@ -91,6 +93,17 @@ def test_files_that_cannot_be_removed_are_no_error(tmp_path: Path, monkeypatch: 
     assert make_table(tmp_path, {}, 21).version() == 21
 
 
+def test_a_commit_of_properties_delays_a_checkpoint_by_one_commit(tmp_path: Path) -> None:
+    make_table(tmp_path, PROPERTIES | {"delta.checkpointInterval": "0"}, 8)  # 0 is invalid: as 10
+    table = open_table(tmp_path)
+    for number in (9, 11):
+        table.commit([], [], ChangeRange(number, Position(number, 0, 0), 0))
+        table.set_properties({"note": str(number)})
+    assert [path.name for path in tmp_path.glob("_delta_log/*.checkpoint.parquet")] == [
+        f"{11:020}.checkpoint.parquet"
+    ]
+
+
 def make_replica(target: Path) -> DeltaTable:
     """Make a replica with one Delta table."""
     table = make_table(target / "t", PROPERTIES | {OID: "1"}, 30)
@@ -163,8 +176,8 @@ def test_a_query_commits_while_its_tables_are_maintained(
     assert sum(removed)
 
 
-def test_a_damaged_table_does_not_keep_others_from_being_maintained(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_table_with_an_error_is_left_for_the_next_maintenance(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_replica(tmp_path)
     (tmp_path / "_relations" / "0").write_text("gone")
@@ -172,4 +185,29 @@ def test_a_damaged_table_does_not_keep_others_from_being_maintained(
     os.utime(tmp_path / "t" / "part-old.parquet", (0, 0))
     with caplog.at_level("INFO"):
         assert maintain_tables(tmp_path) == 1
-    assert "table 0 of" in caplog.text
+        monkeypatch.setattr("pgoutput.replica.maintenance.write_again", fill_disk)
+        assert maintain_tables(tmp_path) == 0
+    assert caplog.text.count("table 0 of") == 2
+    assert "table 1 of" in caplog.text
+    assert "No space left" in caplog.text
+
+
+def fill_disk(table: Table) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_maintenance_ends_between_two_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "_relations").mkdir()
+    for oid in "12":
+        (tmp_path / "_relations" / oid).write_text("t")
+    maintenance, begun, found = Maintenance(tmp_path), threading.Event(), list[int]()
+
+    def find(target: Location, oid: int) -> None:
+        found.append(oid)
+        begun.set()
+        assert maintenance._stop.wait(60)
+
+    monkeypatch.setattr("pgoutput.replica.maintenance.find_table", find)
+    with maintenance:
+        assert begun.wait(60)
+    assert found == [1]

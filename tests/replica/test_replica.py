@@ -16,7 +16,7 @@ from pgoutput.apply.pending_chunks import PendingChunks
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import locate
 from pgoutput.replica import TableResult, claim_target, replica_tables
-from pgoutput.targets import Position
+from pgoutput.targets import ConflictError, Position
 from pgoutput.views import RelationChanges, from_rows
 from tests.replica.changes import captured_changes
 from tests.replica.simulator import SimulatedServer
@@ -356,7 +356,8 @@ def unused_files(table: DeltaTable) -> set[str]:
     """Return the names of the data files in a table's folder that no version of the table has."""
     versions = [commit["version"] for commit in table.history()]
     used = {path for version in versions for path in DeltaTable(table.table_uri, version).file_uris()}
-    return {path.name for path in Path(table.table_uri).glob("*.parquet")} - {Path(one).name for one in used}
+    folder = Path(table.table_uri.removeprefix("file://"))
+    return {path.name for path in folder.glob("*.parquet")} - {Path(one).name for one in used}
 
 
 @pytest.mark.delta
@@ -375,15 +376,33 @@ def test_chunks_are_applied_again_after_a_conflict(
     combined: DeltaTable, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     merge = PendingFiles.merge
-    conflicts = iter(range(3))
+    conflicts = iter([False, True, True, False, True])
 
     def conflicting(files: PendingFiles) -> Merged:
-        if next(conflicts, None) is not None:
+        if next(conflicts, False):
             table_of(tmp_path).set_properties({"note": "changed"})
         return merge(files)
 
     monkeypatch.setattr(PendingFiles, "merge", conflicting)
+    monkeypatch.setattr(
+        "pgoutput.apply.pending_chunks.MAX_SMALL_FILES", 0
+    )  # so that there are several commits
+    (result,) = apply(server.take().to_batches(), tmp_path, max_rows=1)
+    assert result.changes == {"Update": 4, "Delete": 4}
+
+
+@pytest.mark.delta
+def test_a_conflict_before_the_commit_leaves_no_files(
+    combined: DeltaTable, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def conflict(*arguments: object) -> None:
+        monkeypatch.undo()
+        raise ConflictError("another commit")
+
+    monkeypatch.setattr("pgoutput.apply.batch.store_unmatched", conflict)
     apply(server.take().to_batches(), tmp_path, max_rows=1)
+    combined.update_incremental()
+    assert not unused_files(combined)
 
 
 @pytest.mark.delta

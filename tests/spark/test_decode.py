@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.types import StructType
 
 from pgoutput import messages as m
@@ -313,6 +313,8 @@ STREAMS = ("pg18_p4_par_msg", "pg16_p4_par_2pc")
 """Streams with stream blocks and schema changes, of one set of options."""
 
 
+EPOCH = date(1970, 1, 1)
+
 SINK = "decoded/_spark_metadata"
 """Folder in which Spark's Parquet sink lists the files of each micro-batch."""
 
@@ -337,7 +339,9 @@ def write_kafka_files(folder: Path, cuts: Sequence[int], again: Sequence[int] = 
         os.utime(file, (number + 1, number + 1))  # Spark reads the oldest first
 
 
-def decode_files(session: SparkSession, folder: Path, mode: str = "PERMISSIVE") -> list[dict[str, Any]]:
+def decode_files(
+    session: SparkSession, folder: Path, mode: str = "PERMISSIVE", order_by: str | Column = "offset"
+) -> list[dict[str, Any]]:
     """Decode the new files of a folder as a stream, one in each micro-batch; return all rows so far."""
     schema = "topic string, partition long, offset long, value binary"
     files = session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / "kafka"))
@@ -347,7 +351,7 @@ def decode_files(session: SparkSession, folder: Path, mode: str = "PERMISSIVE") 
         proto_version=4,
         streaming="parallel",
         two_phase=True,
-        order_by="offset",
+        order_by=order_by,
         partition_by=["topic", "partition"],
         mode=mode,
     )
@@ -396,9 +400,11 @@ def test_streams_are_decoded_exactly_once_across_restarts(
 
 
 def test_late_and_repeated_rows_are_invalid(session: SparkSession, tmp_path: Path) -> None:
+    """The rows are sorted by dates, which an error states as days since 1970."""
     (tmp_path / "kafka").mkdir()
     write_kafka_files(tmp_path / "kafka", [60, 200], again=[0, 150])
-    found = decode_files(session, tmp_path)
+    days = functions.col("offset").cast("int")
+    found = decode_files(session, tmp_path, order_by=functions.date_add(functions.lit(EPOCH), days))
     again = [row for row in found if row["_corrupt_record"]]
     assert [(row["partition"], row["offset"], row["message"]) for row in again] == [
         (partition, offset, None) for partition in range(2) for offset in (0, 150)
@@ -407,6 +413,13 @@ def test_late_and_repeated_rows_are_invalid(session: SparkSession, tmp_path: Pat
         again[0]["_corrupt_record"] == "the row at 0 is late or repeated: rows up to 199 were decoded already"
     )
     assert len(found) == sum(len(corpus.read(name)[2]) for name in STREAMS) + 4
+
+
+def test_decimals_do_not_sort_a_stream(session: SparkSession) -> None:
+    rate = session.readStream.format("rate").load()
+    order = functions.col("value").cast("decimal(20,0)")
+    with pytest.raises(TypeError, match=r"order_by\[0\] is decimal\(20,0\).* of a streaming DataFrame: cast"):
+        decode(rate, functions.lit(b"").cast("binary"), proto_version=4, order_by=order)
 
 
 def test_a_stream_that_begins_without_its_relations_is_invalid(session: SparkSession, tmp_path: Path) -> None:

@@ -113,6 +113,10 @@ def test_serve_with_a_password_from_the_environment_or_a_file_until_sigint(tmp_p
         (("--recording", str(CAPTURE), "--user", "me"), "--user needs a password"),
         (("--recording", str(CAPTURE), "--password-file", "x"), "--password-file needs --user"),
         (
+            ("--recording", str(CAPTURE), "--user", "me", "--password-file", str(CAPTURE)),
+            "the password is not in UTF-8",
+        ),
+        (
             ("--recording", str(CAPTURE), "--tls-cert", "x"),
             "expected PEM files with a certificate and its key",
         ),

@@ -57,7 +57,7 @@ class TableResult(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     changes: dict[str, int]
-    """Number of applied changes, by operation such as "Insert"; empty if the table has failed."""
+    """Number of applied changes, by operation such as "Insert"."""
     may_differ: tuple[Difference, ...] = ()
     """New reasons why the table may differ from its source."""
     error: str = ""
@@ -114,17 +114,29 @@ def apply_changes(
     Returns:
         The result; None if the table already contains all changes.
     """
-    may_differ: tuple[Difference, ...] = ()
     result: TableResult | None = None
     for _ in range(_ATTEMPTS):
         application = _Application(target, oid, recording, history=history, updates=updates, known=known)
         batches = _from_snapshot(read()) if from_snapshot else read()
-        result = application.apply(batches, max_rows=max_rows, max_bytes=max_bytes)
-        if result is None or not application.has_conflict:
+        result = _join(result, application.apply(batches, max_rows=max_rows, max_bytes=max_bytes))
+        if not application.has_conflict:
             break
-        may_differ += result.may_differ
-    return (
-        None if result is None else msgspec.structs.replace(result, may_differ=may_differ + result.may_differ)
+    return result
+
+
+def _join(before: TableResult | None, after: TableResult | None) -> TableResult | None:
+    """Return the result of two attempts; None stands for an attempt that had nothing to apply."""
+    if before is None:
+        return after
+    if after is None:  # another run has applied the missing changes
+        applied = msgspec.structs.replace(before, error="")
+        return None if applied.is_empty else applied
+    return msgspec.structs.replace(
+        after,
+        changes=dict(Counter(before.changes) + Counter(after.changes)),
+        may_differ=before.may_differ + after.may_differ,
+        unmatched=before.unmatched + after.unmatched,
+        written_again=before.written_again + after.written_again,
     )
 
 
@@ -176,26 +188,24 @@ class _Application:
         if (first := next(changes, None)) is None:
             return None
         name = f"{first.namespace}.{first.name}"
-        counts: Counter[str] = Counter()
         error = ""
         try:
-            for commit in group_chunks(count_changes(chain([first], changes), counts), history=self._history):
+            for commit in group_chunks(chain([first], changes), history=self._history):
                 if error := self._attempt(name, partial(self._apply, commit)):
                     break
             if not self.has_conflict:  # commit the chunks before the error
                 error = self._attempt(name, self._commit) or error
-        except BaseException:  # the changes cannot be read, or the query is stopped
+        finally:  # after a conflict, or if the changes cannot be read, or the query is stopped
             if self._writer is not None:
                 self._writer.discard()
-            raise
-        applied = {} if error else dict(counts)
-        result = TableResult(first.oid, first.namespace, first.name, applied, error=error)
+        result = TableResult(first.oid, first.namespace, first.name, {}, error=error)
         if self._writer is None:
             return result
         writer = self._writer
         may_differ, unmatched = tuple(writer.may_differ), writer.unmatched
         return msgspec.structs.replace(
             result,
+            changes=dict(writer.changes),
             may_differ=may_differ,
             unmatched=unmatched,
             position=writer.position,
@@ -267,15 +277,6 @@ def skip_applied(changes: Iterable[RelationChanges], position: Position) -> Iter
             yield one.with_rows(rows)
 
 
-def count_changes(chunks: Iterable[Chunk], counts: Counter[str]) -> Iterator[Chunk]:
-    """Yield the chunks unchanged; count their changes in `counts` by operation, without ALTER TABLE."""
-    for chunk in chunks:
-        operations = [] if chunk.is_alteration else pc.value_counts(chunk.changes["operation"]).to_pylist()
-        for count in operations:
-            counts[count["values"]] += count["counts"]
-        yield chunk
-
-
 class TableWriter:
     """A writer that applies the chunks of one relation to its Delta table.
 
@@ -287,6 +288,7 @@ class TableWriter:
         known: A position that the table has reached before. A table behind it is an older copy.
 
     Attributes:
+        changes: Number of committed changes, by operation.
         may_differ: New reasons why the table may differ from its source.
         unmatched: Number of changes that contradict the rows of the table, as in `TableResult`.
         position: Position of the table after the last commit.
@@ -306,6 +308,7 @@ class TableWriter:
         applied: Position,
         known: Position,
     ) -> None:
+        self.changes: Counter[str] = Counter()
         self.may_differ: list[Difference] = []
         self.unmatched: int = 0
         self.written_again: int = 0
@@ -351,10 +354,9 @@ class TableWriter:
             ConflictError: Another commit has changed the table. All changes that the table lacks have to be
                 applied again.
         """
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
+        if (pending := self._pending) is not None:
             if not pending.changes:  # the first chunk could not be folded
-                pending.discard()
+                self.discard()
                 return
             version = self._table.version
             if new := store_unmatched(self._table, pending.unmatched):
@@ -363,7 +365,9 @@ class TableWriter:
                     raise ConflictError(
                         f"{self._table.place}: another program has changed the table at the same time"
                     )
+            self._pending = None  # `discard` must not delete files that may be committed
             pending.commit(self._table)
+            self.changes += pending.counts
             self.position = pending.changes[-1].last
             self.unmatched += len(pending.unmatched)
             self.written_again += pending.written_again
@@ -412,23 +416,27 @@ class TableWriter:
             return writer.unmatched
 
         self.unmatched += len(self._commit(change))
+        self.changes += chunk.counts
         self.position = chunk.range.last
 
     def _replace_rows(self, first: Chunk, others: Iterator[Chunk]) -> None:
         """Replace all rows of the table by the rows that chunks add, in one commit."""
         old = read_layout(self._table, self._name) if self._history else None
         replacement = Replacement(self._table, old, first)
+        counts: Counter[str] = Counter()
         try:
             for chunk in chain([first], others):
                 update = partial(update_properties, self._table, replacement.files, replacement.layout, chunk)
                 self.may_differ += self._commit(update)
                 replacement.add(chunk)
+                counts += chunk.counts
         except BaseException:  # no space is left for the rows, or the query is stopped
             with suppress(Exception):
                 replacement.discard()
             raise
         self.may_differ += store_unmatched(self._table, replacement.unmatched)
         self._commit(replacement.commit)
+        self.changes += counts
         self.position = replacement.last
         self.unmatched += len(replacement.unmatched)
         self._is_checked = True

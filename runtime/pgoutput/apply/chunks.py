@@ -5,6 +5,7 @@ A commit may apply several chunks. The chunks of a transaction that replaces a t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TypeAlias
@@ -71,6 +72,12 @@ class Chunk(msgspec.Struct, frozen=True):
         last = Position(**self.changes["sequence"][-1].as_py())
         first_lsn, commit_time = self.changes["commit_lsn"][0].as_py(), self.changes["commit_time"][-1].value
         return ChangeRange(first_lsn, last, commit_time or 0)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Number of changes by operation; an ALTER TABLE does not count."""
+        operations = [] if self.is_alteration else pc.value_counts(self.changes["operation"]).to_pylist()
+        return Counter({one["values"]: one["counts"] for one in operations})
 
     @property
     def is_alteration(self) -> bool:

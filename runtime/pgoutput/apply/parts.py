@@ -21,7 +21,7 @@ import numpy as np
 
 from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput._text import one_line
-from pgoutput.apply.batch import TableResult, Updates, count_changes, must_switch, skip_applied
+from pgoutput.apply.batch import TableResult, Updates, must_switch, skip_applied
 from pgoutput.apply.chunks import MAX_ROWS, split_changes
 from pgoutput.apply.data_files import SMALL_FILE_BYTES, DataFiles, PendingFiles, add_rows, rewritten_files
 from pgoutput.apply.rows import ChunkWriter
@@ -150,7 +150,7 @@ def fold_part(
         position = version.open().position
     except Exception:  # the same error occurs again below
         position = NOTHING
-    for chunk in count_changes(split_changes(skip_applied(changes, position), max_rows), counts):
+    for chunk in split_changes(skip_applied(changes, position), max_rows):
         result = Part(chunk.oid, chunk.namespace, chunk.name, chunk.keys)
         try:
             if files is None:
@@ -169,8 +169,11 @@ def fold_part(
             if writer.unmatched:
                 raise PartsError("changes do not match the rows of the table")
         except Exception as error:
+            if files is not None:
+                files.discard()
             return msgspec.structs.replace(result, refusal=one_line(error) or type(error).__name__)
         ranges.append(chunk.range)
+        counts += chunk.counts
     if files is None or result is None:
         return None
     removed = {path: numbers.astype(_ROW_NUMBER).tobytes() for path, numbers in files.removed.items()}

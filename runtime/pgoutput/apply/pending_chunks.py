@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pgoutput.apply.chunks import Chunk
 from pgoutput.apply.data_files import MAX_SMALL_FILES, PendingFiles
 from pgoutput.apply.rows import ChunkWriter
@@ -14,6 +16,7 @@ class PendingChunks:
 
     Attributes:
         changes: For each chunk, the range of its changes.
+        counts: Number of changes, by operation.
         unmatched: Commit LSNs of the changes that contradict the rows of the table, as in `ChunkWriter`.
         written_again: Number of unchanged rows that the commit has rewritten, as in `TableResult`.
 
@@ -24,6 +27,7 @@ class PendingChunks:
 
     def __init__(self, table: Table, name: str) -> None:
         self.changes: list[ChangeRange] = []
+        self.counts: Counter[str] = Counter()
         self.unmatched: list[int] = []
         self.written_again: int = 0
         self._layout = read_layout(table, name)
@@ -52,6 +56,7 @@ class PendingChunks:
         self._files.change(*writer.fold())
         self.unmatched += writer.unmatched
         self.changes.append(chunk.range)
+        self.counts += chunk.counts
 
     def commit(self, table: Table) -> None:
         """Commit all chunks.

@@ -8,10 +8,10 @@ import os
 import signal
 import socket
 import sys
-from importlib.abc import MetaPathFinder
 from typing import Final
 
 from pgoutput._extras import MissingExtraError, install_line, require
+from pgoutput.cli.common.pandas import hide_pandas
 from pgoutput.cli.common.printing import complain, version_line
 from pgoutput.cli.common.signals import interrupt
 from pgoutput.errors import ChangesLost, ConnectionLost, PgoutputError, RecordingInUse, ReplicationError
@@ -90,25 +90,11 @@ def _run_command() -> None:
     if sys.argv[1:] == ["--version"]:  # works without the extra `cli`
         print(version_line())
         return
-    needs_pandas = any(one.startswith(("--spark", "--master", "--remote")) for one in sys.argv)
-    if not needs_pandas and _WITHOUT_PANDAS not in sys.meta_path:
-        sys.meta_path.insert(0, _WITHOUT_PANDAS)
+    hide_pandas()
     require("cli", "typer", "rich")
     from pgoutput.cli.app import app
 
     app()
-
-
-class _WithoutPandas(MetaPathFinder):
-    """Import hook that hides pandas from pyarrow, which would import it for its first array: 0.3 s, 45 MB."""
-
-    def find_spec(self, name: str, path: object, target: object = None) -> None:
-        """Raise ModuleNotFoundError for pandas; leave other modules to other finders."""
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-
-_WITHOUT_PANDAS: Final = _WithoutPandas()
 
 
 def _open_standard_streams() -> None:

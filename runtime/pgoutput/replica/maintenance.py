@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from typing import Final
+
+import pyarrow as pa
 
 from pgoutput.apply import write_again
 from pgoutput.errors import PgoutputError
@@ -38,24 +41,32 @@ def maintain_tables(target: PathOrUri) -> int:
     Raises:
         ReplicaError: The target cannot be read.
     """
-    folder, removed = locate(target), 0
+    return sum(_maintain_each(target))
+
+
+def _maintain_each(target: PathOrUri) -> Iterator[int]:
+    """Maintain one table after the other; yield for each table the number of removed files."""
+    folder = locate(target)
     for oid in sorted(registered_oids(folder)):
+        removed = 0
         try:
             if (table := find_table(folder, oid)) is not None:
-                removed += table.remove_unused()
+                removed = table.remove_unused()
                 write_again(table)
-        except PgoutputError as error:
+        except (PgoutputError, OSError, pa.ArrowException) as error:  # for example a full disk
             _LOG.info(
                 "the table with OID %s of %s was not maintained now; the next try is in an hour: %s",
                 oid,
                 folder,
                 error,
             )
-    return removed
+        yield removed
 
 
 class Maintenance:
     """A thread that maintains the tables of a target each hour; a context manager that ends the thread.
+
+    At the end, the table that is being maintained is finished, and the other tables are left.
 
     Args:
         target: The folder that holds the replica, as a path or URI.
@@ -77,8 +88,10 @@ class Maintenance:
     def _run(self) -> None:
         while True:
             try:
-                maintain_tables(self._target)
-            except PgoutputError as error:
+                for _ in _maintain_each(self._target):
+                    if self._stop.is_set():
+                        return
+            except (PgoutputError, OSError) as error:
                 _LOG.warning(
                     "the tables of the target were not maintained; the next try is in an hour: %s", error
                 )

@@ -25,8 +25,13 @@ def sort_keys(order: pa.StructArray) -> list[pa.Array]:
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """Return values that Python sorts as Spark does. Timestamps become integers, which have no time zone."""
-    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    """Return values that Python sorts as Spark does, and that a stream's state can store.
+
+    Timestamps and dates become integers: microseconds, which have no time zone, or days, since 1970.
+    """
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64())
+    return column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
 
 
 def add_decoded(

@@ -71,8 +71,9 @@ def decode(
     A streaming DataFrame can have several replication streams, which `partition_by` distinguishes. Its query
     keeps such messages, and the sort key of the last row, in the state of each stream, in Spark's checkpoint.
     So each row is decoded exactly once, also after a restart. All rows of one stream in a micro-batch are
-    sorted in the memory of one task. A row that comes late or again counts as an invalid message: its sort
-    key is not after the last row of the earlier micro-batches, or equals the key of another row.
+    sorted in the memory of one task; their messages can have 2 GiB together. A row that comes late or again
+    counts as an invalid message: its sort key is not after the last row of the earlier micro-batches, or
+    equals the key of another row.
 
     The result has the unchanged columns of `df`, and these columns:
 
@@ -131,7 +132,7 @@ def decode(
             "decode once for each replication stream"
         )
     order, data = _make_expressions(column, order_by)
-    _check_types(df.select(order, data).schema)
+    _check_types(df.select(order, data).schema, is_streaming=df.isStreaming)
     added = _added_fields(df, mode.upper())
     schema = StructType([*df.schema, *added])
     rows = df.select("*", functions.struct(order, data).alias("_pgoutput"))
@@ -163,15 +164,16 @@ def _make_expressions(column: str | Column, order_by: Order) -> tuple[Column, Co
     return functions.struct(*numbered).alias("order"), data.alias("data")
 
 
-def _check_types(schema: StructType) -> None:
+def _check_types(schema: StructType, *, is_streaming: bool) -> None:
     order, data = schema
     if not isinstance(data.dataType, BinaryType):
         raise TypeError(f"expected messages in a column of type binary, found {data.dataType.simpleString()}")
     for field in _leaf_fields(order):
-        if not isinstance(field.dataType, _SORTED):
+        type_, where = field.dataType, " of a streaming DataFrame" if is_streaming else ""
+        if not isinstance(type_, _SORTED) or (is_streaming and isinstance(type_, DecimalType)):
             raise TypeError(
-                f"{field.name} has the type {field.dataType.simpleString()}, which cannot sort messages: "
-                "cast the column to an integer, string or timestamp"
+                f"{field.name} has the type {type_.simpleString()}, which cannot sort messages{where}: "
+                "cast the column to an integer or string"
             )
 
 

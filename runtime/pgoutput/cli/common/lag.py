@@ -34,6 +34,8 @@ def last_commit_time(recording: Recording, segment: int) -> datetime | None:
 def seconds_behind(recording: Recording, segment: int, now: float) -> float | None:
     """Return the seconds since the last commit of the first later segment that has commits.
 
+    The last commit ends the segment, and a replica can apply a segment only after its end.
+
     Returns:
         0 if no segment follows; None if no commit is found.
 

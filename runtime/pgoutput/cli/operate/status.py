@@ -55,7 +55,7 @@ class FailedTableStatus(msgspec.Struct, frozen=True, kw_only=True):
     commit_lsn: str | None
     """Commit LSN of the last change that is applied to the table; None if no change is applied."""
     lag_seconds: float | None
-    """Seconds since a commit in the first segment not applied to the table; None if no commit is found."""
+    """Seconds since the last commit of the first segment not applied to the table; None without a commit."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     lag_bytes: int
     """Bytes of WAL between the end of `segment` and the end of the recording."""
     lag_seconds: float | None
-    """Seconds since a commit in the first segment not applied to all tables; None if no commit is found."""
+    """Seconds since the last commit of the first segment not applied to all tables; None without a commit."""
     tables: int
     """Number of tables."""
     failed: dict[str, FailedTableStatus]

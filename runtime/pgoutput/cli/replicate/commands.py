@@ -9,6 +9,7 @@ import typer
 from pgoutput._extras import require
 from pgoutput.cli.common.configuration import value_or_reader
 from pgoutput.cli.common.options import Detail, Dsn, Log, LogSeconds, Metrics, RecordingPlace, SegmentSeconds
+from pgoutput.cli.common.pandas import show_pandas
 from pgoutput.cli.common.printing import refused_values
 
 Target = Annotated[
@@ -127,6 +128,7 @@ def replicate(
         raise typer.BadParameter("--latency needs --follow")
     if spark := spark or bool(master or remote):
         require("spark", "pyspark")
+        show_pandas()
     if checkpoint and not spark:
         raise typer.BadParameter("--checkpoint needs Spark: without Spark, each table stores its position")
     from pgoutput.cli.replicate import replication

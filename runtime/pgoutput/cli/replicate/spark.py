@@ -33,7 +33,8 @@ class SparkEngine(msgspec.Struct, frozen=True):
 
     def __call__(self, run: Run, stop: Event) -> None:
         """Apply the changes of a run until the event is set or, unless the run follows, to the end."""
-        logging.disable()  # py4j logs tracebacks of errors that are reported below
+        # py4j logs tracebacks of errors that are reported below.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         try:
             session = self._start(run)
         except (PySparkException, Py4JError, OSError) as error:

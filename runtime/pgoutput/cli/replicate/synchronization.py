@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from threading import Event
 from typing import IO
 
@@ -138,8 +139,9 @@ def synchronize(
 
 
 def slot_name(publications: Sequence[str]) -> str:
-    """Return a valid name for the replication slot of publications."""
-    return re.sub("[^a-z0-9_]", "_", f"pgoutput_{'_'.join(publications)}".lower())[:63]
+    """Return a valid name for the replication slot of publications; a long name ends with a digest."""
+    name = re.sub("[^a-z0-9_]", "_", f"pgoutput_{'_'.join(publications)}".lower())
+    return name if len(name) <= 63 else f"{name[:54]}_{sha256(name.encode()).hexdigest()[:8]}"
 
 
 @contextmanager

@@ -52,14 +52,19 @@ def find_password(user: str | None, file: Path | None) -> str | None:
     """Return the password: the first line of `file`, or PGPASSWORD without `file`; None if `user` is None.
 
     Raises:
-        typer.BadParameter: `user` is given without a password, or `file` without `user`.
+        typer.BadParameter: `user` is given without a password, or `file` without `user` or not in UTF-8.
         OSError: The file cannot be read.
     """
     if user is None:
         if file is not None:
             raise typer.BadParameter("--password-file needs --user")
         return None
-    password = file.read_text().partition("\n")[0] if file is not None else os.environ.get("PGPASSWORD")
+    try:
+        text = file.read_text() if file is not None else os.environ.get("PGPASSWORD", "")
+    except UnicodeDecodeError as error:
+        text = f"{file}: the password is not in UTF-8: {error}"
+        raise typer.BadParameter(text, param_hint="--password-file") from None
+    password = text.partition("\n")[0]
     if not password:
         raise typer.BadParameter("--user needs a password: give --password-file, or set PGPASSWORD")
     return password

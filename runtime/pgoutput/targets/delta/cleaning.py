@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Final
 
 from deltalake import DeltaTable
 
 _RETENTION: Final = "delta.deletedFileRetentionDuration"
 
-CHECKPOINTS: Final = "delta.checkpointInterval"
+_CHECKPOINTS: Final = "delta.checkpointInterval"
 """Property of a Delta table: number of commits after which a checkpoint is written."""
 
 PROPERTIES: Final[dict[str, str | None]] = {
     _RETENTION: "interval 2 hours",
     "delta.logRetentionDuration": "interval 1 hour",
-    CHECKPOINTS: "10",
+    _CHECKPOINTS: "10",
 }
 """Properties of a new Delta table: how long its log keeps commits and the names of replaced data files.
 
@@ -32,13 +32,19 @@ Less than in `PROPERTIES`: otherwise, a checkpoint drops the names of files befo
 _UNUSED_HOURS: Final = 24
 """Age in hours at which files that no commit has added are removed; a running commit may add younger ones."""
 
-_COMMITS: Final = 20
+COMMITS: Final = 20
 """Number of commits from one removal of old files to the next."""
 
 
-def is_due(version: int) -> bool:
-    """Return whether the commit of this version removes old files: each twentieth commit does."""
-    return version % _COMMITS == 0
+def is_due(versions: range, interval: int) -> bool:
+    """Return whether a multiple of an interval is among versions."""
+    return any(version % interval == 0 for version in versions)
+
+
+def checkpoint_interval(properties: Mapping[str, str]) -> int:
+    """Return after how many commits a checkpoint is written: 10 if the table property is no such number."""
+    text = properties.get(_CHECKPOINTS, "")
+    return (int(text) if text.isdecimal() else 0) or 10
 
 
 def old_files(table: DeltaTable, names: Container[str]) -> list[str]:

@@ -33,7 +33,14 @@ from pgoutput.targets.delta.actions import (
     remove_file,
     write_commit,
 )
-from pgoutput.targets.delta.cleaning import CHECKPOINTS, PROPERTIES, is_due, old_files, unused_files
+from pgoutput.targets.delta.cleaning import (
+    COMMITS,
+    PROPERTIES,
+    checkpoint_interval,
+    is_due,
+    old_files,
+    unused_files,
+)
 from pgoutput.targets.delta.folders import move_folder, remove_folder
 from pgoutput.targets.delta.vectors import decode_vector, encode_vector, is_absolute
 from pgoutput.targets.parquet import ParquetWriter, read_parquet
@@ -124,7 +131,7 @@ class _Table:
     def __init__(self, place: Location, table: DeltaTable) -> None:
         self.place: Location = place
         self._read = table
-        self._version = table.version()
+        self._version = self._cleaned = table.version()
         self._position: Position | None = None
         """The position of the version; None if it was not read yet."""
         self._files: dict[str, DataFile] | None = None
@@ -283,7 +290,7 @@ class _Table:
         self._deleted = {path: rows for path, rows in self._deleted.items() if path not in gone} | marked
         # delta-rs (1.6) deletes a file if any of its removals has no time. A checkpoint omits such removals.
         has_vector = any(file.deleted for path, file in gone.items() if path not in new)
-        self._clean(1 if has_vector else int(properties.get(CHECKPOINTS) or 10))
+        self._clean(1 if has_vector else checkpoint_interval(properties))
         is_disabled = has_vectors and properties.get(_ENABLED) == "false"
         if is_disabled and not any(file.deleted for file in self._by_path().values()):
             with suppress(ConflictError):  # the next commit tries again
@@ -294,11 +301,16 @@ class _Table:
         self._version += 1
 
     def _clean(self, checkpoints: int) -> None:
-        """Write a checkpoint at each `checkpoints`-th version, and remove old files if that is due."""
+        """Write a checkpoint at each `checkpoints`-th version, and remove old files if that is due.
+
+        If a commit of properties or of another program has made the version, the next commit does both.
+        """
+        versions = range(self._cleaned + 1, self._version + 1)
+        self._cleaned = self._version
         with suppress(PgoutputError), self._errors():  # the next commits repeat what fails
-            if self._version % checkpoints == 0:
+            if is_due(versions, checkpoints):
                 self._table.create_checkpoint()
-            if is_due(self._version):
+            if is_due(versions, COMMITS):
                 unneeded = old_files(_read_log(self.place), {*self.place.names()})
                 self.delete({*unneeded} - self._by_path().keys())
 
