@@ -204,7 +204,7 @@ def test_a_vector_in_a_file_is_continued_and_copied(table: Table, tmp_path: Path
     for damage in (data[:-1] + b"\0", b""):
         Path(copy.place.path, path.name).unlink()
         Path(copy.place.path, path.name).write_bytes(b"\1" + struct.pack(">i", len(data)) + damage)
-        with pytest.raises(ReplicaError, match="deletion vector in .* is damaged"):
+        with pytest.raises(ReplicaError, match=r"deletion vector in .* is damaged"):
             ours(newest(copy))
     assert vector.cardinality == 3
 

@@ -234,7 +234,7 @@ def test_a_nested_stream_block_is_an_error_and_the_outer_stays_open() -> None:
 
 def test_two_messages_with_the_same_key_are_refused() -> None:
     rows = [((0, "a"), data) for _, data in stream(RELATION, WIDER)]
-    with pytest.raises(ValueError, match="have the same sort key 0, 'a'. Sort by more columns"):
+    with pytest.raises(ValueError, match=r"have the same sort key 0, 'a'\. Sort by more columns"):
         context_of(rows)
     with pytest.raises(ValueError, match="the order of two messages is ambiguous: b'R' and b'S'"):
         context_of([((0,), data) for _, data in stream(RELATION, start_block(7))])
