@@ -150,7 +150,7 @@ class CatalogWatch:
                     self._error = error
                     self._condition.notify_all()
                 return
-            except ReplicationError:  # also a permanent error: the next session reads first and raises it
+            except ReplicationError:  # a permanent error too: the next session begins with a reading
                 self.wal_lsn = self.end_lsn = self.slot = None
                 with self._condition:  # a server that shuts down refuses connections, until all is streamed
                     self._answered = self._requested

@@ -97,7 +97,7 @@ class CopyFolder:
             content = (path / _FILE).read_bytes()
             self.tables = msgspec.json.decode(content, type=dict[int, CopiedTable])
         except (FileNotFoundError, msgspec.DecodeError):
-            pass  # without the list, all ranges are copied anew
+            pass  # all tables are copied from their first row
         self._lock = Lock()
         self._saved = 0.0
         kept = {number for table in self.tables.values() for one in table.ranges for number in one.segments}
