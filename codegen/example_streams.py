@@ -54,7 +54,7 @@ def envelopes(view: View, message: bytes) -> tuple[tuple[str, bytes], ...]:
         message: The message of logical replication in XLogData.
     """
     writer = _Writer(view, "off", message)
-    return tuple((message.sender, writer.encode(message)) for message in view.messages)
+    return tuple((one.sender, writer.encode(one)) for one in view.messages)
 
 
 def _stream(write: _Writer) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ import pytest
 from pgoutput.capturefile import CaptureFile
 from pgoutput.errors import RecordingError, ScenarioError
 from pgoutput.messages import PrimaryKeepalive, XLogData
-from pgoutput.recording import RecordingReader
+from pgoutput.recording import SEGMENT_BYTES, RecordingReader
 from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.synth import Scenario, write_capture_file, write_recording
 from pgoutput.testing import shop
@@ -44,13 +44,13 @@ def test_a_capture_file_contains_the_stream(options: dict[str, Any], name: str, 
 
 
 @each
-@pytest.mark.parametrize("size", [None, 20_000])
-def test_a_recording_contains_the_stream(options: dict[str, Any], size: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [SEGMENT_BYTES, 20_000])
+def test_a_recording_contains_the_stream(options: dict[str, Any], size: int, tmp_path: Path) -> None:
     db = shop(**options)
     paths = write_recording(db, tmp_path / "r", segment_bytes=size)
     assert os.listdir(tmp_path) == ["r"]
     assert sorted(os.listdir(tmp_path / "r")) == [path.name for path in paths]
-    assert (len(paths) > 1) == (size is not None)
+    assert (len(paths) > 1) == (size < SEGMENT_BYTES)
     with RecordingReader(tmp_path / "r") as segments:
         assert [record.data for record in segments.records()] == [one.data for one in sent(db)]
     with RecordingReader(tmp_path / "r") as segments:

@@ -124,5 +124,7 @@ def _clean(encoding: str) -> str:
 
 def version_number(server_version: str) -> int:
     """Return a version as server_version_num shows it: 180004 for 18.4, 190000 for 19rc1 (Debian …)."""
-    major, minor = re.match(r"(\d+)(?:\.(\d+))?", server_version).groups(default="0")  # type: ignore[union-attr]
+    match = re.match(r"(\d+)(?:\.(\d+))?", server_version)
+    assert match is not None, server_version
+    major, minor = match.groups(default="0")
     return int(major) * 10_000 + int(minor)

@@ -51,15 +51,14 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
 
 
 def write_recording(
-    scenario: Scenario, recording: str | Path, *, segment_bytes: int | None = None, **options: Any
+    scenario: Scenario, recording: str | Path, *, segment_bytes: int = SEGMENT_BYTES, **options: Any
 ) -> list[Path]:
     """Write the stream of a scenario as a recording, and return the paths of its segments.
 
     Args:
         scenario: The scenario.
         recording: A folder that does not exist or is empty.
-        segment_bytes: Size of a segment's messages in bytes, after which a new segment starts; None for the
-            recorder's default.
+        segment_bytes: Size of a segment's messages in bytes, after which a new segment starts.
         options: Keyword arguments of `Scenario.stream`.
 
     Raises:
@@ -73,7 +72,6 @@ def write_recording(
     with new_output(folder, folder=True) as (temporary,):
         temporary.mkdir()
         start = SessionStart(session=1, number=1, position=0, lsn=0)
-        segment_bytes = segment_bytes or SEGMENT_BYTES
         writer = SegmentWriter(temporary, source, start, segment_bytes=segment_bytes)
         for message in scenario.stream(**options):
             if isinstance(message, XLogData):

@@ -22,14 +22,14 @@ ABANDONED: Final = -1
 """Value in `StreamIndex.end_lsns` for a transaction that was not completed in its session, and that a later
 session sends again. The value is lower than any LSN, so that the incomplete transaction is never served."""
 
-_NEVER: Final = 1 << 64
+NEVER: Final = 1 << 64
 """Placeholder for an LSN or position that is not known: larger than any LSN and any position."""
 
 
 class StreamIndex(msgspec.Struct):
     """Index of a recorded stream: its LSNs, tags and tables. Positions count its messages, from 0."""
 
-    start_lsn: int = _NEVER
+    start_lsn: int = NEVER
     """LSN before the first transaction of the stream."""
     end_lsn: int = 0
     """LSN at or after the end of the last transaction of the stream."""
@@ -38,9 +38,9 @@ class StreamIndex(msgspec.Struct):
     end_lsns: dict[int, int] = {}
     """LSN of the commit, prepare or abort of each transaction whose first message does not contain that LSN,
     by position of the first message; `ABANDONED` for a transaction that a later session sends again."""
-    incomplete_from: int = _NEVER
+    incomplete_from: int = NEVER
     """Position of the first message of an incomplete transaction or stream block at the stream's end;
-    `_NEVER` if the stream ends between transactions. Only messages before this position are served."""
+    `NEVER` if the stream ends between transactions. Only messages before this position are served."""
     relations: dict[int, messages.Relation] = {}
     """Last Relation message of each table, by OID."""
     has_lsns: bool = False

@@ -7,17 +7,13 @@ connection is empty, so Relation and Type messages of the omitted part are sent 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from pgoutput._roles import ROLES, read_end
 from pgoutput.messages import Message, XLogData
 from pgoutput.standin.recorded.descriptions import Descriptions
-from pgoutput.standin.recorded.index import CHANGE_TAGS, StreamIndex
+from pgoutput.standin.recorded.index import CHANGE_TAGS, NEVER, StreamIndex
 from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 from pgoutput.stream import StreamDecoder, TrackedTransaction, TransactionTracker, encode_for
-
-_NEVER: Final = 1 << 64
-"""Placeholder for an LSN that is not known: larger than any LSN."""
 
 
 def resume(
@@ -73,7 +69,7 @@ class _Resumption:
 
     def _new(self, xid: int, message: Message | None) -> _Transaction:
         lsn = None if message is None else read_end(message).lsn
-        end_lsn = self._index.end_lsns.get(self._position, _NEVER if lsn is None else lsn)
+        end_lsn = self._index.end_lsns.get(self._position, NEVER if lsn is None else lsn)
         return _Transaction(xid, message, is_skipped=message is not None and end_lsn < self._after_lsn)
 
     @property

@@ -307,7 +307,7 @@ class RandomSteps:
         declared = self.runner.declared(table, column.name)
         if column.name == "region":
             return self._random.choice(("eu", "us", "ca"))
-        if not (column.primary or column.name in "uv"):
+        if not (column.primary or column.name in ("u", "v")):
             return self._random.choice((None, *_VALUES[declared]))
         if declared == "text" and self._random.randint(0, 4) == 4:
             return self._random.choice(_LONG_KEYS)
