@@ -314,7 +314,7 @@ def test_a_recording_that_was_made_again_is_refused(tmp_path: Path) -> None:
         folder.mkdir()
         write(folder, source(name), sent(name), size)
         if number:
-            with pytest.raises(RecordingError, match="no segment ends there"):
+            with pytest.raises(RecordingError, match="no segment ends at this LSN"):
                 replicate(folder, tmp_path / "lake")
             continue
         last = sorted(folder.iterdir())[-1]
