@@ -34,7 +34,7 @@ _REMEDIES = {
     "released-field-changed": "restore it; a later version can have another field instead",
     "released-field-moved": "restore the order",
 }
-"""By rule that forbids a change: what to do. `{new}` is the version after the last released version."""
+"""What to do, by the rule that forbids a change. `{new}` is the version after the last released version."""
 
 
 def check(locked: Mapping[str, WireForm], spec: Spec) -> None:

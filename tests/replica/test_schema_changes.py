@@ -135,7 +135,7 @@ def test_a_column_that_somebody_else_added_is_an_error(server: SimulatedServer, 
     delta_table_of(tmp_path).alter.add_columns([Field("mine", MapType(text, text))])
     server.insert("2", "v", "w")
     with pytest.raises(
-        ReplicaError, match=r"public\.t: another program has changed the columns of the Delta table"
+        ReplicaError, match=r"public\.t: another program has changed the columns of the table"
     ):
         send(tmp_path, server, 1, history=False)
 

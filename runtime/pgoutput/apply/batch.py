@@ -363,7 +363,7 @@ class TableWriter:
                 self.may_differ += new
                 if self._table.version != version + 1:
                     raise ConflictError(
-                        f"{self._table.place}: another program has changed the table at the same time"
+                        f"{self._table.place}: another program has changed the table: apply the changes again"
                     )
             self._pending = None  # `discard` must not delete files that may be committed
             pending.commit(self._table)

@@ -114,7 +114,7 @@ def _common_rows(columns: Mapping[str, FieldColumn]) -> int:
 
 
 def _sample(column: FieldColumn) -> Any:
-    """Return a sample value for a column, for the one message that the codec encodes to check the columns."""
+    """Return any value of a column's type. To check the columns, the codec encodes a message of such values."""
     if isinstance(column, _CONSTANTS):
         return column
     if isinstance(column, TupleColumns):

@@ -213,7 +213,7 @@ def _before(protocol: Protocol, layout: Message, context: Context, message: AnyM
 
 
 def _relation(oid: int, xid: int | None, message: AnyMessage) -> Relation:
-    """Return the Relation message of a changed relation, whose columns all have the type text."""
+    """Return a Relation message for the relation that `message` changes; all columns have the type text."""
     rows = dict(tuples(message))
     cells = next(iter(rows.values()), ("1", ""))
     key = rows.get("key")

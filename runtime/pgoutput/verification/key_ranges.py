@@ -43,7 +43,7 @@ class _Order(NamedTuple):
     keys: Callable[[pa.StringArray], npt.NDArray[Any]]
     """Function that returns sort keys of texts. They sort values and bounds as the server sorts them."""
     bound: Callable[[str], str] = str
-    """Function that returns a possible bound near a value; the empty string if there is none."""
+    """Function that returns a bound of a key range, near a value; an empty string if there is none."""
 
 
 def _integers(texts: pa.StringArray) -> Numbers:
@@ -182,7 +182,7 @@ def choose_ranges(connection: Connection, table: PublishedTable, size: int, rate
 
 
 def _possible_bounds(values: Sequence[str], order: _Order) -> list[str]:
-    """Return the different possible bounds near `values`, sorted."""
+    """Return the different bounds of key ranges near `values`, sorted."""
     bounds = [bound for value in values if (bound := order.bound(value))]
     _, places = np.unique(order.keys(pa.array(bounds, pa.string())), return_index=True)
     return [bounds[place] for place in places]

@@ -186,7 +186,7 @@ def verify_tables(
                     comparison = _Comparison(
                         recording, source, place, as_of, pinned, snapshot, workspace, row_hash, rate, max_keys
                     )
-                    # After an alteration, or if reading is limited in rate, tables are locked one by one.
+                    # Tables that were altered during the last comparison, or are read slowly, are locked one by one.
                     limit = 1 if wanted is not None or rate is not None else _GROUP_TABLES
                     for group in _groups(selected, sizes, limit):
                         verdicts, errors = comparison.compare(group, sizes)

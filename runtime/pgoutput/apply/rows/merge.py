@@ -145,8 +145,9 @@ def _depths(items: _Items) -> Numbers:
     group = np.cumsum(is_first) - 1
     sums = np.cumsum(steps)
     balance = sums - (sums - steps)[is_first][group]
-    # A key's sum of steps falls to a new minimum below zero where there is no row to end. The offsets put
-    # each group below the groups before it, so that the running minimum is the minimum within the group.
+    # A step is 1 where a row of the key begins, and -1 where one ends. If a row ends that has not begun, the
+    # sum of the key's steps falls to a new minimum below zero. The offsets put each group below the groups
+    # before it, so that the running minimum is the minimum within the group.
     offset = group * (2 * len(steps) + 1)
     lowest = np.minimum.accumulate(np.minimum(balance, 0) - offset) + offset
     depths: Numbers = balance - lowest + (steps < 0)

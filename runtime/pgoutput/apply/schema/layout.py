@@ -214,7 +214,7 @@ def read_layout(table: Table, name: str) -> TableLayout:
     moments = [field.name for field in schema if pa.types.is_struct(field.type)]
     if len(maps) != 1 or len(moments) not in (0, 2):
         raise ReplicaError(
-            f"{name}: another program has changed the columns of the Delta table. Restore the version before "
+            f"{name}: another program has changed the columns of the table. Restore the version before "
             "this change, or build the table anew (`pgoutput replicate --reset-table`)"
         )
     text = (maps[0].metadata or {}).get(COLUMNS.encode())

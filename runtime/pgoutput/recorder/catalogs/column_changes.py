@@ -68,7 +68,7 @@ def altered_columns(
             return ""
         if was_rewritten and _types(was) != _types(now):
             return "retyped (USING may have changed its values)"
-        if was_rewritten:  # SET NOT NULL and others update the catalog row too, but rewrite no table
+        if was_rewritten:  # SET NOT NULL and others also change pg_attribute, but rewrite no table
             return "rewritten (ALTER COLUMN … USING)"
         return ATTACHED if may_be_attached else ""
 

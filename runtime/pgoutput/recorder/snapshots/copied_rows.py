@@ -186,9 +186,9 @@ def _inserts(data: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _redescribed(relation: Message, changes: Iterable[tuple[Relation, Message]]) -> Iterator[Message]:
-    """Yield the changes, and before a change its Relation message if that is not valid already.
+    """Yield the changes; before a change whose Relation message is not the current one, yield that message.
 
-    `relation` is the Relation message that is valid before the first change.
+    `relation` is the current Relation message before the first change.
     """
     for described, change in changes:
         if described != relation:

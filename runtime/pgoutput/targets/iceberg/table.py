@@ -213,7 +213,7 @@ class _Table:
     def _schema(self) -> Schema:
         snapshot, metadata = self._snapshot, self._table.metadata
         if snapshot is None or snapshot.snapshot_id == metadata.current_snapshot_id:
-            return self._table.schema()  # another program may have changed the schema since
+            return self._table.schema()  # other programs change it without a snapshot
         return self._table.schemas()[snapshot.schema_id or 0]
 
     @property
