@@ -213,7 +213,7 @@ class Forms:
         """Layouts of the structs that repeat inside messages."""
         self.messages: list[Form] = []
         self.codecs: dict[str, tuple[View, list[Form]]] = {}
-        """The part of the spec that a codec implements, and the layouts of its messages, by name of the codec."""
+        """By codec (`v4` or `envelope`): the part of the spec that it implements, and its message layouts."""
         self.tables: dict[str, Field] = {}
         """By name of a table in the kernel, such as `REPLICA_IDENTITY`: a field with the table's values."""
         whole = {m.name: m.members for m in union.messages} | parts(union)

@@ -68,7 +68,7 @@ def oids(spec: Spec) -> Iterator[Problem]:
 
 
 def likes(spec: Spec) -> Iterator[Problem]:
-    """Check that each `like` names a type without `like`, and that both types agree in the other properties."""
+    """Check that each `like` names a type without `like`, and that both have the same other properties."""
     models = {name: builtin for name, builtin in spec.types.items() if builtin.like is None}
     for name, builtin in spec.types.items():
         if builtin.like is None:

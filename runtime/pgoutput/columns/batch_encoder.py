@@ -114,7 +114,7 @@ def _common_rows(columns: Mapping[str, FieldColumn]) -> int:
 
 
 def _sample(column: FieldColumn) -> Any:
-    """Return any value of a column's type. To check the columns, the codec encodes a message of such values."""
+    """Return some value of a column's type: to check the columns, the codec encodes a message of these."""
     if isinstance(column, _CONSTANTS):
         return column
     if isinstance(column, TupleColumns):

@@ -186,7 +186,8 @@ def verify_tables(
                     comparison = _Comparison(
                         recording, source, place, as_of, pinned, snapshot, workspace, row_hash, rate, max_keys
                     )
-                    # Tables that were altered during the last comparison, or are read slowly, are locked one by one.
+                    # Lock tables one by one if they were altered during the last comparison, or if the
+                    # rate of reading is limited: no table is then locked for long.
                     limit = 1 if wanted is not None or rate is not None else _GROUP_TABLES
                     for group in _groups(selected, sizes, limit):
                         verdicts, errors = comparison.compare(group, sizes)
