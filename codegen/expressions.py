@@ -104,7 +104,7 @@ _SHOWN: Mapping[str, tuple[str, str]] = {
 """By type: how a value is written in an f-string of Python and in a template literal of JavaScript."""
 
 _WIDTH = 84
-"""Number of characters after which the code of a text continues on the next line."""
+"""Number of characters after which a string literal in generated code continues on the next line."""
 
 _PLACEHOLDER = re.compile(r"\{([^{}\s:]+)(?::(name|number))?\}")
 

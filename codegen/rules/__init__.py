@@ -75,8 +75,8 @@ def check(spec: Spec) -> None:
 def check_used(spec: Spec) -> None:
     """Check that the spec defines nothing that it does not use.
 
-    Call this after the comparison with the lock: if the type of a released field has changed, its old type
-    may be unused, and the error must name the field.
+    Call this after the comparison with the lock file. If a released field has another type now, its old type
+    may be unused; the comparison reports the field, and this function would report the type.
 
     Raises:
         SpecError: The spec defines a type that no field has.

@@ -17,7 +17,7 @@ class FixedMessage(NamedTuple):
 
     tag: int
     dtype: np.dtype[Any]
-    """NumPy record type: `tag`, then each field of the message, named by its meaning or else its own name."""
+    """NumPy record type: `tag`, then each field of the message, by its `meaning` in the spec or its name."""
     constants: dict[str, int]
     """The only valid value of each literal field, by field name."""
 

@@ -42,7 +42,7 @@ class SchemaVersions:
         self._keys = keys[self._numbers]
 
     def find(self, oids: Numbers, ranks: Numbers) -> Numbers:
-        """Return for each OID and rank the last schema version that begins before the rank; -1 if none."""
+        """Return for each OID the number of its last schema version before the rank; -1 if none."""
         return latest_versions(self._keys, self._numbers, oids, ranks)
 
     def find_tuples(self, index: MessageIndex, meaning: str) -> TupleLocations:

@@ -150,7 +150,7 @@ def _join(parts: Sequence[MessagePart], rows: int) -> tuple[int, pa.BinaryArray 
 
 
 def _fixed_width(parts: Sequence[bytes | Integers], rows: int) -> pa.BinaryArray | pa.BinaryScalar:
-    """Return the joined parts of fixed width: an array, or a scalar if all messages have equal bytes."""
+    """Join the parts of each message, all of fixed width; return a scalar if all messages are equal."""
     if all(isinstance(part, bytes) for part in parts):
         return pa.scalar(b"".join(parts), pa.binary())  # type: ignore[arg-type]
     widths = [len(part) if isinstance(part, bytes) else part.size for part in parts]

@@ -216,7 +216,7 @@ class GoneTable(msgspec.Struct, frozen=True, kw_only=True):
     time: int
     """When the recorder noticed that the table was gone, in microseconds since 2000-01-01 00:00 UTC."""
     is_dropped: bool = True
-    """Whether the table was dropped; False if it may only be unpublished."""
+    """Whether the table was dropped; False if perhaps it was only removed from the publication."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):

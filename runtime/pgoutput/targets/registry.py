@@ -125,7 +125,7 @@ def copy_format(target: Location, to: Location) -> None:
 
 
 def store_catalog(target: Location, catalog: IcebergCatalog) -> None:
-    """Store the Iceberg catalogue with the tables of a new target.
+    """Write a file to a target that says which Iceberg catalogue has its tables.
 
     Raises:
         ReplicaError: The target cannot be written.

@@ -221,7 +221,7 @@ class _Search:
         left = ~np.isin(found.rows, self._files.deleted(file), assume_unique=True)
         numbers, keys = found.rows[left], found.keys[left]
         if self._keys.are_exact and len(self._schema) == 2 and (keys >= 0).all():
-            (column,) = self._key  # the keys contain all values of the rows: do not read the file
+            (column,) = self._key  # the index has the keys, and no other column is needed
             key = {column.name: column.values.take(pa.array(keys))}
             arrays = [key.get(one.name, pa.nulls(len(keys), one.type)) for one in self._schema]
             return numbers, pa.table(arrays, schema=self._schema)

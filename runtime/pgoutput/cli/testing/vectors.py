@@ -149,7 +149,7 @@ def _chosen(kit: Path | None, captures: Collection[Path], ids: Collection[str]) 
 
 
 def _show(console: Console, verdicts: Iterable[Verdict], *, details: bool) -> bool:
-    """Print the results by group; return whether vectors passed, and none failed."""
+    """Print the results by group; return whether at least one vector passed and none failed."""
     counts: dict[str, Counter[str]] = {}
     first: dict[str, Verdict] = {}
     for one in verdicts:

@@ -1,8 +1,9 @@
 """Tables that may be incomplete: the catalogs do not show whether they are, but later messages will.
 
-`ALTER COLUMN … SET NOT NULL` and `DROP NOT NULL` leave the same catalogs as a rename and a rename back, but
-only a rename can lead to a Relation message with the other name. TRUNCATE of a partitioned table leaves the
-same catalogs as a TRUNCATE that names all its partitions, but only the former is sent.
+After `SET NOT NULL` and `DROP NOT NULL`, the catalogs are as after two renames of a column, to another name
+and back; but only after the renames can a Relation message with the other name come. After TRUNCATE of a
+partitioned table, the catalogs are as after a TRUNCATE that names all its partitions; but the server sends
+only the first.
 """
 
 from __future__ import annotations

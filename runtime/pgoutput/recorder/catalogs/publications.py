@@ -32,7 +32,7 @@ class Leaf(msgspec.Struct, frozen=True):
     place: str
     """Quoted name for a FROM clause, with ONLY: tables that inherit from this one are excluded."""
     storage: str | None
-    """relfilenode; a rewrite or TRUNCATE changes it, and snapshots from before then see no rows."""
+    """relfilenode. A rewrite or TRUNCATE changes it; a snapshot that is older than this sees no rows."""
 
 
 class PublishedTable(msgspec.Struct):

@@ -173,7 +173,7 @@ def identity(table: PublishedTable, catalog: Catalog, timeline: int, keys: Keys)
 
 
 def _is_mixable(table: PublishedTable, catalog: Catalog) -> bool:
-    """Return whether ranges may come from several snapshots: each change of the table has its row's key."""
+    """Return whether ranges may come from several snapshots, as each change has the key of its row."""
     return table.has_key and not catalog.unsent_operations(catalog.tables[table.relation.oid])
 
 

@@ -117,8 +117,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     shapes: tuple[TableShape, ...] = ()
     """Tables of a workload that are used instead of `tables` default tables; empty for the default tables."""
     patterns: tuple[tuple[int, ...], ...] = ()
-    """Lists of changes. A transaction that is not varied or large has the changes of one list instead of
-    random changes. A change is 3 * index of its table, plus 0 for insert, 1 for update or 2 for delete."""
+    """Lists of changes; empty for random changes. Each transaction that is neither varied nor large makes the
+    changes of one list. A change is 3 * index of its table, plus 0 (insert), 1 (update) or 2 (delete)."""
 
     @property
     def table_count(self) -> int:

@@ -66,7 +66,7 @@ class VariedTransactions:
         self._decoder = options.decoder()
         self._received = Transactions(self._decoder)
         self._columns: dict[int, list[str]] = {}
-        """Names of the columns in the Relation message of each table's last committed change, by OID."""
+        """Names of each table's columns at its last committed change, by OID of the table."""
         self.wal: WriteAheadLog = self._scenario.wal
         """The WAL of the varied transactions. Other transactions also advance its LSN and time."""
 

@@ -303,7 +303,7 @@ class _Table:
     def _clean(self, checkpoints: int) -> None:
         """Write a checkpoint at each `checkpoints`-th version, and remove old files if that is due.
 
-        If a commit of properties or of another program has made the version, the next commit does both.
+        Versions that changed properties, or that another program has committed, are made up for later.
         """
         versions = range(self._cleaned + 1, self._version + 1)
         self._cleaned = self._version

@@ -55,7 +55,7 @@ def _load(name: str, *, is_local: bool) -> Catalog:
         raise ReplicaError(f"the Iceberg catalogue {name} cannot be opened: {error}") from error
 
 
-@lru_cache(16)  # each run of `verify` has a catalogue for its copies
+@lru_cache(16)  # each run of `verify` opens one for its copies of tables
 def _own_catalog(folder: str) -> Catalog:
     Path(folder).mkdir(parents=True, exist_ok=True)
     return SqlCatalog(

@@ -414,7 +414,7 @@ class _Table:
             schema = with_key(new, ())
         if schema is None:
             return None
-        schemas = self._table.metadata.schemas  # catalogues refuse a copy of an earlier schema
+        schemas = self._table.metadata.schemas  # catalogues refuse a new ID for a known schema
         number = {"schema_id": max(one.schema_id for one in schemas) + 1}
         return next((one for one in schemas if one == schema), schema.model_copy(update=number))
 

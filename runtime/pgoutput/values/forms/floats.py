@@ -29,8 +29,8 @@ _FLOAT8_FIXED: Final = 15
 """Decimal exponent from which a float8 (`_FLOAT4_FIXED`: a float4) is written in exponent notation
 (double_to_shortest_decimal_bufn)."""
 _ALL_INTEGERS: Final = 2.0**53
-"""2**53. Below this number, the midpoint of two neighbouring doubles has more digits than the shortest text
-of either double."""
+"""2**53. Only from this number on can the shortest text of a double be the midpoint of two neighbouring
+doubles; below, a midpoint has more digits."""
 
 
 def float4_out(data: bytes) -> str:
