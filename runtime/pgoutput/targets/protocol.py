@@ -101,7 +101,7 @@ class DataFile(msgspec.Struct, frozen=True):
     deleted: int = 0
     """Number of rows in the file that are deleted from the table: see `Table.deleted_rows`."""
     partition: tuple[Any, ...] = ()
-    """Identity of the file's partition; empty if the table is not partitioned."""
+    """Values that identify the file's partition, as the format needs them; empty without partitions."""
 
 
 NO_ROWS: Final[Mapping[str, Numbers]] = {}

@@ -93,7 +93,9 @@ def rule(
         check: Function that checks a message, if the spec has no cases for the rule.
     """
     if (spec := SPEC_RULES.get(name)) is None:
-        raise LookupError(f"spec/rules.yaml has no rule {name}: remove its example")
+        raise LookupError(
+            f"there is an example for the rule {name}, but spec/rules.yaml has no such rule: remove it"
+        )
     legal, illegal = (
         tuple(one if isinstance(one, bytes) else fitted(one, options.proto_version) for one in example)
         for example in (legal, illegal)

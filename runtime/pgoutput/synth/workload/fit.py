@@ -154,11 +154,15 @@ def fit_profile(transactions: Iterable[Transaction]) -> Profile:
     fit = _Fit()
     for transaction in islice(transactions, _MAX_TRANSACTIONS):
         fit.add(transaction)
-    if not fit.patterns or len(fit.tables) > MAX_TABLES:
+    if not fit.patterns:
         raise RecordingError(
-            f"{len(fit.patterns):,} of {fit.transactions:,} transactions only change rows, in "
-            f"{len(fit.tables)} tables; a profile needs at least 1 such transaction and at most {MAX_TABLES} "
-            "tables; record more of the stream, or choose a profile by name"
+            f"none of {fit.transactions:,} transactions consists of inserts, updates and deletes only: "
+            "record more of the stream, or choose a profile by name"
+        )
+    if len(fit.tables) > MAX_TABLES:
+        raise RecordingError(
+            f"the transactions change {len(fit.tables)} tables, and a profile has at most {MAX_TABLES}: "
+            "choose a profile by name"
         )
     step = -(-len(fit.patterns) // _MAX_PATTERNS)
     patterns = tuple(fit.patterns[::step])

@@ -118,7 +118,7 @@ def range_out(data: bytes, find_output: FindOutput, inner_oid: int) -> str:
 def _read_bound(reader: Reader, output: OutputFunction) -> str:
     value = reader.value()
     if value is None:
-        raise ValueError("expected a value as range bound, found NULL")
+        raise ValueError("expected the value of a range bound, found NULL; a flag marks a missing bound")
     return quote_range_bound(output(value))
 
 
