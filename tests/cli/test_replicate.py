@@ -120,7 +120,7 @@ def test_spark_writes_tables_and_prints_totals(replicate: Replicate, recording: 
     assert again.stderr == "Nothing new was recorded since the last run.\n"
     other = replicate(*places, "--history")
     assert (other.returncode, other.stdout) == (2, "")
-    said = f"pgoutput: {tmp_path}/lake: the target holds tables. Write history to another target\n"
+    said = f"pgoutput: {tmp_path}/lake: the target contains tables. Write history to another target\n"
     assert other.stderr == said
     mock = replicate("--recording", recording, "--target", "mock://bucket/lake")
     assert (mock.returncode, mock.stderr) == (2, 'pgoutput: No FileSystem for scheme "mock"\n')

@@ -228,7 +228,8 @@ for name in ("capture.jsonl", "written", "scenario"):
 try:
     record(scenario(OLD, **OPTIONS), "too new")
 except ReplicationError as error:
-    assert f"protocol version {{LAST}} needs PostgreSQL {{15 + LAST}}, the server is 18" in str(error), error
+    text = f"protocol version {{LAST}} needs PostgreSQL {{15 + LAST}} or later, but the server is PostgreSQL 18"
+    assert text in str(error), error
 else:
     raise AssertionError
 """,

@@ -25,7 +25,7 @@ def test_the_recording_has_the_messages_of_the_capture_file(name: str, tmp_path:
 
 def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
-    with pytest.raises(RecordingError, match="must be empty"):
+    with pytest.raises(RecordingError, match="give a new or empty folder"):
         record_capture_file(corpus.path("pg10_p1"), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 

@@ -187,8 +187,8 @@ def test_a_table_with_an_error_is_left_for_the_next_maintenance(
         assert maintain_tables(tmp_path) == 1
         monkeypatch.setattr("pgoutput.replica.maintenance.write_again", fill_disk)
         assert maintain_tables(tmp_path) == 0
-    assert caplog.text.count("table 0 of") == 2
-    assert "table 1 of" in caplog.text
+    assert caplog.text.count("the table with OID 0 of") == 2
+    assert "the table with OID 1 of" in caplog.text
     assert "No space left" in caplog.text
 
 

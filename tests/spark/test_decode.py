@@ -418,7 +418,9 @@ def test_late_and_repeated_rows_are_invalid(session: SparkSession, tmp_path: Pat
 def test_decimals_do_not_sort_a_stream(session: SparkSession) -> None:
     rate = session.readStream.format("rate").load()
     order = functions.col("value").cast("decimal(20,0)")
-    with pytest.raises(TypeError, match=r"order_by\[0\] is decimal\(20,0\).* of a streaming DataFrame: cast"):
+    with pytest.raises(
+        TypeError, match=r"order_by\[0\] has the type decimal\(20,0\).* of a streaming DataFrame: cast"
+    ):
         decode(rate, functions.lit(b"").cast("binary"), proto_version=4, order_by=order)
 
 

@@ -299,7 +299,7 @@ def test_a_target_that_is_gone_is_written_again(session: SparkSession, tmp_path:
 def test_other_dataframes_are_refused(session: SparkSession, stream: Stream) -> None:
     with pytest.raises(ValueError, match="expected a streaming DataFrame of changes"):
         replicate(session.range(1), stream.target)
-    with pytest.raises(ValueError, match="lack operation, relation"):
+    with pytest.raises(ValueError, match="lacks the columns operation, relation"):
         replicate(session.readStream.format("rate").load(), stream.target)
 
 

@@ -358,15 +358,19 @@ STRUCT = pa.struct([("a", pa.int32())])
         (
             {"id": pa.int64()},
             {"key": "id, no"},
-            "the option key names the unknown column 'no'; the columns are id",
+            "the option key names 'no', expected one of the columns: id",
         ),
         ({"id": pa.int64()}, {"operation": "id"}, "the option operation needs the option key"),
         (
             {"id": pa.int64()},
             OPERATION,
-            "the option operation names the unknown column 'op'; the columns are id",
+            "the option operation names 'op', expected one of the columns: id",
         ),
-        ({"op": pa.int64()}, {"key": "op", "operation": "op"}, "the option key names 'op'"),
+        (
+            {"op": pa.int64()},
+            {"key": "op", "operation": "op"},
+            "names 'op', expected one of the columns: none is left",
+        ),
         ({"id": pa.int64()}, {"proto_version": "99"}, "proto_version must be one of .*, not '99'"),
         ({"s": STRUCT}, {}, "the column s: there is no PostgreSQL type for struct<.*to_json"),
         ({"s": pa.list_(pa.list_(pa.int32()))}, {}, "the column s: there is no PostgreSQL type for list<"),

@@ -108,9 +108,9 @@ def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTabl
     columns = [one for one in names if one != operation]
     for option, used, existing in (("key", key, columns), ("operation", [operation], [None, *names])):
         if missing := [one for one in used if one not in existing]:
+            wanted = ", ".join(one for one in existing if one) or "none is left"
             raise ValueError(
-                f"the option {option} names the unknown column {missing[0]!r}; the columns are "
-                f"{', '.join(names)}"
+                f"the option {option} names {missing[0]!r}, expected one of the columns: {wanted}"
             )
     relation = Relation(
         oid=0,

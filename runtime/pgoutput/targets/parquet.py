@@ -98,13 +98,13 @@ class ParquetWriter:
     Args:
         folder: The folder of the files.
         schema: The columns of the files.
-        held: Size in bytes of the rows that are held in memory before they are written.
+        writers: Number of writers that share the memory for rows that are not written yet, `FILE_BYTES`.
     """
 
-    def __init__(self, folder: Location, schema: pa.Schema, held: int = FILE_BYTES) -> None:
+    def __init__(self, folder: Location, schema: pa.Schema, writers: int = 1) -> None:
         self._folder = folder
         self._schema = schema
-        self._held = held
+        self._writers = writers
         self._files: list[DataFile] = []
         self._writer: _FileWriter | None = None
 
@@ -114,7 +114,7 @@ class ParquetWriter:
             if not batch.num_rows:
                 continue
             if self._writer is None:
-                self._writer = _FileWriter(self._folder, self._schema, self._held)
+                self._writer = _FileWriter(self._folder, self._schema, FILE_BYTES // self._writers)
             if self._writer.write(batch) > FILE_BYTES:
                 self._end_file()
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
-from pgoutput.targets.parquet import FILE_BYTES, ParquetWriter
+from pgoutput.targets.parquet import ParquetWriter
 from pgoutput.targets.protocol import DataFile
 
 _MAX_OPEN: Final = 64
@@ -90,7 +90,7 @@ class PartitionWriter:
         if key not in self._writers:
             if len(self._writers) == _MAX_OPEN:
                 self._complete()
-            self._writers[key] = ParquetWriter(self._folder, self._schema, FILE_BYTES // _MAX_OPEN)
+            self._writers[key] = ParquetWriter(self._folder, self._schema, _MAX_OPEN)
         return self._writers[key]
 
     def _complete(self) -> None:
