@@ -228,7 +228,7 @@ for name in ("capture.jsonl", "written", "scenario"):
 try:
     record(scenario(OLD, **OPTIONS), "too new")
 except ReplicationError as error:
-    text = f"protocol version {{LAST}} needs PostgreSQL {{15 + LAST}} or later, but the server is PostgreSQL 18"
+    text = f"version {{LAST}} needs PostgreSQL {{15 + LAST}} or later, but the server is PostgreSQL 18"
     assert text in str(error), error
 else:
     raise AssertionError
