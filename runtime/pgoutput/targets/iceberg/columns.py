@@ -137,8 +137,7 @@ def _to_arrow(field: types.NestedField) -> pa.Field:
         texts = msgspec.json.decode(field.doc or "{}", type=dict[str, str])
     except msgspec.DecodeError as error:
         raise ReplicaError(
-            f"another program has changed the comment of the column {field.name}, in which pgoutput stores "
-            f"JSON ({error}). Restore the comment"
+            f"another program has changed the comment of the column {field.name}. Restore it ({error})"
         ) from error
     type_ = _to_arrow_type(field.field_type)
     if texts.pop(_NARROW, None):
@@ -188,7 +187,7 @@ def _to_arrow_type(type_: types.IcebergType, *, ids: bool = False) -> pa.DataTyp
             return pa.decimal128(type_.precision, type_.scale)
     if (simple := _ARROW.get(type_)) is None:
         raise ReplicaError(
-            f"another program has added a column of type {type_}, which pgoutput cannot read. Drop the column"
+            f"another program has added a column of type {type_}, unknown to pgoutput: drop it"
         )
     return simple
 

@@ -264,9 +264,7 @@ class _Table:
             if oldest == version:
                 return _Table(self.place, self._table, snapshot)
         if version or oldest > 1:
-            raise ReplicaError(
-                f"{self.place}: the snapshot with sequence number {version} was expired: read a later version"
-            )
+            raise ReplicaError(f"{self.place}: the snapshot with sequence number {version} was expired")
         created = _Table(self.place, self._table)
         created._use(None)
         return created
