@@ -138,7 +138,7 @@ def condition(text: str, scope: Scope) -> Code:
 
 
 def literal(python: str, javascript: str) -> Code:
-    """Return the code of a text, given the content of a Python f-string and of a JavaScript template literal.
+    """Return the code of a string, from the content of a Python f-string and a JavaScript template literal.
 
     If the content is only an expression in braces, the code is the expression, whose value must be a text.
     """

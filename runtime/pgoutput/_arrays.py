@@ -124,6 +124,16 @@ def take(array: pa.Array, numbers: Numbers) -> pa.Array:
     return array.take(pa.array(numbers, mask=missing if missing.any() else None))
 
 
+def dates_as_integers(array: pa.Array) -> pa.Array:
+    """Return dates as days, and timestamps in their unit, since 1970: Python's dates end with the year 9999.
+
+    Arrays of other types are returned as they are.
+    """
+    if pa.types.is_timestamp(array.type):
+        return array.cast(pa.int64())
+    return array.cast(pa.int32()) if pa.types.is_date32(array.type) else array
+
+
 def replace_rows(array: pa.Array, rows: Numbers, values: pa.Array) -> pa.Array:
     """Return a copy of an Arrow array with `values` in the rows `rows`, which ascend."""
     mask = np.zeros(len(array), np.bool_)

@@ -167,7 +167,7 @@ def _find_beginning(
 
 
 def _first_of_transactions(segments: Sequence[Metadata], first: int) -> int:
-    """Return the number, at most `first`, of the last segment before which all begun transactions ended."""
+    """Return the last segment number, at most `first`, before which no transaction began that ends later."""
     last = segments[-1]
     ended = {end.begin for one in segments for end in one.ends}
     needed = {number for one in last.prepared for number in one.segments}

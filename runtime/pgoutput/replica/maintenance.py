@@ -54,12 +54,7 @@ def _maintain_each(target: PathOrUri) -> Iterator[int]:
                 removed = table.remove_unused()
                 write_again(table)
         except (PgoutputError, OSError, pa.ArrowException) as error:  # for example a full disk
-            _LOG.info(
-                "the table with OID %s of %s was not maintained now; the next try is in an hour: %s",
-                oid,
-                folder,
-                error,
-            )
+            _LOG.info("the table with OID %s of %s is left for the next maintenance: %s", oid, folder, error)
         yield removed
 
 

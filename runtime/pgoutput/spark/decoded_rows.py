@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from pgoutput._arrays import dates_as_integers
 from pgoutput._index import scatter
 from pgoutput.errors import DecodeError
 from pgoutput.views import KeyColumns, UnorderedBatch, decoded_batch, format_key, key_at
 
 
 def sort_keys(order: pa.StructArray) -> list[pa.Array]:
-    """Return the columns that sort the messages, with the fields of nested structs as separate columns."""
+    """Return the columns that sort the messages, with the fields of nested structs as separate columns.
+
+    Dates and timestamps are integers, which Python sorts as Spark does, and which a stream's state can store.
+    """
     columns = [order]
     while any(pa.types.is_struct(column.type) for column in columns):
         columns = [
@@ -21,17 +25,7 @@ def sort_keys(order: pa.StructArray) -> list[pa.Array]:
             for column in columns
             for field in (column.flatten() if pa.types.is_struct(column.type) else [column])
         ]
-    return list(map(_comparable, columns))
-
-
-def _comparable(column: pa.Array) -> pa.Array:
-    """Return values that Python sorts as Spark does, and that a stream's state can store.
-
-    Timestamps and dates become integers: microseconds, which have no time zone, or days, since 1970.
-    """
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.int64())
-    return column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
+    return list(map(dates_as_integers, columns))
 
 
 def add_decoded(

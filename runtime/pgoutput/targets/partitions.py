@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from pgoutput._arrays import dates_as_integers
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 from pgoutput.targets.parquet import ParquetWriter
@@ -78,9 +79,10 @@ class PartitionWriter:
         """Write rows to the last file of their partition, or to a new file if that file is complete."""
         for batch in (one.cast(self._schema) for one in batches):
             fields = {
-                str(at): transform(batch[name]) for at, (name, transform) in enumerate(self._transforms)
+                str(at): dates_as_integers(transform(batch[name]))
+                for at, (name, transform) in enumerate(self._transforms)
             }
-            rows = pa.table({**_physical(fields), "rows": np.arange(batch.num_rows)})
+            rows = pa.table({**fields, "rows": np.arange(batch.num_rows)})
             groups = rows.group_by([*fields], use_threads=False).aggregate([("rows", "list")])
             for group in groups.to_pylist():
                 key = (*self._identity, *(group[name] for name in fields))
@@ -103,15 +105,3 @@ class PartitionWriter:
         self._complete()
         files, self._files = self._files, []
         return files
-
-
-def _physical(fields: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """Return dates and timestamps as integers: Python's dates end with the year 9999."""
-    return {
-        name: values.cast(pa.int32())
-        if pa.types.is_date32(values.type)
-        else values.cast(pa.int64())
-        if pa.types.is_timestamp(values.type)
-        else values
-        for name, values in fields.items()
-    }

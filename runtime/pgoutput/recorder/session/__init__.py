@@ -5,7 +5,7 @@ Imports all other folders of the recorder. The names below are what `recorder` u
 - `start`: checks server, slot and folder against each other. `upgrade`: the same after pg_upgrade.
 - `session`: stores the stream, then acknowledges it.
 - `loop`: runs a session, and inserts copied rows. `remarks`: tables that a session finds to be incomplete.
-- `remembered`: earlier settings of publications, which older servers go on to use after ALTER PUBLICATION.
+- `remembered`: earlier settings of publications, which older servers go on using after ALTER PUBLICATION.
 - `reports`: the events of a recorder.
 """
 

@@ -1,4 +1,4 @@
-"""Earlier settings of publications, which older servers can go on to use after ALTER PUBLICATION.
+"""Earlier settings of publications, which older servers can go on using after ALTER PUBLICATION.
 
 A walsender keeps the settings of publications until it decodes the next ALTER PUBLICATION. A transaction
 that was open meanwhile commits later, and is decoded with the catalogs as of its own changes. The walsender

@@ -126,8 +126,8 @@ class _Fit:
         self.kinds[kind] += 1
         pattern.append(3 * table.number + kind)
         new = field_name(type(message), "new")
-        for name, cells in tuples(message):
-            if name.partition("[")[0] == new:
+        for field, cells in tuples(message):
+            if field.partition("[")[0] == new:
                 table.add(relation, cells)
         return altered or (kind == UPDATE and meaning_of(message, "key") is not None)
 

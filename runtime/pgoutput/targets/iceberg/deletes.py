@@ -21,7 +21,7 @@ from pgoutput.targets.protocol import DataFile
 
 DELETE_FIELDS: Final = {
     "file_path": NestedField(PATH_FIELD_ID, "file_path", StringType(), required=True),
-    "pos": NestedField(PATH_FIELD_ID - 1, "pos", LongType(), required=True),
+    "pos": NestedField(2147483545, "pos", LongType(), required=True),
 }
 _SCHEMA: Final = pa.schema([arrow_field(one, ids=True) for one in DELETE_FIELDS.values()])
 

@@ -330,12 +330,12 @@ class _Table:
         fields = {field.name: field for field in (schema or self._schema).fields}
         plain = (unpartitioned(self._table.specs()).spec_id,)
         new = [manifested_file(self._folder, file, fields, file.partition or plain) for file in added]
-        of = {one.file_path: partition_of(one) for one in (*self._content.files, *new)} if deleted else {}
+        known = {one.file_path: one for one in (*self._content.files, *new)} if deleted else {}
         for path, rows in deleted.items():
             uri = self._folder + path
             with errors(self.place):
                 file = write_deletes(self._data, uri, np.union1d(self._content.deleted_rows(uri), rows))
-            new.append(manifested_file(self._folder, file, DELETE_FIELDS, of[uri], _DELETES))
+            new.append(manifested_file(self._folder, file, DELETE_FIELDS, partition_of(known[uri]), _DELETES))
         for uri in [*gone, *(self._folder + path for path in deleted)]:
             gone.update(self._content.own_deletes(uri))
         with errors(self.place):
