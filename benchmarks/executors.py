@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,6 +24,7 @@ from itertools import chain
 from pathlib import Path
 from time import process_time
 from typing import Any, TypeVar
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,10 +32,11 @@ import pyarrow.compute as pc
 from benchmarks.one_table import PER_SEGMENT, check_equal, write
 from pgoutput.apply.parts import commit_parts, find_version, fold_part, plan_rewrites, rewrite_files
 from pgoutput.recording import Recording, locate
-from pgoutput.replica import replica_tables
+from pgoutput.replica import replica_tables, replication
 from pgoutput.spark import local_session, replicate
-from pgoutput.views import from_rows, plan_changes
+from pgoutput.views import plan_changes
 from tests.replica.changes import changes_of_tasks
+from tests.replica.changes_from_rows import from_rows
 from tests.replica.tables import apply
 from tests.spark.cluster import Cluster
 
@@ -148,26 +151,28 @@ def run(executors: int, master: str, recording: str, target: str) -> dict[str, A
             "spark.ui.enabled": "true",
         },
     )
-    changes = session.readStream.format("pgoutput").option("path", recording).option("view", "batches")
-    segments = CHANGES // PER_SEGMENT
-    query = replicate(
-        changes.option("maxFilesPerTrigger", segments).load(), target, trigger={"availableNow": True}
-    )
-    query.awaitTermination()
-    progress = query.recentProgress[1]
-    stages = stages_of(str(session.sparkContext.uiWebUrl), session.sparkContext.applicationId, 1)
+    url = f"{session.sparkContext.uiWebUrl}/api/v1/applications/{session.sparkContext.applicationId}"
+    ends: list[tuple[float, int]] = []
+    with mock.patch.object(replication, "SEGMENTS_PER_BATCH", CHANGES // PER_SEGMENT):
+        replicate(
+            session,
+            recording,
+            target,
+            on_batch=lambda *_: ends.append((time.monotonic(), len(stages_of(url)))),
+        )
+    stages = stages_of(url)[ends[0][1] :]
     session.stop()
-    return {"seconds": progress["durationMs"]["addBatch"] / 1000, "stages": stages}
+    return {"seconds": ends[1][0] - ends[0][0], "stages": stages}
 
 
-def stages_of(url: str, application: str, batch: int) -> list[tuple[float, float]]:
-    """Return the time of the longest task, and of all tasks, of each stage of a micro-batch, in seconds."""
-    with urllib.request.urlopen(f"{url}/api/v1/applications/{application}/stages?details=true") as answer:
+def stages_of(url: str) -> list[tuple[float, float]]:
+    """Return the time of the longest task, and of all tasks, of each completed stage, in seconds."""
+    with urllib.request.urlopen(f"{url}/stages?details=true") as answer:
         stages = json.load(answer)
     return [
         (max(times), sum(times))
         for stage in sorted(stages, key=lambda one: one["stageId"])
-        if f"batch = {batch}" in stage.get("description", "") and stage["status"] == "COMPLETE"
+        if stage["status"] == "COMPLETE"
         for times in [[task["taskMetrics"]["executorRunTime"] / 1000 for task in stage["tasks"].values()]]
     ]
 

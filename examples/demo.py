@@ -172,8 +172,7 @@ def apply_changes(session: SparkSession, recording: Path, target: Path) -> None:
         for result in results:
             counts.setdefault(result.name, Counter()).update(result.changes)
 
-    changes = session.readStream.format("pgoutput").option("view", "batches").load(str(recording))
-    replicate(changes, target, trigger={"availableNow": True}, on_batch=report).awaitTermination()
+    replicate(session, recording, target, on_batch=report)
     rows = [(name, *(f"{counts[name][operation]:,}" for operation in OPERATIONS)) for name in sorted(counts)]
     say_table(("table", *OPERATIONS), rows)
 

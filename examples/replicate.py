@@ -1,7 +1,7 @@
 """A program for spark-submit: applies a recording to Delta tables, with the executors of a cluster.
 
     spark-submit --master spark://host:7077 --conf spark.sql.shuffle.partitions=8 examples/replicate.py
-        RECORDING TARGET [CHECKPOINT]
+        RECORDING TARGET
 
 The number of partitions is the number of the executors' cores; with Spark's default of 200, small
 micro-batches take minutes. Driver and executors need `pgoutput[spark]`, with an object store
@@ -15,23 +15,14 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from pgoutput.replica import catch_up, replica_tables
+from pgoutput.replica import replica_tables
 from pgoutput.spark import replicate
 
 
-def main(recording: str, target: str, checkpoint: str | None = None) -> int:
+def main(recording: str, target: str) -> int:
     """Apply what the target does not have yet; return 1 if tables have failed, and 0 otherwise."""
     spark = SparkSession.builder.appName(f"pgoutput: {target}").getOrCreate()
-    for applied in catch_up(recording, target):
-        print(f"{applied.namespace}.{applied.name} lacked changes: {applied.error or applied.changes}")
-    changes = spark.readStream.format("pgoutput").option("path", recording).option("view", "batches").load()
-    query = replicate(
-        changes,
-        target,
-        checkpoint=checkpoint,
-        trigger={"availableNow": True},  # or {"processingTime": "1 minute"}, to follow the recording
-    )
-    query.awaitTermination()
+    replicate(spark, recording, target)  # follow=True: keep running, and apply new segments
     tables = replica_tables(target).values()
     for table in tables:
         print(f"{table.namespace}.{table.name}: {table.error or table.place}")

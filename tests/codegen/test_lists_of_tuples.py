@@ -459,12 +459,11 @@ def test_replicas_have_each_new_row(pure_five: Path) -> None:
         pure_five,
         RECORDINGS
         + """
-from itertools import chain
 from deltalake import DeltaTable
 from pgoutput.recording import locate
 from pgoutput.apply import apply_changes
 from pgoutput.replica import replica_tables
-from pgoutput.views import from_rows
+from pgoutput.views import read_changes
 
 changes = {
     "multi": [InsertBatch(relation_oid=1, new_rows=ROWS[:2]), *MULTIPLE[2:]],
@@ -477,10 +476,8 @@ with tempfile.TemporaryDirectory() as folder:
         batches = []
         for task in views.plan_changes(recording, recording.numbers):
             with SegmentReader(task.place) as segment:
-                view = views.ChangesView(segment, task, lambda one: one.relation.oid == 1)
-                batches += views.read(segment, view)
-        read = lambda: chain.from_iterable(map(from_rows, batches))
-        result = apply_changes(read, locate(f"{folder}/{name}.target"), 1, "", history=False)
+                batches += read_changes(segment, task, lambda one: one.relation.oid == 1)
+        result = apply_changes(lambda: iter(batches), locate(f"{folder}/{name}.target"), 1, "", history=False)
         assert not result.error and result.changes == {"Insert": 6}, result
         table = pa.table(DeltaTable(replica_tables(f"{folder}/{name}.target")[1].place).scan())
         found.append(sorted(table.to_pylist(), key=str))
@@ -499,7 +496,7 @@ from deltalake import DeltaTable
 from pgoutput.recording import locate
 from pgoutput.apply import apply_changes
 from pgoutput.replica import recorded_changes, replica_tables
-from pgoutput.views import from_rows
+from pgoutput.views import read_changes
 from pgoutput.targets.delta.table import DeltaFormat, _Table
 from pgoutput.apply.pending_chunks import PendingChunks
 
@@ -546,12 +543,14 @@ with tempfile.TemporaryDirectory() as folder:
     sequences = [tuple(one["sequence"].values()) for one in changes]
     assert sequences == sorted(set(sequences)), sequences
     assert [row for *_, row in sequences] == [1, *range(5), 0, *range(5)], sequences
-    batch = pa.RecordBatch.from_pylist(changes, views.CHANGES)
+    (task,) = views.plan_changes(recording, recording.numbers)
+    with SegmentReader(task.place) as segment:
+        made = [*read_changes(segment, task, lambda one: one.relation.oid == 1)]
     for killed in range(1, 6):
         target = f"{folder}/{killed}"
         kill_at(killed)
         try:
-            apply_changes(lambda: from_rows(batch), locate(target), 1, "", history=False, max_rows=2)
+            apply_changes(lambda: iter(made), locate(target), 1, "", history=False, max_rows=2)
         except Killed:
             pass
         else:
@@ -565,7 +564,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert left == [one for one in sequences if one > applied], (applied, left)
         assert pa.table(DeltaTable(place).scan()).num_rows + len(left) == 11, (killed, applied, left)
         kill_at(100)
-        result = apply_changes(lambda: from_rows(batch), locate(target), 1, "", history=False, max_rows=2)
+        result = apply_changes(lambda: iter(made), locate(target), 1, "", history=False, max_rows=2)
         assert not result.error and not result.unmatched, result
         found = pa.table(DeltaTable(place).scan())["id"].to_pylist()
         assert sorted(found) == [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14], found

@@ -65,7 +65,7 @@ PATIENCE: Final = 1800
 CATALOG_SECONDS: Final = 30
 """Seconds within which the recorder notices that a table has joined or left the publication."""
 
-PROGRESS: Final = "_reached.json", "_relations", "_checkpoint"
+PROGRESS: Final = "_reached.json", "_relations"
 """Names of files and folders of a replica with its positions, and with the places of its tables."""
 
 PAUSES: Final = 0.0, 0.05, 0.5, 3.0

@@ -27,7 +27,7 @@ from pgoutput.cli.replicate.metrics import REPLICA
 from pgoutput.standin import Faults
 from pgoutput.standin.faults import Incident
 from pgoutput.versions import CODECS
-from pgoutput.views import BATCHES, CHANGES, MESSAGES, SCHEMA
+from pgoutput.views import CHANGES, MESSAGES, SCHEMA
 from pgoutput.wire import format_lsn
 from tests.conftest import Run
 from tests.docs.check_site import public_names
@@ -484,7 +484,6 @@ def test_the_data_source_page_names_every_column() -> None:
         return re.findall(r"`(\w+)`", " ".join(rows))
 
     assert columns("View `changes`") == CHANGES.names
-    assert columns("View `batches`") == BATCHES.names
     assert columns("View `schema`") == SCHEMA.names
     assert set(columns("View `messages`")) <= set(MESSAGES.names)
 

@@ -15,7 +15,8 @@ from pgoutput.recording import PathOrUri, locate
 from pgoutput.replica import replica_tables
 from pgoutput.targets import Table, registry
 from pgoutput.values import default_type, from_arrow, quote_array_element
-from pgoutput.views import RelationChanges, from_rows
+from pgoutput.views import RelationChanges
+from tests.replica.changes_from_rows import from_rows
 from tests.truth import TrueTable, equals_typed
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
 from pgoutput.apply.chunks import split_changes
-from pgoutput.views import from_rows
 from tests.effort import examples
+from tests.replica.changes_from_rows import from_rows
 from tests.replica.simulator import SimulatedServer
 
 ACTIONS = ["insert", "insert", "large", "delete", "truncate", "alter", "add", "commit", "snapshot"]

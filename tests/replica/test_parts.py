@@ -29,9 +29,9 @@ from pgoutput.recording import locate
 from pgoutput.replica import replica_tables
 from pgoutput.targets import ConflictError
 from pgoutput.targets.delta.table import _Table
-from pgoutput.views import from_rows
 from tests.effort import examples
 from tests.kills import Killed
+from tests.replica.changes_from_rows import from_rows
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, delta_table_of, files_of, read_table, rescued_last, rows_of, table_of
 from tests.replica.test_random import change, compare_history, keep_files, killing

@@ -33,7 +33,7 @@ from pgoutput.recording import (
     reader_file,
     segment_name,
 )
-from pgoutput.replica import recorded_changes, registration, replica_tables, replicate
+from pgoutput.replica import Query, recorded_changes, registration, replica_tables, replicate
 from pgoutput.spark.source import PgoutputDataSource
 from pgoutput.targets import NOTHING, Position, write_file
 from pgoutput.views import schema_versions
@@ -255,11 +255,16 @@ def test_a_reader_is_refused_while_it_runs(folder: Path, recorder: Recorder, tmp
 
 def replicate_stepwise(folder: Path, target: Path) -> Iterator[None]:
     """Apply the new segments of a recording at each step, with the same query."""
-    from threading import Event
-
-    from pgoutput.replica.replication import _Query
-
-    query = _Query(folder, target, False, None, "keep", Event(), None, None)
+    query = Query(
+        folder,
+        target,
+        history=False,
+        updates=None,
+        dropped="keep",
+        stop=None,
+        on_batch=None,
+        on_progress=None,
+    )
     while True:
         query.run(follow=False)
         yield

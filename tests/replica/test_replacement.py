@@ -18,8 +18,9 @@ from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
 from pgoutput.replica import replica_tables
 from pgoutput.targets.delta.table import _Table
-from pgoutput.views import RelationChanges, from_rows
+from pgoutput.views import RelationChanges
 from tests.kills import Killed, Kills
+from tests.replica.changes_from_rows import from_rows
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import (
     apply,

@@ -17,8 +17,9 @@ from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import locate
 from pgoutput.replica import TableResult, claim_target, replica_tables
 from pgoutput.targets import ConflictError, Position
-from pgoutput.views import RelationChanges, from_rows
+from pgoutput.views import RelationChanges
 from tests.replica.changes import captured_changes
+from tests.replica.changes_from_rows import from_rows
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import (
     apply,

@@ -16,9 +16,10 @@ import pytest
 from pgoutput.apply.sorted_changes import SortedChanges
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.replica import Progress, TableResult, log_batch, replica_tables, replicate
-from pgoutput.views import RelationChanges, from_rows
+from pgoutput.views import RelationChanges
 from tests.recording.recordings import sent, source, write
 from tests.replica.changes import recorded_changes, sorted_changes as sorted_table
+from tests.replica.changes_from_rows import from_rows
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, different_tables, open_table
 from tests.truth import true_tables

@@ -11,7 +11,6 @@ from pgoutput.recording import Recording, SegmentReader
 from pgoutput.views import (
     ChangesView,
     RelationChanges,
-    from_rows,
     new_columns,
     old_columns,
     plan_changes,
@@ -21,6 +20,7 @@ from pgoutput.views import (
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.recording.recordings import sent, source, write
+from tests.replica.changes_from_rows import from_rows
 
 COMMON = ["operation", "commit_lsn", "commit_time", "xid", "sequence"]
 

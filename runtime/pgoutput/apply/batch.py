@@ -102,7 +102,7 @@ def apply_changes(
         read: Function that returns the changes, sorted by `sequence`. It is called again after a conflict.
         target: The folder that holds the replica.
         oid: OID of the relation.
-        recording: UUID of the recording; empty if the changes do not come from a recording.
+        recording: UUID of the recording.
         history: Whether to keep all versions of rows (SCD type 2).
         updates: How commits of the table remove rows from now on; None to keep the present way.
         known: A position that the table has reached before. A table behind it is an older copy: an error.

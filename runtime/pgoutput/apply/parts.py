@@ -107,7 +107,7 @@ def find_version(
     Args:
         target: The folder that holds the replica.
         oid: OID of the relation.
-        recording: UUID of the recording; empty if the changes do not come from a recording.
+        recording: UUID of the recording.
         known: A position that the table has reached before. A table behind it is an older copy.
         updates: How commits of the table have to remove rows; None for either way.
 

@@ -14,7 +14,8 @@ after a pause, or by the next run.
 
 How the package is divided:
 
-- `replication`, `positions`: read a recording, and apply it in micro-batches.
+- `replication`, `positions`: decide which changes of a recording the next micro-batch applies.
+- `micro_batch`: applies a micro-batch in this process.
 - `applied`: the event of an applied micro-batch, logged with the logger `pgoutput.replica`.
 - `ownership`, `failed_tables`: files of the target that name its owner and the failed tables.
 - `remarks`: marks incomplete and dropped tables, and archives or removes dropped tables.
@@ -40,6 +41,7 @@ from pgoutput.replica.applied import Applied as Applied, log_batch as log_batch
 from pgoutput.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesAsOf
 from pgoutput.replica.cut import Cut, TableAt, versions_at
 from pgoutput.replica.maintenance import Maintenance, maintain_tables
+from pgoutput.replica.micro_batch import MicroBatch as MicroBatch, Watch as Watch
 from pgoutput.replica.ownership import (
     Owner as Owner,
     check_owner as check_owner,
@@ -62,8 +64,8 @@ from pgoutput.replica.remarks import (
 from pgoutput.replica.replication import (
     SEGMENTS_PER_BATCH as SEGMENTS_PER_BATCH,
     Progress,
+    Query as Query,
     Report as Report,
-    catch_up,
     replicate,
 )
 from pgoutput.replica.reset import reset_tables
@@ -88,7 +90,6 @@ __all__ = [
     "TableAt",
     "TableResult",
     "Updates",
-    "catch_up",
     "maintain_tables",
     "replica_table",
     "replica_tables",

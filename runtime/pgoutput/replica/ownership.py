@@ -32,7 +32,7 @@ class Owner(msgspec.Struct, frozen=True):
     output: str
     """What is written to the target: "tables" or "history" (tables with all versions of rows)."""
     recording: str
-    """UUID of the recording; empty if the changes do not come from a recording."""
+    """UUID of the recording."""
 
 
 def use_iceberg(target: PathOrUri, catalog: str = "local", partition: Iterable[str] = ()) -> None:
@@ -86,7 +86,7 @@ def claim_target(target: PathOrUri, output: str, recording: str) -> Owner:
     Args:
         target: The folder, as a path or URI.
         output: What is written to the target: "tables" or "history".
-        recording: UUID of the recording; empty if the changes do not come from a recording.
+        recording: UUID of the recording.
 
     Raises:
         ReplicaError: The folder contains something other than a target, or the target has another kind of
@@ -126,7 +126,7 @@ def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
         raise ReplicaError(f"{folder}: the target contains {owner.output}. Write {output} to another target")
     if recording and owner.recording != recording:
         raise ReplicaError(
-            f"{folder}: the target belongs to recording {owner.recording or 'without a UUID'}, and this is "
+            f"{folder}: the target belongs to recording {owner.recording}, and this is "
             f"recording {recording}. Give the target's own recording, or begin anew with a new target"
         )
     return owner

@@ -175,11 +175,6 @@ class Positions:
         )
         return min(map(self._last_segment, {self._reached, *ends}))
 
-    @property
-    def greatest_segment(self) -> int:
-        """Number of the last segment whose changes were applied, except to tables with an error."""
-        return self._last_segment(self._reached)
-
     def next_segment(self) -> int:
         """Return the number of the first segment with changes that a table without an error may lack.
 
@@ -209,7 +204,7 @@ class Positions:
     def new_errors(self) -> list[TableResult]:
         """Return a result for each table that got or lost an error which no result has reported yet."""
         last = self._recording.numbers[-1]
-        lost = {oid for oid in self._told - self.errors.keys() if not self.is_behind(oid, last)}
+        lost = self._told - self.errors.keys() - self.behind(last)
         changed = sorted((self.errors.keys() - self._told) | lost)
         self._told = (self._told - lost) | self.errors.keys()
         tables = ((oid, self._tables[oid]) for oid in changed)
@@ -231,15 +226,14 @@ class Positions:
         """Return the number of the last segment whose changes a relation's table has; 0 if it was pruned."""
         return self._last_segment(self.reached(oid))
 
-    def is_behind(self, oid: int, segment: int) -> bool:
-        """Return whether a relation's table may lack changes of the segments up to number `segment`."""
-        return self.reached(oid) < self._end(segment)
+    def behind(self, segment: int) -> set[int]:
+        """Return the OIDs of the relations whose tables may lack changes of segments up to `segment`."""
+        end = self._end(segment)
+        return {oid for oid, table in self._tables.items() if table.reached < end}
 
-    def set_errors(self, segment: int) -> None:
-        """Restore the stored errors of tables that may lack changes of segments up to number `segment`."""
-        for oid, table in read_failed_tables(self._target).items():
-            if oid in self._tables and self.is_behind(oid, segment):
-                self.errors[oid] = table.error
+    def has_new_relations(self, segment: int) -> bool:
+        """Return whether segments up to `segment` may have changes of relations without a position."""
+        return self._reached < self._end(segment)
 
     def forget(self, oids: Iterable[int], segment: int) -> None:
         """Store that tables will be removed, so that no segments up to number `segment` are read for them.
@@ -307,8 +301,8 @@ class Positions:
             table = self._tables[oid]
             record_failure(self._target, FailedTable(oid, table.namespace, table.name, self.errors[oid]))
         self._failed |= self.errors.keys()
-        for oid in self._failed - self.errors.keys():
-            if not self.is_behind(oid, self._recording.numbers[-1]):
+        if healed := self._failed - self.errors.keys():
+            for oid in healed - self.behind(self._recording.numbers[-1]):
                 remove_failure(self._target, oid)
                 self._failed.discard(oid)
                 self._pauses.forget(oid)

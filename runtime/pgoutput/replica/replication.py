@@ -1,33 +1,33 @@
-"""Keep Delta tables equal to the source of a recording, in one process and without Spark.
+"""Keep Delta tables equal to the source of a recording, in micro-batches.
 
 A micro-batch is a range of segments. It is applied table by table, to the tables whose positions show that
 they lack its changes. Each commit stores the position of its table, so after a kill, each table continues at
-its position. `pgoutput.spark.replicate` writes the same tables, and either can resume what the other began.
+its position. `Query` decides what is applied, and an `Engine` applies it: here in this process, in
+`pgoutput.spark` in the executors of Spark. Either can resume what the other began.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput import compiled
 from pgoutput._text import listed
 from pgoutput._trace import mark_failed, span
-from pgoutput.apply import SortedChanges, TableResult, Updates, apply_changes
-from pgoutput.recording import Location, PathOrUri, Recording, SegmentReader, locate
+from pgoutput.apply import TableResult, Updates
+from pgoutput.recording import Location, PathOrUri, Recording, locate
 from pgoutput.replica.applied import log_batch
-from pgoutput.replica.ownership import check_owner, claim_target, read_owner
+from pgoutput.replica.micro_batch import Engine, MicroBatch, apply_in_process
+from pgoutput.replica.ownership import check_owner, claim_target
 from pgoutput.replica.positions import Positions
 from pgoutput.replica.registration import Registration
 from pgoutput.replica.remarks import Dropped, apply_remarks, mark_foreign_changes, removed_relations
 from pgoutput.replica.selection import Selection
-from pgoutput.targets import NOTHING
-from pgoutput.views import RelationChanges, RelationSchema, plan_changes, read_changes
+from pgoutput.views import plan_changes
 
 SEGMENTS_PER_BATCH: Final = 128
 """Maximum number of segments in a micro-batch.
@@ -129,75 +129,43 @@ def replicate(
         ReplicaError: The target contains something other than a replica, belongs to another recording, or a
             file of the target cannot be read or written.
     """
-    stop = stop or threading.Event()
-    query = _Query(recording, target, history, updates, dropped, stop, on_batch, on_progress)
+    query = Query(
+        recording,
+        target,
+        history=history,
+        updates=updates,
+        dropped=dropped,
+        stop=stop,
+        on_batch=on_batch,
+        on_progress=on_progress,
+    )
     query.run(follow=follow, latency=latency)
-
-
-def catch_up(
-    recording: PathOrUri,
-    target: PathOrUri,
-    segment: int | None = None,
-    *,
-    updates: Updates | None = None,
-    dropped: Dropped = "keep",
-) -> list[TableResult]:
-    """Apply the changes that some tables of a target lack although other tables have them, without Spark.
-
-    Such tables have failed, were added by `select_tables`, or were replaced by an older copy. Call this
-    before a streaming query of `pgoutput.spark.replicate`, which does the same before its first micro-batch.
-
-    Args:
-        recording: The recording that the target follows.
-        target: The folder that holds the replica, as a path or URI.
-        segment: Number of the last segment whose changes are applied; None for the last that any table has.
-        updates: How commits remove rows from now on, as in `replicate`.
-        dropped: What happens to the table of a relation that was dropped on the server.
-
-    Returns:
-        One result for each changed table and micro-batch.
-
-    Raises:
-        RecordingError: The recording cannot be read, or lacks segments that the target does not have yet.
-        ReplicaError: A file of the target cannot be read or written.
-    """
-    results: list[TableResult] = []
-
-    def report(_: int, applied: Sequence[TableResult]) -> None:
-        results.extend(applied)
-
-    if (owner := read_owner(target)) is not None:
-        stop, history = threading.Event(), owner.output == "history"
-        if segment is None:
-            segment = Positions(Recording(recording), locate(target)).greatest_segment
-        _Query(recording, target, history, updates, dropped, stop, report, None, segment).run(follow=False)
-    return results
 
 
 class _Stopped(BaseException):
     """The query was asked to stop. Not an Exception, because those count as the error of one table."""
 
 
-class _Query:
+class Query:
     """A query that applies the changes of a recording. The arguments are those of `replicate`.
 
     Args:
-        through: Number of the last segment to apply; None for no limit.
+        engine: Applies the changes of a micro-batch.
     """
 
     def __init__(
         self,
         recording: PathOrUri,
         target: PathOrUri,
+        *,
         history: bool,
         updates: Updates | None,
         dropped: Dropped,
-        stop: threading.Event,
-        report: Report | None,
-        progress: Callable[[Progress], None] | None,
-        through: int | None = None,
+        stop: threading.Event | None,
+        on_batch: Report | None,
+        on_progress: Callable[[Progress], None] | None,
+        engine: Engine = apply_in_process,
     ) -> None:
-        self._through = through
         self._recording = Recording(recording, may_be_empty=True)
         self._target: Location = locate(target)
         self._output = "history" if history else "tables"
@@ -207,9 +175,10 @@ class _Query:
         self._positions: Positions | None = None
         self._registration: Registration | None = None
         self._selection = Selection(self._recording, self._target)
-        self._stop = stop
-        self._report = report
-        self._progress = progress
+        self._stop = stop or threading.Event()
+        self._report = on_batch
+        self._progress = on_progress
+        self._engine = engine
         self._listed = self._found = time.monotonic()
         """When the recording was listed last, and when a new segment was found last."""
 
@@ -251,9 +220,6 @@ class _Query:
         if self._positions is None:
             self._positions = Positions(recording, self._target)
         positions, last = self._positions, recording.numbers[-1]
-        if self._through is not None:
-            last = min(last, self._through)
-        assert positions is not None
         if (selected := self._selection.first_segments(last)) is not None:
             positions.add(selected)
         positions.retry()
@@ -290,25 +256,8 @@ class _Query:
         before = [number for number in (numbers[0] - 1,) if number in recording.numbers]
         recording.check([*before, *numbers])
         claim_target(self._target.place, self._output, recording.identity)  # refuses a damaged target
-        selected = self._selection.oids()
-        # A snapshot that replaces the rows of a failed table heals it.
-        heals = any(one.kind == "snapshot" for one in recording.metadata(numbers))
-
-        @cache  # asked for each segment
-        def is_followed(oid: int) -> bool:
-            return (
-                (selected is None or oid in selected)
-                and (heals or oid not in positions.errors)
-                and positions.is_behind(oid, last)
-            )
-
-        def is_wanted(schema: RelationSchema) -> bool:
-            return is_followed(schema.relation.oid)
-
-        with SortedChanges() as changes:
-            self._read_segments(numbers, changes, is_wanted)
-            applied = [self._apply(changes, oid, last, positions) for oid in sorted(changes.counts)]
-        results = [one for one in applied if one is not None and not one.is_empty]
+        show = partial(self._show_progress, last)
+        results = self._engine(self._micro_batch(numbers, positions), show)
         if removed := removed_relations(recording, numbers, self._dropped):
             positions.forget(removed, last)
         remarks = list(apply_remarks(recording, self._target, numbers, self._dropped))
@@ -318,44 +267,28 @@ class _Query:
         self._register()
         return positions.failed_tables()
 
-    def _apply(
-        self, changes: SortedChanges, oid: int, segment: int, positions: Positions
-    ) -> TableResult | None:
-        """Apply the changes of one relation; report progress meanwhile. Return None if nothing is new."""
-
-        def watched() -> Iterator[RelationChanges]:
-            applied = sum(count for other, count in changes.counts.items() if other < oid)
-            for one in changes.sorted(oid):
-                self._show_progress(segment, applied, changes.counts.total())
-                yield one
-                applied += one.rows.num_rows
-
-        return apply_changes(
-            watched,
-            self._target,
-            oid,
-            self._recording.identity,
+    def _micro_batch(self, numbers: Sequence[int], positions: Positions) -> MicroBatch:
+        selected, behind = self._selection.oids(), positions.behind(numbers[-1])
+        # A snapshot that replaces the rows of a failed table heals it.
+        if not any(one.kind == "snapshot" for one in self._recording.metadata(numbers)):
+            behind -= positions.errors.keys()
+        known = positions.positions
+        return MicroBatch(
+            recording=self._recording.identity,
+            target=self._target.place,
             history=self._output == "history",
             updates=self._updates,
-            known=positions.positions.get(oid, NOTHING),
-            from_snapshot=oid in positions.errors or oid in positions.gaps,
+            tasks=tuple(plan_changes(self._recording, numbers)),
+            known=known,
+            from_snapshot=frozenset(positions.errors.keys() | positions.gaps),
+            wanted={oid: oid in behind and (selected is None or oid in selected) for oid in known},
+            wants_others=selected is None and positions.has_new_relations(numbers[-1]),
         )
 
     def _register(self) -> None:
         """Register the query in the recording, with the segments that it does not need any more."""
         if self._registration is not None and self._positions is not None:
             self._registration.update(self._positions.least_segment)
-
-    def _read_segments(
-        self, numbers: Sequence[int], changes: SortedChanges, is_wanted: Callable[[RelationSchema], bool]
-    ) -> None:
-        for task in plan_changes(self._recording, numbers):
-            self._show_progress(numbers[-1], 0, 0)
-            with SegmentReader(task.place) as segment:
-                for one in read_changes(segment, task, is_wanted):
-                    changes.append(one)
-        if compiled.kernel is not None:
-            compiled.kernel.free_blocks()  # up to 64 MiB, which applying the changes does not need
 
     def _show_progress(self, segment: int, applied: int, changes: int) -> None:
         if self._stop.is_set():

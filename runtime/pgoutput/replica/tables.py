@@ -35,7 +35,7 @@ class ReplicaTable(msgspec.Struct, frozen=True):
     place: str
     """Path or URI of the Delta table; empty if the table was not found, or failed before its creation."""
     recording: str
-    """UUID of the recording; empty if the changes do not come from a recording."""
+    """UUID of the recording."""
     may_differ: tuple[Difference, ...]
     """Reasons why the table may differ from its source; empty if no reason is known."""
     dropped: GoneTable | None

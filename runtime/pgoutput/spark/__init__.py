@@ -7,7 +7,7 @@
 - `lsn_text`: column function that returns LSNs as PostgreSQL writes them.
 - `register_functions`: makes the column functions known to Spark SQL.
 - `decode`: decodes the messages of whole streams in a column of any DataFrame, with the changes of rows.
-- `replicate`: starts a streaming query that keeps one Delta table per relation equal to the source.
+- `replicate`: keeps one Delta table per relation equal to the source of a recording.
 - `local_session`: starts Spark on this machine, with a Java from PyPI if no Java is installed.
 """
 

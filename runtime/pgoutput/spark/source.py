@@ -7,7 +7,7 @@ recording is refused.
 Options for reading:
 
 - `path`: The folder of a recording, or one segment, as a path or as a URI of a pyarrow filesystem.
-- `view`: `messages`, `changes` (the default), `batches`, `table` or `schema`: see `pgoutput.views`.
+- `view`: `messages`, `changes` (the default), `table` or `schema`: see `pgoutput.views`.
 - `table`: For the view `table`, the qualified name of the table, such as `public.orders`. For a renamed
   table, each name selects the changes made while the table had that name.
 - `columns`: Names of the columns to read, separated by commas; all columns by default. Spark does not tell a

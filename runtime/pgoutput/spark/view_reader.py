@@ -14,7 +14,6 @@ from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording, SegmentReader
 from pgoutput.spark.filters import Filters
 from pgoutput.views import (
-    BATCHES,
     CHANGES,
     MESSAGES,
     SCHEMA,
@@ -25,11 +24,9 @@ from pgoutput.views import (
     Task,
     View,
     group_tasks,
-    pack_changes,
     plan_changes,
     plan_messages,
     read,
-    read_changes,
     row_type,
     schema_batch,
     schema_versions,
@@ -39,7 +36,6 @@ from pgoutput.views import (
 VIEWS: Final[Mapping[str, pa.Schema | None]] = {
     "messages": MESSAGES,
     "changes": CHANGES,
-    "batches": BATCHES,
     "table": None,
     "schema": SCHEMA,
 }
@@ -168,17 +164,8 @@ class ViewReader:
             return
         for task in partition:
             with SegmentReader(task.place) as segment:
-                for rows in self._rows(segment, task, schema):
+                for rows in read(segment, self._view(segment, task, schema)):
                     yield rows.select(schema.names)
-
-    def _rows(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        if self.options.view != "batches":
-            yield from read(segment, self._view(segment, task, schema))
-            return
-        for one in read_changes(segment, task, self.filters.selects_relation):
-            values = [one.relation.oid], [pack_changes(one)]
-            arrays = [pa.array(value, field.type) for value, field in zip(values, BATCHES, strict=True)]
-            yield pa.record_batch(arrays, schema=BATCHES)
 
     def _view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
         """Return the view that converts the messages of one segment to rows."""

@@ -139,7 +139,7 @@ def check_recording(table: Table, recording: str) -> None:
 
     Args:
         table: The table.
-        recording: UUID of the recording; empty if the changes do not come from a recording.
+        recording: UUID of the recording.
 
     Raises:
         ReplicaError: The table belongs to another recording.
@@ -188,7 +188,7 @@ def create_table(
         namespace: Namespace of the relation.
         name: Name of the relation.
         schema: The columns of the table.
-        recording: UUID of the recording; empty if the changes do not come from a recording.
+        recording: UUID of the recording.
         key: Value of the table property `KEY`; empty for a table with history.
 
     Raises:

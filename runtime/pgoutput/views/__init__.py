@@ -18,8 +18,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from pgoutput.recording import SegmentReader
-from pgoutput.views.changes import BATCHES as BATCHES, CHANGES as CHANGES, changes_batch
-from pgoutput.views.changes_from_rows import from_rows as from_rows
+from pgoutput.views.changes import CHANGES as CHANGES, changes_batch
 from pgoutput.views.committed_changes import CommittedBatch, CommittedChangesReader
 from pgoutput.views.decoded_messages import DECODED as DECODED, decoded_batch as decoded_batch
 from pgoutput.views.messages import MESSAGES as MESSAGES, MessagesView as MessagesView

@@ -93,16 +93,6 @@ Values are PostgreSQL's text, whether they were sent in text or in binary format
 """
 
 
-BATCHES: Final = pa.schema(
-    [pa.field("oid", pa.int64(), nullable=False), pa.field("data", pa.binary(), nullable=False)]
-)
-"""Columns of the view `batches`, one row for many committed changes of one relation.
-
-- `oid`: OID of the relation.
-- `data`: The changes of one schema version, as `pack_changes` returns them.
-"""
-
-
 def changes_batch(
     committed: CommittedBatch, *, snapshot: bool, incomplete: Mapping[int, str] = MappingProxyType({})
 ) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
@@ -103,13 +104,6 @@ def replicate(
         typer.Option(help="Use the executors of a Spark cluster, such as spark://host:7077 or yarn."),
     ] = "",
     remote: Annotated[str, typer.Option(help="Use a Spark Connect server, such as sc://host:15002.")] = "",
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="With Spark: folder or URI of the query's checkpoint; by default in the target.",
-            show_default=False,
-        ),
-    ] = None,
     log: Log = "text",
     log_seconds: LogSeconds = None,
     detail: Detail = False,
@@ -129,8 +123,6 @@ def replicate(
     if spark := spark or bool(master or remote):
         require("spark", "pyspark")
         show_pandas()
-    if checkpoint and not spark:
-        raise typer.BadParameter("--checkpoint needs Spark: without Spark, each table stores its position")
     from pgoutput.cli.replicate import replication
 
     output = replication.Output(log, log_seconds, detail=detail)
@@ -150,11 +142,11 @@ def replicate(
         reset=reset_table or (),
     )
     if spark:
-        from pgoutput.cli.replicate.spark import SparkEngine
+        from pgoutput.cli.replicate.spark import apply_with_spark
 
-        replication.replicate(run, SparkEngine(master, remote, checkpoint), metrics)
+        replication.replicate(run, partial(apply_with_spark, master=master, remote=remote), metrics)
     else:
-        replication.replicate(run, replication.apply_directly, metrics)
+        replication.replicate(run, replication.apply_changes, metrics)
 
 
 def sync(

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from threading import Event
@@ -32,12 +32,10 @@ from pgoutput.replica import (
     Dropped,
     Maintenance,
     Progress,
-    ReplicaTable,
     TableResult,
     Updates,
     check_owner,
     existing_tables,
-    replica_tables,
     replicate as start_query,
     reset_tables,
     select_tables,
@@ -153,7 +151,6 @@ class Run:
     """One run of a command that keeps a replica: its recording and target, its output, and its progress.
 
     Attributes:
-        is_counted: Whether this process knows how many changes were applied to each table.
         metrics: Values of the metrics that are served.
         replica_metrics: Keeps the metrics of the replica up to date.
         observed: What the health pages report on: the replica, and in `pgoutput sync` also the recorder.
@@ -207,7 +204,6 @@ class Run:
         self.latency = latency
         self.updates: Updates | None = updates
         self.dropped: Dropped = dropped
-        self.is_counted: bool = True
         self.output = output or Output()
         self.metrics = Metrics(metrics)
         self._strict = strict
@@ -279,21 +275,6 @@ class Run:
         self.output.add(applied)
         self.replica_metrics.add(applied)
 
-    def tables(self) -> dict[int, ReplicaTable]:
-        """Return the tables of the target, by relation OID."""
-        return replica_tables(self.target)
-
-    def report_tables(self, before: Mapping[int, ReplicaTable]) -> None:
-        """Print the errors of the tables, and new reasons why they may differ; update the metrics.
-
-        Args:
-            before: The tables before the changes were applied.
-        """
-        for one in self.tables().values():
-            known = before[one.oid].may_differ if one.oid in before else ()
-            new = tuple(difference for difference in one.may_differ if difference not in known)
-            self._add(TableResult(one.oid, one.namespace, one.name, {}, new, one.error))
-
     def check(self, applied_segment: int, last_segment: int | None = None) -> None:
         """Print tables that have become incomplete, and update the lags.
 
@@ -359,13 +340,19 @@ def replicate(run: Run, apply: Callable[[Run, Event], None], metrics: str | None
         sys.exit(130)
     if run.output.failed:
         sys.exit(1)
-    if not stop.is_set() and not totals and run.is_counted and not run.output.is_json:
+    if not stop.is_set() and not totals and not run.output.is_json:
         run.output.console.print("Nothing new was recorded since the last run.")
 
 
-def apply_directly(run: Run, stop: Event) -> None:
-    """Apply the changes of a run in this process: to the end or, if the run follows, until `stop` is set."""
-    with segments_bar(run.output.console) as bar:
+def apply_changes(run: Run, stop: Event, start: Callable[..., None] = start_query) -> None:
+    """Apply the changes of a run: to the end or, if the run follows, until `stop` is set.
+
+    Args:
+        run: The recording and the target.
+        stop: Ends the run when it is set.
+        start: Called with the arguments of `pgoutput.replica.replicate`; by default this function.
+    """
+    with _segments_bar(run.output.console) as bar:
         task = bar.add_task("replicating", total=run.segments_recorded)
 
         def show_progress(progress: Progress) -> None:
@@ -377,7 +364,7 @@ def apply_directly(run: Run, stop: Event) -> None:
             bar.update(task, total=progress.last_segment, completed=completed, description=text)
             run.show_interval(text, progress.applied_segment)
 
-        start_query(
+        start(
             run.recording,
             run.target,
             history=run.history,
@@ -391,7 +378,7 @@ def apply_directly(run: Run, stop: Event) -> None:
         )
 
 
-def segments_bar(console: Console) -> Bar:
+def _segments_bar(console: Console) -> Bar:
     """Return a progress bar that counts segments; a context manager that shows it, only in a terminal."""
     return Bar(
         SpinnerColumn(),

@@ -21,7 +21,7 @@ from pgoutput.cli.common.signals import stop_at_signals
 from pgoutput.cli.record.metrics import RECORDER, RecorderMetrics
 from pgoutput.cli.record.recording import decode_event, is_line
 from pgoutput.cli.replicate.metrics import REPLICA
-from pgoutput.cli.replicate.replication import Output, Run, apply_directly, replicate
+from pgoutput.cli.replicate.replication import Output, Run, apply_changes, replicate
 from pgoutput.errors import RecordingError
 from pgoutput.recorder import Lost, event_level, event_text
 from pgoutput.recording import locate, parse_store_url
@@ -129,9 +129,9 @@ def synchronize(
             while not (is_begun := place.is_folder) and not ended.wait(_POLL_SECONDS):
                 pass
             if is_begun:  # otherwise the recorder could not begin, and prints why
-                apply_directly(run, ended)
+                apply_changes(run, ended)
                 run.follow = False
-                apply_directly(run, Event())  # what the recorder has stored at its end
+                apply_changes(run, Event())  # what the recorder has stored at its end
         if process.returncode and not stop.is_set():
             sys.exit(max(process.returncode, 1))  # the recorder has printed its error
 
