@@ -88,9 +88,21 @@ def measure(command: Sequence[object], environment: Mapping[str, str] = {}) -> M
     return measured
 
 
-def resident_memory(driver: int) -> Iterator[tuple[str, int]]:
-    """Yield kind (driver, java, python) and memory in MB of the process `driver` and of each descendant."""
-    parents, processes = {driver}, {}
+class Process(msgspec.Struct, frozen=True):
+    """A running process."""
+
+    pid: int
+    kind: str
+    """Which part of the command it is: driver, java or python."""
+    memory: int
+    """Resident memory in MB."""
+    cpu: float
+    """CPU time in seconds, without that of other processes."""
+
+
+def process_tree(driver: int) -> Iterator[Process]:
+    """Yield the process `driver` and each descendant."""
+    parents, found = {driver}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
@@ -99,13 +111,15 @@ def resident_memory(driver: int) -> Iterator[tuple[str, int]]:
             except OSError:  # the process has ended
                 continue
             name, _, rest = stat.partition("(")[2].rpartition(")")
-            processes[int(entry.name)] = (name, int(rest.split()[1]), pages * os.sysconf("SC_PAGESIZE") >> 20)
-    yield "driver", processes[driver][2]
+            fields = rest.split()
+            cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            kind = "java" if name == "java" else "python"
+            process = Process(int(entry.name), kind, pages * os.sysconf("SC_PAGESIZE") >> 20, cpu)
+            found[process.pid] = int(fields[1]), process
+    yield msgspec.structs.replace(found[driver][1], kind="driver")
     while parents:
-        children = {pid for pid, (_, parent, _) in processes.items() if parent in parents}
-        for pid in children:
-            name, _, size = processes[pid]
-            yield ("java" if name == "java" else "python"), size
+        children = {pid for pid, (parent, _) in found.items() if parent in parents}
+        yield from (found[pid][1] for pid in children)
         parents = children
 
 
@@ -115,13 +129,14 @@ def _main() -> None:
     process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
     signal.signal(signal.SIGINT, lambda *_: process.send_signal(signal.SIGINT))
     ended = Event()
-    peak = 0
+    peak, seen = 0, dict[int, float]()
 
     def watch() -> None:
         nonlocal peak
         while not ended.wait(0.1):
-            sizes = [size for _, size in resident_memory(os.getpid())]
-            peak = max(peak, sum(sizes[1:]))
+            _, *processes = process_tree(os.getpid())
+            peak = max(peak, sum(one.memory for one in processes))
+            seen.update((one.pid, one.cpu) for one in processes)
 
     watcher = Thread(target=watch)
     watcher.start()
@@ -136,7 +151,9 @@ def _main() -> None:
     watcher.join()
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     peak = max(peak, usage.ru_maxrss >> 10)
-    measured = Measured(exit_code, began, seconds, usage.ru_utime + usage.ru_stime, peak)
+    # Processes that nobody waits for, such as Spark's Python workers, are missing in the usage.
+    cpu = max(usage.ru_utime + usage.ru_stime, sum(seen.values()))
+    measured = Measured(exit_code, began, seconds, cpu, peak)
     sys.stdout.buffer.write(msgspec.json.encode(measured))
 
 

@@ -265,7 +265,7 @@ def targets(results: Results) -> Iterator[tuple[str, float, float]]:
     yield "CPU s, replicate", 5, median(one[REPLICATE].cpu for one in rounds)
     yield "memory in MB, replicate", 400, median(one[REPLICATE].memory for one in rounds)
     spark = (one[WITH_SPARK].cpu - one[SESSION].cpu - one[REPLICATE].cpu for one in rounds)
-    yield "CPU s, Spark with its session started, more than replicate", 15, median(spark)
+    yield "CPU s, Spark with its session started, more than replicate", 5, median(spark)
     yield "wall, sync / record", 1.5, median(one[SYNC].seconds / one[RECORD].seconds for one in rounds)
     if DEBEZIUM in results:
         ours = ((one[RECORD].cpu + one[REPLICATE].cpu) / one[DEBEZIUM].cpu for one in rounds)

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import one_table
-from benchmarks.process_tree import resident_memory
+from benchmarks.process_tree import process_tree
 from pgoutput import messages as m, v4
 from pgoutput.messages import Message, XLogData
 from pgoutput.recording import SegmentWriter, SessionStart
@@ -199,8 +199,8 @@ def peak_memory() -> Iterator[dict[str, int]]:
 
     def watch() -> None:
         while not ended.wait(0.1):
-            for kind, size in resident_memory(os.getpid()):
-                peak[kind] = max(peak[kind], size)
+            for one in process_tree(os.getpid()):
+                peak[one.kind] = max(peak[one.kind], one.memory)
 
     watcher = threading.Thread(target=watch)
     watcher.start()

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from pgoutput import messages as m
+from pgoutput._pauses import Pauses
 from pgoutput.apply.rows import chunk_writer
 from pgoutput.apply.rows.lookup import look_up_rows
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import list_segments
 from pgoutput.replica import TableResult, positions, replica_tables, replicate, replication, reset_tables
-from pgoutput.replica.positions import retry_pauses
 from tests.messages import make_column, make_relation
 from tests.recorder.lab import wait_until
 from tests.recording.recordings import record
@@ -143,7 +143,7 @@ def test_a_query_that_follows_applies_the_changes_of_a_failed_table_again(
 def test_pauses_between_attempts_double(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    pauses, attempts = retry_pauses(), list[float]()
+    pauses, attempts = Pauses(5, 300), list[float]()
     pauses.begin(7)
     for now in range(1000):
         if pauses.ended():

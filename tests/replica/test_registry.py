@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput.errors import ReplicaError
-from pgoutput.replica import claim_target, replica_tables
+from pgoutput.replica import replica_tables
+from pgoutput.replica.ownership import claim_target
 from pgoutput.targets.registry import folder_name
 from tests.recorder.lab import Lab
 from tests.replica.changes import recorded_changes, sorted_changes

@@ -15,7 +15,8 @@ from pgoutput.apply.data_files import Merged, PendingFiles
 from pgoutput.apply.pending_chunks import PendingChunks
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import locate
-from pgoutput.replica import TableResult, claim_target, replica_tables
+from pgoutput.replica import TableResult, replica_tables
+from pgoutput.replica.ownership import claim_target
 from pgoutput.targets import ConflictError, Position
 from pgoutput.views import RelationChanges
 from tests.replica.changes import captured_changes

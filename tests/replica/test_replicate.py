@@ -15,7 +15,8 @@ import pytest
 
 from pgoutput.apply.sorted_changes import SortedChanges
 from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.replica import Progress, TableResult, log_batch, replica_tables, replicate
+from pgoutput.replica import Progress, TableResult, replica_tables, replicate
+from pgoutput.replica.applied import log_batch
 from pgoutput.views import RelationChanges
 from tests.recording.recordings import sent, source, write
 from tests.replica.changes import recorded_changes, sorted_changes as sorted_table

@@ -17,7 +17,6 @@ from pgoutput import messages as m
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import Recording, locate, prune
 from pgoutput.replica import (
-    Selection,
     positions as positions_module,
     replica_tables,
     replicate,
@@ -25,6 +24,7 @@ from pgoutput.replica import (
     selected_tables,
     selection as selection_module,
 )
+from pgoutput.replica.selection import Selection
 from tests.kills import Killed
 from tests.messages import make_column, make_relation
 from tests.recorder.lab import wait_until

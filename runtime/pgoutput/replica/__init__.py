@@ -37,7 +37,7 @@ require("replica", "deltalake", "numpy", "pyarrow", "pyroaring")
 
 from pgoutput.apply import Difference, TableResult, Updates
 from pgoutput.recording import Verified as Verified
-from pgoutput.replica.applied import Applied as Applied, log_batch as log_batch
+from pgoutput.replica.applied import Applied as Applied
 from pgoutput.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesAsOf
 from pgoutput.replica.cut import Cut, TableAt, versions_at
 from pgoutput.replica.maintenance import Maintenance, maintain_tables
@@ -45,24 +45,17 @@ from pgoutput.replica.micro_batch import MicroBatch as MicroBatch, Watch as Watc
 from pgoutput.replica.ownership import (
     Owner as Owner,
     check_owner as check_owner,
-    claim_target as claim_target,
     read_owner as read_owner,
     use_iceberg,
 )
 from pgoutput.replica.positions import (
     THREADS as THREADS,
     Positions as Positions,
-    retry_pauses as retry_pauses,
 )
-from pgoutput.replica.registration import Registration as Registration
 from pgoutput.replica.remarks import (
     Dropped,
-    apply_remarks as apply_remarks,
-    mark_foreign_changes as mark_foreign_changes,
-    removed_relations as removed_relations,
 )
 from pgoutput.replica.replication import (
-    SEGMENTS_PER_BATCH as SEGMENTS_PER_BATCH,
     Progress,
     Query as Query,
     Report as Report,
@@ -70,7 +63,6 @@ from pgoutput.replica.replication import (
 )
 from pgoutput.replica.reset import reset_tables
 from pgoutput.replica.selection import (
-    Selection as Selection,
     existing_tables as existing_tables,
     select_tables,
     selected_tables as selected_tables,

@@ -44,14 +44,10 @@ _FILE: Final = "_reached.json"
 
 _FIRST_PAUSE: Final = 5.0
 _GREATEST_PAUSE: Final = 300.0
+"""Seconds after which changes are applied to failed tables again."""
 
 THREADS: Final = 16
 """Number of tables that are opened concurrently: a remote filesystem can be slow to answer."""
-
-
-def retry_pauses() -> Pauses:
-    """Return pauses of 5 seconds to 5 minutes, after which changes are applied to failed tables again."""
-    return Pauses(_FIRST_PAUSE, _GREATEST_PAUSE)
 
 
 class _Table(msgspec.Struct):
@@ -83,16 +79,15 @@ class Positions:
     Args:
         recording: The recording; it has segments.
         target: The folder that holds the replica.
-        pauses: Pauses after which changes are applied to failed tables again.
 
     Raises:
         RecordingError: The recording lacks segments that were read, or has others in their place.
         ReplicaError: The target cannot be read.
     """
 
-    def __init__(self, recording: Recording, target: Location, pauses: Pauses | None = None) -> None:
+    def __init__(self, recording: Recording, target: Location) -> None:
         self._recording, self._target = recording, target
-        self._pauses = pauses or retry_pauses()
+        self._pauses = Pauses(_FIRST_PAUSE, _GREATEST_PAUSE)
         self.errors: dict[int, str] = {}
         self.foreign: set[int] = set()
         self.gaps: set[int] = set()

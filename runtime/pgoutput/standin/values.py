@@ -51,13 +51,6 @@ _SLOT: Final = re.compile(r"\((\w+),([0-9A-F]+/[0-9A-F]+)\)")
 """Text of a record with a slot's name and an LSN. Only such records can be sent in binary format."""
 
 
-def infer_type_oid(value: SqlValue) -> int:
-    """Return the OID of the smallest type that represents `value`, for a result column of unknown type."""
-    if isinstance(value, int):
-        return INT4 if -(1 << 31) <= value < 1 << 31 else INT8
-    return FLOAT8 if isinstance(value, float) else TEXT
-
-
 def encode_value(value: SqlValue, type_oid: int, format_: int) -> EncodedValue:
     """Encode a value of a query result.
 
