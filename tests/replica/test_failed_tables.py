@@ -17,7 +17,7 @@ from pgoutput._pauses import Pauses
 from pgoutput.apply.rows import chunk_writer
 from pgoutput.apply.rows.lookup import look_up_rows
 from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import list_segments
+from pgoutput.recording import Recording, list_segments, locate
 from pgoutput.replica import TableResult, positions, replica_tables, replicate, replication, reset_tables
 from tests.messages import make_column, make_relation
 from tests.recorder.lab import wait_until
@@ -138,6 +138,16 @@ def test_a_query_that_follows_applies_the_changes_of_a_failed_table_again(
         wait_until(lambda: results[-1].name == "b" and not results[-1].error)
     assert setup.rows(2) == [(0, "v"), (1, "x"), (2, "v")]
     assert replica_tables(setup.target)[2].error == ""
+
+
+def test_a_table_whose_snapshot_came_without_a_result_is_continued(setup: Setup) -> None:
+    """A task of Spark that is repeated after its commit has no result."""
+    setup.send(m.Update(relation_oid=2, new=("1", "x")))
+    known = positions.Positions(Recording(setup.recording), locate(setup.target))
+    known.gaps |= {1, 2}
+    replicate(setup.recording, setup.target)
+    known.advance(2, [])
+    assert known.gaps == {1}
 
 
 def test_pauses_between_attempts_double(monkeypatch: pytest.MonkeyPatch) -> None:

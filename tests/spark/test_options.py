@@ -26,7 +26,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("view", ["messages", "changes", "batches", "table", "schema"])
+@pytest.mark.parametrize("view", ["messages", "changes", "table", "schema"])
 def test_a_schema_given_by_the_caller_is_refused(recording: str, view: str) -> None:
     source = PgoutputDataSource({"path": recording, "view": view, "table": "app.strm"})
     for reader in (source.reader, source.streamReader):

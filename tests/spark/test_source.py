@@ -215,7 +215,7 @@ def test_invalid_options_and_recordings_are_refused(
         (
             folder,
             {"view": "tables"},
-            "the option view must be one of messages, changes, batches, table, schema, not 'tables'",
+            "the option view must be one of messages, changes, table, schema, not 'tables'",
         ),
         (folder, {"view": "table"}, "the view table needs the option table"),
         (
@@ -347,7 +347,7 @@ def test_a_checkpoint_of_another_recording_is_refused(
         with pytest.raises(
             PySparkException,
             match=f"this is recording another, but the checkpoint belongs to recording {PARALLEL.recording}. "
-            "Read that recording, or begin anew with a new target and a new checkpoint",
+            "Read that recording, or begin anew with a new checkpoint and a new output",
         ):
             stream(session, recording, tmp_path).trigger(availableNow=True).start().awaitTermination(60)
     assert batches(tmp_path) == before

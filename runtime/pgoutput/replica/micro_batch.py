@@ -32,14 +32,15 @@ class MicroBatch(msgspec.Struct, frozen=True):
     """Positions of the tables, by relation OID; NOTHING for a table that does not exist."""
     from_snapshot: frozenset[int]
     """OIDs of the relations whose changes are skipped before the first snapshot that replaces all rows."""
-    wanted: Mapping[int, bool]
-    """Whether a table lacks the changes, by relation OID."""
+    wanted: frozenset[int]
+    """OIDs of the relations in `known` whose tables lack the changes."""
     wants_others: bool
-    """Whether the changes of other relations are applied."""
+    """Whether the changes of relations that are not in `known` are applied."""
 
     def is_wanted(self, schema: RelationSchema) -> bool:
         """Return whether changes of a relation are applied."""
-        return self.wanted.get(schema.relation.oid, self.wants_others)
+        oid = schema.relation.oid
+        return oid in self.wanted or (self.wants_others and oid not in self.known)
 
     def apply(self, oid: int, read: Callable[[], Iterator[RelationChanges]]) -> TableResult | None:
         """Apply the changes of one relation to its table; return None if the table had them already.

@@ -251,7 +251,11 @@ class Positions:
         Raises:
             ReplicaError: The target cannot be written.
         """
-        end, again = self._end(segment), set[int]()
+        end, again, results = self._end(segment), set[int](), list(results)
+        for oid in self.gaps.difference(one.oid for one in results):
+            # A task of Spark that was repeated has no result, but the table may have the snapshot now.
+            known, self._tables[oid] = self._tables[oid], self._read_table(oid)
+            self._continue(oid, known)
         for one in results:
             if one.error:
                 if one.oid in self._failed:

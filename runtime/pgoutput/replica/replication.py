@@ -66,7 +66,7 @@ class Progress(msgspec.Struct, frozen=True):
     applied: int
     """Number of the micro-batch's changes that were handed to their tables."""
     changes: int
-    """Number of changes in the micro-batch; 0 while they are read from the segments."""
+    """Number of changes in the micro-batch; 0 while they are read from the segments, and with Spark."""
     applied_segment: int
     """Number of the last segment whose changes all tables without an error have; 0 for none."""
 
@@ -272,16 +272,15 @@ class Query:
         # A snapshot that replaces the rows of a failed table heals it.
         if not any(one.kind == "snapshot" for one in self._recording.metadata(numbers)):
             behind -= positions.errors.keys()
-        known = positions.positions
         return MicroBatch(
             recording=self._recording.identity,
             target=self._target.place,
             history=self._output == "history",
             updates=self._updates,
             tasks=tuple(plan_changes(self._recording, numbers)),
-            known=known,
+            known=positions.positions,
             from_snapshot=frozenset(positions.errors.keys() | positions.gaps),
-            wanted={oid: oid in behind and (selected is None or oid in selected) for oid in known},
+            wanted=frozenset(behind if selected is None else behind.intersection(selected)),
             wants_others=selected is None and positions.has_new_relations(numbers[-1]),
         )
 

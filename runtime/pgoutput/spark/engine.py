@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from itertools import chain, groupby
 from typing import Any, Final, TypeVar
@@ -21,6 +22,7 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession, functions as sf, is_remote
 
 from pgoutput.apply import (
@@ -74,7 +76,7 @@ R = TypeVar("R")
 
 
 class SparkEngine:
-    """A `pgoutput.replica.Engine` that applies micro-batches in the executors of a Spark session."""
+    """An engine of `pgoutput.replica.Query` that applies micro-batches in the executors of Spark."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -88,17 +90,21 @@ class SparkEngine:
 
     def __call__(self, batch: MicroBatch, watch: Watch) -> list[TableResult]:
         """Apply a micro-batch; while Spark works, call `watch` each second."""
-        with ThreadPoolExecutor(1) as pool:
-            applied = pool.submit(self._apply_tagged, batch)
-            try:
-                while not wait([applied], _WATCH_SECONDS).done:
-                    watch(0, 0)
-            except BaseException:
-                while not applied.done():  # a job that ends may be followed by another
+        pool = ThreadPoolExecutor(1)
+        run = inheritable_thread_target(self._session)(self._apply_tagged)
+        applied: Future[list[TableResult]] = pool.submit(run, batch)
+        try:
+            while not wait([applied], _WATCH_SECONDS).done:
+                watch(0, 0)
+        except BaseException:
+            while not applied.done():  # a job that ends may be followed by another
+                with suppress(Exception):  # without Java or a server, the job fails too
                     self._cancel_jobs()
-                    wait([applied], _WATCH_SECONDS)
-                raise
-            return applied.result()
+                wait([applied], _WATCH_SECONDS)
+            raise
+        finally:
+            pool.shutdown(wait=False)
+        return applied.result()
 
     def _apply_tagged(self, batch: MicroBatch) -> list[TableResult]:
         """Apply a micro-batch; the jobs of this thread get the tag by which `_cancel_jobs` finds them."""
@@ -121,8 +127,7 @@ class SparkEngine:
         parts = [one.part for one in outcomes if one.part is not None]
         committed = self._commit(divided, parts)
         if left := {part.oid for part in parts} - {one.oid for one in committed}:
-            wanted = dict.fromkeys(left, True)
-            rest = msgspec.structs.replace(batch, wanted=wanted, wants_others=False)
+            rest = msgspec.structs.replace(batch, wanted=frozenset(left), wants_others=False)
             outcomes += self._run(rest, {})
         results = committed + [one.result for one in outcomes if one.result is not None]
         self._learn(results, committed, left)
@@ -158,7 +163,7 @@ class SparkEngine:
         parts = {oid: min(self._parts[oid], count) for oid in divided}
         groups = group_tasks(batch.tasks, count)
         settings = msgspec.structs.replace(batch, tasks=())
-        segments = self._session.range(0, len(groups), 1, max(len(groups), 1))
+        segments = self._session.range(0, len(groups), 1, len(groups))
         changes = segments.mapInArrow(partial(_read_partition, settings, groups, parts), _PARTS_DDL)
         number = sf.pmod(sf.hash("oid"), sf.lit(count)) + sf.col("part")
         changes = changes.repartitionById(count, number.cast("int"))

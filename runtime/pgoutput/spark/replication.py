@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 
 from pgoutput.recording import PathOrUri
 from pgoutput.replica import Dropped, Progress, Query, Report, Updates
@@ -31,9 +31,9 @@ def replicate(
 
     Does the same as `pgoutput.replica.replicate`, and either can resume what the other has begun. Several
     tables, and parts of a large table, are written in parallel. No checkpoint is needed: each table stores
-    its position. The executors, and with Spark Connect the Spark server, reach recording and target under the
-    same paths or URIs as this process, and have this package too. `spark.sql.shuffle.partitions` is the
-    number of tasks that apply changes: one for each core of the executors.
+    its position. The executors reach recording and target under the same paths or URIs as this process, and
+    have this package too. `spark.sql.shuffle.partitions` is the number of tasks that read and apply changes:
+    set it to the number of the executors' cores.
 
     Args:
         session: The Spark session, which may be one of Spark Connect.
@@ -45,7 +45,8 @@ def replicate(
         updates: How commits remove rows from now on, as in `pgoutput.replica.replicate`.
         dropped: What happens to the table of a relation that was dropped on the server, as there.
         stop: If another thread or a signal handler sets this event, Spark's tasks are interrupted within a
-            second, and the function returns. The next call continues.
+            second, and the function returns. The next call continues. A task may still commit for about two
+            seconds.
         on_batch: Called after each micro-batch with the number of its last segment, and one result for each
             table that was changed.
         on_progress: Called each second while a micro-batch is applied, and every 10 seconds while no segment
@@ -56,7 +57,15 @@ def replicate(
         ReplicaError: The target contains something other than a replica, belongs to another recording, or a
             file of the target cannot be read or written.
         PySparkException: Spark has failed, or a task could not read a segment.
+        Py4JError, OSError: Spark's Java process has ended.
     """
+
+    def show(progress: Progress) -> None:
+        if is_remote():  # a Spark Connect server ends sessions that ask nothing for an hour
+            session.conf.get("spark.sql.shuffle.partitions")
+        if on_progress is not None:
+            on_progress(progress)
+
     query = Query(
         _absolute(recording),
         _absolute(target),
@@ -65,7 +74,7 @@ def replicate(
         dropped=dropped,
         stop=stop,
         on_batch=on_batch,
-        on_progress=on_progress,
+        on_progress=show,
         engine=SparkEngine(session),
     )
     query.run(follow=follow, latency=latency)

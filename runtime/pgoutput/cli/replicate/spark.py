@@ -19,7 +19,7 @@ from pgoutput.cli.replicate.replication import Run, apply_changes
 from pgoutput.errors import PgoutputError
 from pgoutput.spark import cluster_session, local_session, replicate
 
-_JAVA: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+_JAVA: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
 """Setting of Spark on this machine: Java without its second compiler, which costs more than it saves: 5 of 16
 seconds of CPU for a million changes. Java only moves bytes here."""
 
