@@ -27,6 +27,7 @@ READY := .venv/stamp-ready-$(call key,$(BUILT_OF),$(shell command -v cc gcc) $(P
 BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
 DEBEZIUM := .venv/stamp-debezium-$(call key,requirements.lock benchmarks/debezium.txt)
 CONFORMANCE := .venv/stamp-conformance-$(call key,requirements.lock conformance/requirements.txt conformance/package.json)
+READERS := .venv/stamp-readers-$(call key,requirements.lock tests/targets/fetched/requirements.txt)
 CLIENTS := .venv/stamp-clients-$(call key,requirements.lock tests/standin/fetched/requirements.txt)
 DOCS := .venv/stamp-docs-$(call key,requirements.lock docs/requirements.txt)
 FUZZ := .venv/stamp-fuzz-$(call key,requirements.lock tests/fuzz/requirements.txt)
@@ -66,7 +67,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo quick test specs nightly clients matrix crash torture replica oracle check conformance explorer format generate bench docs sanitize fuzz release typescript lock clean remake
+.PHONY: help setup demo quick test specs nightly clients readers matrix crash torture replica oracle check conformance explorer format generate bench docs sanitize fuzz release typescript lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +94,9 @@ specs: $(READY) ## Run tests with a spec of versions 1 to 5, one of 1 to 6, and 
 
 nightly: $(READY) $(SPARK_CLASSES) ## Run all tests: ten times the examples of `make test`, and what is too long for it
 	@$(PYTEST) -m "" --hypothesis-profile=nightly
+
+readers: $(READY) $(READERS) ## Compare what Polars and DuckDB, which it fetches, read from Delta and Iceberg tables with the server's tables
+	@PYTHONPATH=.venv/readers .venv/bin/python -m tests.targets.fetched
 
 clients: $(READY) $(CLIENTS) ## Have Debezium, pgjdbc, asyncpg and npm's client, which it fetches, use the stand-in server; needs Java, node and npm
 	@PYTHONPATH=.venv/clients .venv/bin/python -m tests.standin.fetched $(MESSAGES)
@@ -243,6 +247,11 @@ $(CONFORMANCE): $(LOCKED)
 	@$(PIP_INSTALL) --no-deps --target .venv/conformance/python -r conformance/requirements.txt
 	@cp conformance/package.json .venv/conformance
 	@npm --prefix .venv/conformance --cache .venv/conformance/cache install --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
+
+$(READERS): $(LOCKED)
+	@rm -rf .venv/readers .venv/stamp-readers-*
+	@$(PIP_INSTALL) --no-deps --target .venv/readers -r tests/targets/fetched/requirements.txt
 	@touch $@
 
 $(CLIENTS): $(LOCKED)

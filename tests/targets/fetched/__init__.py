@@ -1,0 +1,1 @@
+"""Readers of Delta and Iceberg tables that `make readers` fetches: Polars and DuckDB."""
