@@ -150,7 +150,7 @@ def render(spec: Spec) -> dict[str, str]:
 
 
 def _render_plain(env: jinja2.Environment, spec: Spec) -> dict[str, str]:
-    """Return the files of a spec without versions: a package with a codec for each protocol."""
+    """Return the files of a spec whose protocols have no versions: a package with one codec per protocol."""
     views = [resolve(spec, protocol, None) for protocol in spec.protocols.values()]
     messages = [message for view in views for message in view.messages]
     parts = {name: fields for view in views for name, fields in layout.parts(view).items()}

@@ -175,7 +175,7 @@ class _Builder:
         )
 
     def unless(self) -> list[Code]:
-        """Compile the conditions that exclude all cases: `unless` of the rule, and of the rule in `like`."""
+        """Compile when the rule never applies: `unless` of the rule, and of the rule that `like` names."""
         return [condition(one, self._scope) for one in self._unless]
 
     def when(self, case: model.Case) -> Code | None:

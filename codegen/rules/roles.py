@@ -51,7 +51,7 @@ def roles(spec: Spec) -> Iterator[Problem]:
 
 
 def meanings(spec: Spec) -> Iterator[Problem]:
-    """Check that each message has the meanings that its role requires, and only allowed meanings."""
+    """Check that the fields of each message have the meanings that its role requires, and no others."""
     for name, message in spec.protocols["pgoutput"].messages.items():
         yield from _meanings(spec, name, message)
         yield from _sorts(spec, name, message)

@@ -208,7 +208,7 @@ def _list_problems(protocol: Protocol, field: Field, value: Any, path: str) -> I
 
 
 def _first_bytes(field: Field, item: Any) -> bytes:
-    """Return the first encoded bytes of `item`, a valid list element; `field` is its first or only field."""
+    """Return the encoding of the first field of a valid list element; `field` describes this field."""
     if field.element is None and field.kind == "string":
         return escaped_bytes(getattr(item, field.name) if field.name else item) + b"\0"
     if field.kind in ("count", "length"):

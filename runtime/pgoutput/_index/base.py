@@ -49,7 +49,7 @@ bits are the relation OID."""
 
 
 class MessageTuples(NamedTuple):
-    """Where each message's tuples are, in one field or in all fields of one meaning (new, old or key).
+    """Index numbers of the cells of each message's tuples: those of one field, or all new, old or key tuples.
 
     Each array has one item per message.
     """

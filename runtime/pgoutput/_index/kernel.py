@@ -151,7 +151,7 @@ class KernelIndex(MessageIndex):
         return self.text_columns(numbers, 1)[0]
 
     def text_columns(self, first: Numbers, columns: int) -> list[PartialArray]:
-        """Return the cells of several columns, each as `texts` does."""
+        """Return one array per column, as `texts` does; `columns` cells of a row follow from `first` on."""
         return self._variable_width(first, pa.string(), "text", [None] * columns)
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:

@@ -31,7 +31,7 @@ def read_missing(recording: Recording, missing: Mapping[int, Position], lsn: int
         (one,) = recording.metadata([number])
         if one.end_lsn < first.commit_lsn:
             break  # as do all earlier segments
-        # In segments of a snapshot, the LSN of all commits is `end_lsn`.
+        # All commits of a snapshot have the LSN `end_lsn`: there, the position decides.
         if (one.end_lsn, one.next_position) > first and one.start_lsn < lsn:
             numbers.append(number)
     else:

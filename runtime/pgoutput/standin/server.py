@@ -48,7 +48,7 @@ class StandIn:
         database: Database to which clients connect.
 
     Args:
-        source: A source, or a stream factory such as a scenario.
+        source: What the server serves: a scenario or another stream factory, or a `RecordedSource`.
         user: Name of the only user that may connect; None to accept everybody.
         password: Password of the user, for SCRAM-SHA-256 authentication.
         tls: TLS context with the server's certificate; None to decline TLS.

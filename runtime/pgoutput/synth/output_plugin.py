@@ -236,7 +236,8 @@ class OutputPlugin:
             return self._delete(relation=oid, subxid=xid, **old_tuple)
         if after:
             assert logged is not None
-            # The new row of an Insert is complete: unchanged TOASTed values come from the logged old row.
+            # An update that only now matches the row filter is an Insert, whose row must be complete:
+            # unchanged TOASTed values come from the logged old row.
             missing = {column for column in unchanged if cell(logged, column) is None}
             new = self._tuple(definition, change.new, missing)
             return self._insert(relation=oid, subxid=xid, new=new)

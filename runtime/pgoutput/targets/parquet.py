@@ -64,7 +64,7 @@ def _read_groups(
 ) -> Iterator[pa.RecordBatch]:
     present = _names_in_file(parquet.schema_arrow, schema, ids)
     names = list(present.values())
-    # Read each row group alone: a batch of several could be larger than the rows that the writer held.
+    # One row group at a time: a batch of several could need more memory than the writer had needed.
     groups = ([number] for number in range(parquet.num_row_groups))
     for batch in chain.from_iterable(
         parquet.iter_batches(_BATCH_ROWS, group, names, use_threads=False) for group in groups

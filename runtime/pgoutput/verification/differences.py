@@ -127,7 +127,7 @@ def _compare_pairs(
     The count is negative if the row is missing in the source. Only the buckets `cells` are compared,
     which are numbered as in `_groups`.
     """
-    there = replica.pairs(cells)
+    there = replica.hashes_in(cells)
     buckets: dict[int, list[int]] = defaultdict(list)
     for cell in cells:
         buckets[cell // BUCKETS].append(cell % BUCKETS)

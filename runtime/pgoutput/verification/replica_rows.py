@@ -73,14 +73,14 @@ class ReplicaRows:
         totals = np.stack([sums[0], (sums[1] << half) + sums[2]])
         return list(totals.reshape(2, len(self._ranges), BUCKETS).transpose(1, 0, 2))
 
-    def pairs(self, cells: Iterable[int]) -> npt.NDArray[np.uint64]:
-        """Return an array of (key range, hash of the key, hash of the row) for each row in some buckets.
+    def hashes_in(self, buckets: Iterable[int]) -> npt.NDArray[np.uint64]:
+        """Return an array with a line for each row in some buckets: key range, hashes of key and row.
 
         Args:
-            cells: The buckets, as `key_range * BUCKETS + bucket`.
+            buckets: Numbers of the buckets: bucket b of key range r has the number `r * BUCKETS + b`.
         """
         wanted = np.zeros(len(self._ranges) * BUCKETS, np.bool_)
-        wanted[[*cells]] = True
+        wanted[[*buckets]] = True
         found = [np.zeros((0, 3), np.uint64)]
         for rows in self._read():
             selected = wanted[rows.cells]

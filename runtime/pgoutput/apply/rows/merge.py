@@ -31,7 +31,7 @@ class Effects(msgspec.Struct, frozen=True):
 
 
 def read_effects(operations: pa.Array) -> Effects:
-    """Return the effects of changes with these operations, such as "Insert"."""
+    """Return for each change whether it ends a row, begins one, or both, from operations such as "Insert"."""
     ends, begins = (np.asarray(pc.is_in(operations, values)) for values in (_ENDS, _BEGINS))
     return Effects(ends, begins)
 

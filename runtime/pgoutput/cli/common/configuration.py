@@ -191,7 +191,7 @@ def value_or_reader(context: typer.Context, parameter: str, value: str) -> str |
 
 
 def format_options(command: str, options: Mapping[str, str | Reader]) -> bytes:
-    """Return a configuration file that sets options of a command: to a text, or to a reference to a text."""
+    """Return a configuration file that sets options to texts, or to what a `Reader` reads its text from."""
     lines = [f"[{command}]"]
     for name, text in options.items():
         if isinstance(text, Reader):

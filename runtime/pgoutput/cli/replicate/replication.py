@@ -379,7 +379,7 @@ def apply_changes(run: Run, stop: Event, start: Callable[..., None] = start_quer
 
 
 def _segments_bar(console: Console) -> Bar:
-    """Return a progress bar that counts segments; a context manager that shows it, only in a terminal."""
+    """Return a progress bar that counts segments. As a context manager, it is shown in a terminal only."""
     return Bar(
         SpinnerColumn(),
         TextColumn("{task.description}"),

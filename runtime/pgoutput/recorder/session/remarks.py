@@ -217,11 +217,11 @@ class SessionRemarks:
             self._folder.save_catalog(without_undescribed(catalog, described))
 
     def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
-        """Record in `State.gone` each relation of the stream that no reading of the catalogs has shown.
+        """Record in `State.gone` each relation of the stream that was dropped before its catalogs were read.
 
-        Such a relation was published by itself, or it was a partition: before changes of a partition that is
-        published through its root, the server describes both (maybe_send_schema in pgoutput.c). The
-        description does not name the root, so each root with matching columns is recorded as incomplete.
+        It may have been a partition that was published through its root: the server then sends a Relation
+        message for the partition and one for the root (maybe_send_schema in pgoutput.c). The message does not
+        name the root, so each root with the same columns is recorded as incomplete.
 
         Args:
             relations: The Relation messages of the schema versions that begin in a segment.

@@ -19,7 +19,7 @@ _PART_KEYS: Final = 10_000
 
 
 def merge_keys(one: Keys, other: Keys) -> Keys:
-    """Return the keys of all rows in two snapshots, given the keys of each; None for all rows."""
+    """Return the keys of the rows in at least one of two snapshots. Keys of None are all rows of a table."""
     return None if one is None or other is None else one | other
 
 

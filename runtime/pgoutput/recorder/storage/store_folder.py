@@ -64,7 +64,8 @@ class StoreDirectory(Directory):
 
     Args:
         path: Path of the working folder.
-        store: The recording's objects. Nothing is written before `fence` is called.
+        store: The recording's objects. Call `fence` before the first write, so that no other recorder
+            writes any more.
     """
 
     _lease: Lease

@@ -58,7 +58,7 @@ def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMess
 
 
 def _count_up(messages: Sequence[RecordedMessage], before_lsn: int) -> Iterator[RecordedMessage]:
-    """Yield the messages with LSNs that rise by one and end below `before_lsn`; no LSN is lower than 1."""
+    """Yield the messages with new LSNs: each is one higher, the last is `before_lsn - 1`, none is below 1."""
     lsn = before_lsn - sum(data[0] not in _UNCOUNTED_TAGS for _, _, data in messages)
     for (session, _, data), following in zip_longest(messages, messages[1:]):
         tag = data[0]

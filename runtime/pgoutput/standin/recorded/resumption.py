@@ -105,7 +105,7 @@ class _Resumption:
             case "rollback_prepared":
                 return bool(end.end_lsn > self._after_lsn)
             case "abort_streamed" if transaction is None or transaction.opener is None:
-                # A server also sends Stream Abort for transactions that it has not streamed (bug 19616).
+                # Not asked whether it was streamed: a server also sends Stream Abort for others (bug 19616).
                 return self._ended_lsn >= self._after_lsn
         if kind == "emitted":
             return end.lsn is None or bool(end.lsn > self._after_lsn)

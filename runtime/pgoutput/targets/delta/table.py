@@ -288,7 +288,8 @@ class _Table:
         self._files = {path: file for path, file in known.items() if path not in gone} | new
         self._added = {path: file for path, file in self._added.items() if path not in gone} | actions
         self._deleted = {path: rows for path, rows in self._deleted.items() if path not in gone} | marked
-        # delta-rs (1.6) deletes a file if any of its removals has no time. A checkpoint omits such removals.
+        # Vacuum of delta-rs (1.6) deletes a file, even one in use, if one of its remove actions has no
+        # deletionTimestamp, as when a vector was replaced. A checkpoint omits these actions.
         has_vector = any(file.deleted for path, file in gone.items() if path not in new)
         self._clean(1 if has_vector else checkpoint_interval(properties))
         is_disabled = has_vectors and properties.get(_ENABLED) == "false"

@@ -88,7 +88,8 @@ def decode_vector(vector: Vector, read: Callable[[str, int, int], bytes]) -> Num
     rows = BitMap.deserialize(data[_HEADER.size :]).to_array() if is_known else []
     if len(rows) != vector.cardinality:
         raise ValueError(
-            f"damaged deletion vector: expected {vector.cardinality} rows as in the log, found {len(rows)}"
+            f"the deletion vector in {vector.path} is damaged: expected {vector.cardinality} rows as in the "
+            f"log, found {len(rows)}. Restore the file"
         )
     return np.asarray(rows, np.int64)
 
