@@ -19,8 +19,8 @@ def show(target: str, as_of: str | None, *, json: bool) -> None:
 
     Args:
         target: Folder or URI of the target.
-        as_of: An LSN, or a time in ISO 8601, in UTC unless it has a zone; None for the last moment that all
-            tables show.
+        as_of: An LSN, or a time in ISO 8601, in UTC unless it has a zone; None for the last moment
+            up to which all tables have the changes.
         json: Whether to print a JSON object per table.
 
     Raises:

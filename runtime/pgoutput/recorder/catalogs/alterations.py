@@ -135,8 +135,8 @@ class Alterations:
             self.attached.append(new.columns.keys())
         if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             columns = {}
-        # SET UNLOGGED may be the cause of a rewrite of partitions only: the server refuses it for a table that
-        # a publication names.
+        # SET UNLOGGED may be the cause of a rewrite of partitions only: the server refuses it for a table
+        # that a publication names.
         is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
         if is_named and not new.is_root:
             is_explained = explain_rewrite(old, new) or not has_new_column(old, new)
