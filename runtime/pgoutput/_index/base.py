@@ -187,7 +187,7 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings; NULL for NULL cells and for index -1. `unread` lists other rows."""
+        """Return text cells as strings, NULL for NULL cells and index -1; `unread` lists the other rows."""
 
     def raw_columns(self, first: Numbers, columns: int) -> list[pa.Array]:
         """Return the cells of several columns, each as `raw` does.

@@ -147,7 +147,7 @@ class KernelIndex(MessageIndex):
         return [read.array for read in self._variable_width(first, pa.binary(), "raw", ["raw"] * columns)]
 
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings; NULL for NULL cells and for index -1. `unread` lists other rows."""
+        """Return text cells as strings, NULL for NULL cells and index -1; `unread` lists the other rows."""
         return self.text_columns(numbers, 1)[0]
 
     def text_columns(self, first: Numbers, columns: int) -> list[PartialArray]:

@@ -298,7 +298,7 @@ class SessionStarter:
                     state, acknowledged_lsn=lsn, snapshot="complete", incomplete=tables_to_copy(before, lsn)
                 )
             )
-            # A complete copy is renamed into place. A store cannot rename: there, the session inserts the rows.
+            # A complete copy is renamed into place. A store cannot rename: the session inserts the rows.
             if not folder.is_local or (copied := self._copy_tables(source, lsn, str(snapshot))) is None:
                 return lsn, self._read_catalog()  # the tables are copied while the stream is recorded
             if copied:  # empty if the publications have no tables yet
