@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,8 +123,13 @@ def test_spark_writes_tables_and_prints_totals(replicate: Replicate, recording: 
     assert (other.returncode, other.stdout) == (2, "")
     said = f"pgoutput: {tmp_path}/lake: the target contains tables. Write history to another target\n"
     assert other.stderr == said
-    mock = replicate("--recording", recording, "--target", "mock://bucket/lake")
-    assert (mock.returncode, mock.stderr) == (2, 'pgoutput: No FileSystem for scheme "mock"\n')
+    damaged = shutil.copytree(recording, tmp_path / "damaged")
+    whole = (segment := sorted(damaged.iterdir())[2]).read_bytes()
+    segment.write_bytes(whole[:200] + bytes(100) + whole[300:])
+    failed = replicate("--recording", damaged, "--target", tmp_path / "other")
+    assert failed.returncode == 2
+    (error,) = failed.stderr.splitlines()
+    assert error.startswith(f"pgoutput: {segment}: "), "the error of a task, without that of Spark"
 
 
 def test_iceberg_tables_are_written_and_kept_apart(
