@@ -389,7 +389,7 @@ def test_the_consumer_page(tmp_path: Path) -> None:
     (tmp_path / "test_consumer.py").write_text("\n\n".join(CONSUMER_TESTS))
     pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     ended = subprocess.run(pytest_command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert "23 passed" in ended.stdout, ended.stdout
+    assert "24 passed" in ended.stdout, ended.stdout
 
 
 def test_the_checker_of_the_testing_page(capsys: pytest.CaptureFixture[str]) -> None:
