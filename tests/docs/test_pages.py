@@ -48,7 +48,7 @@ RUN_BELOW = {
     "docs/howto/client.md": 3,
     "docs/howto/consumer.md": 5,
     "docs/howto/iceberg.md": 2,
-    "docs/howto/pyspark.md": 4,
+    "docs/howto/pyspark.md": 5,
     "docs/howto/record.md": 1,
     "docs/howto/replica-tables.md": 1,
     "docs/howto/replicate.md": 2,

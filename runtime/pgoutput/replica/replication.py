@@ -64,7 +64,7 @@ class Progress(msgspec.Struct, frozen=True):
     last_segment: int
     """Number of the last segment of the recording."""
     applied: int
-    """Number of the micro-batch's changes that were handed to their tables."""
+    """Number of the micro-batch's changes that were handed to their tables; 0 with Spark."""
     changes: int
     """Number of changes in the micro-batch; 0 while they are read from the segments, and with Spark."""
     applied_segment: int
