@@ -33,7 +33,7 @@ class MicroBatch(msgspec.Struct, frozen=True):
     from_snapshot: frozenset[int]
     """OIDs of the relations whose changes are skipped before the first snapshot that replaces all rows."""
     wanted: frozenset[int]
-    """OIDs of the relations in `known` whose tables lack the changes."""
+    """OIDs of the relations in `known` whose tables do not have these changes yet."""
     wants_others: bool
     """Whether the changes of relations that are not in `known` are applied."""
 

@@ -70,7 +70,7 @@ _CONCURRENT: Final = 8
 """Maximum number of Delta tables that the driver opens, or commits to, at the same time."""
 
 _WATCH_SECONDS: Final = 1.0
-"""Seconds between two reports of progress, and between two looks whether to stop, while Spark works."""
+"""Seconds between two calls of `watch`, which reports progress or stops the engine, while a job runs."""
 
 R = TypeVar("R")
 
@@ -152,7 +152,7 @@ class SparkEngine:
         return {oid: version for oid, version in found if version is not None}
 
     def _run(self, batch: MicroBatch, divided: Mapping[int, TableVersion]) -> list[_Outcome]:
-        """Apply changes in the executors, or write the data files of parts; return what each task has done.
+        """Apply changes in the executors, or write the data files of parts; return the outcomes of all tasks.
 
         Args:
             batch: The micro-batch.
@@ -225,7 +225,7 @@ class SparkEngine:
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """What a task has done for a relation: applied all changes (`result`), or one part of them (`part`)."""
+    """The result of a task for a relation: of all its changes (`result`), or of one part of them (`part`)."""
 
     result: TableResult | None = None
     part: Part | None = None
@@ -249,7 +249,7 @@ def _read_partition(
 
 
 def _packed(changes: RelationChanges, parts: Mapping[int, int]) -> pa.RecordBatch:
-    """Return changes as rows of `_PARTS`, divided if `parts` contains their relation."""
+    """Return changes as rows of `_PARTS`: one row, or one for each part if the relation is divided."""
     oid = changes.relation.oid
     divided = split_by_key(changes, parts[oid]) if oid in parts else [(0, changes)]
     rows = [{"oid": oid, "part": number, "data": pack_changes(one)} for number, one in divided]

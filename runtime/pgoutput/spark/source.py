@@ -1,8 +1,8 @@
 """The Spark data source `pgoutput`: reads recordings, in batch and streaming queries, and writes them.
 
 A Spark partition is one segment or several small consecutive segments. The offset of a streaming query is the
-number of the last segment that was read, with UUID and place of the recording. A checkpoint of another
-recording is refused.
+number of the last segment that was read, and the UUID of the recording. A checkpoint of another recording
+is refused.
 
 Options for reading:
 
@@ -20,7 +20,6 @@ The options for writing are described in `pgoutput.spark.writer`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -143,7 +142,7 @@ class _BatchReader(_Reader, DataSourceReader):
 
 
 _Offset: TypeAlias = dict[str, Any]
-"""An offset of a streaming query: number of the last segment that was read, UUID and path of the recording.
+"""An offset of a streaming query: number of the last segment that was read, and UUID of the recording.
 
 The UUID is empty while the recording has no segments.
 """
@@ -208,9 +207,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._view_reader.plan(recording, numbers)
 
     def _offset(self, segment: int) -> _Offset:
-        place = self._recording.location.place
-        path = place if "://" in place else os.path.abspath(place)
-        return {"segment": segment, "recording": self._identity, "path": path}
+        return {"segment": segment, "recording": self._identity}
 
     def _last_segment(self) -> int:
         self._recording.refresh()
