@@ -61,6 +61,10 @@ async function paste(page, text) {
 }
 
 const status = (page, text) => page.waitForFunction((text) => document.querySelector("#status").textContent.includes(text), text);
+
+/** Wait until the worker has done what the page asked for. */
+const settled = (page) => page.waitForSelector("#list[aria-busy=false]");
+
 async function drop(page, name, bytes) {
   await page.evaluate(
     ({ name, digits }) => {
@@ -91,7 +95,8 @@ const checks = {
     assert.ok(values.length > 50);
     for (const version of new Set(values.map((one) => one[0]))) {
       await page.selectOption("#example", values.find((one) => one[0] === version));
-      await status(page, "no problem");
+      await settled(page);
+      assert.match(await page.textContent("#status"), /no problem/);
     }
   },
   async "pasted hex and base64 are read"() {
@@ -174,7 +179,7 @@ const checks = {
   async "all bytes of a message are edited, also those of an illegal one"() {
     const page = await open();
     await paste(page, `${BEGIN}\n${COMMIT}`);
-    await status(page, "no problem");
+    await status(page, "2 messages");
     assert.equal(await page.textContent("#edit-name"), "all bytes");
     await page.fill("#edit-bytes", BEGIN.slice(0, -2));
     await page.click("#apply-bytes");
@@ -249,7 +254,7 @@ const checks = {
     await page.waitForFunction(() => document.querySelector("#tuples").textContent.includes("two\\nlines"));
     assert.equal(await page.inputValue("#edit-value"), "two\nlines");
     await page.click("#edit-null");
-    await page.waitForFunction(() => document.querySelector("#tuples tr:last-child .null"));
+    await page.waitForSelector("#tuples tr:last-child td:nth-of-type(2).null");
     await page.fill("#edit-value", "again");
     await page.click("#apply-value");
     await page.waitForFunction(() => document.querySelector("#tuples").textContent.includes("again"));
@@ -257,7 +262,7 @@ const checks = {
     assert.equal(await page.textContent("#edit-name"), "new[1]");
     await page.focus("#list");
     await page.keyboard.press("Control+z");
-    await page.waitForFunction(() => document.querySelector("#tuples tr:last-child .null"));
+    await page.waitForSelector("#tuples tr:last-child td:nth-of-type(2).null");
     await page.focus("#list");
     await page.keyboard.press("Control+y");
     await page.waitForFunction(() => document.querySelector("#tuples").textContent.includes("again"));

@@ -45,6 +45,7 @@ worker.onmessage = ({ data: { id, result, error, part } }) => {
     return;
   }
   pending.delete(id);
+  byId("list").ariaBusy = String(pending.size > 0);
   if (error === undefined) request.resolve(result);
   else request.reject(new FileError(error));
 };
@@ -55,6 +56,7 @@ function ask(command, values = {}, transfer = []) {
   return new Promise((resolve, reject) => {
     const progress = (part) => say("Reading …", part);
     pending.set(id, { resolve, reject, progress });
+    byId("list").ariaBusy = "true";
     worker.postMessage({ id, command, ...values }, transfer);
   });
 }
