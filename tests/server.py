@@ -304,7 +304,7 @@ class Standby(Server):
     def catch_up(self) -> None:
         """Wait until the standby has replayed all WAL that the primary has written so far."""
         with self._primary.connect() as connection:
-            lsn = _value(connection, "SELECT pg_current_wal_insert_lsn()")
+            lsn = _value(connection, "SELECT pg_current_wal_lsn()")
         with self.connect() as connection:
             _await(connection, f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'")
 

@@ -31,6 +31,10 @@ E = TypeVar("E", bound=Event)
 PATIENCE = 120.0
 """Seconds to wait for a condition before a test fails."""
 
+_WAL_PAGE_BYTES = 8192
+_WAL_PAGE_HEADERS = (24, 40)
+"""Sizes of the header of a WAL page, in bytes: the second is that of the first page in a WAL file."""
+
 _NUMBERS = itertools.count(1)
 
 _SETTINGS = (
@@ -175,8 +179,11 @@ class Lab:
         return self.rows(query)[0][0]
 
     def lsn(self) -> int:
-        """Return the end of the server's WAL."""
-        return parse_lsn(self.value("SELECT pg_current_wal_insert_lsn()"))
+        """Return the end of the last record in the server's WAL."""
+        lsn = parse_lsn(self.value("SELECT pg_current_wal_insert_lsn()"))
+        begin = lsn - lsn % _WAL_PAGE_BYTES
+        # After a full page, the insert position already counts the header of the next page.
+        return begin if lsn - begin in _WAL_PAGE_HEADERS else lsn
 
     def confirmed_lsn(self) -> int:
         """Return the LSN that the slot has confirmed."""

@@ -99,9 +99,13 @@ class TransactionScope(ABC):
     @property
     def xid(self) -> int:
         """Xid of the transaction or subtransaction, assigned at its first change or when first read."""
+        return self._assign_xid()
+
+    def _assign_xid(self) -> int:
+        """Return the xid; assign it first if needed, that of the parent before it (AssignTransactionId)."""
         if not self._assigned_xid:
             if self._parent is not None:
-                assert self._parent.xid  # a parent gets its xid first (AssignTransactionId)
+                self._parent._assign_xid()
             self._assigned_xid = self._database.wal.next_xid()
         return self._assigned_xid
 
@@ -419,7 +423,7 @@ class Transaction(TransactionScope):
             )
         if gid in self._database.prepared:
             raise ScenarioError(f"transaction identifier {gid!r} is already in use")
-        assert self.xid  # assigned even if the transaction is empty (PrepareTransaction)
+        self._assign_xid()  # even if the transaction is empty (PrepareTransaction)
         self._database.prepared[gid] = self
         self.prepared = self._log_end("prepare", gid=gid)
         self.ended = True
