@@ -63,11 +63,11 @@ class Reporter:
             self._on_event(event)
 
     def report_start(self, state: State, start: PreparedSession) -> None:
-        """Report all incomplete and dropped tables; from the second session on, only `start.changes`."""
+        """Report `start.changes`; in the first session, also tables that were incomplete or gone before."""
         changes = start.changes
         if not self._has_reported_known:
             self._has_reported_known = True
-            changes = CatalogChanges((), state.incomplete, state.gone)
+            changes = CatalogChanges(changes.publications, state.incomplete, state.gone)
         self.report_changes(changes, start.catalog)
 
     def report_changes(self, changes: CatalogChanges, catalog: Catalog) -> None:
