@@ -27,7 +27,7 @@ OutOption = Annotated[Path, typer.Option("--out", help="Folder of the generated 
 
 
 class Refused(Exception):
-    """The command failed. The text of the exception says why."""
+    """The command cannot be carried out. `main` prints the text of the exception."""
 
 
 @app.callback(invoke_without_command=True)
@@ -58,7 +58,13 @@ def _generate(
     check: bool = False,
     release: bool = False,
 ) -> None:
-    """Write (with `check`: compare) generated files and lock; released layouts `locked` must be unchanged."""
+    """Write the generated files and the lock, or only compare them with the files on disk if `check` is true.
+
+    Raises:
+        SpecError: A released version has another layout than in `locked`, or is not in `locked` although
+            `release` is false.
+        Refused: `check` is true, and a file differs.
+    """
     if not loaded.plain:
         lock.check(locked, loaded)
         if not release:
@@ -87,7 +93,7 @@ def remove(
     spec: SpecOption = Path("spec"),
     out: OutOption = Path("generated"),
 ) -> None:
-    """Remove from the lock a released version that is not in the spec; write the generated files."""
+    """Remove a version that the spec no longer has from `released.json`, and write the generated files."""
     loaded = _versioned(spec)
     locked = lock.read_lock(spec)
     _generate(spec, out, loaded, lock.without(spec, locked, loaded, label))
@@ -99,7 +105,7 @@ def diff(
     new: Annotated[str, typer.Argument(help="A spec folder, or a version such as v4.")],
     spec: SpecOption = Path("spec"),
 ) -> None:
-    """Say what changed between two specs or versions; fail on a change to a released version."""
+    """List the changes between two specs or versions; fail on a change to a released version."""
     match [re.fullmatch(r"v([0-9]+)", side) for side in (old, new)]:
         case [None, None]:
             before, after = _versioned(Path(old)), _versioned(Path(new))

@@ -72,7 +72,7 @@ def _sent(spec: Spec, protocol: str, version: int) -> Iterator[Entry]:
 
 
 def _attributes(spec: Spec, protocol: str, message: MessageView) -> Iterator[tuple[str, str]]:
-    """Yield (name, text) for what is not on the wire: a message's attributes and its fields' meanings."""
+    """Yield (name, text) of what is not on the wire, such as a message's `role` and the fields' `means`."""
     written = spec.protocols[protocol].messages[message.name]
     for attribute in _ATTRIBUTES:
         yield f".{attribute}", str(getattr(written, attribute)).lower()
@@ -177,7 +177,7 @@ def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) 
 
 
 def _option_changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
-    """Yield the changes of options and cells: new values of old options are changes, new options are not."""
+    """Yield the changes of options and cells. A new value of a known option counts; a new option does not."""
     options = {key.partition(".")[0] for key in old}
     for key in sorted({*old, *(key for key in new if key.partition(".")[0] in options)}):
         before, after = old.get(key, "not allowed"), new.get(key, "not allowed")

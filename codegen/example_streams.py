@@ -87,7 +87,7 @@ def _stream(write: _Writer) -> Iterator[bytes]:
 
 
 class _Writer:
-    """Encodes messages by role. The fields of one transaction agree with each other."""
+    """Encodes messages by role, such as `insert`. Messages of one transaction have the same xid and gid."""
 
     def __init__(self, view: View, streaming: str, rest: bytes = b"") -> None:
         self._rest = rest
@@ -100,9 +100,10 @@ class _Writer:
         self._prepared: Mapping[str, int] = {}
 
     def __call__(self, *roles: Role, **values: Any) -> Iterator[bytes]:
-        """Yield the messages of each role. `values` are field values by meaning, and `sub`, added to subxids.
+        """Yield the messages of each role, such as `insert`.
 
-        With a value for `transactional`, only messages that have such a field are yielded.
+        `values` has field values by the meaning of the field, such as `key`. If it has `sub`, the subxid is
+        the xid plus `sub`. If it has `transactional`, messages without a field of this meaning are left out.
         """
         for role in roles:
             messages = self.roles.get(role, [])
@@ -117,13 +118,19 @@ class _Writer:
                 self._in_stream = self._in_stream and role != "close_block"
 
     def next(self, role: Role, **values: Any) -> Iterator[bytes]:
-        """Begin a new transaction and yield its first message, of role `role`; `values` as in `__call__`."""
+        """Begin a new transaction and yield its first message.
+
+        `role` is the role of the message, such as `begin`. `values` is described at `__call__`.
+        """
         self._step()
         self._xid += 4
         yield from self(role, **values)
 
     def after(self, role: Role) -> Iterator[bytes]:
-        """Yield the message of role `role`, which ends the last prepared transaction at a later LSN."""
+        """Yield the message that commits or rolls back the prepared transaction, with a later LSN and time.
+
+        `role` is `commit_prepared` or `rollback_prepared`.
+        """
         before = {"prepare_end_lsn": self._lsn + 48, "prepare_time": self._time}
         self._step()
         yield from self(role, **before)

@@ -1,4 +1,4 @@
-"""The protocol explorer: one HTML file, made of the codec in JavaScript, the page's sources, and tables."""
+"""The protocol explorer: one HTML file with the codec in JavaScript, the page's sources and its data."""
 
 from __future__ import annotations
 

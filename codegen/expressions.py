@@ -110,7 +110,10 @@ _PLACEHOLDER = re.compile(r"\{([^{}\s:]+)(?::(name|number))?\}")
 
 
 def meanings(roles: Iterable[Role]) -> dict[str, Type]:
-    """Return, by meaning, the type of fields in messages with these roles, except fields that are rows."""
+    """Return the types of the fields in messages with these roles, by meaning, such as `xid`.
+
+    Fields that expressions cannot use, such as tuples, are left out.
+    """
     known = {one for role in roles for some in MEANINGS[role] for one in some}
     return {name: kind for name, kind in _MEANINGS.items() if name in known}
 
@@ -138,9 +141,10 @@ def condition(text: str, scope: Scope) -> Code:
 
 
 def literal(python: str, javascript: str) -> Code:
-    """Return the code of a string, from the content of a Python f-string and a JavaScript template literal.
+    """Return the code of a string whose content is given as in an f-string and as in a template literal.
 
-    If the content is only an expression in braces, the code is the expression, whose value must be a text.
+    Content that is only an expression in braces gives the expression itself, without quotation marks. The
+    value of this expression must be a text.
     """
     if re.fullmatch(r"\$\{[^{}]*\}", javascript):
         javascript = javascript[2:-1]
@@ -161,7 +165,8 @@ def show(text: str, scope: Scope, fields: Scope) -> Code:
     Args:
         text: The text.
         scope: The words that the expressions can use.
-        fields: The names of the message's fields by meaning, for `{lsn:name}`.
+        fields: Names of the message's fields, by meaning. `{lsn:name}` in the text is replaced by the name of
+            the field with the meaning `lsn`.
 
     Raises:
         Mistake: A brace has no counterpart, or an expression cannot be compiled or shown.
@@ -202,7 +207,11 @@ def _shown(found: re.Match[str], scope: Scope, fields: Scope) -> Code:
 
 
 def _field_name(node: ast.expr, scope: Scope, fields: Scope) -> Code:
-    """Compile `lsn` in `{lsn:name}`, or `opener.lsn`, to the name of the field with this meaning."""
+    """Compile the part before `:name` in `{lsn:name}` or `{opener.lsn:name}` to the name of a field.
+
+    It is the field with the meaning `lsn` in the message, or in the opener (the message that began the
+    transaction or stream block).
+    """
     match node:
         case ast.Name(id=of) if of in fields:
             return fields[of]
@@ -258,10 +267,10 @@ class _Compiler:
                 return Code(python, f" {sign} ".join(one.javascript for one in parts), Type("bool"))
             case ast.Compare(left=left, ops=[operator], comparators=[right]):
                 return self._compare(left, operator, right)
-        raise Mistake(f"`{ast.unparse(node)}` cannot be used here")
+        raise Mistake(f"`{ast.unparse(node)}` cannot be used here: spec/README.md explains expressions")
 
     def _operand(self, node: ast.expr, *compound: type[ast.expr]) -> Code:
-        """Compile a part of a condition, in parentheses if the part is of a `compound` kind."""
+        """Compile a part of a condition; enclose it in parentheses if its class is in `compound`."""
         code = self.condition(node)
         if not isinstance(node, compound):
             return code

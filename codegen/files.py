@@ -51,7 +51,7 @@ def write(out: Path, files: Mapping[str, str]) -> list[str]:
     for name in state["stale"] + state["missing"]:
         write_file(out / name, files[name])
     for name in state["orphaned"]:
-        (out / name).unlink(missing_ok=True)  # write_file may have renamed this draft
+        (out / name).unlink(missing_ok=True)  # write_file may have reused and renamed this draft
     done = {"stale": "wrote", "missing": "wrote", "orphaned": "removed"}
     return [f"{done[kind]} {name}" for kind, names in state.items() for name in names]
 

@@ -1,4 +1,4 @@
-"""The codec in JavaScript: its tables of layouts, the functions that read them, and types for TypeScript."""
+"""The codec in JavaScript: layouts as JSON, functions that read messages, and types for TypeScript."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUES = {
 """Kinds of JavaScript values, by name of the built-in type; values of other types are strings."""
 
 _PAGE_ONLY = frozenset({"doc", "source", "line", "count_line", "means", "server", "sender", "file"})
-"""Keys in the tables of the explorer's page that the tables of the npm package do not have."""
+"""Keys of layouts that the explorer's page needs. The npm package's layouts do not have them."""
 
 _TAKEN = frozenset({
     "arguments", "await", "break", "case", "catch", "class", "const", "continue", "debugger", "default",
@@ -118,7 +118,7 @@ def union(names: Sequence[str], start: int) -> str:
 
 
 class Layouts:
-    """The distinct layouts of messages in all protocol versions, as tables and as functions."""
+    """The distinct layouts of messages in all protocol versions, as JSON and as functions that read them."""
 
     def __init__(self, spec: Spec, versions: Mapping[int, View], every: View, envelope: View) -> None:
         self._spec = spec
@@ -148,7 +148,7 @@ class Layouts:
         """The layouts by name, such as `Insert2`, and for each version the names of its layouts."""
 
     def codec_tables(self) -> str:
-        """Return the tables of the npm package as JavaScript code."""
+        """Return the npm package's layouts, and their names by version, as a JavaScript object literal."""
         tables = _without(self.tables, _PAGE_ONLY)
         layouts = ",\n".join(
             f"    {to_json(name)}: {to_json(one)}" for name, one in tables.pop("layouts").items()
@@ -237,7 +237,10 @@ class Layouts:
         return name
 
     def _body(self, kind: str, fields: Sequence[Field], first: dict[str, str]) -> str:
-        """Return a function, without its name, that reads fields into an object of the type `kind`."""
+        """Return the code of a function, without its name, that reads fields into an object of type `kind`.
+
+        `first` has the first members of the object: their names, and the code of their values.
+        """
         lines = [f"({'reader, fields' if fields else ''}) {{"]
         for i, field in enumerate(fields):
             lines += self._read(field, f"fields[{i}]")
@@ -297,7 +300,7 @@ def _given(record: msgspec.Struct, names: str) -> dict[str, Any]:
 
 
 def _without(value: Any, keys: frozenset[str]) -> Any:
-    """Return a copy of tables in which no object has one of `keys`."""
+    """Return a copy of a JSON value in which no object has one of `keys`, at any depth."""
     if isinstance(value, dict):
         return {key: _without(one, keys) for key, one in value.items() if key not in keys}
     return [_without(one, keys) for one in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
 """JSON Schema of the spec's YAML files: editors use the schema to complete keys and to mark mistakes.
 
-The schema is made from the classes in `model`, by which the loader also checks keys and types. The package
-`rules` checks everything else.
+The schema is made from the classes in `model`. The loader checks keys and types by the same classes, and the
+package `rules` checks everything else.
 """
 
 from __future__ import annotations

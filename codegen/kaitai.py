@@ -101,7 +101,7 @@ def _names(fields: tuple[Field, ...]) -> list[str]:
     """Return the names of the parameters that the conditions of these fields use."""
     used = {field.when.split(" ")[0] for field in fields if field.when}
     if unknown := used - _PARAMS.keys():
-        raise NotExportable(f"the conditions can only be in_stream and streaming, not `{min(unknown)}`")
+        raise NotExportable(f"`when: {min(unknown)}`: only in_stream and streaming can be exported")
     return [name for name in _PARAMS if name in used]
 
 

@@ -51,13 +51,13 @@ _VARYING = ("tuple", "counted")
 
 
 class One(msgspec.Struct, frozen=True, tag=True):
-    """A step for one field whose width varies, such as a string, tuple, list or choice."""
+    """A step that reads or writes one field of varying width, such as a string, tuple, list or choice."""
 
     field: Field
 
 
 class When(msgspec.Struct, frozen=True, tag=True):
-    """Steps for adjacent fields that are sent only under a condition, such as `in_stream`."""
+    """A step that reads or writes adjacent fields sent only under a condition, such as `in_stream`."""
 
     condition: str
     fields: tuple[Field, ...]
@@ -213,7 +213,7 @@ class Forms:
         """Layouts of the structs that repeat inside messages."""
         self.messages: list[Form] = []
         self.codecs: dict[str, tuple[View, list[Form]]] = {}
-        """By codec (`v4` or `envelope`): the part of the spec that it implements, and its message layouts."""
+        """By codec (`v4` or `envelope`): the `View` that the codec implements, and its message layouts."""
         self.tables: dict[str, Field] = {}
         """By name of a table in the kernel, such as `REPLICA_IDENTITY`: a field with the table's values."""
         whole = {m.name: m.members for m in union.messages} | parts(union)

@@ -72,7 +72,7 @@ def load(directory: Path) -> model.Spec:
             heads[protocol.name] = file
             protocols[protocol.name] = protocol
         elif "protocol" in file.data:
-            raise file.error(("protocol",), "a protocol without messages")
+            raise file.error(("protocol",), "the protocol has no messages: add the section `messages`")
     del sections["messages"]
     plain = not sections["versions"] and not protocols.keys() & {*model.PROTOCOLS}
     sections["versions"] = _NO_VERSIONS if plain else sections["versions"]
@@ -80,7 +80,9 @@ def load(directory: Path) -> model.Spec:
         if not plain and name not in model.PROTOCOLS:
             raise file.error(("protocol",), unknown("protocol", name, model.PROTOCOLS))
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in _MODULES:
-            raise file.error(("protocol",), f"the protocol `{name}` cannot be a module: write snake_case")
+            raise file.error(
+                ("protocol",), f"the protocol `{name}` cannot be a module: write another name in snake_case"
+            )
     spec = model.Spec(protocols=protocols, files=tuple(files), plain=plain, **sections)
     rules.check(spec)
     return spec
@@ -111,7 +113,10 @@ def _records(file: YamlFile) -> dict[str, dict[Any, Any]]:
         for name, data in entries.items():
             place = (section, name)
             if isinstance(name, int) != (section == "versions"):
-                raise file.error(place, f"{section}: `{name}` cannot be a name here")
+                raise file.error(
+                    place,
+                    f"{section}: `{name}` cannot be a name here: versions are numbers, other names are text",
+                )
             result[section][name] = _convert(data, SECTIONS[section], file, place)
     return result
 

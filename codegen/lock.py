@@ -34,7 +34,8 @@ _REMEDIES = {
     "released-field-changed": "restore it; a later version can have another field instead",
     "released-field-moved": "restore the order",
 }
-"""What to do, by the rule that forbids a change. `{new}` is the version after the last released version."""
+"""What to do about a change, by name of the rule that forbids the change. `{new}` is the version after the
+last released version, and `{gate}` is the range of the versions up to the last released version."""
 
 
 def check(locked: Mapping[str, WireForm], spec: Spec) -> None:
@@ -77,7 +78,10 @@ def _added_value(spec: Spec, place: Place, change: Change) -> Place | None:
 
 
 def _place(spec: Spec, change: Change, found: Mapping[Change, Iterable[str]]) -> Place:
-    """Return the place of a changed field, or of its type if the type has changed."""
+    """Return the place of a change in the spec: its field, or the type if all fields of the type changed.
+
+    `found` has all changes since the release, each with the labels (such as `v2`) of the versions it affects.
+    """
     if change.message == OPTIONS:
         option, _, value = change.field.partition(".")
         section, below = ("tuples", "cells") if option in spec.tuples else ("options", "values")
@@ -123,7 +127,7 @@ def _has(spec: Spec, labels: Collection[str], place: Place, entry: Entry) -> boo
 
 
 def _entry(spec: Spec, place: Place, path: str) -> tuple[Place, Entry | None]:
-    """Return place and entry of the field with a path, such as `columns[].name`, in the list at `place`."""
+    """Return place and entry of the field with a path such as `columns[].name` in the list at `place`."""
     name, _, inner = path.partition("[].")
     name, _, size = name.removesuffix("[]").partition(".")
     for below, entry in walk(_field_list(spec, place), place):

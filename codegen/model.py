@@ -63,7 +63,7 @@ GateText = Annotated[
     str,
     msgspec.Meta(
         description="Range of versions, as text: `5+`, `5-6` or `5`. Quote a single version.",
-        # The rule `gates.readable` refuses other texts, with a better description than msgspec's.
+        # The rule `gates.readable` refuses other texts, with a better error text than msgspec's.
         extra_json_schema={"pattern": r"^[1-9][0-9]*([+]|-[1-9][0-9]*)?$"},
     ),
 ]
@@ -221,7 +221,7 @@ class BuiltinType(_Record, frozen=True, kw_only=True):
     arrow: str
     spark: str
     iceberg: Literal["uuid"] | None = None
-    """Iceberg type, if it is not that of the Arrow type in `ICEBERG_OF_ARROW`; otherwise None."""
+    """Iceberg type, if it differs from the one that `ICEBERG_OF_ARROW` has for the Arrow type; else None."""
     like: str | None = None
 
 
@@ -275,12 +275,12 @@ class Spec(msgspec.Struct, frozen=True):
     types: dict[str, BuiltinType]
     rules: dict[str, Rule]
     files: tuple[YamlFile, ...]
-    """The files of the spec. Errors give line numbers in them, and the protocol explorer shows them."""
+    """The files of the spec, for the line numbers in errors and for the protocol explorer."""
     plain: bool = False
-    """Whether the spec has no section `versions`. Its protocols can be any, and its messages never change."""
+    """Whether the spec has no section `versions`. Its protocols can have any names, and never change."""
 
     def error(self, place: Place, text: str) -> SpecError:
-        """Return an error with file and line of `place`, or of the nearest place around it in the spec."""
+        """Return an error with file and line of `place`, or of the nearest enclosing place in the files."""
         for end in (2, 1):
             for file in self.files:
                 if end <= len(place) and place[:end] in file:

@@ -207,7 +207,11 @@ def _codec(env: jinja2.Environment, title: str, view: View, union: View, layout_
 
 
 def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tuple[int | None, str], str]]:
-    """Return (name, layout) of each distinct message layout, and the names by version and message name."""
+    """Return the distinct layouts of messages as pairs (name, layout), and which message has which layout.
+
+    The name is the variable of the layout in generated code, such as `_INSERT_2`. The second result has this
+    name by protocol version and message name.
+    """
     names: dict[bytes, str] = {}
     variants: dict[str, int] = {}
     by_version: dict[tuple[int | None, str], str] = {}
@@ -241,7 +245,10 @@ def _spark_imports(messages: Sequence[MessageView]) -> list[str]:
 
 
 def _used(codec: layout.Codec) -> dict[str, Any]:
-    """Return a codec template's variables: `wire_imports` (from `pgoutput.wire`), `uses_bool`, `prefixes`."""
+    """Return a codec template's variables: `wire_imports` (from `pgoutput.wire`), `uses_bool`, `prefixes`.
+
+    `prefixes` has the name and format of each `struct.Struct` for the length before a field.
+    """
     fields = [f for m, _ in codec.messages for f in (*m.members, *m.fields)]
     fields += [f for part in codec.parts.values() for f in part.fields]
     fields += [f.fields[0] for f in fields if f.element in ("string", "counted")]
@@ -284,7 +291,7 @@ def _format(files: dict[str, str]) -> dict[str, str]:
         if done.returncode:
             kept = Path(tempfile.mkdtemp(prefix="codegen-"))
             _write(kept, files)
-            raise RenderError(f"{done.stderr.strip()}\nthe generated files are in {kept}")
+            raise RenderError(f"{done.stderr.strip()}\nruff cannot format the generated files in {kept}")
         return {name: Path(folder, name).read_text(encoding="utf-8") for name in files}
 
 

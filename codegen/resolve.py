@@ -283,10 +283,11 @@ def _plain_field(spec: Spec, entry: Entry, field: Field, version: int | None) ->
 def _values(
     spec: Spec, members: Mapping[str, EnumValue] | Mapping[str, FlagBit], version: int | None
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Return names of an enum's values or flags' bits in `version`, and the first version of each later one.
+    """Return two mappings for the values of an enum or the bits of flags: names, and later versions.
 
-    Keys of both mappings are the values or bits. If `version` is None, all names and no later ones are
-    returned.
+    Their keys are the values or bits as text. The first mapping has the names in `version`. The second has
+    the values or bits that a later version adds, with that version. If `version` is None, the first mapping
+    has all names and the second is empty.
     """
     gates = {name: spec.gate(member.versions) for name, member in members.items()}
     values = {

@@ -1,4 +1,4 @@
-"""The vocabulary of roles (what a message does in a stream) and meanings (what a field of it tells).
+"""The vocabulary of roles (what a message does in a stream) and meanings (what a field is about).
 
 The runtime uses roles and meanings instead of message names, so that it understands a new message whose
 role is known. `spec/README.md` explains the words.
@@ -78,8 +78,8 @@ SORTS: dict[Meaning, Sort] = {
 """By meaning: the kind of type that a field with this meaning must have."""
 
 SAID: tuple[Sort, ...] = ("xid", "oid", "lsn", "timestamp", "tuple", "flags")
-"""Kinds of types whose fields must have a meaning, or `none` with a reason. If the meaning is missing, the
-runtime applies rows that were rolled back, or applies rows to the wrong relation."""
+"""Kinds of types whose fields must have a meaning, or `none` with a reason. Without the meaning, the runtime
+could apply rows that were rolled back, or apply rows to the wrong relation."""
 
 C_TYPES: dict[str, Sort] = {
     "TransactionId": "xid", "Oid": "oid", "XLogRecPtr": "lsn", "TimestampTz": "timestamp",
@@ -88,7 +88,7 @@ C_TYPES: dict[str, Sort] = {
 
 
 class Meanings(NamedTuple):
-    """The meanings that fields of a message with one role must have (`required`) or may have (`optional`)."""
+    """The meanings, such as `xid`, that fields of the messages with one role must have or may have."""
 
     required: tuple[Meaning, ...] = ()
     optional: tuple[Meaning, ...] = ()

@@ -100,7 +100,7 @@ def checks(spec: Spec) -> dict[str, Check]:
     """Return the compiled check of each rule that has cases, by name.
 
     Raises:
-        Mistake: A rule cannot be compiled; `mistakes` says where.
+        Mistake: A rule cannot be compiled. `mistakes` yields its place in the spec.
     """
     messages = resolve(spec, spec.protocols["pgoutput"], None).messages
     rules = {name: rule for name, rule in spec.rules.items() if rule.cases or rule.like}
@@ -175,7 +175,10 @@ class _Builder:
         )
 
     def unless(self) -> list[Code]:
-        """Compile when the rule never applies: `unless` of the rule, and of the rule that `like` names."""
+        """Compile the conditions under which the rule does not apply.
+
+        These are the key `unless` of the rule itself, and `unless` of the rule that its key `like` names.
+        """
         return [condition(one, self._scope) for one in self._unless]
 
     def when(self, case: model.Case) -> Code | None:
@@ -183,11 +186,14 @@ class _Builder:
         return None if case.when is None else condition(case.when, self._scope)
 
     def text(self, case: model.Case) -> Code:
-        """Compile the text of a case."""
+        """Compile the text of a case: the reason why a message is invalid, with expressions in braces."""
         return show(case.text, self._scope, {of: self._field_name(of) for of in self._meanings})
 
     def path(self, at: str) -> Code:
-        """Compile the path of an invalid field, given by its meaning, such as `lsn` or `relations.count`."""
+        """Compile the path of an invalid field.
+
+        `at` is `tag`, the meaning of the field, such as `lsn`, or the meaning of a list with `.count`.
+        """
         of = at.removesuffix(".count")
         if self._each and at == "relation":
             list_name = self._field_name("relations")
@@ -200,7 +206,12 @@ class _Builder:
         return literal(name.python + at[len(of) :], name.javascript + at[len(of) :])
 
     def _variables(self, have_xid: set[bool]) -> dict[str, Code]:
-        """Return the code of each variable; `have_xid` says whether messages of the roles have an xid."""
+        """Return the code of each local variable that the rule's expressions can use, by name.
+
+        Args:
+            have_xid: Whether the messages to which the rule applies have an xid: {True} if all have one,
+                {False} if none, and {True, False} if some. In the last case there is no `transaction`.
+        """
         values = {of: self._value(of, kind) for of, kind in self._meanings.items() if of not in _STATE}
         values["role"] = Code("ROLES[type(message)]", "message.layout.role")
         values["open_"] = Code("state.open", "state.open")
@@ -217,7 +228,10 @@ class _Builder:
         return values
 
     def _name_of(self, of: str) -> str | None:
-        """Return the name of the field with the meaning `of`; None if the messages have different names."""
+        """Return the name of the field with the meaning `of` (such as `lsn`), if all messages have the same.
+
+        Return None if the names differ, or if a message has no such field.
+        """
         names = {
             next((field.name for field in message.members if field.means == of), None)
             for message in self._messages
@@ -225,13 +239,16 @@ class _Builder:
         return names.pop() if len(names) == 1 else None
 
     def _value(self, of: str, kind: Type) -> Code:
-        """Return the code that reads the field with the meaning `of`, or gives None if there is none."""
+        """Return code for the value of the field with the meaning `of`, such as `lsn`.
+
+        The value is None for a message without such a field.
+        """
         name = self._name_of(of)
         return Code(
             f"message.{name}" if name else f"meaning_of(message, '{of}')", f"message.means.{of}", kind
         )
 
     def _field_name(self, of: str) -> Code:
-        """Return the part of a text that is the name of the message's field with the meaning `of`."""
+        """Return code for a part of a text: the name of the field with the meaning `of`, such as `lsn`."""
         python = self._name_of(of) or f"{{_name(message, '{of}')}}"
         return Code(python, f'${{named(message, "{of}")}}')

@@ -38,7 +38,7 @@ class _Loader(yaml.SafeLoader):
 
 @functools.lru_cache(maxsize=8)
 def _compose(text: str) -> yaml.Node | None:
-    """Return the root node of a YAML text. `diff` and tests read most files twice."""
+    """Return the root node of a YAML text. It is cached, because `diff` and tests read most files twice."""
     return yaml.compose(text, Loader=_Loader)
 
 

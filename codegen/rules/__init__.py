@@ -73,10 +73,10 @@ def check(spec: Spec) -> None:
 
 
 def check_used(spec: Spec) -> None:
-    """Check that the spec defines nothing that it does not use.
+    """Check that each type that the spec defines is the type of a field.
 
-    Call this after the comparison with the lock file. If a released field has another type now, its old type
-    may be unused; the comparison reports the field, and this function would report the type.
+    Call this after the comparison with the lock file. If the type of a released field was changed, the
+    comparison reports the field, which is the cause. This function would only report the unused old type.
 
     Raises:
         SpecError: The spec defines a type that no field has.

@@ -65,7 +65,7 @@ def types(spec: Spec) -> Iterator[Problem]:
 
 
 def _elements(spec: Spec) -> str:
-    """Return, for error texts, in words what the elements of a list can be."""
+    """Return words, for error texts, for the types that the elements of a list can have."""
     return (
         "integers, strings, bytes with `length` or structs" if spec.plain else "integers, structs or tuples"
     )
@@ -167,7 +167,7 @@ def order(spec: Spec) -> Iterator[Problem]:
             elif entry.end is not None and fields[i - 1].list_of is None:
                 yield (*here, "end"), f"{name}: only a list has an end"
             elif entry.end is not None and fields[i - 1].when != entry.when:
-                yield here, f"{name}: its list has another condition"
+                yield here, f"{name}: its list has another condition: give both the same `when`"
             ended = i + 1 < len(fields) and fields[i + 1].end is not None
             if entry.name is None or ended or not (needs := _needs(spec, entry)):
                 continue
@@ -200,7 +200,7 @@ def _needs(spec: Spec, entry: Entry) -> str:
 
 
 def choices(spec: Spec) -> Iterator[Problem]:
-    """Check that tags tell which alternative of a choice is sent, and whether an optional choice is sent."""
+    """Check that tags show which alternative of a choice is sent, and whether an optional choice is sent."""
     for place, owner, fields in field_lists(spec):
         for i, entry in enumerate(fields):
             if entry.one_of is None:
@@ -248,7 +248,7 @@ def structs(spec: Spec) -> Iterator[Problem]:
 
 
 def columns(spec: Spec) -> Iterator[Problem]:
-    """Check that fields of a protocol with equal names have equal types: tables have one column for them."""
+    """Check that fields with the same name have the same type: the Arrow schema has one column for them."""
     for protocol in spec.protocols.values():
         found: dict[str, list[tuple[Place, str, str]]] = {}
         for name, message in protocol.messages.items():

@@ -52,7 +52,7 @@ def _values(spec: Spec) -> Iterator[tuple[Place, EnumValue | FlagBit]]:
 
 
 def versions_in_order(spec: Spec) -> Iterator[Problem]:
-    """Check that version numbers increase, that one is released, and that released versions come first."""
+    """Check that version numbers increase, at least one is released, and released versions come first."""
     for number in spec.versions:
         if number < 1:
             yield ("versions", number), f"version {number} cannot be: the numbers of versions begin at 1"

@@ -1,4 +1,4 @@
-"""Checks of a spec without versions, and of the words that only such a spec may have."""
+"""Checks of a spec without versions, and of the keys and values that only such a spec may have."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sections(spec: Spec) -> Iterator[Problem]:
 
 
 def keys(spec: Spec) -> Iterator[Problem]:
-    """Check that no key needs versions, and that a message without tag is the only one of its protocol."""
+    """Check that no key is for versions, and that a message without tag is the only one of its protocol."""
     text = "a spec without the section `versions` has no"
     for protocol in spec.protocols.values():
         untagged = [name for name, message in protocol.messages.items() if message.tag is None]
@@ -63,7 +63,7 @@ def keys(spec: Spec) -> Iterator[Problem]:
 
 
 def structs(spec: Spec) -> Iterator[Problem]:
-    """Check that structs are not empty, have no conditions, and hold only structs that are above them."""
+    """Check that structs are not empty, have no conditions, and contain only structs defined above them."""
     above: list[str] = []
     for name, struct in spec.structs.items():
         if not struct.fields:

@@ -1,4 +1,7 @@
-"""Checks of the spec: each message has a role, and fields with the meanings that the role requires."""
+"""Checks of the spec: each message has a role, and fields with the meanings that the role requires.
+
+A role is what a message does in a stream, such as `commit`. A meaning is what a field tells, such as `xid`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from codegen.yamlfile import Place
 
 
 def roles(spec: Spec) -> Iterator[Problem]:
-    """Check that each message of the output plugin has a role, and no other message a role or meanings."""
+    """Check that each message of `pgoutput` has a `role`, and no other message has a `role` or `means`."""
     holders: dict[str, str] = {}
     for protocol in spec.protocols.values():
         for name, message in protocol.messages.items():
@@ -51,7 +54,7 @@ def roles(spec: Spec) -> Iterator[Problem]:
 
 
 def meanings(spec: Spec) -> Iterator[Problem]:
-    """Check that the fields of each message have the meanings that its role requires, and no others."""
+    """Check that the fields of each message have the `means` that its `role` requires, and no others."""
     for name, message in spec.protocols["pgoutput"].messages.items():
         yield from _meanings(spec, name, message)
         yield from _sorts(spec, name, message)
@@ -61,7 +64,7 @@ def meanings(spec: Spec) -> Iterator[Problem]:
 
 
 def tuple_tags(spec: Spec) -> Iterator[Problem]:
-    """Check that tuples with the same tag have the same meaning in all messages."""
+    """Check that tuples with the same tag have the same `means` (new, old or key) in all messages."""
     known: dict[str, tuple[str, str]] = {}
     for name, message in spec.protocols["pgoutput"].messages.items():
         for place, entry in walk(message.fields, ("messages", name, "fields")):
@@ -75,7 +78,11 @@ def tuple_tags(spec: Spec) -> Iterator[Problem]:
 
 
 def companions(spec: Spec) -> Iterator[Problem]:
-    """Check that no version has two messages of a role not in `REPEATED`, or lacks a role's `COMPANIONS`."""
+    """Check the roles of the messages of each version: roles that occur twice, and roles that are missing.
+
+    Only a role in `REPEATED` can have several messages. `COMPANIONS` says which roles require others: with
+    `begin` a version must also have `commit`.
+    """
     messages = spec.protocols["pgoutput"].messages
     for version in spec.versions:
         found: dict[Role, str] = {}
@@ -141,7 +148,7 @@ def _meanings(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
 
 
 def _sort(spec: Spec, entry: Entry) -> Sort | None:
-    """Return the kind of a field's type; None if no meaning needs a type of this kind."""
+    """Return the kind of a field's type, such as `lsn`; None if the type has none of the kinds of `Sort`."""
     type_ = entry.type or entry.list_of or ""
     if type_ in spec.tuples:
         return "tuple"
@@ -155,13 +162,13 @@ def _sort(spec: Spec, entry: Entry) -> Sort | None:
 
 
 def _examples(spec: Spec, sort: Sort) -> str:
-    """Return the names of the types of one kind, for error texts."""
+    """Return the names of the types of one kind, such as `lsn`, for error texts."""
     names = [*spec.scalars, *spec.flags, *spec.tuples]
     return ", ".join(name for name in names if _sort(spec, Entry(name="x", type=name)) == sort)
 
 
 def _sorts(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
-    """Check that each field has a type that fits its meaning, and is a list only if its meaning allows it."""
+    """Check that the type of each field fits its `means`: its kind, such as `lsn`, and list or one value."""
     for place, entry in walk(message.fields, ("messages", name, "fields")):
         if entry.means is None or entry.means == "none":
             continue
@@ -180,17 +187,20 @@ def _sorts(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
 
 
 def _named(name: str, message: Message) -> Iterator[Problem]:
-    """Check that no field has the name of another field's meaning, as if their meanings were swapped."""
+    """Check that a field is not called `xid`, for example, if another field of the message means `xid`.
+
+    Otherwise, the `means` of the two fields are probably swapped.
+    """
     fields = [*walk(message.fields, ("messages", name, "fields"))]
     found = {entry.means: entry.name for _, entry in fields if entry.means is not None}
     for place, entry in fields:
         if entry.name in found and found[entry.name] != entry.name:
-            text = f"{found[entry.name]} means `{entry.name}`, and not the field that is called so"
+            text = f"{found[entry.name]} means `{entry.name}`, although this field has that name"
             yield place, f"{name}.{entry.name}: {text}: correct `means`, or rename the field"
 
 
 def _said(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
-    """Check that each field with a type of a kind in `SAID` has a meaning, or a reason for having none."""
+    """Check that each xid, OID, LSN, timestamp, tuple and flag field has `means`, or says why it has none."""
     assert message.role is not None
     known = [*MEANINGS[message.role].required, *MEANINGS[message.role].optional]
     for place, entry in walk(message.fields, ("messages", name, "fields")):
@@ -209,7 +219,7 @@ def _said(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
 
 
 def _in_blocks(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
-    """Check that a message with a role in `IN_BLOCKS` has a `subxid` in stream blocks, and only there."""
+    """Check that changes, Relation and Type messages have a `subxid` in stream blocks, and only there."""
     context = spec.contexts.get("in_stream")
     if message.role not in IN_BLOCKS or context is None:
         return

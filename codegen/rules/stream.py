@@ -15,7 +15,7 @@ _NOT_IN_PAGE = {"binary", "messages"}
 
 
 def keys(spec: Spec) -> Iterator[Problem]:
-    """Check that each rule has the keys that fit what checks it: its cases, Python code, or the decoder."""
+    """Check that the keys of each rule fit together, such as `roles` with `cases` or `command_line`."""
     with_cases = [name for name, rule in spec.rules.items() if rule.cases]
     for name, rule in spec.rules.items():
         place = ("rules", name)

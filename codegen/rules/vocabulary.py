@@ -37,7 +37,7 @@ def types_of_tables(spec: Spec) -> Iterator[Problem]:
 
 
 def scalars(spec: Spec) -> Iterator[Problem]:
-    """Check that only a scalar of bytes has a size or a length before it, and `null` only with a length."""
+    """Check that only scalars of bytes have `size` or `length`, and that `null` comes with a `length`."""
     for name, scalar in spec.scalars.items():
         place, given = ("scalars", name), [key for key in ("size", "length") if getattr(scalar, key)]
         if scalar.wire != "bytes" and given:
@@ -59,7 +59,7 @@ def oids(spec: Spec) -> Iterator[Problem]:
         for key, oid in (("oid", builtin.oid), ("array_oid", builtin.array_oid)):
             place = ("types", name, key)
             if key == "array_oid" and oid == 0:
-                continue  # it has no arrays
+                continue  # the type has no array type
             if not 0 < oid < 10_000:
                 yield place, f"{name}: {oid} is not the OID of a built-in type, 1 to 9999"
             elif oid in seen:
@@ -68,7 +68,7 @@ def oids(spec: Spec) -> Iterator[Problem]:
 
 
 def likes(spec: Spec) -> Iterator[Problem]:
-    """Check that each `like` names a type without `like`, and that both have the same other properties."""
+    """Check that each `like` names a type without `like`, with the same modifier and types of columns."""
     models = {name: builtin for name, builtin in spec.types.items() if builtin.like is None}
     for name, builtin in spec.types.items():
         if builtin.like is None:

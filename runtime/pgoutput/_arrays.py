@@ -49,7 +49,7 @@ def from_buffers(
 def struct_from_columns(
     type_: pa.StructType, rows: int, columns: Sequence[pa.Array], valid: Any = None
 ) -> pa.StructArray:
-    """Return columns as structs; `valid` is the null mask, as `mask_bits` returns it, or None."""
+    """Return columns as an array of structs; `valid` is the null mask, as `mask_bits` returns it, or None."""
     buffers = [None if valid is None else pa.py_buffer(valid)]
     return pa.Array.from_buffers(type_, rows, buffers, children=list(columns))
 
@@ -82,10 +82,10 @@ def binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
 
 
 def value_offsets(strings: pa.Array) -> npt.NDArray[np.int32] | Numbers:
-    """Return the start of each value in the bytes of `value_bytes`, then the end of the last value.
+    """Return the offset of each value in `value_bytes(strings)`, followed by the end of the last value.
 
     Args:
-        strings: An array of type binary or string, or of their large types, whose offsets have 64 bits.
+        strings: An array of type binary, string, large_binary or large_string.
     """
     is_large = pa.types.is_large_binary(strings.type) or pa.types.is_large_string(strings.type)
     number = np.dtype(np.int64 if is_large else np.int32)
@@ -94,17 +94,17 @@ def value_offsets(strings: pa.Array) -> npt.NDArray[np.int32] | Numbers:
 
 
 def data_buffer(strings: pa.Array) -> pa.Buffer | bytes:
-    """Return the buffer with the values of a binary or string array; a sliced array uses a part of it."""
+    """Return the buffer with the values of a binary or string array; for a slice, that of all values."""
     return strings.buffers()[2] or b""
 
 
 def value_bytes(strings: pa.Array) -> Bytes:
-    """Return the bytes of a binary or string array, which `value_offsets` divides into values."""
+    """Return the bytes of all values of a binary or string array; `value_offsets` has where each begins."""
     return byte_values(data_buffer(strings))
 
 
 def raw_buffers(values: pa.Array) -> tuple[int, list[pa.Buffer | None]]:
-    """Return the offset of an array's first row in its buffers, and the buffers, the null mask first."""
+    """Return the index of an array's first row in its buffers (0 if not sliced), and the buffers."""
     return values.offset, values.buffers()
 
 
@@ -125,9 +125,9 @@ def take(array: pa.Array, numbers: Numbers) -> pa.Array:
 
 
 def dates_as_integers(array: pa.Array) -> pa.Array:
-    """Return dates as days, and timestamps in their unit, since 1970: Python's dates end with the year 9999.
+    """Return dates as days since 1970, and timestamps as integers in their unit since 1970.
 
-    Arrays of other types are returned as they are.
+    Python's dates end with the year 9999, but Arrow's do not. Arrays of other types are returned unchanged.
     """
     if pa.types.is_timestamp(array.type):
         return array.cast(pa.int64())
@@ -135,7 +135,7 @@ def dates_as_integers(array: pa.Array) -> pa.Array:
 
 
 def replace_rows(array: pa.Array, rows: Numbers, values: pa.Array) -> pa.Array:
-    """Return a copy of an Arrow array with `values` in the rows `rows`, which ascend."""
+    """Return a copy of an Arrow array in which `values` replace the rows at the ascending indices `rows`."""
     mask = np.zeros(len(array), np.bool_)
     mask[rows] = True
     return pc.replace_with_mask(array, boolean_array(mask), values)
@@ -144,6 +144,6 @@ def replace_rows(array: pa.Array, rows: Numbers, values: pa.Array) -> pa.Array:
 def join_sorted(one: Numbers, other: Numbers) -> Numbers:
     """Return the numbers of two ascending arrays, in ascending order; no number may be in both.
 
-    A stable sort merges the two in linear time, which `np.union1d` does not do.
+    A stable sort merges two ascending arrays in linear time; `np.union1d` is slower.
     """
     return np.sort(np.concatenate((one, other)), kind="stable")

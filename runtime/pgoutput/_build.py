@@ -23,7 +23,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def build(role: str, proto_version: int, **values: Any) -> Message:
-    """Return a new message that has a role, with the fields of a protocol version.
+    """Return a new message with a role such as `commit`, and with the fields of a protocol version.
 
     A field without a value gets a neutral value: 0, empty, or the first value of an enum; a field that is
     optional in the version is None.
@@ -42,12 +42,14 @@ def build(role: str, proto_version: int, **values: Any) -> Message:
 
 @cache
 def builder(role: str, proto_version: int, *, batch: bool = False) -> Callable[..., Message]:
-    """Return a function that builds messages as `build` does, from the keyword arguments `values`.
+    """Return a function that builds messages with a role such as `insert`.
+
+    The function takes field values as keyword arguments: the same as the argument `values` of `build`.
 
     Args:
         role: Role of the messages in the spec.
         proto_version: Protocol version for which the messages will be encoded.
-        batch: Whether the messages have a list of rows in place of a row.
+        batch: Whether to build messages that have a list of rows instead of one row.
 
     Raises:
         LookupError: The protocol version has no such message.
@@ -62,11 +64,11 @@ def builder(role: str, proto_version: int, *, batch: bool = False) -> Callable[.
 
 
 class Blueprint(NamedTuple):
-    """How the messages with a role are built in a protocol version."""
+    """Class, neutral values and field names for building the messages with a role such as `insert`."""
 
     kind: type[Message]
-    """Class of the messages: the first class in the spec that has the role, and that lacks a list of rows (or
-    has one, with `batch`)."""
+    """Class of the messages: the first class in the spec that has the role. With `batch`, only classes with a
+    list of rows are considered, otherwise only classes without such a list."""
     neutral: Mapping[str, Any]
     """Neutral value (0, empty) of each field that all of the messages have, by field name."""
     names: Mapping[str, str]
@@ -75,7 +77,9 @@ class Blueprint(NamedTuple):
 
 @cache
 def blueprint(role: str, proto_version: int, *, batch: bool = False) -> Blueprint:
-    """Return how the messages with a role are built in a protocol version; arguments as for `builder`.
+    """Return class, neutral values and field names for building the messages with a role such as `insert`.
+
+    The arguments are described at `builder`.
 
     Raises:
         LookupError: The protocol version has no such message.
@@ -90,7 +94,10 @@ def blueprint(role: str, proto_version: int, *, batch: bool = False) -> Blueprin
 
 
 def neutral_messages(role: str, proto_version: int) -> list[Message]:
-    """Return a message of each class that has a role in a protocol version, with neutral values."""
+    """Return one message of each class with a role such as `insert`; its fields are neutral (0, empty).
+
+    Classes that the protocol version does not have are left out.
+    """
     layouts = {kind: layout_of(kind, proto_version) for kind in classes(role)}
     return [kind(**_neutral_values(layout.fields)) for kind, layout in layouts.items() if layout is not None]
 
@@ -115,13 +122,13 @@ def fitted(message: Message, proto_version: int) -> Message:
 
 
 def placed(message: Message, proto_version: int, *, in_stream: bool, streaming: Streaming) -> Message:
-    """Return a message with the fields that it has at its place in a stream of a protocol version.
+    """Return a message with the fields that a protocol version sends inside or outside a stream block.
 
     The fields are adapted as by `fitted`. Besides, a field with a condition (`when`) becomes None if the
     condition is false; if it is true, a neutral value (0, empty) replaces None.
 
     Args:
-        message: The message, which the version has.
+        message: The message; the protocol version must have its class.
         proto_version: Protocol version for which the message will be encoded.
         in_stream: Whether the message is in a stream block.
         streaming: Value of the option `streaming`.
@@ -140,7 +147,7 @@ def placed(message: Message, proto_version: int, *, in_stream: bool, streaming: 
 
 
 def _fitted(item: T, fields: tuple[Field, ...]) -> T:
-    """Return a message, or an element of a list, with values adapted to the fields that a version has."""
+    """Return a message, or an element of a list field, with its values adapted to `fields`."""
     neutral = _neutral_values(fields)
     by_name = {field.name: field for field in sides(fields)}
     changes: dict[str, Any] = {}

@@ -14,7 +14,7 @@ def missing_relation(oid: int) -> str:
 
 
 def wrong_width(message: Message, relation: Relation) -> tuple[str, str] | None:
-    """Return field path and error text for the first tuple with a wrong number of cells; None if none."""
+    """Return field path and error text for the first tuple with a wrong number of cells, or None."""
     width, name = len(relation.columns), qualified_name(relation.namespace, relation.name)
     for path, cells in tuples(message):
         if len(cells) != width:

@@ -17,12 +17,12 @@ class FixedMessage(NamedTuple):
 
     tag: int
     dtype: np.dtype[Any]
-    """NumPy record type: `tag`, then each field of the message, by its `meaning` in the spec or its name."""
+    """NumPy record type of a message: `tag`, then the fields, named by meaning in the spec, else by name."""
     constants: dict[str, int]
     """The only valid value of each literal field, by field name."""
 
     def read(self, starts: npt.NDArray[Any], content: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-        """Return messages of the class as a structured array; None if a message violates `constants`.
+        """Return messages of the class as a structured array; None if a literal field has a wrong value.
 
         Args:
             starts: Offsets in `content` where the messages begin.
@@ -36,10 +36,11 @@ class FixedMessage(NamedTuple):
 
 @cache
 def fixed_message(role: str, proto_version: int) -> FixedMessage | None:
-    """Return the first message class with a role in a protocol version, as a `FixedMessage`.
+    """Return the `FixedMessage` of the message class with a role such as `begin` in a protocol version.
 
-    None if the version has no such class, or if the class has a field that is not an integer, or a field that
-    only some of its messages have.
+    If several classes have the role, the first of them in the spec is used. Return None if the version has no
+    such class, or if the class has a field that is not an integer, or a field that only some of its messages
+    have.
     """
     layouts = (layout_of(kind, proto_version) for kind in classes(role))
     layout = next((one for one in layouts if one is not None), None)

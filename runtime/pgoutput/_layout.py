@@ -108,7 +108,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return sum(int(bit) for bit in self.values)
 
     def hint(self, value: int) -> str:
-        """Return the end of an error text: which later version adds an enum value or bit; empty if none."""
+        """Return text to append to an error: the later version that adds an enum value or bit; else empty."""
         for key, version in self.later.items():
             if self.kind == "enum" and value == ord(key):
                 return f": it came with version {version}"

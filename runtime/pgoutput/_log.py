@@ -1,4 +1,4 @@
-"""Log records of the library: loggers below `pgoutput`, with the event as structured data."""
+"""Log events of the library with loggers below `pgoutput`; a log record has the data of its event."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A row is a dict with the name of the message in `type`, its fields, and `_rescued_data`. A value that its
 column cannot represent (an LSN of 2**63 or more, a time outside the years 1 to 9999, text that is not UTF-8)
-is NULL in its column, and text in the dict `_rescued_data`: the JSON of `pgoutput.jsonlines`, but an LSN
-without quotation marks.
+is NULL in its column. The dict `_rescued_data` has this value under the name of the field, as text: an LSN as
+0/16B3748, any other value as JSON in the form of `pgoutput.jsonlines`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _TIMES: Final = UNIX_YEAR_1 - EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_10000 - EPOCH_U
 def value_range(field: Field) -> tuple[int, int]:
     """Return the lowest and the highest value of an integer field that its column can represent.
 
-    The lowest value of an unsigned field is 0. Thus a value of 2**63 or more is also out of range if a caller
-    has it as a negative 64-bit number.
+    The lowest value of an unsigned field is 0. A caller may hold an unsigned value of 2**63 or more in an
+    int64, where it is negative. Such a value is out of range too.
     """
     if field.type == "timestamp":
         return _TIMES

@@ -6,7 +6,7 @@ import time
 
 
 class Pauses:
-    """Pauses after which failed operations on tables are tried again; they double up to a greatest length.
+    """The pauses of tables after failed operations. Each is twice as long as the one before, up to a limit.
 
     Args:
         first: Length of the first pause of a table, in seconds.

@@ -1,5 +1,8 @@
 """Roles of messages in a stream and meanings of their fields, as the spec defines them.
 
+A role is what a message does in a stream, such as `commit`. A meaning is what a field tells about the
+transaction, row or relation of its message, such as `end_lsn`.
+
 Code that asks for a role or a meaning here, instead of a message class or tag, also handles a message that a
 later protocol version adds with a known role.
 """
@@ -43,7 +46,7 @@ ROLES: Final[Mapping[type[Message], str]] = {kind: str(layout.role) for kind, la
 OPTIONS: Final[Mapping[type[Message], str | None]] = {
     kind: layout.option for kind, layout in _LAYOUTS.items()
 }
-"""The option under which servers send the messages of each class; None for messages that need no option."""
+"""The stream option that makes servers send the messages of each class; None if no option is needed."""
 
 _NAMES: Final[Mapping[type[Message], Mapping[str, str]]] = {
     kind: {field.means: field.name for field in layout.members if field.means}
@@ -58,32 +61,36 @@ ROW_FIELDS: Final[Mapping[type[Message], tuple[tuple[str, bool], ...]]] = {
 
 
 def classes(*roles: str) -> tuple[type[Message], ...]:
-    """Return the message classes that have one of these roles, in the order of the spec."""
+    """Return the message classes that have one of these roles, such as `commit`, in the order of the spec."""
     return tuple(kind for kind, role in ROLES.items() if role in roles)
 
 
 def tags(*roles: str) -> frozenset[int]:
-    """Return the first bytes of the messages that have one of these roles."""
+    """Return the first bytes (tags) of the messages that have one of these roles, such as `commit`."""
     return frozenset(ord(kind.wire_tag) for kind in classes(*roles))
 
 
 def field_name(kind: type[Message], meaning: str) -> str | None:
-    """Return the name of a message class's field of the given meaning; None if there is none."""
+    """Return the name of the field with a meaning such as `end_lsn`; None if `kind` has no such field."""
     return _NAMES[kind].get(meaning)
 
 
 def has_role(message: Message | None, *roles: str) -> bool:
-    """Return whether a message has one of these roles; False for None."""
+    """Return whether a message has one of these roles, such as `commit`; False for None."""
     return message is not None and ROLES[type(message)] in roles
 
 
 def meaning_of(message: Message, meaning: str) -> Any:
-    """Return the value of a message's field of the given meaning; None if the message has no such field."""
+    """Return the value of the field with a meaning such as `end_lsn`; None if the class has no such field."""
     return _GETTERS[type(message)][meaning](message)
 
 
 def with_meanings(message: Message, **values: Any) -> Message:
-    """Return a copy of a message with new values by meaning; a value without a field is ignored."""
+    """Return a copy of a message with new field values.
+
+    `values` has the values by meaning of the field, such as `end_lsn`. A value is ignored if the message has
+    no such field.
+    """
     names = _NAMES[type(message)]
     return msgspec.structs.replace(
         message, **{names[meaning]: value for meaning, value in values.items() if meaning in names}
@@ -91,7 +98,10 @@ def with_meanings(message: Message, **values: Any) -> Message:
 
 
 def getters(meaning: str) -> Mapping[type[Message], Callable[[Message], Any]]:
-    """Return a function for each message class: it reads the field with this meaning, or returns None."""
+    """Return for each message class a function that reads the field with a meaning such as `end_lsn`.
+
+    The function returns None if the class has no such field.
+    """
     return {kind: of_kind[meaning] for kind, of_kind in _GETTERS.items()}
 
 
@@ -123,7 +133,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_end(message: Message) -> End:
-    """Return what a message says about its transaction's end; Begin also has LSN and time of the commit."""
+    """Return the fields of a message, such as Commit or Begin, that describe the end of its transaction."""
     return _END_READERS[type(message)](message)
 
 
@@ -131,7 +141,7 @@ def _end_reader(names: Mapping[str, str]) -> Callable[[Any], End]:
     fields = [names.get(meaning) for meaning in End.__struct_fields__]
     present = [field for field in fields if field is not None]
     if len(present) > 1 and fields[: len(present)] == present:
-        values = attrgetter(*present)  # faster than one field after the other
+        values = attrgetter(*present)  # faster than a call of getattr for each field
         return lambda message: End(*values(message))
     return lambda message: End(*[None if field is None else getattr(message, field) for field in fields])
 
@@ -141,7 +151,10 @@ _END_READERS: Final = {kind: _end_reader(names) for kind, names in _NAMES.items(
 
 @cache
 def tags_by_field(meaning: str) -> Mapping[str, set[int]]:
-    """Return the first bytes of the messages that have a field with this meaning, by name of the field."""
+    """Return, by field name, the first bytes of the messages whose field of this name has the given meaning.
+
+    A meaning is what a field tells, such as `relation`.
+    """
     found: dict[str, set[int]] = {}
     for kind, names in _NAMES.items():
         if meaning in names:

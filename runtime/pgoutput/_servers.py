@@ -34,7 +34,7 @@ def newest_version(major: int) -> int:
 
 
 def default_server(proto_version: int) -> int:
-    """Return the default major version of a synthetic stream: 18, or the first with `proto_version` if later.
+    """Return the default major version of a synthetic stream: 18, or a later one if `proto_version` needs it.
 
     The result is also 18 if `proto_version` is unknown.
     """

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, where its API is installed. Without it, or without an SDK, nothing is recorded."""
+"""Spans of OpenTelemetry. They are recorded only if OpenTelemetry's API and an SDK are installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
     """Return a context manager that records its `with` block as a span, also if the block fails.
 
-    `with … as` gives the span; None if nothing is recorded.
+    `with … as` gives the span; None if OpenTelemetry is not installed.
 
     Args:
         name: Name of the span.

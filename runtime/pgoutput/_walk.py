@@ -1,6 +1,6 @@
 """Field-by-field decoder that follows the layouts in `pgoutput._protocols`.
 
-This decoder is slow, but gives the meaning of each byte. `pgoutput inspect` prints the pieces that the
+This decoder is slow, but tells the field of each byte. `pgoutput inspect` prints the pieces that the
 decoder yields, and the codecs call `explain_decode` after they failed to decode a message. The decoder
 accepts the same messages as the codecs.
 """
@@ -20,7 +20,7 @@ from pgoutput.wire import UNCHANGED
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Consecutive bytes of a message that have one meaning."""
+    """Consecutive bytes of a message that hold one value: a field, a cell, a tag, a count or a length."""
 
     start: int
     """Offset of the first byte from the start of the message, in bytes."""
@@ -109,7 +109,7 @@ def _message(protocol: Protocol, data: bytes) -> Message:
 
 
 def applies(field: Field, in_stream: bool, streaming: str) -> bool:
-    """Return whether a message has a field, inside or outside a stream block, with an option `streaming`."""
+    """Return whether a message has a field, given `streaming` and whether it is in a stream block."""
     if field.when is None:
         return True
     return in_stream if field.when == "in_stream" else field.when == f"streaming = {streaming}"
@@ -173,7 +173,7 @@ class _Reader:
         return int.from_bytes(self.bytes(size, path, what), "big", signed=signed)
 
     def piece(self, size: int, path: str, field: Field, value: object, name: str = "") -> Piece:
-        """Return the last `size` bytes read as a piece; `name` is the name of its enum value or flags."""
+        """Return the last `size` bytes read as a piece; `name` names the enum value or flags, if any."""
         doc = f"{name}. {field.doc}" if name else field.doc
         return Piece(self.pos - size, self.pos, path, field.type, field.notation, value, doc)
 

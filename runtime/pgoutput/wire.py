@@ -109,7 +109,7 @@ def write_string(text: str) -> bytes:
 
 
 def flag_table(flags: type[_Flags], mask: int) -> dict[int, _Flags]:
-    """Return the flags for each combination of bits in `mask`, by number; faster than calls of `flags`."""
+    """Return a dict from each combination of bits in `mask` to its flags; a lookup is faster than a call."""
     return {bits: flags(bits) for bits in range(mask + 1) if not bits & ~mask}
 
 
@@ -175,10 +175,10 @@ def exact(value: object, size: int) -> bytes:
 
 
 def not_ending(element: bytes, end: bytes) -> bytes:
-    """Return an encoded element of a list, if it does not begin with the bytes that end the list.
+    """Return `element`, an encoded element of a list whose end is marked by the bytes `end`.
 
     Raises:
-        ValueError: A decoder would take the element for the end of the list.
+        ValueError: `element` begins with `end`: a decoder would take the element for the end of the list.
     """
     if element.startswith(end):
         raise ValueError

@@ -224,7 +224,7 @@ metrics = "127.0.0.1:9188"
             "slot: env = 'EMPTY': the environment variable is empty",
         ),
         ('["shop"]', '[{ env = "A" }]', "publication: env = 'A': the environment variable is not set"),
-        ("9188", "9187", "[replicate]: metrics: PLACE/shop.toml: [record] has the same"),
+        ("9188", "9187", "[replicate]: metrics: PLACE/shop.toml: [record] has the same; change one of them"),
         ('shop"\ntarget', 'blog"\ntarget', "the commands have different recordings: PLACE/blog, PLACE/shop"),
     ],
 )
@@ -258,13 +258,13 @@ def test_settings_of_another_database_are_found(command: Command, tmp_path: Path
     assert found == [
         f"shop.toml: [record]: {replaced}",
         "blog.toml: [record]: dsn: file = '/run/credentials/pgoutput-record@shop.service/dsn': record runs "
-        "in the unit pgoutput-record@blog, which cannot read the credentials of others",
+        "in the unit pgoutput-record@blog, which cannot read the credentials of other units",
         f"blog.toml: [record]: {replaced}",
-        f"blog.toml: [record]: recording: {files[0]}: [record] has the same",
-        f"blog.toml: [record]: slot and dsn: {files[0]}: [record] has the same",
-        f"blog.toml: [record]: metrics: {files[0]}: [record] has the same",
-        f"blog.toml: [replicate]: target: {files[0]}: [replicate] has the same",
-        f"blog.toml: [replicate]: metrics: {files[0]}: [replicate] has the same",
+        f"blog.toml: [record]: recording: {files[0]}: [record] has the same; change one of them",
+        f"blog.toml: [record]: slot and dsn: {files[0]}: [record] has the same; change one of them",
+        f"blog.toml: [record]: metrics: {files[0]}: [record] has the same; change one of them",
+        f"blog.toml: [replicate]: target: {files[0]}: [replicate] has the same; change one of them",
+        f"blog.toml: [replicate]: metrics: {files[0]}: [replicate] has the same; change one of them",
     ]
 
 

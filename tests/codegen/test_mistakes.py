@@ -243,10 +243,10 @@ MISTAKES = [
     Mistake("old row that means the key", OLD, "@" + OLD.replace("means: old", "means: key"), "Delete.old: key means `key` already", after="  Delete:"),
     Mistake("number that means a truth value", "type: bool, means: first_block", "type: uint8, means: first_block", "StreamStart.first_stream_segment: the meaning `first_block` needs the type bool, not uint8"),
     Mistake("truncate of one relation", "list_of: oid, means: relations,", "list_of: xid, means: relations,", "Truncate.relation_oids: the meaning `relations` needs the type oid, not a list of xid"),
-    Mistake("xid and subxid swapped", STREAM_ABORT_XIDS, "@" + STREAM_ABORT_XIDS.replace("means: xid", "means: x").replace("means: subxid", "means: xid").replace("means: x,", "means: subxid,", 1), "StreamAbort.xid: subxid means `xid`, and not the field that is called so: correct `means`, or rename the field"),
-    Mistake("lsn and end_lsn swapped", END_OF_COMMIT, END_OF_COMMIT.replace("means: lsn", "means: x").replace("means: end_lsn", "means: lsn").replace("means: x,", "means: end_lsn,"), "Commit.end_lsn: commit_lsn means `end_lsn`, and not the field that is called so", after="  Commit:", at="      - {name: end_lsn, type: lsn, means: lsn,"),
-    Mistake("times of prepare and rollback swapped", PREPARE_TIMES, "@" + PREPARE_TIMES.replace("means: prepare_time", "means: x").replace("means: time", "means: prepare_time").replace("means: x,", "means: time,"), "RollbackPrepared.prepare_time: rollback_time means `prepare_time`, and not the field"),
-    Mistake("namespace that means the name", RELATION_NAMES, RELATION_NAMES.replace("type: string, means: name,", "type: string,").replace("name: namespace, type: string,", "name: namespace, type: string, means: name,"), "Relation.name: namespace means `name`, and not the field that is called so", at=RELATION_NAME.replace(" means: name,", "")),
+    Mistake("xid and subxid swapped", STREAM_ABORT_XIDS, "@" + STREAM_ABORT_XIDS.replace("means: xid", "means: x").replace("means: subxid", "means: xid").replace("means: x,", "means: subxid,", 1), "StreamAbort.xid: subxid means `xid`, although this field has that name: correct `means`, or rename the field"),
+    Mistake("lsn and end_lsn swapped", END_OF_COMMIT, END_OF_COMMIT.replace("means: lsn", "means: x").replace("means: end_lsn", "means: lsn").replace("means: x,", "means: end_lsn,"), "Commit.end_lsn: commit_lsn means `end_lsn`, although this field has that name", after="  Commit:", at="      - {name: end_lsn, type: lsn, means: lsn,"),
+    Mistake("times of prepare and rollback swapped", PREPARE_TIMES, "@" + PREPARE_TIMES.replace("means: prepare_time", "means: x").replace("means: time", "means: prepare_time").replace("means: x,", "means: time,"), "RollbackPrepared.prepare_time: rollback_time means `prepare_time`, although this field"),
+    Mistake("namespace that means the name", RELATION_NAMES, RELATION_NAMES.replace("type: string, means: name,", "type: string,").replace("name: namespace, type: string,", "name: namespace, type: string, means: name,"), "Relation.name: namespace means `name`, although this field has that name", at=RELATION_NAME.replace(" means: name,", "")),
     Mistake("insert with the role update", "    role: insert\n    title: Insert\n    versions: 1+\n    source: logicalrep_write_insert\n    doc: A row was inserted.\n    fields:\n", "    role: update\n    title: Insert\n    versions: 1+\n    source: logicalrep_write_insert\n    doc: A row was inserted.\n@    fields:\n", "Insert: the role `update` needs a field with `means: old` or `means: key`"),
     Mistake("update with the role insert", "    role: update\n", "    role: insert\n", "Update.key: the role `insert` has no `key`", at="            means: key\n", after="  Update:"),
     Mistake("commit with the role of a streamed commit", "    role: commit\n", "    role: commit_streamed\n", "Commit: the role `commit_streamed` needs a field with `means: xid`", at="    fields:\n      - {name: flags, type: uint8, literal: 0", after="  Commit:"),
@@ -455,7 +455,8 @@ def test_a_file_that_is_not_a_mapping_is_refused(run: Run, spec: SpecCopy, tmp_p
 
 def test_a_protocol_without_messages_is_refused(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     spec.write("protocol: pgoutput\n" + spec.read("types.yaml"), "types.yaml")
-    assert error_of(run, spec, tmp_path).endswith("a protocol without messages\n")
+    expected = "the protocol has no messages: add the section `messages`\n"
+    assert error_of(run, spec, tmp_path).endswith(expected)
 
 
 def test_a_missing_protocol_is_refused(run: Run, spec: SpecCopy, tmp_path: Path) -> None:

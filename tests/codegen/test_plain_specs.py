@@ -295,8 +295,8 @@ ENDED = "      - {end: fields, type: uint8, literal: 0, doc: No field follows.}"
 VALUES = "      - {name: values, list_of: value, doc: The values of the columns.}"
 CODE = "      - {name: code, type: uint8,"
 MISTAKES = [
-    ("protocol: backend", "protocol: Backend", "the protocol `Backend` cannot be a module: write snake_case"),
-    ("protocol: backend", "protocol: messages", "the protocol `messages` cannot be a module: write snake_case"),
+    ("protocol: backend", "protocol: Backend", "the protocol `Backend` cannot be a module: write another name in snake_case"),
+    ("protocol: backend", "protocol: messages", "the protocol `messages` cannot be a module: write another name in snake_case"),
     ("length: int32\n\n", "length: int16\n\n", "unknown length `int16`; the lengths are int32"),
     ("    tag: A\n", "", "NotificationResponse: a message without `tag` is the only one of its protocol: add `tag`"),
     ("    tag: A\n", "    tag: A\n    role: payload\n", "NotificationResponse: a spec without the section `versions` has no `role`"),

@@ -123,7 +123,7 @@ def test_options_newer_than_the_server_are_refused(server: int) -> None:
                 RecorderOptions(proto_version=proto).negotiate(server)
             assert str(error.value) == (
                 f"protocol version {proto} needs PostgreSQL {since} or later, but the server is PostgreSQL "
-                f"{server}: request version {newest}, or none"
+                f"{server}: request version {newest}, or no version"
             )
     for name, values in OPTIONS.items():
         for value, need in values.items():

@@ -104,7 +104,7 @@ def test_a_change_saved_while_the_state_is_saved_is_kept(
 @pytest.mark.parametrize("content", [b"{", b'{"owner": "\xff"}'])
 def test_a_damaged_lease_is_an_error_of_the_recording(tmp_path: Path, content: bytes) -> None:
     (tmp_path / LEASE_FILE).write_bytes(content)
-    with pytest.raises(RecordingError, match=r"_lease\.json: it cannot be read \("):
+    with pytest.raises(RecordingError, match=r"_lease\.json: the lease is damaged \("):
         is_leased(locate(tmp_path / LEASE_FILE))
 
 

@@ -75,7 +75,7 @@ def test_events_are_json(ascii_lab: Lab, record_cli: Command) -> None:
 
 def test_a_publication_whose_name_is_not_utf_8(lab: Lab, record_cli: Command) -> None:
     code, _, err = record_cli("--create-slot", publication="p\udcff")
-    assert (code, err) == (2, "pgoutput: the name of the publication p\\xff is not valid UTF-8\n")
+    assert (code, err) == (2, "pgoutput: the name of the publication p\\xff is not valid UTF-8: rename it\n")
 
 
 def test_a_database_whose_name_is_not_utf_8(

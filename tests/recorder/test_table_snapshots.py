@@ -176,7 +176,9 @@ def test_a_request_for_an_unknown_table_is_refused(table: Lab) -> None:
     table.record()
     request = request_snapshot(table.folder, ["public.t", "public.u"])
     table.record()
-    with pytest.raises(RecordingError, match=r"^no publication has the table public\.u$"):
+    with pytest.raises(
+        RecordingError, match=r"^no recorded publication has the table public\.u: add it to one$"
+    ):
         is_requested(request)
     assert not is_requested(request)
 

@@ -207,7 +207,9 @@ def test_a_kit_of_another_format(tmp_path: Path) -> None:
     digits = {"vectors": 0, "legal": 0, "illegal": 0, "seed": 0}
     manifest = {"format": 2, "pgoutput": "9.0.0", "spec": "", "groups": {}, "files": []} | digits
     (tmp_path / "manifest.json").write_bytes(msgspec.json.encode(manifest))
-    with pytest.raises(RecordingError, match="expected format 1, found 2"):
+    with pytest.raises(
+        RecordingError, match="expected format 1 of the kit, found format 2: write the kit again"
+    ):
         list(read_kit(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""Index of a batch of messages: where each field and cell is.
+"""Index of a batch of messages, with the location of each field and cell.
 
 `pgoutput.columns` and `pgoutput.views` are based on this index.
 

@@ -1,8 +1,8 @@
 """The interface of an index of a batch of messages.
 
-`MessageIndex` knows where the fields and cells of each message are. The index is built in one pass over the
-batch, which also checks the messages as the codecs do. All cells of the batch, also those in lists of tuples,
-are numbered from 0, in the order of the wire; columns of cells are read on demand, by these numbers.
+`MessageIndex` has the locations of the fields and cells of each message. The index is built in one pass over
+the batch, which also checks the messages as the codecs do. All cells of the batch, also those in lists of
+tuples, are numbered from 0, in the order of the wire. Cells are read on demand, by these numbers.
 `KernelIndex` is built by the compiled kernel, without the GIL and without an object per message. `PureIndex`
 is the reference implementation.
 """
@@ -49,9 +49,9 @@ bits are the relation OID."""
 
 
 class MessageTuples(NamedTuple):
-    """Index numbers of the cells of each message's tuples: those of one field, or all new, old or key tuples.
+    """Locations of tuples in a batch: of the tuples in one field, or of all new, all old or all key tuples.
 
-    Each array has one item per message.
+    Each array has one item per message of the batch.
     """
 
     first: Numbers
@@ -117,7 +117,7 @@ class MessageIndex(ABC):
         """
 
     def meaning(self, meaning: str, rows: Numbers | None = None) -> Numbers:
-        """Return for each message the value of its fixed-width field with this meaning.
+        """Return for each message the value of its fixed-width field with a meaning such as `relation`.
 
         The value is undefined for a message without such a field.
 
@@ -137,7 +137,7 @@ class MessageIndex(ABC):
         return values
 
     def has_meaning(self, meaning: str, rows: Numbers) -> Mask:
-        """Return for each message in `rows` whether it has a fixed-width field of the given meaning."""
+        """Return for each message in `rows` whether it has a fixed-width field of a meaning such as `xid`."""
         tags, found = self.tags[rows], np.zeros(len(rows), np.bool_)
         for name, has_field in _fields_by_meaning(meaning):
             if (selected := has_field[tags]).any():
@@ -167,6 +167,8 @@ class MessageIndex(ABC):
     def first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
         """Return three arrays, with an item per message that has a tuple: row, first cell, schema version.
 
+        The schema version is given by its number; -1 if the relation is unknown.
+
         Args:
             first: For each message, the index of its tuple's first cell; -1 if it has no tuple.
             keys: For each schema version a sort key, as for `latest_versions`. The rank of a message is its
@@ -187,14 +189,20 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings, NULL for NULL cells and index -1; `unread` lists the other rows."""
+        """Return cells in text format as strings; NULL cells and the index -1 give NULL.
+
+        `unread` has the rows of all other cells: binary, unchanged, or text that is not UTF-8.
+
+        Args:
+            numbers: Indexes of the cells in the batch.
+        """
 
     def raw_columns(self, first: Numbers, columns: int) -> list[pa.Array]:
         """Return the cells of several columns, each as `raw` does.
 
         Args:
-            first: For each row, the index of its cell in the first column; its other cells follow. -1 gives
-                NULL in all columns.
+            first: For each row, the index of its cell in the first column; the row's other cells follow. -1
+                gives NULL in all columns.
             columns: Number of columns.
         """
         return [self.raw(_shift(first, column)) for column in range(columns)]
@@ -210,8 +218,9 @@ class MessageIndex(ABC):
         Args:
             numbers: Indexes of the cells in the batch; -1 gives NULL.
             type_: The Arrow type.
-            send: Name of the send function of the cells' PostgreSQL type. None if `arrow_type` returns
-                another type than `type_` for that type: then `PartialArray.unread` lists all binary cells.
+            send: Name of the send function of the cells' PostgreSQL type, to read cells in binary format.
+                None if `type_` is not the Arrow type that `arrow_type` returns for this PostgreSQL type. Then
+                `unread` of the result has the rows of all binary cells.
 
         Returns:
             The values, or None if this method would not be faster than `to_arrow`.
@@ -225,7 +234,10 @@ def _shift(numbers: Numbers, by: int) -> Numbers:
 
 @cache
 def _fields_by_meaning(meaning: str) -> Sequence[tuple[str, Mask]]:
-    """Return name and mask of each field with a meaning; the mask tells which tags have the field."""
+    """Return (name, mask) of each field with a meaning such as `relation`.
+
+    The mask says for each of the 256 possible first bytes of a message whether the message has the field.
+    """
     return [(name, byte_mask(tags)) for name, tags in _roles.tags_by_field(meaning).items()]
 
 
@@ -235,7 +247,7 @@ def ordinals(rows: Numbers) -> Numbers:
 
 
 def latest_versions(keys: Numbers, versions: Numbers, oids: Numbers, ranks: Numbers) -> Numbers:
-    """Return for each OID and rank the last schema version that begins before the rank; -1 if none.
+    """Return for each OID the number of its last schema version that begins before the rank; -1 if none.
 
     Args:
         keys: For each schema version a sort key, ascending: the relation OID shifted left by `RANK_BITS`,
@@ -252,7 +264,10 @@ def latest_versions(keys: Numbers, versions: Numbers, oids: Numbers, ranks: Numb
 
 
 def tag_mask(*roles: str) -> Mask:
-    """Return for each of the 256 possible bytes whether it is the tag of a message with one of the roles."""
+    """Return for each of the 256 possible bytes whether it is the tag of a message with a role in `roles`.
+
+    A role is what a message does in a stream, such as `relation`.
+    """
     return byte_mask(_roles.tags(*roles))
 
 

@@ -93,7 +93,7 @@ class KernelIndex(MessageIndex):
         """Return the messages in `rows` as objects; no row may be NULL or invalid."""
         if not rows:
             return []
-        # A message whose layout depends on stream blocks has one of its fields only inside a block.
+        # Some messages have one more field inside stream blocks: its presence tells where the message was.
         present = {name: self.field(name).present for name in set(_FIELD_IN_STREAM.values())}
         decoded: list[Message] = []
         for row in rows:
@@ -126,7 +126,10 @@ class KernelIndex(MessageIndex):
         return MessageTuples(_numbers(slot[0]), self.field(f"{name}_size").values, counts)
 
     def first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
-        """Return three arrays, with an item per message that has a tuple: row, first cell, schema version."""
+        """Return three arrays, with an item per message that has a tuple: row, first cell, schema version.
+
+        The arguments are described at `MessageIndex.first_tuples`.
+        """
         found = _kernel.find_tuples(first, self.meaning("relation"), keys, versions)
         return tuple(map(_numbers, found))
 
@@ -143,15 +146,15 @@ class KernelIndex(MessageIndex):
         return self.raw_columns(numbers, 1)[0]
 
     def raw_columns(self, first: Numbers, columns: int) -> list[pa.Array]:
-        """Return the cells of several columns, each as `raw` does."""
+        """Return the cells of several columns, each as `raw` does; arguments as in the base class."""
         return [read.array for read in self._variable_width(first, pa.binary(), "raw", ["raw"] * columns)]
 
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings, NULL for NULL cells and index -1; `unread` lists the other rows."""
+        """Return cells in text format as strings; for other cells see `MessageIndex.texts`."""
         return self.text_columns(numbers, 1)[0]
 
     def text_columns(self, first: Numbers, columns: int) -> list[PartialArray]:
-        """Return one array per column, as `texts` does; `columns` cells of a row follow from `first` on."""
+        """Return the cells of several columns, each as `texts` does; arguments as of `raw_columns`."""
         return self._variable_width(first, pa.string(), "text", [None] * columns)
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:

@@ -24,7 +24,7 @@ def index_messages(
     Args:
         data: The messages, as an array of binary or large_binary, possibly a slice. A NULL row has no
             message.
-        decoder: Decoder of the stream. Its state afterwards is as if it had decoded each message.
+        decoder: Decoder of the stream. Its state is updated as by decoding each message.
         in_stream: Whether each message is inside a stream block, for messages in any order; the attribute
             `in_stream` of the decoder is then neither used nor changed. None for consecutive messages of the
             stream.

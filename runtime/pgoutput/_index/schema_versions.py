@@ -42,7 +42,10 @@ class SchemaVersions:
         self._keys = keys[self._numbers]
 
     def find(self, oids: Numbers, ranks: Numbers) -> Numbers:
-        """Return for each OID the number of its last schema version before the rank; -1 if none."""
+        """Return for each OID the number of its last schema version that begins before the rank; -1 if none.
+
+        A rank is a number that orders messages.
+        """
         return latest_versions(self._keys, self._numbers, oids, ranks)
 
     def find_tuples(self, index: MessageIndex, meaning: str) -> TupleLocations:
@@ -58,7 +61,10 @@ class SchemaVersions:
         return TupleLocations(rows, first, versions, tuples.widths[rows])
 
     def begins_at(self, oids: Numbers, ranks: Numbers) -> Mask:
-        """Return for each OID whether one of its schema versions begins exactly at the given rank."""
+        """Return for each OID whether one of its schema versions begins exactly at the given rank.
+
+        A rank is a number that orders messages.
+        """
         return np.isin(_keys(oids, ranks), self._keys)
 
 
@@ -70,7 +76,8 @@ class BatchVersions(Generic[_T]):
     """The schema versions that the messages of a batch can refer to.
 
     Args:
-        entries: For each schema version: relation OID, rank at which it begins, and its item of `values`.
+        entries: For each schema version: relation OID, rank at which it begins (row number + 1; 0 if before
+            the batch), and its item of `values`.
 
     Attributes:
         values: What the function `derive` of `SchemaTracker` returned for each schema version.

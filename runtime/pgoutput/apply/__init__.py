@@ -8,7 +8,7 @@ already contains are skipped.
 - `batch`, `chunks`, `pending_chunks`: apply the changes of a relation, chunk by chunk.
 - `data_files`: the data files of a Delta table, and new data files that no commit has added yet.
 - `rows`: applies a chunk to the rows of a table.
-- `schema`: gives a table the columns of its relation, and notes why it may differ from its source.
+- `schema`: gives a table the columns of its relation, and stores why the table may differ from its source.
 - `parts`: applies the changes of a relation in several processes.
 """
 

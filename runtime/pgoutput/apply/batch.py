@@ -63,8 +63,8 @@ class TableResult(msgspec.Struct, frozen=True):
     error: str = ""
     """Why the changes were not applied to the table, or only in part; empty if all were applied."""
     unmatched: int = 0
-    """Number of changes that contradict the rows of the table: an update or delete found no row, or an insert
-    found an existing row. This happens if the server did not send earlier changes of the table."""
+    """Number of changes that do not match the rows of the table: an update or delete found no row, or an
+    insert found a row with its key. This happens if the server did not send earlier changes of the table."""
     position: Position = NOTHING
     """The last change that the table has applied."""
     written_again: int = 0
@@ -74,7 +74,7 @@ class TableResult(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was applied: the relation has no Delta table, and was only altered."""
+        """Whether there is nothing to report: no error, no changed rows and no new reason in `may_differ`."""
         return not (self.error or self.changes or self.may_differ)
 
 
@@ -105,7 +105,7 @@ def apply_changes(
         recording: UUID of the recording.
         history: Whether to keep all versions of rows (SCD type 2).
         updates: How commits of the table remove rows from now on; None to keep the present way.
-        known: A position that the table has reached before. A table behind it is an older copy: an error.
+        known: A position that the table has reached before. If it is behind, it is an older copy: an error.
         from_snapshot: Whether to skip all changes before the first snapshot that replaces all rows.
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text. A larger single change is a chunk of
@@ -125,7 +125,7 @@ def apply_changes(
 
 
 def _join(before: TableResult | None, after: TableResult | None) -> TableResult | None:
-    """Return the result of two attempts; None stands for an attempt that had nothing to apply."""
+    """Return the combined result of two attempts; None stands for an attempt that had nothing to apply."""
     if before is None:
         return after
     if after is None:  # another run has applied the missing changes
@@ -141,7 +141,7 @@ def _join(before: TableResult | None, after: TableResult | None) -> TableResult 
 
 
 def _from_snapshot(changes: Iterable[RelationChanges]) -> Iterator[RelationChanges]:
-    """Yield changes of one relation, beginning with the first snapshot that replaces all its rows."""
+    """Yield changes from the first snapshot that replaces all rows of the relation; nothing without one."""
     found = False
     for one in changes:
         if not found:
@@ -183,7 +183,7 @@ class _Application:
     def apply(
         self, batches: Iterator[RelationChanges], *, max_rows: int, max_bytes: int
     ) -> TableResult | None:
-        """Apply the changes that the table lacks, until there is an error; return None if it lacks none."""
+        """Apply the changes that the table lacks, until there is an error; return None if there are none."""
         changes = split_changes(self._skip_applied(batches), max_rows, max_bytes)
         if (first := next(changes, None)) is None:
             return None
@@ -195,7 +195,7 @@ class _Application:
                     break
             if not self.has_conflict:  # commit the chunks before the error
                 error = self._attempt(name, self._commit) or error
-        finally:  # after a conflict, or if the changes cannot be read, or the query is stopped
+        finally:  # chunks are left after a conflict, an error of reading, or a stop of the query
             if self._writer is not None:
                 self._writer.discard()
         result = TableResult(first.oid, first.namespace, first.name, {}, error=error)
@@ -221,7 +221,10 @@ class _Application:
         return skip_applied(batches, self._position)
 
     def _attempt(self, name: str, step: Callable[[], None]) -> str:
-        """Call a function; return the text of its error, or an empty string if there is none."""
+        """Call `step`; return the text of its error, or an empty string if there is none.
+
+        The text begins with `name`, the name of the relation, unless the error is a ReplicaError.
+        """
         try:
             step()
         except ReplicaError as failure:
@@ -263,12 +266,12 @@ class _Application:
 
 
 def must_switch(table: Table, updates: Updates | None) -> bool:
-    """Return whether a table removes rows in another way than `updates` demands; None demands nothing."""
+    """Return whether a table removes rows in another way than `updates` says; False if `updates` is None."""
     return updates is not None and table.deletes_rows != (updates == "vectors")
 
 
 def skip_applied(changes: Iterable[RelationChanges], position: Position) -> Iterator[RelationChanges]:
-    """Yield the changes whose `sequence` is after a position."""
+    """Yield the changes after a position, which the column `sequence` has; leave out empty batches."""
     for one in changes:
         rows = one.rows
         if rows.num_rows and Position(**rows["sequence"][0].as_py()) <= position:
@@ -290,7 +293,7 @@ class TableWriter:
     Attributes:
         changes: Number of committed changes, by operation.
         may_differ: New reasons why the table may differ from its source.
-        unmatched: Number of changes that contradict the rows of the table, as in `TableResult`.
+        unmatched: Number of changes that do not match the rows of the table, as in `TableResult`.
         position: Position of the table after the last commit.
         written_again: Number of unchanged rows that were rewritten, as in `TableResult`.
 
@@ -332,7 +335,7 @@ class TableWriter:
             chunks: One chunk; or chunks of one transaction, of which the first begins with a truncate.
 
         Raises:
-            ReplicaError: A row has to be found by a key column whose value was never sent.
+            ReplicaError: Rows cannot be found by key, because values of a key column were never sent.
             ConflictError: As in `commit`.
         """
         self._check_position()
@@ -355,7 +358,7 @@ class TableWriter:
                 applied again.
         """
         if (pending := self._pending) is not None:
-            if not pending.changes:  # the first chunk could not be folded
+            if not pending.changes:  # `fold` of the first chunk failed
                 self.discard()
                 return
             version = self._table.version
@@ -385,7 +388,7 @@ class TableWriter:
             self._is_checked = True
 
     def _fold(self, chunk: Chunk) -> bool:
-        """Write a chunk to data files that are committed later; return False if that is not possible."""
+        """Write a chunk to data files that are committed later; return False if it needs its own commit."""
         if chunk.truncates or chunk.is_alteration or chunk.replaced_by is not None:
             return False
         pending = self._pending or PendingChunks(self._table, self._name)
@@ -430,7 +433,7 @@ class TableWriter:
                 self.may_differ += self._commit(update)
                 replacement.add(chunk)
                 counts += chunk.counts
-        except BaseException:  # no space is left for the rows, or the query is stopped
+        except BaseException:  # for example a full disk, or a stop of the query
             with suppress(Exception):
                 replacement.discard()
             raise
@@ -451,13 +454,15 @@ class TableWriter:
             self._check_position()
             try:
                 return commit()
-            except ConflictError:  # for example with a compaction
+            except ConflictError:  # another commit came first, for example of a compaction
                 if not attempts_left:
                     raise
                 self._table.refresh()
                 self._is_checked = False
-        raise AssertionError("unreachable")
+        raise AssertionError("unreachable: the last attempt returns or raises an error")
 
     def _check_position(self) -> None:
         if self._table.position != self.position:
-            raise ConflictError(f"{self._table.place}: another run has applied changes to the table")
+            raise ConflictError(
+                f"{self._table.place}: another run has applied changes to the table: apply the changes again"
+            )

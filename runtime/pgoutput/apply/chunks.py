@@ -39,7 +39,7 @@ class Chunk(msgspec.Struct, frozen=True):
     changes: pa.Table
     """The changes, as rows of `RelationChanges`."""
     replaced_by: Transaction | None = None
-    """The transaction of all changes, if it truncates the relation in or before this chunk; None if not."""
+    """The transaction of the changes if it truncates the relation, in this chunk or before; else None."""
 
     @property
     def oid(self) -> int:
@@ -114,8 +114,8 @@ def group_chunks(chunks: Iterable[Chunk], *, history: bool) -> Iterator[Iterator
     """Group the chunks of a relation that must be one commit; yield each group's chunks.
 
     A truncate and the later chunks of its transaction are one commit, so that no reader of the Delta table
-    sees only a part of the rows. Every other chunk is a group of its own. With history, only chunks of a
-    snapshot are grouped.
+    sees only a part of the rows. Every other chunk is a group of its own. With history, only the truncate and
+    the rows of a snapshot are grouped. The caller reads each group before the next.
     """
     number = 0
     replaced_by: Transaction | None = None
@@ -135,8 +135,12 @@ def split_changes(
 ) -> Iterator[Chunk]:
     """Split changes of one relation into chunks.
 
-    A chunk ends where the next change has other columns or another replica identity, before a truncate, after
-    a transaction with a truncate, before and after an ALTER TABLE, and where the chunk has its maximum size.
+    A chunk ends
+
+    - before a change with other columns or another replica identity,
+    - before a truncate, and at the end of the truncate's transaction,
+    - before and after an ALTER TABLE,
+    - where it has its maximum size.
 
     Args:
         changes: The changes, sorted by `sequence`.
@@ -177,9 +181,10 @@ class _Kind(NamedTuple):
 
 
 def _split_runs(changes: Iterable[RelationChanges]) -> Iterator[tuple[_Kind, bool, pa.RecordBatch]]:
-    """Split changes into runs, wherever a chunk has to end for another reason than its size.
+    """Split changes into runs: a run ends wherever a chunk has to end for another reason than its size.
 
-    Yield for each run its kind, whether it begins with a truncate or is an ALTER TABLE, and its changes.
+    Yields:
+        The kind of the run; whether the run begins with a truncate or is an ALTER TABLE; and its changes.
     """
     truncated_by = np.full(2, -1, np.int64)  # commit LSN and xid of the latest TRUNCATE
     for relation, rows in changes:
@@ -212,7 +217,7 @@ def _text_sizes(rows: pa.RecordBatch) -> Numbers:
     """Return for each change the total size of its old and new values, in bytes of text."""
     sizes = np.zeros(rows.num_rows, np.int64)
     for name in ("old", "new"):
-        tuples = rows[name]  # a NULL tuple has no texts
+        tuples = rows[name]  # the texts of a NULL tuple have no bytes
         for column in range(tuples.type.num_fields):
             sizes += np.diff(value_offsets(tuples.field(column)))
     return sizes

@@ -25,7 +25,7 @@ SMALL_FILE_BYTES: Final = 8 << 20
 MAX_SMALL_FILES: Final = 10
 """Maximum number of small data files of a partition. With more, the next commit combines the smallest.
 
-A table without partitions counts as one. The number is limited because each data file slows later commits.
+A table without partitions counts as one partition. Each data file makes later commits slower.
 """
 _DELETED_SHARE: Final = 1 / 4
 """Largest share of deleted rows in a data file; a commit that deletes more rows rewrites the file."""
@@ -34,9 +34,10 @@ _FOLDED_SHARE: Final = 1 / 20
 _VECTOR_BYTES_PER_ROW: Final = 2
 """Size of a deletion vector, in bytes for each deleted row, if few rows are deleted."""
 _REWRITTEN_BYTES: Final = 2 * FILE_BYTES
-"""A commit stops rewriting data files with too many deleted rows when their total size exceeds these bytes.
+"""Total size, in bytes, of data files with too many deleted rows, after which a commit rewrites no more.
 
-Many files may reach the limit of deleted rows in the same commit. The next commits rewrite the other files.
+Otherwise a commit would take long if many files reach the limit of deleted rows at once. The next commits
+rewrite the other files.
 """
 
 
@@ -44,8 +45,8 @@ def small_files(files: Iterable[DataFile]) -> set[str]:
     """Return the paths of small data files that the next commit combines, if there are too many small files.
 
     These are the five smallest files of a partition, and the next larger files, up to the first file that is
-    larger than all smaller files together. So rows are rewritten only if their new file has at least twice
-    the size.
+    larger than all smaller files together. This limit keeps rows from being rewritten often: the new file is
+    at least twice as large as each combined file except the five smallest.
     """
     partitions: dict[tuple[Any, ...], list[DataFile]] = {}
     for file in sorted(files, key=attrgetter("size")):
@@ -78,11 +79,14 @@ def rewritten_files(
 ) -> list[DataFile]:
     """Return the data files of a table whose remaining rows the next commit writes to new data files.
 
-    If there are too many small files, the smallest files are returned. A file that loses rows is returned if
-    the table has no deletion vectors, or if too many rows of the file are then deleted. It is also returned
-    if commits have written more bytes of its deletion vectors than the file has: each commit that deletes
-    rows writes the whole vector twice. Each earlier commit is assumed to have deleted as many rows of the
-    file as this one.
+    If there are too many small files, the smallest files are returned. If the table has no deletion vectors,
+    each file with removed or deleted rows is returned. Otherwise a file that loses rows is returned in two
+    cases, until the returned files are so large that the next commits have to rewrite the others:
+
+    - Too many rows of the file are then deleted.
+    - Its deletion vectors written so far are larger than the file, by estimate. Each commit that deletes rows
+      writes the whole vector twice: when it is added, and when it is removed. The estimate assumes that each
+      earlier commit has deleted as many rows of the file as this one.
 
     Args:
         table: The table.
@@ -100,7 +104,7 @@ def rewritten_files(
         elif file.path in removed and left > 0:
             deleted = file.deleted + len(removed[file.path])
             commits = deleted / len(removed[file.path])
-            written = commits * _VECTOR_BYTES_PER_ROW * deleted  # twice the mean of the first and last vector
+            written = commits * _VECTOR_BYTES_PER_ROW * deleted  # the mean is half of the last; written twice
             if deleted > _DELETED_SHARE * file.rows or written > file.size:
                 left -= file.size
                 rewritten.append(file)
@@ -108,7 +112,7 @@ def rewritten_files(
 
 
 def add_rows(known: dict[str, Numbers], more: Mapping[str, Numbers]) -> None:
-    """Add `more` to `known`: ascending row numbers by path of their data file. No row may be in both."""
+    """Add `more` to `known`, both ascending row numbers by path of the data file. No row may be in both."""
     for path, numbers in more.items():
         known[path] = join_sorted(known.get(path, NO_NUMBERS), numbers)
 
@@ -279,25 +283,31 @@ class PendingFiles(DataFiles):
 
     @property
     def count(self) -> int:
-        """Number of new data files that are written; the rows of the last `change` are not written yet."""
+        """Number of the new data files that are written; rows of the last `change` may still be unwritten."""
         return len(self._added)
 
     def __iter__(self) -> Iterator[DataFile]:
         return chain(super().__iter__(), self.added)
 
     def deleted(self, file: DataFile) -> Numbers:
-        """Return the row numbers of a data file's deleted or removed rows, in ascending order."""
+        """Return, in ascending order, the numbers of rows that commits have deleted or `change` removed."""
         known, removed = super().deleted(file), self.removed.get(file.path)
         return known if removed is None else join_sorted(known, removed)
 
     def change(self, added: Iterable[pa.RecordBatch], removed: Mapping[str, Numbers]) -> None:
-        """Add rows, which are written later; remove rows: ascending row numbers by path of the data file."""
+        """Add rows, and remove rows.
+
+        Args:
+            added: The rows to add. They are read and written to data files at the next use of these files:
+                an iteration, `added`, `merge` or another `change`.
+            removed: Row numbers of the rows to remove, in ascending order, by path of the data file.
+        """
         self._write()
         self._unwritten = added
         add_rows(self.removed, removed)
 
     def merge(self) -> Merged:
-        """Write the last change, rewrite the files that `rewritten_files` returns; return what to commit."""
+        """Write the rows of the last `change`, rewrite the `rewritten_files`, and return what to commit."""
         new = self._added
         known = [*super().__iter__(), *new]
         replaced = rewritten_files(self._table, known, self.removed)

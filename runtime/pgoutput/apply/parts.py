@@ -77,7 +77,7 @@ class Part(msgspec.Struct, frozen=True):
     removed: dict[str, bytes] = {}
     """Rows to remove from data files, by path: ascending row numbers as little-endian 32-bit integers."""
     refusal: str = ""
-    """Why the changes of the relation cannot be applied in parts; empty if they can."""
+    """Why the changes of the relation cannot be applied in parts; empty if they can be."""
 
 
 class Rewrite(msgspec.Struct, frozen=True):
@@ -112,8 +112,9 @@ def find_version(
         updates: How commits of the table have to remove rows; None for either way.
 
     Returns:
-        The version. None if `apply_changes` has to be used: there is no table, it belongs to another
-        recording or is behind `known`, another program has changed it, or `updates` demands a switch.
+        The version. None if `apply_changes` has to be used: there is no table; or the table belongs to
+        another recording, is behind `known`, was changed by another program, or removes rows in another way
+        than `updates` says.
 
     Raises:
         ReplicaError: The target cannot be read, or the table is gone.
@@ -133,9 +134,9 @@ def fold_part(
 
     Changes up to the position of the table are skipped; the result is None if all changes are skipped.
 
-    The result has a refusal if the changes have to be applied in order by `apply_changes`: a truncate, a
-    schema change, an update that moves a row to another key, changes that do not match the rows, and changes
-    of a relation without a key. An error is a refusal too, because it occurs again in `apply_changes`.
+    `Part.refusal` says why only `apply_changes` can apply the changes: they contain a truncate, a schema
+    change or an update that moves a row to another key, they do not match the rows, or the relation has no
+    key. An error is a refusal too, because it occurs again in `apply_changes`.
 
     Args:
         changes: The changes of the part, sorted by `sequence`.
@@ -157,17 +158,17 @@ def fold_part(
                 table = version.open()
                 layout, files, keys = read_layout(table, version.place), PendingFiles(table), chunk.keys
             if chunk.truncates or chunk.is_alteration or chunk.replaced_by is not None:
-                raise PartsError("the changes contain a truncate or ALTER TABLE")
+                raise PartsError("not applicable in parts: the changes contain a truncate or ALTER TABLE")
             if not 0 < len(chunk.keys) < len(chunk.columns) or chunk.keys != keys:
-                raise PartsError("the relation has no key, or another key than before")
+                raise PartsError("not applicable in parts: the relation has no key, or its key has changed")
             if chunk.columns != layout.columns or changed_properties(table, files, layout, chunk)[0]:
-                raise PartsError("the columns or properties of the table change")
+                raise PartsError("not applicable in parts: the columns or properties of the table change")
             writer = ChunkWriter(files, layout, chunk)
             if writer.moves_keys:
-                raise PartsError("an update moves a row to another key")
+                raise PartsError("not applicable in parts: an update moves a row to another key")
             files.change(*writer.fold())
             if writer.unmatched:
-                raise PartsError("changes do not match the rows of the table")
+                raise PartsError("not applicable in parts: changes do not match the rows of the table")
         except Exception as error:
             if files is not None:
                 files.discard()
@@ -199,7 +200,7 @@ def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> lis
     if refusals:
         raise PartsError(refusals[0])
     if len({(part.namespace, part.name, part.keys) for part in parts}) > 1:
-        raise PartsError("the relation has different names or keys")
+        raise PartsError("not applicable in parts: two parts have different names or keys of the relation")
     table, removed = version.open(), _removed_rows(parts)
     files = [*DataFiles(table), *(file for part in parts for file in part.added)]
     rewritten = rewritten_files(table, files, removed)
@@ -219,7 +220,7 @@ def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> lis
 
 
 def _removed_rows(parts: Sequence[Part]) -> dict[str, Numbers]:
-    """Return the row numbers that all parts remove, in ascending order, by path of the data file."""
+    """Return the row numbers that any part removes, in ascending order, by path of the data file."""
     removed: dict[str, Numbers] = {}
     for part in parts:
         add_rows(removed, {path: _row_numbers(numbers) for path, numbers in part.removed.items()})
@@ -236,7 +237,7 @@ def rewrite_files(rewrite: Rewrite) -> Rewritten:
             for batch in files.read_except(file, _row_numbers(rewrite.removed[file.path]))
         )
         return Rewritten(rewrite.oid, tuple(files.write(rows)))
-    except Exception as error:  # raised again when the changes are applied in order
+    except Exception as error:  # `apply_changes` raises it again
         return Rewritten(rewrite.oid, error=one_line(error) or type(error).__name__)
 
 
@@ -290,5 +291,5 @@ def commit_parts(
 
 def discard_files(version: TableVersion, unused: Iterable[DataFile]) -> None:
     """Delete new data files of parts that were not committed; ignore errors of the table."""
-    with suppress(ReplicaError):  # the files are removed later
+    with suppress(ReplicaError):  # maintenance removes the files later
         version.open().delete(file.path for file in unused)

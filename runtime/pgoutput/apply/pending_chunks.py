@@ -17,7 +17,7 @@ class PendingChunks:
     Attributes:
         changes: For each chunk, the range of its changes.
         counts: Number of changes, by operation.
-        unmatched: Commit LSNs of the changes that contradict the rows of the table, as in `ChunkWriter`.
+        unmatched: Commit LSNs of the changes that do not match the rows of the table, as in `ChunkWriter`.
         written_again: Number of unchanged rows that the commit has rewritten, as in `TableResult`.
 
     Args:
@@ -39,7 +39,7 @@ class PendingChunks:
         return self._files.count > MAX_SMALL_FILES
 
     def fits(self, table: Table, chunk: Chunk) -> bool:
-        """Return whether a chunk can be added: it changes neither columns nor properties of the table."""
+        """Return whether a chunk can be added: if it changes neither columns nor properties of the table."""
         return (
             chunk.columns == self._layout.columns
             and not changed_properties(table, self._files, self._layout, chunk)[0]
@@ -49,8 +49,8 @@ class PendingChunks:
         """Apply a chunk, for which `fits` is true, to the uncommitted data files.
 
         Raises:
-            ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
-                does not exist any more.
+            ReplicaError: Rows cannot be found by key, because values of a key column were never sent; or a
+                data file does not exist any more.
         """
         writer = ChunkWriter(self._files, self._layout, chunk)
         self._files.change(*writer.fold())

@@ -33,6 +33,7 @@ class _Part(NamedTuple):
     first: tuple[int, int]
     """Commit LSN and position of the first change."""
     last: tuple[int, int]
+    """Commit LSN and position of the last change."""
     is_sorted: bool
     changes: RelationChanges | _Stored
 
@@ -45,8 +46,8 @@ class SortedChanges:
 
     Args:
         memory: Maximum size of changes to hold in memory, in bytes. If there are more, they are written to
-            a temporary file in `tempfile.gettempdir()`. Only changes that were not appended in their order
-            need more memory while they are sorted: 40 bytes for each change of the relation.
+            a temporary file in `tempfile.gettempdir()`. If the changes of a relation were not appended in
+            order, sorting them needs 40 bytes more for each change.
     """
 
     def __init__(self, memory: int = MEMORY) -> None:
@@ -80,7 +81,7 @@ class SortedChanges:
     def sorted(self, oid: int) -> Iterator[RelationChanges]:
         """Yield the changes of one relation, sorted by `sequence`.
 
-        They come in several batches, because Arrow arrays of strings are limited to 2 GiB.
+        The changes are yielded in several batches, because Arrow arrays of strings are limited to 2 GiB.
         """
         parts = self._parts[oid]
         follow = all(before.last <= after.first for before, after in pairwise(parts))

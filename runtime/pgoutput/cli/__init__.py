@@ -30,13 +30,13 @@ def main() -> None:
     """Run the command `pgoutput` with the arguments in `sys.argv`.
 
     An error is printed as one line on standard error. The exit code is 3 for a temporary error, such as a
-    lost connection or a full disk, 2 for any other error, 130 after SIGINT or SIGTERM, and 1 if the reader
-    of standard output has gone, or the command reports that something is wrong, such as a failed table.
+    lost connection or a full disk, 2 for any other error, 130 after SIGINT or SIGTERM, and 1 if the program
+    that reads standard output has ended, or if the command has found a problem, such as a failed table.
     """
     _open_standard_streams()
     if "replicate" in sys.argv[1:2]:
         # Arrow's own allocator returns freed memory at once, which costs a replica a seventh more CPU time.
-        # The system's allocator would save a recorder no time, and take more memory.
+        # Other commands keep it: with the system's allocator, a recorder is not faster and needs more memory.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if not os.environ.get("COLUMNS", "1").strip("0"):
         del os.environ["COLUMNS"]  # Rich would print nothing in a terminal of width 0
@@ -62,7 +62,7 @@ def _run() -> None:
         extras = dict.fromkeys(("cli", error.extra))
         complain(f"{error.name} is missing: {install_line(*extras)}")
         sys.exit(2)
-    except BrokenPipeError:  # the reader of standard output has read enough
+    except BrokenPipeError:  # the program that reads standard output has ended
         _flush_stdout()
         sys.exit(1)
     except (PgoutputError, OSError) as error:
@@ -76,7 +76,8 @@ def _may_pass(error: PgoutputError | OSError) -> bool:
     """Return whether the same command may succeed later, so that a service manager should restart it."""
     if isinstance(error, ReplicationError | RecordingInUse):
         return not isinstance(error, ChangesLost)
-    # Arrow's errors of object stores have no errno. A damaged object looks the same, and is tried again too.
+    # Arrow's errors of object stores have no errno, so an error without errno counts as temporary if it has a
+    # URL. This is wrong for a damaged object, whose error is the same.
     passing = (*_PASSING, None) if "://" in str(error) else _PASSING
     reason: BaseException | None = error
     while reason is not None:

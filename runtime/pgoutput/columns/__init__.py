@@ -3,9 +3,9 @@
 `ColumnDecoder` decodes batches of messages: a row for each message, and the tuples of each relation by
 column. `encode_inserts`, `encode_updates`, `encode_deletes`, `encode_begins` and `encode_commits` encode
 columns as messages; `encode_cells` encodes cells once for use in several messages. `decode_xlog_data` unpacks
-messages from the envelopes of the streaming replication protocol, and `decode_copy_data` from envelopes in
-CopyData. `encode_xlog_data` wraps messages in XLogData envelopes, and `encode_copy_data` envelopes in
-CopyData.
+messages from the envelopes of the streaming replication protocol, and `decode_copy_data` unpacks messages
+from CopyData messages that contain such envelopes. `encode_xlog_data` wraps messages in XLogData envelopes,
+and `encode_copy_data` wraps envelopes in CopyData messages.
 
 To encode, a column of `pa.string()` holds cells in text format, a column of `pa.binary()` cells in binary
 format. A column of another type holds values, which are encoded as PostgreSQL's text. A NULL value becomes a

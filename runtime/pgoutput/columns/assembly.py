@@ -141,7 +141,7 @@ def _join(parts: Sequence[MessagePart], rows: int) -> tuple[int, pa.BinaryArray 
     size = sum(_size(piece, rows) for piece in pieces)
     if size > _MAX_BYTES:
         return size, None
-    if all(isinstance(piece, pa.Scalar) for piece in pieces):  # joined scalars would be one scalar
+    if all(isinstance(piece, pa.Scalar) for piece in pieces):  # scalars alone would give one scalar
         pieces.append(_row_bytes(np.empty((rows, 0), np.uint8)))
     if len(pieces) == 1:
         return size, pieces[0]
@@ -167,7 +167,10 @@ def _fixed_width(parts: Sequence[bytes | Integers], rows: int) -> pa.BinaryArray
 
 
 def _pieces(part: Bytes | CellValues) -> Iterator[pa.BinaryArray]:
-    """Yield the arrays to join for a part: its bytes, or, for cells, tags with lengths and then values."""
+    """Yield the arrays that `_join` concatenates row by row for a part.
+
+    A column of bytes gives one array. Cells give two arrays: tags with lengths, then values.
+    """
     if isinstance(part, Bytes):
         yield part.array
         return

@@ -39,7 +39,7 @@ class TupleColumns(msgspec.Struct, frozen=True):
 
     @property
     def lengths(self) -> set[int]:
-        """The distinct lengths of the columns and masks; valid columns and masks all have one length."""
+        """The different lengths of the columns and masks. Valid columns and masks have only one length."""
         return {len(one) for one in (*self.columns, *(self.unchanged or ())) if one is not None}
 
     @property
@@ -52,19 +52,21 @@ _Constant: TypeAlias = int | str | bytes | tuple[()]
 _CONSTANTS: Final = (int, str, bytes, tuple)
 
 FieldColumn: TypeAlias = _Constant | IntegerArray | pa.Array | TupleColumns
-"""Values of one field in a batch of messages: one integer, text, bytes or empty list that all messages share,
-or an integer, bytes or a tuple for each message."""
+"""Values of one field in a batch of messages: a value that all messages share (an integer, text, bytes or an
+empty list), or a value for each message (integers, bytes or tuples)."""
 
 
 def encode_role(role: str, proto_version: int, **meanings: FieldColumn | None) -> pa.BinaryArray:
-    """Encode a batch of messages with one role. The messages are inside stream blocks if `subxid` is given.
+    """Encode a batch of messages of the class that has a role in the spec.
+
+    The messages are inside stream blocks if `subxid` is given.
 
     Args:
-        role: Role of the messages, such as `insert`. Of several message classes with the role, the first
-            without a list of rows is used.
+        role: The role: what the messages do in a stream, such as `insert`. If several message classes have
+            the role, the first one whose messages have a single row instead of a list of rows is used.
         proto_version: The protocol version.
-        meanings: The columns by meaning of the field; None for a field that the messages do not have. Fields
-            without a given column are zero or empty.
+        meanings: The columns by meaning: the spec's word for what a field contains, such as `relation`. None
+            for a field that the messages do not have. Fields without a given column are zero or empty.
 
     Raises:
         EncodeError: The codec refuses a value, or the messages have more than 2 GB together.
@@ -114,7 +116,7 @@ def _common_rows(columns: Mapping[str, FieldColumn]) -> int:
 
 
 def _sample(column: FieldColumn) -> Any:
-    """Return some value of a column's type: to check the columns, the codec encodes a message of these."""
+    """Return a sample value for a column: the codec encodes a message of samples to check the columns."""
     if isinstance(column, _CONSTANTS):
         return column
     if isinstance(column, TupleColumns):

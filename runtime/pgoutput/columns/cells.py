@@ -65,12 +65,15 @@ def common_length(lengths: set[int]) -> int:
         ValueError: The columns have different lengths.
     """
     if len(lengths) > 1:
-        raise ValueError(f"columns have different lengths: {', '.join(map(str, sorted(lengths)))}")
+        raise ValueError(
+            f"columns have different lengths: {', '.join(map(str, sorted(lengths)))}; "
+            "each row needs a value in each column"
+        )
     return next(iter(lengths), 0)
 
 
 def cells_part(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path: str) -> MessagePart:
-    """Return a column as a `MessagePart`, with one cell for each message.
+    """Return a column, or the columns of a `Cells` object, as a `MessagePart` of a batch of messages.
 
     Args:
         column: The values of the column, or cells that are encoded already.
@@ -102,7 +105,7 @@ def cells_part(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path
 
 
 def _texts(column: pa.Array, path: str) -> pa.StringArray:
-    """Return a column's values as PostgreSQL's text; the Arrow type is neither string nor binary."""
+    """Return a column's values as PostgreSQL's text. The column is neither string nor binary."""
     try:
         type_ = default_type(column.type)
     except ValueError:
@@ -116,7 +119,7 @@ def _texts(column: pa.Array, path: str) -> pa.StringArray:
 
 
 def bytes_part(array: pa.Array, path: str) -> Bytes:
-    """Return a binary column as a `MessagePart`, with one value for each message.
+    """Return a binary column as a `MessagePart` of a batch of messages.
 
     Args:
         array: Binary or large_binary, without NULL.
@@ -136,7 +139,10 @@ def bytes_part(array: pa.Array, path: str) -> Bytes:
 
 
 def _with_32_bit_offsets(array: pa.Array) -> pa.Array:
-    """Cast large_string to string and large_binary to binary; a batch of messages has at most 2 GB."""
+    """Cast large_string to string and large_binary to binary; return other arrays unchanged.
+
+    32-bit offsets suffice, because a batch of messages has at most 2 GB.
+    """
     small = _LARGE.get(array.type)
     return array if small is None else array.cast(small)
 

@@ -169,9 +169,9 @@ class ColumnDecoder:
 
         Raises:
             DecodeError: A message is invalid, or is a change whose relation is unknown or has more or fewer
-                columns than the change has cells. The error names the row of the first such message. The rest
-                of the batch is dropped; decoding resumes with the next batch, as if such messages had not
-                been sent.
+                columns than the change has cells. The error names the row of the first such message. No
+                message of the batch is returned. The next batch can be decoded: its changes can refer to
+                valid Relation messages of this batch.
             TypeError: The data is not binary.
         """
         index, known, found, errors = self._read(data)
@@ -181,7 +181,7 @@ class ColumnDecoder:
         return DecodedBatch(index, list(_relations(index, known.values, found)))
 
     def find_error(self, data: pa.Array | pa.ChunkedArray) -> tuple[int, DecodeError] | None:
-        """Check every byte of the next batch of messages of the connection.
+        """Check the next batch of messages of the connection, as `decode` does, but without making columns.
 
         Args:
             data: One message per row, binary or large_binary; a NULL row has no message.
@@ -209,7 +209,8 @@ class ColumnDecoder:
             meaning: known.versions.find_tuples(index, meaning) for meaning in RelationTuples._fields[1:]
         }
         errors = dict(index.errors)
-        # The last width is for the version -1 of an unknown relation.
+        # An unknown relation has the schema version -1. As an index, -1 finds the last width, which is wrong
+        # for every tuple.
         widths = np.array([*(len(relation.columns) for relation in known.values), -1], np.int64)
         for tuples in found.values():
             errors.update(_first_misfit(index, known.values, widths, tuples))
@@ -222,7 +223,7 @@ _IS_TRUNCATE: Final = tag_mask("truncate")
 def _first_misfit(
     index: MessageIndex, relations: Sequence[Relation], widths: Numbers, tuples: TupleLocations
 ) -> dict[int, DecodeError]:
-    """Return row and error of the first tuple that does not fit its relation, as a dict; {} if none."""
+    """Return {row: error} for the first tuple with another number of cells than its relation; {} if none."""
     wrong = widths[tuples.versions] != tuples.widths
     if not wrong.any():
         return {}
@@ -266,7 +267,7 @@ _NOTHING: Final = np.empty(0, np.int64)
 
 
 def _take(tuples: TupleLocations, indices: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the message rows and the first cells of the tuples at `indices`, which are ascending."""
+    """Return two arrays for the tuples at `indices` (ascending): message rows, and indexes of first cells."""
     if len(indices) == len(tuples.rows):
         return tuples.rows, tuples.first
     return tuples.rows[indices], tuples.first[indices]

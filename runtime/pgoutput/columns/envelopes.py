@@ -86,7 +86,12 @@ def _batch(lsns: Any, offsets: Any, data: Any, others: list[tuple[int, Buffer]])
 
 
 def _split(payloads: Iterable[Buffer]) -> tuple[Any, Any, bytes, list[tuple[int, Buffer]]]:
-    """Return LSNs, offsets and bytes of the messages in XLogData, and the other envelopes, not decoded."""
+    """Split envelopes, as the kernel's function `split_xlog_data` does.
+
+    Returns:
+        LSNs of the XLogData, Arrow offsets and concatenated bytes of the messages in the XLogData; and for
+        each other envelope the number of XLogData before it, and its bytes.
+    """
     lsns, data, others = array("Q"), [], []
     for payload in payloads:
         message = envelope.decode(payload)

@@ -4,7 +4,7 @@
 recording continues where it ended. Each event is also logged, with the logger `pgoutput.recorder`. Needs the
 extra `recorder`, and `store` to record to an object store.
 
-How the package is divided, from the top; a folder imports only from those below it:
+The parts of the package. A folder imports only from folders further down in this list:
 
 - `recorder`: the class `Recorder`, which connects, and connects again when the connection is lost.
 - `session`: records the stream of one connection.

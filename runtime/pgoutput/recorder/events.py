@@ -81,7 +81,7 @@ class Snapshotted(Event, frozen=True, kw_only=True):
     bytes: int
     """Size of all tables that the snapshot copies, in bytes (pg_table_size)."""
     bytes_per_second: float
-    """Bytes of tables that were copied from this snapshot per second of the snapshot's age."""
+    """Average speed: the bytes copied from this snapshot, divided by the age of the snapshot in seconds."""
     snapshot_seconds: float
     """Age of the exported snapshot, in seconds."""
 
@@ -121,7 +121,7 @@ class Progress(Event, frozen=True, kw_only=True):
 
 
 class Stored(Event, frozen=True, kw_only=True):
-    """A segment was written to the disk."""
+    """A segment was stored: written to the disk, or put into the object store."""
 
     path: str
     """Path of the segment."""
@@ -147,7 +147,10 @@ class Notice(Event, frozen=True, kw_only=True):
 
 
 class TableIncomplete(Event, frozen=True, kw_only=True):
-    """The recording lacks rows or changes of a table. Reported when noticed, and at each start."""
+    """The recording lacks rows or changes of a table.
+
+    Reported when the recorder notices it, and at each start of the recorder.
+    """
 
     table: str
     """Name of the table, with its schema."""
@@ -156,7 +159,7 @@ class TableIncomplete(Event, frozen=True, kw_only=True):
     reason: str
     """Text that describes why rows or changes are missing."""
     advice: str
-    """Text that says how the table becomes complete; empty if unpublished, or if a copy does not help."""
+    """Text that says how the table becomes complete; empty if copying the rows is impossible or useless."""
 
 
 class TableComplete(Event, frozen=True, kw_only=True):
@@ -169,7 +172,7 @@ class TableComplete(Event, frozen=True, kw_only=True):
 
 
 class TableDropped(Event, frozen=True, kw_only=True):
-    """A table was dropped on the server. Reported when noticed."""
+    """The recorder noticed that a table was dropped on the server."""
 
     table: str
     """Name of the table, with its schema."""
@@ -290,7 +293,8 @@ def _snapshotted(event: Snapshotted) -> str:
 def _stopped(event: Stopped) -> str:
     if event.acknowledged_lsn is None:
         return "stopped before the recording began: nothing is stored"
-    messages = f"{counted(event.messages, 'message')}, " if event.messages else ""  # or only copied rows
+    # Without messages, the recorder may still have stored copied rows.
+    messages = f"{counted(event.messages, 'message')}, " if event.messages else ""
     return f"stopped: {messages}all stored and acknowledged up to {event.acknowledged_lsn}"
 
 

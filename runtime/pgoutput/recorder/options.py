@@ -48,7 +48,7 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
         if proto_version > newest:
             raise ReplicationError(
                 f"protocol version {proto_version} needs PostgreSQL {SERVERS[proto_version]} or later, but "
-                f"the server is PostgreSQL {server_version}: request version {default}, or none"
+                f"the server is PostgreSQL {server_version}: request version {default}, or no version"
             )
         streaming = OPTIONS["streaming"].items()
         supported = (value for value, need in streaming if need.proto_version <= proto_version)
@@ -100,7 +100,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     resync: Resync
     """When to copy the rows of tables anew, also without `snapshot`."""
     workers: int
-    """Largest number of ranges of tables that are copied in parallel."""
+    """Largest number of ranges of tables (64 MiB each) that are copied in parallel."""
     max_snapshot_age: float | None
     """Age in seconds at which no more ranges are copied from a snapshot; None for no limit."""
     strict: bool
@@ -111,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Age in seconds at which a segment ends; later if it has only unfinished transactions."""
 
     def copies(self, table: IncompleteTable, published: Container[int]) -> bool:
-        """Return whether the recorder copies the rows of an incomplete table without being asked.
+        """Return whether the recorder copies the rows of an incomplete table without a request of a user.
 
         Args:
             table: The table.
@@ -123,5 +123,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def refused(
         self, incomplete: Iterable[IncompleteTable], published: Container[int]
     ) -> list[IncompleteTable]:
-        """Return the tables that end a strict recorder: no copy completes them. [] if not `strict`."""
+        """Return the incomplete tables that end a strict recorder, because it does not complete them.
+
+        These are the tables that the recorder does not copy (see `copies`), and those of which the server
+        never sends all changes. Always [] if `strict` is False.
+
+        Args:
+            incomplete: The incomplete tables.
+            published: OIDs of the published tables.
+        """
         return [one for one in incomplete if self.strict and (one.lasting or not self.copies(one, published))]

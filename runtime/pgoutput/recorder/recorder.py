@@ -103,7 +103,9 @@ class Recorder:
             raise ValueError(f"workers must be at least 1, not {workers}")
         for name in publications:
             if shown_text(name) != name:
-                raise ValueError(f"the name of the publication {shown_text(name)} is not valid UTF-8")
+                raise ValueError(
+                    f"the name of the publication {shown_text(name)} is not valid UTF-8: rename it"
+                )
         if isinstance(dsn, str):
             parse_dsn(dsn)
         self._dsn = dsn
@@ -144,7 +146,7 @@ class Recorder:
         Args:
             until: LSN as a number or text; `run` returns when everything up to it is stored. `now` is the end
                 of the server's WAL when the server is first reached. None for no end. Later
-                messages that arrive at the same time are stored too.
+                messages than `until` are stored too if they arrive at the same time.
             seconds: Time after which to return, in seconds; None for no end.
 
         Raises:
@@ -189,7 +191,8 @@ class Recorder:
                 except Interrupted:
                     break
                 except ChangesLost as error:
-                    # After the first skip, the next session reads the catalogs, which show what is missing.
+                    # End here, except at the first skipped publication: then the next session finds in the
+                    # catalogs which tables lack changes.
                     if is_skipped or not isinstance(error, PublicationSkipped):
                         report(Lost(reason=str(error)))
                         raise
@@ -199,7 +202,7 @@ class Recorder:
                 except RecordingError as error:
                     if folder.is_local or not isinstance(error.__cause__, OSError):
                         raise
-                    self._pause(retry, ConnectionLost(str(error)))  # a read from the store failed
+                    self._pause(retry, ConnectionLost(str(error)))  # retryable: a read from the store failed
                 except (ConnectionLost, CredentialsRefused) as error:
                     self._pause(retry, error)
         self._reporter.report_stopped()
@@ -308,7 +311,7 @@ def _checked_place(folder: str) -> str:
 
 
 def _with_advice(error: OSError, folder: Path) -> OSError:
-    """Add the folder and advice to the error of a full disk; return any other error unchanged."""
+    """Return the error of a full disk with the folder and advice added; return any other error unchanged."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return error
     text = "everything acknowledged is stored: free disk space, and start again to continue"

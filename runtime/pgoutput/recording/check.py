@@ -19,7 +19,8 @@ def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int
         last: Number of the last segment that the recorder acknowledged, as `last_acknowledged` returns it; 0
             if unknown. A segment of this number or a higher one must exist.
     """
-    # The segments of the first snapshot are written in parallel, so their positions have gaps.
+    # The segments of the first snapshot are written in parallel, so their positions have gaps. Therefore
+    # sessions, positions and LSNs are checked only from the last segment of the snapshot on.
     first_in_session = next((i for i, one in enumerate(segments) if one.session), len(segments))
     begin = max(first_in_session - 1, 0)
     if segments and segments[0].number > first:

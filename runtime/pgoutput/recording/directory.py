@@ -108,7 +108,7 @@ class Directory:
         # garbage-collected, it writes the end of the old file.
         partial = partial_name(name)
         self._unlink(partial)
-        mode = os.fstat(self.descriptor).st_mode & 0o666  # who cannot read the folder cannot read the file
+        mode = os.fstat(self.descriptor).st_mode & 0o666  # readable for those who may read the folder
         return open(
             partial,
             "xb",

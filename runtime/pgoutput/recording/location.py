@@ -86,12 +86,12 @@ class Location(msgspec.Struct, frozen=True):
         """Whether the location is an existing file."""
         if self.is_local:
             return bool(self._info().type == fs.FileType.File)
-        try:  # one request; to ask for the type of a missing path takes two
+        try:  # one request; a query of the type of a missing path takes two
             self.filesystem.open_input_file(self.path).close()
         except FileNotFoundError:
             return False
         except (OSError, pa.ArrowException) as error:
-            raise RecordingError(f"{self}: {one_line(error)}") from error
+            raise RecordingError(f"{self}: the file cannot be opened: {one_line(error)}") from error
         return True
 
     @property
@@ -116,8 +116,8 @@ class Location(msgspec.Struct, frozen=True):
             ) from None
         except (OSError, pa.ArrowException) as error:
             if self.is_local and isinstance(error, FileNotFoundError):
-                return []  # Arrow looks twice, and another process has created the folder in between
-            raise RecordingError(f"{self}: {one_line(error)}") from error
+                return []  # another process has created the folder between Arrow's two requests
+            raise RecordingError(f"{self}: the folder cannot be listed: {one_line(error)}") from error
 
     def content(self) -> bytes | None:
         """Return the bytes of a small file; None if the file does not exist.
@@ -137,7 +137,7 @@ class Location(msgspec.Struct, frozen=True):
             # An object that is removed after Arrow has asked for its size fails with another OSError.
             if isinstance(error, FileNotFoundError) or self._info().type == fs.FileType.NotFound:
                 return None
-            raise RecordingError(f"{self}: {one_line(error)}") from error
+            raise RecordingError(f"{self}: the file cannot be read: {one_line(error)}") from error
         raise RecordingError(
             f"{self}: in {_READS} attempts, the store returned another number of bytes than the size that it "
             "reports: store the object without a Content-Encoding"
@@ -152,7 +152,7 @@ class Location(msgspec.Struct, frozen=True):
         try:
             return self.filesystem.get_file_info(self.path)
         except (OSError, pa.ArrowException) as error:
-            raise RecordingError(f"{self}: {one_line(error)}") from error
+            raise RecordingError(f"{self}: the filesystem cannot be queried: {one_line(error)}") from error
 
 
 def locate(place: PathOrUri) -> Location:
@@ -204,9 +204,9 @@ def list_recording(folder: Location) -> tuple[list[Location], Beginning]:
             for parent in (folder / SNAPSHOT, folder)
             for name in sorted(_segment_names(parent))
         ]
-        beginning = read_beginning(folder)  # last: segments pruned meanwhile then do not count as missing
+        beginning = read_beginning(folder)  # read last: pruned segments are not missing
         found = [place for place, name in listed if name >= segment_name(beginning.segment)]
-        # A listing can lack both a pack that is made at the same time and the segments that it replaces.
+        # A listing can lack both a new pack and the segments that the pack replaces: then list again.
         last = segment_name(beginning.segment + len(found) - 1)
         if not found or len(found) == before or found[-1].path.endswith(last):
             break

@@ -53,7 +53,7 @@ _TIMEOUT_SECONDS: Final = 60.0
 """Longest time for one attempt of a request, in seconds; the upload of a large file may take longer."""
 
 _LARGE_BYTES: Final = 8 << 20
-"""Size in bytes from which a file is large."""
+"""Size from which the upload of a file gets a longer timeout, in bytes."""
 
 _SLOWEST_UPLOAD: Final = 256 << 10
 """Lowest speed that the timeout allows for the upload of a large file, in bytes per second."""
@@ -212,8 +212,9 @@ class StoreUnavailable(ConnectionLost):
 class ObjectStore:
     """The objects below a URL. Writes of the recorder have preconditions; requests are retried with backoff.
 
-    A request whose answer was lost may have been carried out. `create` recognizes its own object; after a
-    `Superseded` error of `replace`, the caller must compare the object with the content to write.
+    If the answer to a request is lost, the store may have carried out the request. `create` recognizes its
+    own object. After a `Superseded` error of `replace`, the caller must compare the object with the content
+    to write.
 
     Args:
         place: The URL.
@@ -377,7 +378,7 @@ class ObjectStore:
             return _version(obstore.put(store, name, whole, mode="create"))
         if (same := self._same(name, content)) is not None:
             return same
-        raise FileExistsError(f"{self}/{name}: the object exists already")
+        raise FileExistsError(f"{self}/{name}: the object exists already, with other content")
 
     def replace(self, name: str, content: bytes, version: Version) -> Version:
         """Replace an object that has a known version; return the new version.
@@ -393,7 +394,7 @@ class ObjectStore:
         changed = obstore.exceptions.PreconditionError, obstore.exceptions.AlreadyExistsError
         with suppress(*changed), self._request(*changed):
             return _version(obstore.put(self._store, name, content, mode=known))
-        raise Superseded(f"{self}/{name}")
+        raise Superseded(f"{self}/{name}: the object was replaced or removed since it was read")
 
     def _same(self, name: str, content: bytes | Path) -> Version | None:
         """Return the version of an object if its content equals `content`, otherwise None."""
@@ -423,7 +424,7 @@ class ObjectStore:
         services = *_METADATA_SERVICES, os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
         if any(service in text for service in services if service):
             return StoreUnavailable(f"{self}: no credentials were found on this machine: {text}; set {names}")
-        if isinstance(error, refused) or "403 Forbidden" in text:  # a refused listing
+        if isinstance(error, refused) or "403 Forbidden" in text:  # for a refused listing
             return StoreUnavailable(f"{self}: the store refuses access: {text}; check {names}")
         if isinstance(error, FileNotFoundError):
             return RecordingError(

@@ -1,7 +1,8 @@
 """Packs: ZIP files of successive small segments, so that a recording has few files.
 
-The members of a pack are segment files, byte for byte, stored without compression. The name of a pack tells
-the numbers of its segments. Readers open a segment by its path, as if the segment were a file of its own.
+The members of a pack are segment files, byte for byte, stored without compression. The name of a pack
+contains the numbers of its segments. Readers open a segment by its path, as if the segment were a file of
+its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _COPY_BYTES: Final = 1 << 20
 """Number of bytes that are copied at once."""
 
 _ATTEMPTS: Final = 3
-"""Maximum number of attempts to open a segment: a larger pack can replace its pack before it is open."""
+"""Maximum number of attempts to open a segment, because a larger pack can replace the pack meanwhile."""
 
 _END: Final = struct.Struct("<4s6xHIIH")
 """End of the central directory: signature, number of entries, size, offset, length of the comment."""
@@ -152,7 +153,7 @@ def _member(file: pa.NativeFile, index: int, number: int) -> tuple[int, int]:
 
 
 def _open_pack(segment: Location) -> tuple[Location, pa.NativeFile] | None:
-    """Open the pack that contains a segment; return None if no pack does."""
+    """Open the pack that contains a segment; return its location and file, or None if there is no pack."""
     folder = segment.parent
     try:
         number = segment_number(segment)

@@ -167,7 +167,10 @@ def _find_beginning(
 
 
 def _first_of_transactions(segments: Sequence[Metadata], first: int) -> int:
-    """Return the last segment number, at most `first`, before which no transaction began that ends later."""
+    """Return the highest segment number, at most `first`, before which pruning cuts no transaction in two.
+
+    Each transaction that begins in an earlier segment also ends in an earlier segment.
+    """
     last = segments[-1]
     ended = {end.begin for one in segments for end in one.ends}
     needed = {number for one in last.prepared for number in one.segments}
@@ -189,7 +192,7 @@ def _stored_files(folder: Location) -> Iterator[_File]:
         try:
             found = folder.filesystem.get_file_info(fs.FileSelector(parent.path, allow_not_found=True))
         except (OSError, pa.ArrowException) as error:
-            raise RecordingError(f"{parent}: {one_line(error)}") from error
+            raise RecordingError(f"{parent}: the folder cannot be listed: {one_line(error)}") from error
         for info in found:
             name = info.base_name
             numbers: Sequence[int] = packed_numbers(name)
@@ -223,11 +226,11 @@ def _write(folder: Location, beginning: Beginning) -> None:
     try:
         replace_file(file, encode_json(beginning) + b"\n")
     except (OSError, pa.ArrowException) as error:
-        raise RecordingError(f"{file}: {one_line(error)}") from error
+        raise RecordingError(f"{file}: the file cannot be written: {one_line(error)}") from error
 
 
 def _remove(file: Location) -> None:
     try:
         remove_file(file)  # no error if missing: the recorder may have packed the segment
     except (OSError, pa.ArrowException) as error:
-        raise RecordingError(f"{file}: {one_line(error)}") from error
+        raise RecordingError(f"{file}: the file cannot be removed: {one_line(error)}") from error

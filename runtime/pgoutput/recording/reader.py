@@ -174,7 +174,9 @@ class SegmentReader:
                 raise self._error(f"{text}: install the version of pgoutput that wrote the recording")
             metadata = decode_metadata(raw, _METADATA)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise self._error(f"the metadata of the segment cannot be read ({error})") from None
+            raise self._error(
+                f"the metadata of the segment cannot be read ({error}): restore the file from a copy"
+            ) from None
         if not self._schema().equals(SCHEMA):
             raise self._error("not a segment: the Parquet file has other columns than a segment")
         self._check_rows(metadata, self._file.metadata.num_rows)
@@ -196,7 +198,8 @@ class SegmentReader:
         """Return the RecordingError for an unreadable file.
 
         Args:
-            text: What is wrong with the file, for an error that is not a failure of the storage.
+            text: What is wrong with the file. If `error` is a failure of the storage, the message says
+                "the storage failed" instead.
             error: The error of pyarrow.
         """
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT, errno.EISDIR):

@@ -107,7 +107,8 @@ class Recording:
         self._paths = {segment_number(path): path for path in found}
         if len(self._paths) < len(found):
             raise RecordingError(
-                f"{self.location}: two files are segments with the same number: remove one of them"
+                f"{self.location}: two files are segments with the same number, one of them "
+                f"{next(path for path in found if self._paths[segment_number(path)] is not path)}: remove one"
             )
         newest = max(self._paths, default=0)
         self._metadata = {number: known for number, known in self._metadata.items() if number == newest}
@@ -135,7 +136,7 @@ class Recording:
             if packs:
                 last = max(last, last_acknowledged(self.location))
         elif last == known and (modified := self.location.modified) != self._modified:
-            self._modified = modified  # find packed segments in the listing, which needs no state file
+            self._modified = modified  # find packed segments in the listing, without the state file
             packed = map(packed_numbers, self.location.names())
             last = self._last_file(max([known, *(numbers[-1] for numbers in packed if numbers)]))
         if last > known:
@@ -143,7 +144,10 @@ class Recording:
             self._metadata.clear()
 
     def _last_file(self, number: int) -> int:
-        """Return the number of the last of the successive segment files after `number`; `number` if none."""
+        """Count up from `number` while the next segment has its own file; return the last segment's number.
+
+        A segment in a pack has no file of its own, and ends the count.
+        """
         while self.path(number + 1).is_file:
             number += 1
         return number
@@ -187,7 +191,7 @@ class Recording:
             raise RecordingError(f"{self.location}: {listed(texts, '; ')}")
 
     def check_not_pruned(self, number: int) -> None:
-        """Read from the folder where the recording begins now, and check that a segment was not pruned.
+        """Read again where the recording begins, and check that a segment was not pruned.
 
         Raises:
             RecordingError: The segment was pruned.

@@ -23,11 +23,11 @@ class Reader(msgspec.Struct, frozen=True):
     target: str
     """Path or URI of the folder that the reader writes to, without a password."""
     segment: int
-    """The reader does not need the segments before this one any more; 0 if it needs all segments."""
+    """Number of the last segment that the reader has read completely; 0 if it needs all segments."""
     lsn: int
-    """End LSN of the segment number `segment`; 0 if the reader needs all segments."""
+    """End LSN of the segment with the number `segment`; 0 if the reader needs all segments."""
     time: str
-    """When the reader read the segment number `segment`, in UTC, such as `2026-01-31 12:00:00+00:00`."""
+    """When the reader had read that segment, in UTC, such as `2026-01-31 12:00:00+00:00`."""
     host: str
     """Name of the host that the reader ran on."""
 

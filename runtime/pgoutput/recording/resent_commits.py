@@ -44,7 +44,7 @@ def recorded_commits(paths: Sequence[PathOrUri | Location], after_lsn: int) -> R
 
     Args:
         paths: The segments of the recording, in order. Segments whose end LSN is at most `after_lsn` are not
-            read.
+            read: all their commit LSNs are lower.
         after_lsn: The lowest commit LSN to return.
 
     Raises:
@@ -85,7 +85,7 @@ class ResentCommitCheck:
 
     def __init__(self, recorded: RecordedCommits = NO_COMMITS) -> None:
         self._recorded = recorded
-        self._resent = recorded["streamed"].copy()  # the server need not send empty streamed ones again
+        self._resent = recorded["streamed"].copy()  # empty streamed transactions may be missing
         self.settled: bool = not len(recorded)
 
     def check(self, lsn: int, time: int, *, has_changes: bool = True) -> None:

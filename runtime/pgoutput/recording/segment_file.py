@@ -66,7 +66,7 @@ class SegmentFile:
             position: Position of the first message; the next messages have the following positions.
             batches: The messages, in the columns of `MESSAGE_SCHEMA`.
         """
-        # Parquet takes more memory for the pages of chunked columns.
+        # One chunk per column: for chunked columns, the Parquet writer takes more memory for pages.
         rows = pa.Table.from_batches(batches, MESSAGE_SCHEMA).combine_chunks()
         numbers = np.arange(position, position + len(rows), dtype=np.int64)
         positions = from_buffers(pa.int64(), len(rows), numbers)

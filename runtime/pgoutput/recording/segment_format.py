@@ -182,7 +182,7 @@ class IncompleteTable(msgspec.Struct, frozen=True, kw_only=True):
     lasting: str = ""
     """Which changes the server never sends, not even after a copy of the table; empty for none."""
     altered: bool = False
-    """Whether DDL, such as ALTER TABLE, has changed existing rows without sending them."""
+    """Whether DDL such as ALTER TABLE has changed existing rows, which the server then did not send."""
 
     @property
     def reason(self) -> str:
@@ -216,7 +216,7 @@ class GoneTable(msgspec.Struct, frozen=True, kw_only=True):
     time: int
     """When the recorder noticed that the table was gone, in microseconds since 2000-01-01 00:00 UTC."""
     is_dropped: bool = True
-    """Whether the table was dropped; False if perhaps it was only removed from the publication."""
+    """Whether the table was certainly dropped; False if it may only have left the publication."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):

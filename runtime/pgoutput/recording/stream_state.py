@@ -195,7 +195,7 @@ class StreamState:
             self._last_lsn = lsn
         tracker = self._tracker
         if data and data[0] in _ABORT_TAGS and not tracker.streamed:
-            return None  # servers send it in protocol version 1 too (bug 19616; see TransactionTracker)
+            return None  # a Stream Abort without streamed transaction (bug 19616; see TransactionTracker)
         message = self._decoder.decode(data)
         role = ROLES[type(message)]
         if role == "abort_streamed" and meaning_of(message, "xid") not in tracker.streamed:
@@ -210,11 +210,15 @@ class StreamState:
         return data if stored is message else encode_for(stored, self._version)
 
     def takes_whole(self, first_lsn: int) -> bool:
-        """Return whether `feed_whole` accepts transactions whose lowest commit LSN is `first_lsn`."""
+        """Return whether `feed_whole` may be called with transactions whose lowest commit LSN is `first_lsn`.
+
+        It may if the stream is outside of transactions and stream blocks, and no earlier session stored one
+        of the transactions.
+        """
         return self._tracker.current is None and first_lsn >= self._stored_lsn
 
     def feed_whole(self, transactions: int, end_lsn: int, commit_time: int, lsn: int) -> None:
-        """Update the state with whole transactions, each a Begin, changes and a Commit, that are all stored.
+        """Update the state with transactions of a Begin, changes and a Commit, all of which are stored.
 
         Args:
             transactions: Number of transactions.
@@ -255,7 +259,7 @@ class StreamState:
 
     def _begin(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         end = read_end(event.message)
-        is_copy = not meaning_of(event.message, "xid")  # rows that the recorder has copied
+        is_copy = not meaning_of(event.message, "xid")  # xid 0: rows that the recorder has copied
         stored = end.lsn < self._stored_lsn and not is_copy
         if stored:
             self._resent.check(end.lsn, end.time)
@@ -339,7 +343,10 @@ class StreamState:
         return event.message
 
     def _abort_instead(self, transaction: OpenTransaction, end: End) -> Message:
-        """Return a Stream Abort to store in place of a commit or prepare that an earlier session stored."""
+        """Return a Stream Abort to store in place of a commit or prepare that an earlier session stored.
+
+        Readers then discard the changes of the transaction's stream blocks, which this session stored again.
+        """
         tail = {"lsn": end.lsn, "time": end.time} if self._parallel else {}
         xid = transaction.xid
         abort = build("abort_streamed", self._version, xid=xid, subxid=xid, **tail)
@@ -417,7 +424,7 @@ class StreamState:
         )
         return True
 
-    # Other messages
+    # Messages that neither begin nor end a transaction
 
     def _origin(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         return None if self.skipping else event.message
@@ -461,7 +468,8 @@ class StreamState:
             return event.message
         if lsn <= self._stored_lsn:
             return None
-        # The LSN is the end of the message's WAL record (logicalmsg_decode), where the next commit may begin.
+        # The LSN is the end of the message's WAL record (logicalmsg_decode). If the server sends the message
+        # again, a later session leaves it out; a commit that begins at this LSN is still stored.
         self.end_lsn = max(self.end_lsn, lsn)
         return event.message
 

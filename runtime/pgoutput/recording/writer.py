@@ -262,7 +262,10 @@ class SegmentWriter:
         return _OpenSegment(file, self._position, lsn, keyframe, time.monotonic())
 
     def _fitting_rows(self, data: pa.BinaryArray) -> int:
-        """Return how many of the messages in `data` fill the current row group, if all of them are stored."""
+        """Return after how many messages of `data` the current row group is full, or the length of `data`.
+
+        Messages that will be left out, because an earlier session stored them, are counted too.
+        """
         ends = value_offsets(data)
         count = np.searchsorted(ends, int(ends[0]) + self._batch_limit - self._bytes)
         return min(int(count), _BATCH_ROWS - self._rows, len(data))

@@ -1,9 +1,9 @@
 """Replicas: the committed changes of a recording are applied to one table for each relation.
 
 The tables are Delta tables; `use_iceberg` makes the tables of a new target Iceberg tables. `replicate`
-applies a recording in one process; `pgoutput.spark.replicate` does so with Spark. Either can resume what the
-other has begun. A table has the columns of its relation, with the types of `pgoutput.values.arrow_type`, and
-`_rescued_data`, a map from column name to the text of a value that its column cannot represent. A NULL
+applies a recording in one process, `pgoutput.spark.replicate` with Spark. Each of these two can resume what
+the other has begun. A table has the columns of its relation, with the types of `pgoutput.values.arrow_type`,
+and `_rescued_data`, a map from column name to the text of a value that its column cannot represent. A NULL
 instead of a text means that the server never sent the value. With history (SCD type 2) the table also has
 `__START_AT` and `__END_AT`, named as in Spark's AUTO CDC.
 
@@ -22,11 +22,11 @@ How the package is divided:
 - `selection`: the tables that a target follows, if it does not follow all tables of the recording.
 - `registration`: registers a query in the recording, so that segments are pruned only after it has read them.
 - `tables`, `reset`: lists the tables of a target; removes tables that are to be built anew.
-- `cut`: finds the versions of all tables that show one moment.
+- `cut`: finds for each table the version that equals the source as of one moment.
 - `maintenance`: removes files that the tables do not need any more.
 - `as_of`, `verified`: the rows of a table as of an LSN, and up to which LSN it was found equal to its source.
 
-`pgoutput.apply` applies changes to a table, and `pgoutput.targets` has the tables.
+`pgoutput.apply` applies changes to a table, and `pgoutput.targets` contains the table formats.
 """
 
 from __future__ import annotations

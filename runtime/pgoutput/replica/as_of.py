@@ -1,8 +1,8 @@
 """The rows of a replica's Delta table as of an LSN: after all transactions with lower commit LSNs.
 
-The newest version of the Delta table that does not go beyond the LSN is completed with the recorded changes
-that the target has not applied yet. The changes are applied to a copy of the table in a temporary folder. The
-data files of the copy are hard links; those of a table that is not in a local folder are fetched.
+The rows are those of the newest version of the Delta table that does not go beyond the LSN. If this version
+lacks recorded changes, the changes are applied to a copy of the version in a temporary folder. The data files
+of the copy are hard links, or are fetched if the table is not in a local folder.
 """
 
 from __future__ import annotations
@@ -186,7 +186,14 @@ def _find_version(target: Location, lsn: int, oid: int) -> _Version | ReplicaErr
 def _with_columns(
     copies: Location, relation: Relation, columns: tuple[Column, ...], *, history: bool
 ) -> TableAsOf:
-    """Give the copy of a table its relation's columns, as a further change would; return the copy's rows."""
+    """Change the columns of a table's copy as the next change of its relation would; return the copy's rows.
+
+    Args:
+        copies: The folder that holds the copies.
+        relation: Description of the relation as of the LSN.
+        columns: Columns of `relation`, which the copy gets.
+        history: Whether the replica keeps all versions of rows.
+    """
     table, name = find_table(copies, relation.oid), shown_text(relation.name)
     if table is None:
         return TableAsOf(None, TableLayout(pa.schema([]), "", columns=columns))

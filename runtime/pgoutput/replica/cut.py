@@ -1,8 +1,9 @@
 """Versions of all tables of a target that show the source at one moment, so that readers can join them.
 
-A version of a Delta table is exact for the LSNs after its last change, up to the first change of the next
-version; the log of the table has these LSNs. A cut is an LSN for which each table has an exact version. The
-end of a run is a cut, as are the LSNs between two transactions that were not applied by the same commit.
+A version of a Delta table is exact, which means equal to the source, as of each LSN after its last change, up
+to the first change of the next version. The log of the table has these LSNs. A cut is an LSN for which each
+table has an exact version. The end of a run is a cut, as are the LSNs between two transactions that were not
+applied by the same commit.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class TableAt(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A moment that all tables of a target can show, with the version of each table at that moment."""
+    """The versions of a target's tables that equal the source as of one LSN."""
 
     lsn: int
     """The versions contain all transactions with lower commit LSNs, and no others."""
@@ -65,18 +66,20 @@ class Cut(msgspec.Struct, frozen=True):
 def versions_at(target: PathOrUri, lsn: int | None = None, *, time: datetime | None = None) -> Cut:
     """Return the version of each table of a target that shows the source as of one moment.
 
-    The moment of an LSN, such as `pg_current_wal_lsn()` returns, includes all transactions that the server
-    had committed when its WAL ended there. Tables that were dropped on the server earlier are left out.
+    The moment is given as an LSN, such as `pg_current_wal_lsn()` returns, or as a time. An LSN includes all
+    transactions that the server had committed when its WAL ended there. Tables that were dropped on the
+    server before the moment are left out.
 
     Args:
         target: The folder that holds the replica, as a path or URI.
-        lsn: The LSN. If `lsn` and `time` are None, the result is the last moment that all tables show.
-        time: The latest commit time, by the server's clock. The result is the last moment that all tables
-            show, without any transaction that was committed later.
+        lsn: The LSN. If `lsn` and `time` are None, the result is the last moment for which each table has a
+            version.
+        time: The latest commit time, by the server's clock. The result is the last moment for which each
+            table has a version without transactions that were committed later.
 
     Raises:
-        ReplicaError: The target cannot be read, or its tables do not all show the moment. The error names the
-            last LSN before it that they show.
+        ReplicaError: The target cannot be read, or some table has no version as of the LSN. The error then
+            names the last LSN before it for which all tables have a version.
     """
     folder = locate(target)
     reached = read_reached(folder)
@@ -101,14 +104,14 @@ def versions_at(target: PathOrUri, lsn: int | None = None, *, time: datetime | N
 
 
 def _last_cut(tables: Sequence[_Table], lsn: int) -> int:
-    """Return the last LSN up to `lsn` for which each table has an exact version."""
+    """Return the last LSN, at most `lsn`, for which each table has a version that equals the source."""
     while (least := min(state.until for state in _states(tables, lsn))) < lsn:
         lsn = least
     return lsn
 
 
 def _states(tables: Sequence[_Table], lsn: int) -> list[State]:
-    """Return for each table the last of its states (rows between two commits) that begins before an LSN."""
+    """Return for each table the last state whose `after` is below an LSN, as `_Table.state_before` does."""
     return [one.state_before(lsn) for one in tables]
 
 
@@ -116,13 +119,14 @@ class _Table:
     """A table of a target.
 
     Attributes:
-        reached: The table has all changes with lower commit LSNs.
+        reached: LSN below which the table has all changes, by their commit LSNs.
 
     Args:
         target: The folder that holds the replica.
         oid: OID of the relation.
-        position: The position that the table had when `reached` was stored.
-        reached: LSN. If the table still has this position, it has all changes with lower commit LSNs.
+        position: Position of the table when the file `_reached.json` was written.
+        reached: LSN from this file. If the position of the table is still `position`, the table has all
+            changes with lower commit LSNs.
 
     Raises:
         ReplicaError: The table cannot be read.
@@ -140,7 +144,14 @@ class _Table:
             self._older = self._table.states(self.reached)
 
     def state_before(self, lsn: int) -> State:
-        """Return the last of the table's states (rows between two commits) that begins before an LSN."""
+        """Return the last state whose `after` is below an LSN.
+
+        A state is the rows of the table between two commits. `State.until` may also be below the LSN: then
+        the table has no version that equals the source as of the LSN.
+
+        Raises:
+            ReplicaError: The log of the table has no such state.
+        """
         for state in chain(self._states, self._read_older()):
             if state.after < lsn:
                 return state

@@ -1,7 +1,7 @@
 """Failed tables: tables of a target whose changes could not be applied, with the error.
 
-A target has a file `_failed_tables/OID` for each failed table. The position of the table says which changes
-it lacks. These changes are applied by the next run, or by the same run after a pause.
+A target has a file `_failed_tables/OID` for each failed table. A failed table lacks the changes after its
+position. These changes are applied by the next run, or by the same run after a pause.
 """
 
 from __future__ import annotations

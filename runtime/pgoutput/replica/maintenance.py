@@ -28,9 +28,9 @@ def maintain_tables(target: PathOrUri) -> int:
     at once, one of them repeats its commit.
 
     Replaced files are removed after a day, and so are files that a killed query has written and not
-    committed. A longer retention time that a user has set is respected. The query itself removes a table's
-    replaced files at every twentieth commit, but never for a table without new changes; this function does. A
-    table that cannot be maintained is left for the next call.
+    committed. A longer retention time that a user has set is respected. The query itself removes the replaced
+    files of a table only at every twentieth commit, so never of a table without new changes. A table that
+    cannot be maintained is left for the next call.
 
     Args:
         target: The folder that holds the replica, as a path or URI.
@@ -61,7 +61,7 @@ def _maintain_each(target: PathOrUri) -> Iterator[int]:
 class Maintenance:
     """A thread that maintains the tables of a target each hour; a context manager that ends the thread.
 
-    At the end, the table that is being maintained is finished, and the other tables are left.
+    The exit waits until the table in progress is maintained. The remaining tables are skipped.
 
     Args:
         target: The folder that holds the replica, as a path or URI.

@@ -63,8 +63,8 @@ class MicroBatch(msgspec.Struct, frozen=True):
 
 
 Watch: TypeAlias = Callable[[int, int], None]
-"""A function that shows progress: called with the numbers of the changes that were handed to their tables,
-and of all changes (0 while they are read). It raises an exception, which is passed on, to stop the engine."""
+"""A function that shows progress. Its arguments are the number of changes that were handed to their tables so
+far, and the number of all changes (0 while they are read). It raises an exception to stop the engine."""
 
 Engine: TypeAlias = Callable[[MicroBatch, Watch], list[TableResult]]
 """A function that applies a micro-batch, and returns one result for each changed table, by ascending OID."""

@@ -49,8 +49,8 @@ def use_iceberg(target: PathOrUri, catalog: str = "local", partition: Iterable[s
             configuration of pyiceberg (`.pyiceberg.yaml` or environment). A dot and a prefix for namespaces
             may follow: with `prod.shop`, tables of the schema `public` are in the namespace `shop_public`.
         partition: Partition fields of tables that are created from now on: columns, or transforms such as
-            `day(created_at)` and `bucket(16, id)`. A table gets those whose column it has. Without any, they
-            stay as they are.
+            `day(created_at)` and `bucket(16, id)`. A table gets those fields whose column it has. If empty,
+            the fields of an earlier call stay.
 
     Raises:
         ReplicaError: A partition field is not valid, the target has tables already that are not in this
@@ -76,7 +76,7 @@ def use_iceberg(target: PathOrUri, catalog: str = "local", partition: Iterable[s
         check_owner(target, "tables", "")  # also refuses a folder with other files
         if folder.is_local:
             make_folder(Path(folder.path))
-    open_format(wanted).names(folder)  # which opens the catalogue
+    open_format(wanted).names(folder)  # fails if the catalogue cannot be opened
     store_catalog(folder, wanted)
 
 

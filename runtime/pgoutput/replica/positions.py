@@ -44,7 +44,7 @@ _FILE: Final = "_reached.json"
 
 _FIRST_PAUSE: Final = 5.0
 _GREATEST_PAUSE: Final = 300.0
-"""Seconds after which changes are applied to failed tables again."""
+"""Longest pause, in seconds, before changes are applied to a failed table again. Pauses double."""
 
 THREADS: Final = 16
 """Number of tables that are opened concurrently: a remote filesystem can be slow to answer."""
@@ -53,7 +53,7 @@ THREADS: Final = 16
 class _Table(msgspec.Struct):
     position: Position = NOTHING
     reached: Position = NOTHING
-    """The end of a segment. The relation has no changes between `position` and this end."""
+    """The end of a segment, or `position`. The relation has no changes between `position` and `reached`."""
     namespace: str = ""
     name: str = ""
 
@@ -81,7 +81,7 @@ class Positions:
         target: The folder that holds the replica.
 
     Raises:
-        RecordingError: The recording lacks segments that were read, or has others in their place.
+        RecordingError: The recording lacks segments that were read, or has other segments in their place.
         ReplicaError: The target cannot be read.
     """
 
@@ -107,11 +107,14 @@ class Positions:
             self._continue(oid, known.tables.get(oid, _Table()))
 
     def _continue(self, oid: int, known: _Table) -> None:
-        """Find out up to which segment's end a table has all changes, after its position was read.
+        """Set `reached` and a missing name of a table whose position was just read.
+
+        `reached` is kept if the position has not changed, and is otherwise the position. A table whose
+        position is beyond the end of the recording gets an error.
 
         Args:
             oid: OID of the relation.
-            known: What the file `_reached.json`, or an earlier read, says about the table.
+            known: The table before its position was read: from the file `_reached.json`, or from memory.
         """
         table, end = self._tables[oid], self._end(self._recording.numbers[-1])
         if known.position == table.position:
@@ -128,7 +131,11 @@ class Positions:
             )
 
     def retry(self) -> None:
-        """Read failed tables whose pause has ended, and remove their errors, so that they are tried again."""
+        """Remove the errors of failed tables whose pause has ended, so that their changes are applied again.
+
+        The positions of these tables are read again. A new pause begins for these tables, and for failed
+        tables that have none.
+        """
         ended = self._pauses.ended() & self.errors.keys()
         for oid in self.errors:
             if oid in ended or oid not in self._pauses:
@@ -187,7 +194,15 @@ class Positions:
         return min(map(self._last_segment, {self._reached, *ends})) + 1
 
     def _find_snapshot(self, oid: int, reached: Position) -> Position:
-        """Return the end of the segment before the last snapshot that replaces the rows of a relation."""
+        """Return the position at which a table continues if its next segments were pruned.
+
+        It is the end of the segment before the last snapshot that replaces the rows of the relation. If there
+        is no such snapshot, the table gets an error, and the result is `reached`.
+
+        Args:
+            oid: OID of the relation.
+            reached: Position up to which the table has all changes.
+        """
         try:
             number = complete_since(self._recording, oid, 1, self._recording.numbers[-1])
         except RecordingError as error:
@@ -214,7 +229,7 @@ class Positions:
         return [f"{qualified_name(one.namespace, one.name)}: {error}" for one, error in tables]
 
     def reached(self, oid: int) -> Position:
-        """Return the end of a segment up to which a relation's table has all changes."""
+        """Return a position up to which a relation's table has all changes; mostly the end of a segment."""
         return self._tables[oid].reached if oid in self._tables else self._reached
 
     def last_segment(self, oid: int) -> int:
@@ -253,7 +268,8 @@ class Positions:
         """
         end, again, results = self._end(segment), set[int](), list(results)
         for oid in self.gaps.difference(one.oid for one in results):
-            # A task of Spark that was repeated has no result, but the table may have the snapshot now.
+            # If Spark repeats a task whose first attempt has applied the snapshot, there is no result. Only
+            # the table's new position shows that the table has the snapshot.
             known, self._tables[oid] = self._tables[oid], self._read_table(oid)
             self._continue(oid, known)
         for one in results:
@@ -282,7 +298,10 @@ class Positions:
         self._update_failures()
 
     def _replace_rows(self, oid: int) -> None:
-        """If a later snapshot replaces the rows of a table that has failed again, continue with it."""
+        """Skip a table's changes up to the last snapshot that replaces its rows; do nothing if there is none.
+
+        Called for a table that has failed again. Snapshots that the table has applied do not count.
+        """
         first = self._last_segment(self._tables[oid].reached) + 1
         number = last_copy(self._recording, oid, first, self._recording.numbers[-1])
         if number is not None:
@@ -337,9 +356,10 @@ class Positions:
             )
 
     def _end(self, segment: int) -> Position:
-        """Return the end of a segment: a position after its changes, with the segment's number as row.
+        """Return the end of a segment, as a position that sorts after the segment's changes.
 
-        Segments without messages end where the segment before them ends.
+        The field `row` is the segment's number. A segment without messages otherwise has the end of the
+        segment before it. The end of a pruned segment is where the recording begins, or NOTHING for number 0.
         """
         if segment < self._recording.beginning.segment:
             return Position(self._recording.beginning.lsn, -1, -1) if segment else NOTHING
@@ -351,7 +371,7 @@ class Positions:
         if self._is_pruned(position):
             return 0
         numbers = self._recording.numbers
-        for number in (position.row, numbers[-1]):  # most positions are the end of a segment
+        for number in (position.row, numbers[-1]):  # most positions are the end of one of these
             if numbers[0] <= number <= numbers[-1] and self._end(number) == position:
                 return number
         found = bisect_right(numbers, position, key=self._end)
@@ -363,9 +383,10 @@ class Positions:
 
 
 def read_reached(target: Location) -> dict[int, tuple[Position, int]]:
-    """Return a position and an LSN for each table of a target, by relation OID.
+    """Return the position and an LSN of each table, as stored in a target's file `_reached.json`, by OID.
 
-    A table that still has this position has all changes with lower commit LSNs.
+    While a table still has the stored position, it has all changes with commit LSNs below the LSN. The result
+    is empty if the file is missing, is damaged, or was copied from another target.
     """
     known = _read(target / _FILE)
     if known is None or known.target != _target_id(target):

@@ -14,7 +14,7 @@ from pgoutput.views import LsnRange, plan_changes, read_changes
 
 
 def read_missing(recording: Recording, missing: Mapping[int, Position], lsn: int) -> SortedChanges:
-    """Return the changes before an LSN that follow a given position, which differs for each relation.
+    """Return the changes of relations before an LSN and after a position, given for each relation.
 
     Args:
         recording: The recording.
@@ -30,8 +30,9 @@ def read_missing(recording: Recording, missing: Mapping[int, Position], lsn: int
     for number in reversed(recording.numbers):
         (one,) = recording.metadata([number])
         if one.end_lsn < first.commit_lsn:
-            break  # as do all earlier segments
-        # All commits of a snapshot have the LSN `end_lsn`: there, the position decides.
+            break  # all earlier segments end even earlier
+        # In segments of a snapshot, the LSN of all commits is `end_lsn`, so the position decides which
+        # segments have changes after `first`.
         if (one.end_lsn, one.next_position) > first and one.start_lsn < lsn:
             numbers.append(number)
     else:

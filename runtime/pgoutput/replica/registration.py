@@ -41,8 +41,8 @@ class Registration:
     def update(self, segment: int) -> None:
         """Store up to which segment the query has read, then check that the next segment was not pruned.
 
-        A recording to which the query cannot write is not an error: then `pgoutput prune` does not know the
-        query.
+        If the query cannot write to the recording, it stays unregistered, and only a warning is logged:
+        `pgoutput prune` may then remove segments that the query needs.
 
         Args:
             segment: Number of the last segment whose changes all tables have; 0 for none.
@@ -58,7 +58,7 @@ class Registration:
         try:
             self._recording.check_not_pruned(segment + 1)
             self._write(file, segment)
-            self._recording.check_not_pruned(segment + 1)  # the registration may have come too late
+            self._recording.check_not_pruned(segment + 1)  # a prune may have ended before `_write`
         except RecordingError:
             with suppress(ReplicaError):
                 remove_file(file)

@@ -1,7 +1,7 @@
 """Apply the recorder's remarks about tables: mark incomplete tables; mark, archive or remove dropped tables.
 
-The stream does not tell that a table was dropped, and a table must be marked even if it has no changes. So
-the recorder stores remarks in the metadata of segments. They are applied after the changes of a micro-batch.
+The stream has no message for a dropped table, and a table must be marked even if it has no changes. So the
+recorder stores remarks in the metadata of segments. They are applied after the changes of a micro-batch.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def apply_remarks(
             error = errors.get(one.oid, "")
             yield TableResult(one.oid, one.namespace, one.name, {}, may_differ=tuple(new), error=error)
     for one in gone:
-        # A killed run may have removed the table, but not yet moved its successor to the table's folder.
+        # With "drop", a missing table is settled too: a killed run may have removed the table, but not yet
+        # moved the new table of this name to its folder.
         if one.is_dropped and (one.oid in existing or dropped == "drop"):
             text = _settle(target, one, dropped)
             error = "" if dropped == "drop" else errors.get(one.oid, "")
@@ -124,7 +125,7 @@ def _mark_incomplete(target: Location, oid: int, difference: Difference) -> list
 
 
 def _settle(target: Location, table: GoneTable, dropped: Dropped) -> str:
-    """Mark, archive or remove a dropped table as `dropped` says; "keep" archives it if its name is reused.
+    """Mark, archive or remove a dropped table, as `dropped` says; "keep" archives it if its name is reused.
 
     Returns:
         What has happened to the table, such as "its Delta table was removed".
@@ -152,9 +153,9 @@ def _mark_dropped(table: Table, gone: GoneTable) -> None:
 
 
 def _successor(target: Location, table: GoneTable) -> tuple[int, Location] | None:
-    """Return OID and folder of another table with the name of `table`, if its folder is called NAME@OID.
+    """Return OID and folder of a newer table with the name of a dropped table; None if there is none.
 
-    The other table could not get the folder NAME, which the dropped table had. None if there is none.
+    The folder of the newer table is called NAME@OID, because the dropped table had the folder NAME.
     """
     prefix = f"{folder_name(table.namespace, table.name)}@"
     for name in target.names():

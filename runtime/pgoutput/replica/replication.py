@@ -2,8 +2,8 @@
 
 A micro-batch is a range of segments. It is applied table by table, to the tables whose positions show that
 they lack its changes. Each commit stores the position of its table, so after a kill, each table continues at
-its position. `Query` decides what is applied, and an `Engine` applies it: here in this process, in
-`pgoutput.spark` in the executors of Spark. Either can resume what the other began.
+its position. `Query` decides what is applied, and an `Engine` applies it: in this process, or with
+`pgoutput.spark` in the executors of Spark. Each engine can resume what the other began.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ The number is small, so that progress is visible and little work is repeated aft
 """
 
 _POLL_SECONDS: Final = 0.05
-"""Seconds between two looks for the next segment in a local folder."""
+"""Seconds between two checks for the next segment in a local folder."""
 
 _REMOTE_POLL_SECONDS: Final = 1.0
-"""Seconds between two looks for the next segment on a remote filesystem, where a look is a paid request."""
+"""Seconds between two checks for the next segment on a remote filesystem; each check is a paid request."""
 
 _IDLE_POLL_SECONDS: Final = 3.0
-"""Seconds between two looks on a remote filesystem when there was no new segment for `_IDLE_SECONDS`."""
+"""Seconds between two checks on a remote filesystem when there was no new segment for `_IDLE_SECONDS`."""
 
 _IDLE_SECONDS: Final = 60.0
 
@@ -57,7 +57,7 @@ _LIST_SECONDS: Final = 600.0
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a micro-batch was applied; while a query waits for segments, how far the last one was."""
+    """How far a micro-batch was applied; while a query waits for segments: the last micro-batch."""
 
     segment: int
     """Number of the last segment of the micro-batch."""
@@ -96,9 +96,9 @@ def replicate(
     source. The function can be stopped or killed at any moment: each table stores its position, the next call
     continues each table there, and each change is applied exactly once. A table whose changes cannot be
     applied fails, and keeps its position. Its changes are applied again by the next call, or with `follow`
-    after a pause of 5 seconds to 5 minutes. If they fail again, the table continues with the last later
-    snapshot of its rows, if there is one. A target belongs to one recording; other recordings are refused.
-    Before the first call, `select_tables` can restrict a target to some tables.
+    after a pause of 5 seconds to 5 minutes. If they fail again, the table continues with the last snapshot of
+    its rows after its position, if there is one. A target belongs to one recording; other recordings are
+    refused. Before the first call, `select_tables` can restrict a target to some tables.
 
     Changes that are larger than 64 MiB are written to a temporary file in `tempfile.gettempdir()`.
 
@@ -109,12 +109,12 @@ def replicate(
             LSN, position and time of the changes that begin and end a version.
         follow: Whether to wait for new segments after the last segment, instead of returning.
         latency: With `follow`: least time from the beginning of one micro-batch to the next, in seconds. Each
-            micro-batch makes one commit to each changed table, so many tables with few changes need less time
-            and fewer files. A micro-batch of many segments begins at once.
+            micro-batch makes one commit to each changed table, so a longer time saves work and files if many
+            tables have few changes. A micro-batch of the maximum number of segments begins at once.
         updates: How commits remove rows from now on: "vectors" marks them in deletion vectors, so that a
             commit costs as much as its changes; "rewrite" writes the other rows of their data files again, so
-            that every reader of Delta can read the table. None leaves existing tables as they are; new tables
-            are written as with "rewrite".
+            that every reader of Delta can read the table. None keeps the present way of each table; new Delta
+            tables begin with "rewrite".
         dropped: What happens to the table of a relation that was dropped on the server: "keep" marks it,
             "archive" also renames its folder, "drop" removes it. If a new relation gets the same name, "keep"
             archives the table too.
@@ -143,7 +143,7 @@ def replicate(
 
 
 class _Stopped(BaseException):
-    """The query was asked to stop. Not an Exception, because those count as the error of one table."""
+    """Raised to stop a query. It is no `Exception`, because an `Exception` counts as the error of a table."""
 
 
 class Query:
@@ -269,7 +269,7 @@ class Query:
 
     def _micro_batch(self, numbers: Sequence[int], positions: Positions) -> MicroBatch:
         selected, behind = self._selection.oids(), positions.behind(numbers[-1])
-        # A snapshot that replaces the rows of a failed table heals it.
+        # Failed tables are left out, unless a snapshot in these segments may replace all their rows.
         if not any(one.kind == "snapshot" for one in self._recording.metadata(numbers)):
             behind -= positions.errors.keys()
         return MicroBatch(
@@ -285,7 +285,7 @@ class Query:
         )
 
     def _register(self) -> None:
-        """Register the query in the recording, with the segments that it does not need any more."""
+        """Store in the recording up to which segment the query has applied the changes to all tables."""
         if self._registration is not None and self._positions is not None:
             self._registration.update(self._positions.least_segment)
 

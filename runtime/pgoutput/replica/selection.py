@@ -4,7 +4,7 @@ A target that follows only some tables has the file `_selected_tables.json` with
 selected if it has had one of these names, or has a Delta table already: a renamed relation stays selected.
 
 A relation that is selected later, because its name was added or because it was renamed, has no table, and so
-no position: its changes are read from its first segment on.
+no position. Its changes are read from the first segment with its schema version on.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def _store(target: Location, names: Collection[str]) -> None:
             make_folder(Path(target.path))
         replace_file(target / _FILE, msgspec.json.encode(sorted(names)))
     except OSError as error:
-        raise ReplicaError(f"{target / _FILE}: {one_line(error)}") from error
+        raise ReplicaError(
+            f"{target / _FILE}: the names of the selected tables cannot be stored: {one_line(error)}"
+        ) from error
 
 
 def selected_tables(target: Location) -> frozenset[str] | None:
@@ -147,7 +149,7 @@ class SelectedRelation(msgspec.Struct):
 class Relations:
     """The relations of a recording that have, or once had, one of the given names.
 
-    They are found in the metadata of the segments.
+    The relations are found in the metadata of the segments.
 
     Attributes:
         recording: The recording.

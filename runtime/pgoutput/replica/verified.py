@@ -1,4 +1,4 @@
-"""Up to which LSN a Delta table was found equal to its source; kept in a property of the table."""
+"""The LSN up to which a Delta table was found equal to its source, stored in a property of the table."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def decode_verified(text: str | None) -> Verified | None:
 
 
 def store_verified(target: Location, oid: int, verified: Verified | None, may_differ: str = "") -> None:
-    """Store the result of a comparison in the properties of a relation's Delta table, or remove it.
+    """Store the result of a comparison in a property of a relation's Delta table, or remove the last result.
 
-    Nothing is committed if the table does not exist or has these values. Concurrent commits of a query fail
-    at most once because of this commit, and are repeated by the query.
+    Nothing is committed if the table does not exist or already has these values. This commit can make a
+    concurrent commit of a query fail once; the query then repeats its commit.
 
     Args:
         target: The folder that holds the replica.
         oid: OID of the relation.
-        verified: The result; None removes an earlier one, because the table was not found equal.
+        verified: The result; None removes an earlier result, because the table was not found equal.
         may_differ: Value of the property `pgoutput.may_differ` when the rows were read. These reasons are
-            removed if the table was found equal, unless further ones were stored meanwhile.
+            removed if the table was found equal, unless further reasons were stored meanwhile.
 
     Raises:
         ReplicaError: The target cannot be read.

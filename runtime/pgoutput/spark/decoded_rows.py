@@ -1,4 +1,4 @@
-"""For rows that each contain a message: their sort keys, and the columns that `decode` adds to them."""
+"""Sort keys of rows that each contain a message, and the columns that `decode` adds to such rows."""
 
 from __future__ import annotations
 

@@ -68,12 +68,12 @@ def decode(
     the collected messages, independently of other rows. Both evaluations of `df` must give the same rows:
     cache `df`, or limit its range, for example with Kafka's `endingOffsets`.
 
-    A streaming DataFrame can have several replication streams, which `partition_by` distinguishes. Its query
-    keeps such messages, and the sort key of the last row, in the state of each stream, in Spark's checkpoint.
-    So each row is decoded exactly once, also after a restart. All rows of one stream in a micro-batch are
-    sorted in the memory of one task; their messages can have 2 GiB together. A row that comes late or again
-    counts as an invalid message: its sort key is not after the last row of the earlier micro-batches, or
-    equals the key of another row.
+    A streaming DataFrame can have several replication streams, which `partition_by` distinguishes. For each
+    stream, Spark's checkpoint keeps the sort key of the last row, and the messages on which other messages
+    depend. So each row is decoded exactly once, also after a restart. All rows of one stream in a micro-batch
+    are sorted in the memory of one task; together, their messages may have at most 2 GiB. A row that is late
+    or repeated counts as an invalid message: its sort key is not after the last row of the earlier
+    micro-batches, or equals the key of another row.
 
     The result has the unchanged columns of `df`, and these columns:
 
@@ -104,10 +104,10 @@ def decode(
         mode: What to do with invalid messages, and with changes of a relation without an earlier Relation
             message. As in Spark's own data sources: PERMISSIVE keeps such messages, DROPMALFORMED drops such
             messages, FAILFAST raises an error.
-        context: A DataFrame with all messages on which the decoding depends, if `df` lacks some of them: if
-            `df` is a micro-batch, the table with all earlier messages. It needs the same columns as `df`.
-            `column` and `order_by` are evaluated on both DataFrames, so pass column names. Not for a
-            streaming DataFrame, whose query keeps these messages.
+        context: A DataFrame with all messages on which the decoding depends, if `df` lacks some of them. For
+            example, if `df` is a micro-batch: the table with all earlier messages. `context` needs the same
+            columns as `df`. `column` and `order_by` are evaluated on both DataFrames, so pass column names.
+            Not for a streaming DataFrame, whose query keeps these messages.
 
     Raises:
         ValueError: An argument is invalid, or `order_by` is equal for two of the collected messages.

@@ -86,7 +86,10 @@ class SparkEngine:
         self._parts: dict[int, int] = {}
         """Number of parts in the next micro-batch, by OID of each relation that has several."""
         self._pauses: dict[int, tuple[int, int]] = {}
-        """By relation OID, for how many micro-batches changes are not divided, and the last one's number."""
+        """Maps a relation's OID to the length of its last pause in micro-batches, and the last one's number.
+
+        In a pause, the relation's changes are not divided.
+        """
 
     def __call__(self, batch: MicroBatch, watch: Watch) -> list[TableResult]:
         """Apply a micro-batch; while Spark works, call `watch` each second."""
@@ -97,8 +100,8 @@ class SparkEngine:
             while not wait([applied], _WATCH_SECONDS).done:
                 watch(0, 0)
         except BaseException:
-            while not applied.done():  # a job that ends may be followed by another
-                with suppress(Exception):  # without Java or a server, the job fails too
+            while not applied.done():  # repeatedly: the thread may start another job after a canceled one
+                with suppress(Exception):  # if Java or the server has ended, the job fails too
                     self._cancel_jobs()
                 wait([applied], _WATCH_SECONDS)
             raise
@@ -117,7 +120,7 @@ class SparkEngine:
     def _cancel_jobs(self) -> None:
         if is_remote():
             self._session.interruptTag(self._tag)
-        else:  # here, the session's interruptTag cancels only jobs of the thread that calls it
+        else:  # without Spark Connect, interruptTag cancels only jobs of the calling thread
             self._session.sparkContext.cancelJobsWithTag(self._tag)
 
     def _apply(self, batch: MicroBatch) -> list[TableResult]:
@@ -158,7 +161,7 @@ class SparkEngine:
             batch: The micro-batch.
             divided: The tables whose changes are divided into parts, by relation OID.
         """
-        # An explicit number of partitions keeps adaptive query execution from coalescing them.
+        # An explicit number of partitions keeps adaptive query execution from merging partitions.
         count = int(self._session.conf.get("spark.sql.shuffle.partitions") or 1)
         parts = {oid: min(self._parts[oid], count) for oid in divided}
         groups = group_tasks(batch.tasks, count)
@@ -172,7 +175,15 @@ class SparkEngine:
         )
 
     def _commit(self, divided: Mapping[int, TableVersion], parts: Iterable[Part]) -> list[TableResult]:
-        """Commit all parts of each table at once; return the results of those that could be committed."""
+        """Make one commit for each divided table, of all its parts; return the results of these commits.
+
+        If the parts of a table cannot be committed, their new data files are removed, and the table has no
+        result.
+
+        Args:
+            divided: The tables whose changes are divided into parts, by relation OID.
+            parts: The parts of the tables, written by the executors.
+        """
         by_table = {oid: list(found) for oid, found in groupby(sorted(parts, key=_oid), _oid)}
 
         def plan(oid: int) -> list[Rewrite] | None:
@@ -199,7 +210,14 @@ class SparkEngine:
         return [one for one in _map_concurrently(commit, by_table) if one is not None]
 
     def _rewrite(self, rewrites: Sequence[Rewrite]) -> list[Rewritten]:
-        """Write the remaining rows of data files in the executors, each rewrite in a task of its own."""
+        """Write the remaining rows of data files to new data files, in the executors.
+
+        Args:
+            rewrites: The data files to replace, and the rows to leave out. Each element is one task.
+
+        Returns:
+            The new data files, for each element of `rewrites`.
+        """
         if not rewrites:
             return []
         tasks = self._session.range(0, len(rewrites), 1, len(rewrites))
@@ -208,10 +226,10 @@ class SparkEngine:
     def _learn(
         self, results: Iterable[TableResult], committed: Iterable[TableResult], left: Iterable[int]
     ) -> None:
-        """Decide from the results of a micro-batch whose changes are divided in the next one.
+        """Decide which relations' changes are divided into parts in the next micro-batch.
 
         Args:
-            results: The results of all changed tables.
+            results: The results of all tables that this micro-batch has changed.
             committed: The results of the tables whose parts were committed.
             left: OIDs of the relations whose changes were divided, but could not be committed in parts.
         """
@@ -240,7 +258,7 @@ def _read_partition(
         batch: The micro-batch.
         groups: For each Spark partition, the tasks that read its segments.
         parts: For relations that are divided, the number of parts, by OID.
-        rows: The column `id` has the number of the Spark partition.
+        rows: Rows whose column `id` has the number of the Spark partition to read.
     """
     for task in chain.from_iterable(groups[number.as_py()] for row in rows for number in row["id"]):
         with SegmentReader(task.place) as segment:
@@ -295,5 +313,5 @@ def _pickled(value: msgspec.Struct) -> pa.RecordBatch:
 
 
 def _collect(rows: DataFrame) -> list[Any]:
-    """Run a query; return the object in each row, which a task has pickled as Spark pickles its closures."""
+    """Run a query whose rows each have a pickled object; return the objects."""
     return [pickle.loads(bytes(row["value"])) for row in rows.collect()]

@@ -18,7 +18,7 @@ from pgoutput.errors import DecodeError, EncodeError, StreamError
 from pgoutput.schemas import arrow as schemas
 from pgoutput.stream import StreamDecoder, encode_for
 
-_arrow_udf: Final[Any] = arrow_udf  # whose annotations lack struct types
+_arrow_udf: Final[Any] = arrow_udf  # Any, because arrow_udf's annotations lack struct types
 
 _MODES: Final = "PERMISSIVE", "FAILFAST"
 
@@ -39,7 +39,7 @@ def from_pgoutput(
     two_phase: bool = False,
     mode: str = "PERMISSIVE",
 ) -> Column:
-    """Return messages as structs. Each message is decoded by itself, so that rows need no order.
+    """Decode messages to structs. Each message is decoded alone, so the rows need no order.
 
     The fields of a struct are those of `pgoutput.schemas.spark.MESSAGES`, or of `BY_MESSAGE[message]` if only
     messages of one class are wanted; other messages are then NULL. In mode PERMISSIVE, the last field is
@@ -147,7 +147,10 @@ def _decoder(proto_version: int, message: str | None, two_phase: bool, mode: str
 
 
 def _index(data: pa.Array, decoder: StreamDecoder) -> tuple[MessageIndex, dict[int, DecodeError]]:
-    """Return a `MessageIndex` of messages outside stream blocks, and the error of each invalid one by row."""
+    """Return a `MessageIndex` of the messages, and by row number the error of each invalid message.
+
+    All messages count as being outside stream blocks; therefore Stream Start and Stream Stop are invalid.
+    """
     outside = np.zeros(len(data), np.bool_)
     index = index_messages(data, decoder, outside)
     errors: dict[int, DecodeError] = dict(index.errors)

@@ -29,11 +29,12 @@ def replicate(
 ) -> None:
     """Apply the changes of a recording that a target does not have yet, in the executors of Spark.
 
-    Does the same as `pgoutput.replica.replicate`, and either can resume what the other has begun. Several
-    tables, and parts of a large table, are written in parallel. No checkpoint is needed: each table stores
-    its position. The executors reach recording and target under the same paths or URIs as this process, and
-    have this package too. `spark.sql.shuffle.partitions` is the number of tasks that read and apply changes:
-    set it to the number of the executors' cores.
+    The result is the same as that of `pgoutput.replica.replicate`, and each function can continue a replica
+    that the other has begun. Several tables, and parts of a large table, are written in parallel. No
+    checkpoint is needed: each table stores its position. The executors must reach recording and target under
+    the same paths or URIs as this process, and must have this package installed.
+    `spark.sql.shuffle.partitions` is the number of tasks that read and apply changes: set it to the number of
+    the executors' cores.
 
     Args:
         session: The Spark session, which may be one of Spark Connect.
@@ -43,7 +44,8 @@ def replicate(
         follow: Whether to wait for new segments after the last segment, instead of returning.
         latency: With `follow`: least time from the beginning of one micro-batch to the next, in seconds.
         updates: How commits remove rows from now on, as in `pgoutput.replica.replicate`.
-        dropped: What happens to the table of a relation that was dropped on the server, as there.
+        dropped: What happens to the table of a relation that was dropped on the server, as in
+            `pgoutput.replica.replicate`.
         stop: If another thread or a signal handler sets this event, Spark's tasks are interrupted within a
             second, and the function returns. The next call continues. A task may still commit for about two
             seconds.
@@ -61,7 +63,7 @@ def replicate(
     """
 
     def show(progress: Progress) -> None:
-        if is_remote():  # a Spark Connect server ends sessions that ask nothing for an hour
+        if is_remote():  # a Spark Connect server ends a session that has sent no request for an hour
             session.conf.get("spark.sql.shuffle.partitions")
         if on_progress is not None:
             on_progress(progress)

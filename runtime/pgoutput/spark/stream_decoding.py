@@ -39,7 +39,7 @@ _OPENS_BLOCK: Final = frozenset(bytes([tag]) for tag in _roles.tags("open_block"
 
 
 class _Stream(msgspec.Struct):
-    """State of a stream after the rows of earlier micro-batches; its later messages depend on the state."""
+    """State of a replication stream after a micro-batch; later messages are decoded with this state."""
 
     last: list[Any] | None = None
     """Sort key of the last row; None before the first row."""
@@ -73,7 +73,7 @@ def decode_stream(
 
 
 def _pack_streams(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each stream packed: one binary value with the rows as an Arrow stream."""
+    """Yield batches with a row for each replication stream: the rows of the stream, in one binary value."""
     for batch in batches:
         streams, rows = batch.column(0), batch.drop_columns([_STREAM])
         names = pc.unique(streams)
@@ -112,7 +112,8 @@ def _decode_rows(
     keys = sort_keys(order)
     sorted_keys: list[Key] = list(zip(*(column.to_pylist() for column in keys), strict=True))
     late = _late_rows(sorted_keys, known.last)
-    # Replace the keys by numbers. The context's messages get the lowest numbers, so that they come first.
+    # Use numbers as keys, because the messages of `known.context` are stored without keys. These messages get
+    # the lowest numbers, because they precede the rows.
     first = len(known.context)
     has_key = np.array([None not in key for key in sorted_keys])
     numbers = pa.array(first + np.arange(len(rows)), mask=~has_key)
@@ -147,7 +148,15 @@ def _sorted(table: pa.Table) -> pa.Table:
 
 
 def _late_rows(keys: Sequence[Key], last: Sequence[Any] | None) -> dict[int, StreamError]:
-    """Return, by row, an error for each key that is not greater than `last` and than all keys before it."""
+    """Return an error for each late or repeated row, by row number.
+
+    Such a row has a sort key that is not greater than `last`, or not greater than the key of an earlier row.
+    Keys with a NULL are not checked.
+
+    Args:
+        keys: Sort keys of the rows.
+        last: Sort key of the last row that was decoded before; None if there is none.
+    """
     errors: dict[int, StreamError] = {}
     before = None if last is None else tuple(last)
     for row, key in enumerate(keys):
@@ -170,8 +179,8 @@ def _stored(
 
     Args:
         decoder: The decoder, which has decoded `context`.
-        relations: The relations at the end of `context`, with base types in place of domains: a later Type
-            message does not change them.
+        relations: The relations that are valid after `context`. Their columns have base types in place of
+            domains, so that a later Type message cannot change the types.
         context: The messages, in order.
     """
     types = [msgspec.structs.replace(message, xid=None) for message in decoder.types.values()]

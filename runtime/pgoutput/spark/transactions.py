@@ -75,7 +75,7 @@ def write_partition(
                 f"partition {partition} of the DataFrame has too many rows: use more partitions, for example "
                 "with repartition()"
             )
-        # The last transaction ends where the next segment begins.
+        # The last transaction ends where the next segment begins, so that no gap is reported between the two.
         end_lsn = end if after is None else commit_lsn + _STEP
         xid = _FIRST_XID + number % _XIDS
         begin = build("begin", table.proto_version, lsn=commit_lsn, time=plan.time, xid=xid)

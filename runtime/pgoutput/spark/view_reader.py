@@ -122,8 +122,8 @@ class ViewReader:
     def accepts_schema(self, schema: pa.Schema) -> bool:
         """Return whether `schema` is equal to the schema of the view.
 
-        For the view `table`, only the column names are compared: the table may have other columns by now, and
-        then `before` and `after` have other types.
+        For the view `table`, only the names of the view's columns are compared. The types of its columns
+        `before` and `after` contain the columns of the table, which may have changed since `schema` was made.
         """
         if self.options.view == "table":
             return bool(schema.names == self._select(table_schema(row_type([]))).names)

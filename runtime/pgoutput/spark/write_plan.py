@@ -41,7 +41,7 @@ _SOURCE: Final = Source(
 
 
 class WrittenTable(msgspec.Struct, frozen=True):
-    """The table to which the rows of a DataFrame are written, and the roles of the DataFrame's columns."""
+    """The table to which the rows of a DataFrame are written, and what the DataFrame's columns contain."""
 
     relation: Relation
     indices: tuple[int, ...]
@@ -183,7 +183,11 @@ def _name(relation: Relation) -> tuple[str, str]:
 
 
 def _read_existing(folder: Path) -> Sequence[Metadata]:
-    """Return the metadata of the segments that Spark has written to a folder; refuse any other content."""
+    """Return the metadata of the segments that Spark has written to a folder.
+
+    Raises:
+        RecordingError: The folder contains something other than a recording written by Spark.
+    """
     if not folder.exists():
         return []
     if not folder.is_dir():

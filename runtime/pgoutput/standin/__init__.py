@@ -5,7 +5,7 @@ replication slots, and has no tables.
 
 - `StandIn` runs a stand-in server in a thread, for tests. It serves a scenario or a `RecordedSource`.
 - `RecordedSource` serves a recording or a capture file.
-- `Faults` are the errors that the server injects.
+- `Faults` describes the errors that a stand-in server causes on purpose.
 """
 
 from pgoutput._extras import require

@@ -31,9 +31,9 @@ _ITERATIONS: Final = 4096
 """Number of PBKDF2 iterations: PostgreSQL's default for the setting scram_iterations."""
 
 _CLIENT_FIRST: Final = re.compile("([^,]*),,([^,]*,r=([^,]+)(?:,.*)?)", re.DOTALL)
-"""Client's first message: channel binding flag, then its other attributes (client-first-message-bare)."""
+"""Matches the client's first message: the channel binding flag, then the client-first-message-bare."""
 _CLIENT_FINAL: Final = re.compile("(c=([^,]+),r=([^,]+)(?:,.*)?),p=(.*)", re.DOTALL)
-"""Client's final message: attributes without the proof, and the proof."""
+"""Matches the client's final message: the part without the proof, then the proof."""
 
 
 class ScramVerifier(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class ScramVerifier(msgspec.Struct, frozen=True):
     stored_key: bytes
     """SCRAM StoredKey, which verifies the client's proof."""
     server_key: bytes
-    """SCRAM ServerKey, which signs the server's answer."""
+    """SCRAM ServerKey, with which the server signs its final message."""
 
     @classmethod
     def from_password(cls, user: str, password: str) -> ScramVerifier:
@@ -58,7 +58,7 @@ class ScramVerifier(msgspec.Struct, frozen=True):
 
 
 def saslprep(password: str) -> str:
-    """Return the password normalized by SASLprep (RFC 4013), so that equivalent spellings are equal."""
+    """Return the password normalized by SASLprep (RFC 4013): equivalent Unicode texts become equal."""
     mapped = (" " if stringprep.in_table_c12(c) else c for c in password if not stringprep.in_table_b1(c))
     return unicodedata.normalize("NFKC", "".join(mapped))
 
@@ -125,7 +125,16 @@ async def _read_sasl_response(reader: asyncio.StreamReader) -> bytes:
 
 
 def _check_binding_flag(flag: str, mechanism: str, *, is_offered: bool) -> None:
-    """Check a GS2 channel binding flag against the SASL mechanism (read_client_first_message)."""
+    """Check the client's channel binding flag, gs2-cbind-flag (read_client_first_message).
+
+    Args:
+        flag: The flag.
+        mechanism: SASL mechanism that the client selected.
+        is_offered: Whether the server offers channel binding.
+
+    Raises:
+        ServerError: The flag does not suit the mechanism, or denies that the server offers channel binding.
+    """
     if flag == "y" and is_offered:
         raise ServerError(
             "28000",
@@ -133,7 +142,7 @@ def _check_binding_flag(flag: str, mechanism: str, *, is_offered: bool) -> None:
             fatal=True,
         )
     if flag not in ((_BINDING_FLAG,) if mechanism == _BINDING_MECHANISM else ("n", "y")):
-        raise ServerError("08P01", f'channel binding "{flag}" does not go with {mechanism}', fatal=True)
+        raise ServerError("08P01", f'channel binding "{flag}" is not valid for {mechanism}', fatal=True)
 
 
 def _parse(pattern: re.Pattern[str], message: bytes) -> Sequence[str]:

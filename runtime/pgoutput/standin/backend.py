@@ -30,7 +30,7 @@ class PreparedStatement(msgspec.Struct):
     parameter_types: Sequence[int]
     """Type OIDs of the statement's parameters."""
     description: Result | None = None
-    """Columns of the statement's result, as a result without rows; None before the first Describe message."""
+    """Description of the statement's result columns; None before the first Describe message."""
 
 
 class Portal(msgspec.Struct):

@@ -59,7 +59,7 @@ class Connection:
         self._writer = writer
         self._tls = tls
         self._certificate_hash = certificate_hash
-        # Buffered responses are sent together, as by a server: a client may read none before the last one.
+        # As in PostgreSQL, responses are buffered: a client may send many messages before it reads any.
         self._responses: list[bytes] = []
 
     async def run(self) -> None:
@@ -79,14 +79,14 @@ class Connection:
             self._writer.write(protocol.error_response(error))
         except asyncio.CancelledError:
             text = "terminating connection due to administrator command"
-            with suppress(RuntimeError):  # an incident has closed the socket for sending
+            with suppress(RuntimeError):  # a fault has closed the sending side
                 self._writer.write(protocol.error_response(ServerError("57P01", text, fatal=True)))
             raise
         except (asyncio.IncompleteReadError, TimeoutError, Terminated):
             return
 
     async def _start(self) -> dict[str, str] | None:
-        """Handle the startup packets. Return the StartupMessage's options, or None after a CancelRequest."""
+        """Handle the startup packets. Return the startup options by name, or None after a CancelRequest."""
         while True:
             code, body = await read_startup_packet(self._reader)
             match code:
@@ -194,7 +194,7 @@ class Connection:
     async def _simple_query(
         self, sql: str, executor: StatementExecutor, replication: ReplicationExecutor | None
     ) -> None:
-        """Execute the SQL statements or the replication command of a Query message."""
+        """Execute the SQL statements or the replication command in the text of a Query message."""
         if replication is not None:
             response = await replication.execute(sql)
             if response is not None:

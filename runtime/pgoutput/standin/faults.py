@@ -22,17 +22,17 @@ Incident: TypeAlias = Literal[
 
 - `drop`: The connection is dropped before the message, without an error message.
 - `duplicate`: The message is sent twice.
-- `error`: The connection ends before the message, with the error of a server that is shut down.
+- `error`: The connection ends before the message, with the error that a server sends when it is shut down.
 - `freeze`: The server sends nothing more on the connection, and ignores what the client sends.
-- `invalidate-slot`: The connection ends before the message with an error, and the slot is lost, as when it
-  has exceeded max_slot_wal_keep_size.
+- `invalidate-slot`: The connection ends before the message with an error, and the slot is invalidated, as if
+  it had exceeded max_slot_wal_keep_size.
 - `lsn-back`: The LSNs of the message's XLogData are one WAL segment lower than they should be.
 - `switch-timeline`: The connection is dropped before the message, and the server has the next timeline ID
   from then on, as after a failover.
 """
 
 _ENDINGS: Final = frozenset(get_args(Incident)) - {"duplicate", "lsn-back"}
-"""Incidents that end the stream."""
+"""Incidents after which the connection sends no further messages of the stream."""
 
 _SEGMENT_BYTES: Final = 16 << 20
 
@@ -56,8 +56,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     at_message: Mapping[int, Incident] = {}
     """Incidents, by the number of the message, from 1. Messages sent again are not counted."""
     at_lsn: Mapping[int, Incident] = {}
-    """Incidents, by LSN. Each happens once for a slot: at the first message with this LSN or a higher one
-    that was not sent before."""
+    """Incidents, by LSN. Each incident happens once for a slot: at the first message, not sent before, whose
+    LSN is equal or higher."""
 
     def __post_init__(self) -> None:
         for name, value in msgspec.structs.asdict(self).items():
@@ -73,7 +73,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     @property
     def alter_messages(self) -> bool:
-        """Whether any fault drops, repeats or changes messages."""
+        """Whether any fault is set that needs a `FaultInjector`: all except `delay` and `stall_keepalive`."""
         altering = (self.drop_after, self.duplicate, self.truncate_message, self.flip_bit)
         return any((*altering, self.at_message, self.at_lsn))
 
@@ -104,7 +104,7 @@ def parse_faults(texts: Sequence[str]) -> Faults:
             raise ValueError(f"there is no fault {name!r}; the faults are {known}")
         elif name == "stall-keepalive":
             if separator:
-                raise ValueError(f"{name} takes no value")
+                raise ValueError(f"the fault {name} takes no value: leave out ={value}")
             faults["stall_keepalive"] = True
         elif not _is_number(value):
             raise ValueError(f"{name} needs a number, as in {name}=100, not {value!r}")
@@ -125,19 +125,20 @@ class SlotProgress(msgspec.Struct):
     """How far a slot's stream has been sent on all connections that used the slot."""
 
     furthest: tuple[int, int] = (0, 0)
-    """Pair that locates the last message sent so far: end LSN of the last transaction that ended before the
-    message, and number of messages since that transaction's end. Later messages have larger pairs."""
+    """Place of the furthest message that was sent: the end LSN of the last transaction that ended before the
+    message, and the number of messages since then. Later messages of the stream have larger pairs."""
     new_messages: int = 0
     """Number of messages sent so far. Messages sent again after a reconnect are not counted."""
     happened: set[int] = set()
-    """LSNs in `Faults.at_lsn` whose incidents have happened."""
+    """LSNs of the incidents in `Faults.at_lsn` that have happened."""
 
 
 class FaultInjector:
     """Applies faults to the messages that are sent on one connection.
 
     Attributes:
-        ending: Incident that ends the stream after the messages from `apply` have been sent, or None.
+        ending: Incident (fault at one message) that ends the stream after the messages from `apply` have been
+            sent; None if the stream continues.
 
     Args:
         faults: Faults to inject.
@@ -152,7 +153,7 @@ class FaultInjector:
         self._new_messages = 0
 
     def apply(self, message: XLogData, ended_lsn: int) -> list[XLogData]:
-        """Return the messages to send in place of `message`.
+        """Return the messages to send in place of `message`: none, one or two.
 
         Args:
             message: Next message of the stream.
@@ -183,7 +184,10 @@ class FaultInjector:
         return [message] * (2 if incident == "duplicate" or self._is_due(faults.duplicate) else 1)
 
     def _incident(self, lsn: int) -> Incident | None:
-        """Return the incident that happens at the next message, whose LSN is `lsn`, or None."""
+        """Return the incident that is set for the next message, or None. `lsn` is the LSN of that message.
+
+        An incident from `Faults.at_lsn` is marked as happened, so that it does not happen again.
+        """
         progress = self._progress
         if progress.new_messages in self._faults.at_message:
             return self._faults.at_message[progress.new_messages]
@@ -197,7 +201,7 @@ class FaultInjector:
         return interval is not None and self._progress.new_messages % interval == 0
 
     def _flip_bit(self, data: bytes) -> bytes:
-        # Seeded with the message's number: the bit must not depend on where earlier connections ended.
+        # The seed is the message's number, so that the bit does not depend on when clients reconnected.
         generator = random.Random(self._progress.new_messages)
         flipped = bytearray(data)
         flipped[generator.randrange(len(data))] ^= 1 << generator.randrange(8)

@@ -74,7 +74,7 @@ class MessageReader:
     """Reads the body of a frontend message field by field.
 
     Raises:
-        ServerError: Raised by every method if the body is too short.
+        ServerError: Each method raises it if the rest of the body is too short for the field.
     """
 
     def __init__(self, body: bytes) -> None:
@@ -123,7 +123,10 @@ class MessageReader:
 
 
 def _check_encoding(text: str, *, fatal: bool = False) -> None:
-    """Check that a string from the client was valid UTF-8 (pg_verifymbstr)."""
+    """Check that `text` was decoded from valid UTF-8, and so has no lone surrogates (pg_verifymbstr).
+
+    `fatal` is passed on to the ServerError for invalid UTF-8.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -23,14 +23,14 @@ _MAX_CONNECTIONS: Final = 500
 """Maximum number of simultaneous connections (max_connections)."""
 
 _CLOSE_SECONDS: Final = 1.0
-"""Time in seconds that a client has to read the last response before its connection is aborted."""
+"""Time that a client has to read the last responses before its connection is aborted, in seconds."""
 
 _THREAD_SECONDS: Final = 10.0
 """Maximum time to wait until the server's thread has started or ended, in seconds."""
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    """Close a connection. Abort it if the client has not read the last response after `_CLOSE_SECONDS`."""
+    """Close a connection. Abort it if the client has not read all responses within `_CLOSE_SECONDS`."""
     writer.close()
     with suppress(OSError, TimeoutError, asyncio.CancelledError):
         async with asyncio.timeout(_CLOSE_SECONDS):
@@ -57,7 +57,7 @@ class StandIn:
             binding.
         faults: Faults to inject; None for no faults.
         wal_sender_timeout: Seconds after which a silent client is disconnected; 0 to never disconnect.
-        settings: Values that replace default settings or add settings, by setting name.
+        settings: Values of settings (GUC parameters) by name, which replace the defaults or add settings.
 
     Raises:
         ValueError: A user is given without a password, or a password without a user.
@@ -153,7 +153,7 @@ class StandIn:
 
     @property
     def acknowledged(self) -> dict[str, dict[int, datetime]]:
-        """Time (UTC) at which a client first acknowledged each LSN, by slot, then by LSN in rising order.
+        """Time (UTC) at which a client first acknowledged each LSN, by slot name, then by rising LSN.
 
         A Standby Status Update acknowledges the LSN in its field `flushed_lsn`. Dropped slots are included.
         """

@@ -35,11 +35,11 @@ class ServerState(msgspec.Struct, eq=False):
     wal_sender_timeout: float
     """wal_sender_timeout, in seconds; 0 disables the timeout."""
     settings: Mapping[str, str]
-    """Values that replace default settings or add settings, by setting name."""
+    """Values of settings (GUC parameters), by name. They replace the default values, or add settings."""
     started: str = msgspec.field(default_factory=_now)
-    """Time when the server was started or switched its timeline, as the text of a timestamptz."""
+    """Time when the server was started or last switched its timeline, as the text of a timestamptz."""
     switch_lsns: list[int] = []
-    """End LSN of each timeline except the current one."""
+    """End LSN of each earlier timeline, oldest first."""
     acknowledged: dict[str, dict[int, datetime]] = {}
     """Time at which a client first acknowledged each LSN, by slot name and LSN; also for dropped slots."""
     slots: Slots = msgspec.field(default_factory=Slots)
@@ -71,7 +71,8 @@ class ServerState(msgspec.Struct, eq=False):
         """Return the names of the publications.
 
         Args:
-            mentioned: Names that are also returned if the source accepts any publication name.
+            mentioned: Names in the client's query. If the source accepts any publication name, they are
+                returned as well.
         """
         if self.source.publications is not None:
             return self.source.publications
@@ -106,7 +107,8 @@ class ServerState(msgspec.Struct, eq=False):
         """Create a slot in the database of `backend`. Its confirmed flush LSN is the source's `start_lsn`.
 
         Raises:
-            ServerError: The plugin is not pgoutput, the name is taken or not valid, or all slots are in use.
+            ServerError: The plugin is not pgoutput, or is not allowed by the setting output_plugin_libraries;
+                the name is taken or not valid; or all slots are in use.
         """
         if plugin != "pgoutput":
             raise ServerError(
@@ -125,7 +127,7 @@ class ServerState(msgspec.Struct, eq=False):
         """Return the slot of this name and mark it as active for a connection (ReplicationSlotAcquire).
 
         Raises:
-            ServerError: There is no such slot, it is active or lost, or it belongs to another database.
+            ServerError: The slot does not exist, is active, was invalidated, or belongs to another database.
         """
         slot = self.slots.acquire(name, backend.pid, backend.database)
         if slot.is_lost:
@@ -185,4 +187,4 @@ _LOST: Final = (
         "This slot has been invalidated because it exceeded the maximum reserved size.",
     ),
 )
-"""First major version, message and detail of each error for a lost slot, newest version first."""
+"""Errors for an invalidated slot, newest first: first PostgreSQL version with the error, message, detail."""

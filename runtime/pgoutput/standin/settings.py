@@ -24,7 +24,7 @@ REPORTED: Final = (
     "default_transaction_read_only",
     "in_hot_standby",
 )
-"""Settings that the server reports in ParameterStatus messages, initially and on change (GUC_REPORT)."""
+"""Settings that the server reports in ParameterStatus, after connecting and on change (GUC_REPORT)."""
 
 _DEFAULTS: Final = {
     "server_encoding": "UTF8",
@@ -62,7 +62,7 @@ class Settings:
         server_version: Reported version, such as 18.4.
         user: Name of the connected user.
         wal_sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
-        overrides: Values that replace default settings or add settings, by setting name.
+        overrides: Values by setting name. They replace the default values, or add settings.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Settings:
             raise ServerError("42704", f'unrecognized configuration parameter "{name}"') from None
 
     def set(self, name: str, value: str) -> str | None:
-        """Change or add a setting. Return its name if the client must be told of the change, else None.
+        """Change or add a setting. Return its name if ParameterStatus must report the change, else None.
 
         Values are stored without validation, because no setting changes the server's behavior. The only
         accepted client encoding is UTF8.
@@ -109,7 +109,7 @@ class Settings:
         return name if changed and name in REPORTED else None
 
     def catalog_rows(self) -> Mapping[str, str]:
-        """Return the values that pg_settings shows, by setting name. Times are milliseconds without unit."""
+        """Return the values that pg_settings shows, by setting name. Times are in ms, without the unit."""
         return self._values | {"wal_sender_timeout": self._values["wal_sender_timeout"].removesuffix("ms")}
 
 
@@ -118,12 +118,12 @@ _UTF8_NAMES: Final = ("utf8", "unicode", "sqlascii", "default")
 
 
 def _clean(encoding: str) -> str:
-    """Return the name of an encoding as PostgreSQL compares it, without punctuation (clean_encoding_name)."""
+    """Return the name of an encoding in lower case and without punctuation (clean_encoding_name)."""
     return "".join(filter(str.isalnum, encoding)).lower()
 
 
 def version_number(server_version: str) -> int:
-    """Return a version as server_version_num shows it: 180004 for 18.4, 190000 for 19rc1 (Debian …)."""
+    """Return the value of server_version_num for a server_version: 180004 for 18.4, 190000 for 19rc1."""
     match = re.match(r"(\d+)(?:\.(\d+))?", server_version)
     assert match is not None, server_version
     major, minor = match.groups(default="0")

@@ -26,7 +26,7 @@ class Slot(msgspec.Struct):
     database: str
     """Name of the database that the slot belongs to."""
     confirmed_flush_lsn: int
-    """LSN that the client has acknowledged. Transactions that ended at or before it are not sent again."""
+    """LSN that the client has acknowledged. Transactions that ended at or before this LSN are not sent."""
     temporary: bool = False
     """Whether the slot is dropped when the connection that created it ends."""
     two_phase: bool = False
@@ -34,13 +34,13 @@ class Slot(msgspec.Struct):
     failover: bool = False
     """Value of the slot's failover flag, which has no effect in a stand-in server."""
     owner_pid: int = 0
-    """Process ID of the connection that created the slot. A temporary slot ends with the connection."""
+    """Process ID of the connection that created the slot."""
     active_pid: int | None = None
     """Process ID of the connection that streams from the slot, or None."""
     is_lost: bool = False
     """Whether the server has invalidated the slot."""
     progress: SlotProgress = msgspec.field(default_factory=SlotProgress)
-    """How far the slot's stream has been sent. Faults affect only messages not sent before."""
+    """How far the slot's stream has been sent. Faults affect only messages that were not sent before."""
 
 
 class Slots:
@@ -80,7 +80,7 @@ class Slots:
         """Return the slot of this name and mark it as active for the connection `pid`.
 
         Raises:
-            ServerError: There is no such slot, it is active, or it belongs to another database.
+            ServerError: The slot does not exist, is active, or belongs to another database.
         """
         slot = self._get_inactive(name)
         if slot.database != database:
@@ -98,7 +98,7 @@ class Slots:
         """Drop a slot.
 
         Raises:
-            ServerError: There is no such slot, or it is active.
+            ServerError: The slot does not exist or is active.
         """
         del self._slots[self._get_inactive(name).name]
 

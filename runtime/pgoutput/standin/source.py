@@ -1,4 +1,4 @@
-"""Sources of a stand-in server: objects that produce the stream a walsender sends."""
+"""Sources of a stand-in server: objects that produce the streams that the server sends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PluginOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(Protocol):
-    """Provides a stand-in server's stream and catalog data. Several threads may use a source at once."""
+    """Provides a stand-in server's streams and catalog data. Several threads may use a source at once."""
 
     @property
     def server_version(self) -> str:
@@ -55,7 +55,7 @@ class Source(Protocol):
 
     @property
     def tables(self) -> Sequence[Relation]:
-        """Known published tables, which the stand-in server shows in its catalogs."""
+        """Published tables that the stand-in server shows in its catalogs."""
 
     @property
     def start_lsn(self) -> int:
@@ -68,8 +68,8 @@ class Source(Protocol):
     def start(self, options: PluginOptions, after_lsn: int) -> Iterator[Envelope | None]:
         """Return the stream of a new connection, without transactions that ended at or before `after_lsn`.
 
-        After the last available message, the source yields a keepalive. A source that may grow then yields
-        None repeatedly until more messages are available.
+        After the last available message, the iterator yields a keepalive. If more messages may follow later,
+        it then yields None until the next message is available.
 
         Args:
             options: Options from the client's START_REPLICATION command.
@@ -87,7 +87,7 @@ class StreamFactory(Protocol):
     then new messages, and `end_lsn` is larger.
 
     A stream factory may have an attribute `published`, a sequence with a `Relation` for each published table.
-    PostgreSQL's subscribers ask the server for the published tables.
+    The stand-in server then shows these tables in its catalogs, where PostgreSQL's subscribers look them up.
     """
 
     @property
@@ -114,7 +114,7 @@ class StreamFactory(Protocol):
 class GeneratedSource:
     """A source that serves the streams of a stream factory.
 
-    If the factory has an attribute with the name of one of the following, its value replaces the default.
+    Each attribute has the value of the factory's attribute of the same name, if there is one, or a default.
 
     Attributes:
         server_version: Reported PostgreSQL version; 18.4 by default.
@@ -158,7 +158,8 @@ class GeneratedSource:
         del arguments["publication_names"]
         sent = 0
         while True:
-            # Read before the stream is generated: a change made meanwhile is sent now or in the next round.
+            # Read the end before the stream is generated. If the stream grows meanwhile, the inner `while`
+            # ends at once, and the stream is generated again.
             end_lsn = self.end_lsn
             count = 0
             for envelope in self._factory.stream(after_lsn=after_lsn, **arguments):

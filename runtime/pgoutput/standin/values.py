@@ -48,7 +48,7 @@ JSONB: Final = 3802
 
 
 _SLOT: Final = re.compile(r"\((\w+),([0-9A-F]+/[0-9A-F]+)\)")
-"""Text of a record with a slot's name and an LSN. Only such records can be sent in binary format."""
+"""Matches the text of a record of slot name and LSN. Other records cannot be sent in binary format."""
 
 
 def encode_value(value: SqlValue, type_oid: int, format_: int) -> EncodedValue:
@@ -77,7 +77,9 @@ def encode_value(value: SqlValue, type_oid: int, format_: int) -> EncodedValue:
     try:
         return encode_binary(text, type_oid)
     except ValueError:
-        raise ServerError("22P03", f"{value!r} cannot be sent in binary format as type {type_oid}") from None
+        raise ServerError(
+            "22P03", f"{value!r} cannot be sent in binary format as type {type_oid}: request text format"
+        ) from None
 
 
 def decode_parameter(data: EncodedValue, type_oid: int, format_: int) -> SqlValue:
@@ -94,7 +96,10 @@ def decode_parameter(data: EncodedValue, type_oid: int, format_: int) -> SqlValu
             return number
         return decode_binary(data, type_oid) if format_ and type_oid in _TYPES else data.decode()
     except (struct.error, ValueError):
-        raise ServerError("22P03", f"invalid parameter value for the type with OID {type_oid}") from None
+        raise ServerError(
+            "22P03",
+            f"invalid parameter value {data[:50]!r} for type OID {type_oid} and format code {format_}",
+        ) from None
 
 
 _TYPES: Final = {oid for builtin in TYPES for oid in (builtin.oid, builtin.array_oid) if oid}

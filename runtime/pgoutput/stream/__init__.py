@@ -1,6 +1,6 @@
 """State that a client keeps while it reads a stream.
 
-`StreamDecoder` decodes messages, `TransactionTracker` tells what a message does to transactions,
+`StreamDecoder` decodes messages, `TransactionTracker` returns what a message does to transactions,
 `Transactions` assembles messages into committed transactions, and `Tables` applies transactions to in-memory
 tables.
 `pgoutput.stream.check` checks whether a stream is valid.

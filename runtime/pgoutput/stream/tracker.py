@@ -1,6 +1,7 @@
-"""Follow the transactions of a stream with a state machine, whose events the other modules use.
+"""Follow the transactions of a stream with a state machine, which returns an event for each message.
 
-The tracker knows messages by their roles in the spec, not by their names. Its rules follow apply_dispatch in
+The tracker distinguishes messages by their roles in the spec, not by their names. The role of a message says
+what the message does, such as `begin` or `commit`. The rules of the tracker follow apply_dispatch in
 PostgreSQL's src/backend/replication/logical/worker.c.
 """
 
@@ -222,7 +223,7 @@ class TransactionTracker(Generic[T]):
     def _describe(self, message: Message) -> TransactionEvent[T]:
         return TransactionEvent("described", message, self.current)
 
-    # State
+    # Close the open transaction, and refuse messages that a server would not send at this point
 
     def _close(self, message: Message) -> T:
         transaction, closer = self.current or self.require_open(message), ROLES[type(message)]
@@ -237,10 +238,11 @@ class TransactionTracker(Generic[T]):
         return transaction
 
     def require_open(self, message: Message) -> T | None:
-        """Return the open transaction; None if a lenient tracker has none.
+        """Return the open transaction. A tracker with `lenient` set returns None if no transaction is open.
 
         Raises:
-            StreamError: No transaction is open, so a server would not send `message`.
+            StreamError: No transaction is open, so a server would not send `message`. A tracker with
+                `lenient` set does not raise this error.
         """
         if self.current is None:
             self._refuse(message, "no transaction is open")

@@ -134,7 +134,7 @@ class Transactions:
     def _add_change(self, message: Any, fields: _ChangeFields) -> None:
         relation, relations, subxid, tuples = fields
         transaction = self._tracker.current or self._tracker.require_open(message)
-        assert transaction is not None  # the tracker is not lenient
+        assert transaction is not None  # otherwise require_open has raised an error
         known = self._decoder.relations
         described: tuple[messages.Relation, ...] = ()
         try:

@@ -19,7 +19,7 @@ _DISK_FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def new_output(*targets: Path, folder: bool = False) -> Iterator[list[Path]]:
-    """Yield a temporary path for each target, and rename these paths at the end of the `with` block.
+    """Yield a temporary path for each target; rename them to the targets at the end of the `with` block.
 
     Args:
         targets: New files or folders, all in one parent folder. If the block fails, none of them is created.
@@ -31,7 +31,11 @@ def new_output(*targets: Path, folder: bool = False) -> Iterator[list[Path]]:
     """
     for target in targets:
         if target.exists() and not (folder and target.is_dir() and not any(target.iterdir())):
-            wrong = "is not an empty folder; choose a new or empty folder" if folder else "exists already"
+            wrong = (
+                "is not an empty folder; choose a new or empty folder"
+                if folder
+                else "exists already; choose another name"
+            )
             raise RecordingError(f"{target} {wrong}")
     stage = targets[0].with_name(f".{targets[0].name}.partial")
     stage.mkdir(parents=True, exist_ok=True)

@@ -66,7 +66,7 @@ class TypeRegistry:
         self._user_types: dict[str, ColumnType] = {}
 
     def parse_declaration(self, text: str) -> tuple[ColumnType, bool]:
-        """Return the type in a column declaration such as `int8 key`, and whether it ends with `key`.
+        """Return the type in a column declaration such as `int8 key`, and whether `key` follows the type.
 
         Raises:
             ScenarioError: The declaration is empty, or the type does not exist.
@@ -113,7 +113,10 @@ class TypeRegistry:
         self._add(f"{name}[]", ColumnType(array, -1, text.array_oid, -1, type_message, oid))
 
     def create_domain(self, name: str, base: str) -> None:
-        """Create a domain over a type `base`. Its Type message has its own OID but the name of `base`."""
+        """Create a domain over the type `base`.
+
+        The Type message of the domain has the OID of the domain, but the name of the base type.
+        """
         split_qualified_name(name)
         base_type = self.parse(base)
         oid = self._next_oid()
@@ -127,7 +130,7 @@ class TypeRegistry:
 
     def _add(self, name: str, type_: ColumnType) -> None:
         if name in self._user_types:
-            raise ScenarioError(f"type {name} exists already")
+            raise ScenarioError(f"type {name} exists already; choose another name")
         self._user_types[name] = type_
 
 

@@ -17,7 +17,7 @@ _IDENTITIES: Final = ("default", "nothing", "full")
 
 
 def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int = 0) -> tuple[Column, ...]:
-    """Return columns from their declarations by column name; attribute indices count up from `first`.
+    """Return the columns of `declared`, which maps names to declarations; attribute indices start at `first`.
 
     Raises:
         ScenarioError: A type does not exist.
@@ -33,7 +33,7 @@ def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int =
 
 
 def add_generated_columns(definition: TableDefinition, generated: Mapping[str, str]) -> TableDefinition:
-    """Return the definition with stored generated columns: `generated` maps each to the column it copies.
+    """Return the definition with generated columns; `generated` maps their names to the columns to copy.
 
     Raises:
         ScenarioError: The source column of a generated column does not exist.
@@ -49,7 +49,8 @@ def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[st
     """Return the table definition with another replica identity: a name such as `full`, or index columns.
 
     Raises:
-        ScenarioError: The replica identity is unknown, a column does not exist, or the column list is empty.
+        ScenarioError: The replica identity is unknown, an index column does not exist, or the list of index
+            columns is empty.
     """
     if isinstance(wanted, str):
         if wanted not in _IDENTITIES:
@@ -60,7 +61,10 @@ def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[st
         return msgspec.structs.replace(definition, replica_identity=ReplicaIdentity[wanted.upper()])
     index = frozenset(definition.column(name).name for name in wanted)
     if not index:
-        raise ScenarioError("replica_identity: a unique index needs at least one column")
+        raise ScenarioError(
+            f"{definition.full_name}: replica_identity is an empty list, but "
+            "a unique index needs at least one column"
+        )
     return msgspec.structs.replace(definition, replica_identity=ReplicaIdentity.INDEX, index_columns=index)
 
 

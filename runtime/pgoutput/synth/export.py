@@ -41,7 +41,7 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
     """
     stream_options, path = msgspec.structs.replace(scenario.options, **options), Path(path)
     with new_output(path) as (temporary,), temporary.open("wb") as file:
-        # A gzip file without name and time depends on its content only.
+        # Without name and time in the gzip header, the same stream always gives the same bytes.
         compressed = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else None
         with compressed or nullcontext(file) as lines:
             lines.write(header_line(stream_options, scenario.server_version))

@@ -50,7 +50,7 @@ class HeapAccess:
                     did = "truncated or altered" if locks_out else "changed"
                     raise ScenarioError(
                         f"{table.definition.full_name}: locked by another open transaction that {did} it; a "
-                        "server would wait"
+                        "server would wait: end that transaction first"
                     )
         for table in tables:
             table.locks[self._transaction] = exclusive or table.locks.get(self._transaction, False)
@@ -67,7 +67,9 @@ class HeapAccess:
         """
         name = table.definition.full_name
         if not where:
-            raise ScenarioError(f"{name}: identify the row by its key columns or with `where`")
+            raise ScenarioError(
+                f"{name}: no values to find the row; identify the row by its key columns or with `where`"
+            )
         matches = [(leaf, row, cells) for leaf in table.leaves() for row, cells in self._find(leaf, where)]
         if not matches:
             raise ScenarioError(f"{name} has no row with {dict(where)}")
@@ -77,7 +79,7 @@ class HeapAccess:
         if row.writer not in (None, self._transaction):
             raise ScenarioError(
                 f"{leaf.definition.full_name}: the row with {dict(where)} is locked by another open "
-                "transaction; a server would wait"
+                "transaction; a server would wait: end that transaction first"
             )
         return leaf, row, cells
 
@@ -108,7 +110,7 @@ class HeapAccess:
                 if row.writer not in (None, self._transaction):
                     raise ScenarioError(
                         f"{leaf.definition.full_name}: a row with {shown} was changed by another open "
-                        "transaction; a server would wait"
+                        "transaction; a server would wait: end that transaction first"
                     )
                 visible = row.visible_to(self._transaction)
                 if row is not itself and visible is not None and key_values(visible, key) == values:
@@ -137,7 +139,7 @@ class HeapAccess:
         return [self.write_row(table, row, cells) for row, cells in converted]
 
     def commit(self, record: TransactionEnd) -> CommitEffects:
-        """Commit the row changes and table definitions of the transaction, and return the effects."""
+        """Commit the row changes and table definitions of the transaction; `record` is its commit record."""
         rows = []
         for row, table in self._rows.items():
             if row.writer is self._transaction:  # rows of a rolled-back savepoint may have another writer
@@ -148,7 +150,10 @@ class HeapAccess:
         return CommitEffects(record, rows, {table: table.definition for table in self.tables})
 
     def release(self) -> None:
-        """Release the table locks of the transaction, which has ended, and remove deleted rows."""
+        """Release the table locks after the end of the transaction, and remove the rows that do not exist.
+
+        These are rows that the transaction deleted, or inserted and then rolled back.
+        """
         for row, table in self._rows.items():
             if row.versions == [None]:
                 table.rows.pop(row.number, None)

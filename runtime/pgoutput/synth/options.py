@@ -66,7 +66,10 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _slot_flags(proto_version: int) -> set[str | None]:
-    """Return the names of options that the protocol version lacks, but that servers follow as slot flags."""
+    """Return the names of options that servers read from the slot, because the protocol version lacks them.
+
+    The set may also contain None, which is not the name of an option.
+    """
     return {message.option for message in _protocols.VERSIONS[proto_version].foreign}
 
 

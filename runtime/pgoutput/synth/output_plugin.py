@@ -43,8 +43,8 @@ last_write false)."""
 class OutputPlugin:
     """The output plugin pgoutput of one connection: writes the messages for decoded changes.
 
-    The argument `streamed` of the methods says whether a change is part of a stream block. `via_root` is the
-    publication's option publish_via_partition_root.
+    In all methods, `streamed` is true if the change is part of a stream block. `via_root` is the option
+    publish_via_partition_root of the publication.
     """
 
     def __init__(self, options: StreamOptions, via_root: bool, server: int, write: WriteMessage) -> None:
@@ -67,7 +67,7 @@ class OutputPlugin:
         of the transaction (RelationSyncEntry.streamed_txns)."""
 
     def invalidate(self, oids: Iterable[int]) -> None:
-        """Mark Relation messages of `oids` as not sent, to repeat them (rel_sync_cache_relation_cb)."""
+        """Forget that Relation messages of `oids` were sent, to repeat them (rel_sync_cache_relation_cb)."""
         for sent in (self._sent_relations, *self._sent_relations_in.values()):
             sent.difference_update(oids)
 
@@ -90,7 +90,10 @@ class OutputPlugin:
         self._write_opening(lsn, self._end_message("begin_prepare", end), end.origin)
 
     def end(self, role: str, end: TransactionEnd) -> None:
-        """Write the message of a role such as `prepare`, which ends, prepares or resolves a transaction."""
+        """Write the message that commits, prepares or rolls back a transaction.
+
+        `role` is the role of the message in the spec, such as `prepare` or `commit_prepared`.
+        """
         self._write(end.end_lsn, self._end_message(role, end))
 
     # Streamed transactions
@@ -112,11 +115,11 @@ class OutputPlugin:
         self._sent_relations_in.pop(end.top, None)
 
     def stream_commit(self, end: TransactionEnd) -> None:
-        """Write Stream Commit. Other transactions then do not repeat the Relation messages of this one."""
+        """Write Stream Commit. Later transactions do not repeat the Relation messages of this transaction."""
         self.end("commit_streamed", end)
         self._sent_relations |= self._sent_relations_in.pop(end.top, set())
 
-    # Changes
+    # Messages of changes
 
     def change(self, change: RowChange | MultiInsert, streamed: bool) -> None:
         """Write the messages of a row change or of several inserted rows (pgoutput_change)."""
@@ -149,8 +152,9 @@ class OutputPlugin:
             self._write(change.lsn, message)
 
     def payload(self, record: PayloadRecord, streamed: bool) -> None:
-        """Write a logical message or other application data (role `payload`) if requested (pgoutput_message).
+        """Write a message with the role `payload` in the spec, such as a logical message (pgoutput_message).
 
+        The message is left out if the protocol version or the stream options do not include it.
         In a stream block a logical message has the xid of the top-level transaction, even if a subtransaction
         emitted the message.
         """
@@ -178,7 +182,10 @@ class OutputPlugin:
             self._write(lsn, self._build("origin", lsn=origin.lsn, name=origin.name))
 
     def _end_message(self, role: str, end: TransactionEnd) -> Message:
-        """Return the message of a role such as `commit`, with the LSNs and times of the WAL record `end`."""
+        """Return the message with the role `role` in the spec, such as `commit`.
+
+        Its LSNs, times, xid and gid are those of the WAL record `end`.
+        """
         return self._build(
             role,
             xid=end.top,
@@ -193,7 +200,14 @@ class OutputPlugin:
     def _maybe_send_schema(
         self, definition: TableDefinition, root: TableDefinition | None, xid: int | None, top: int
     ) -> None:
-        """Write the Type and Relation messages of a table, unless already sent (maybe_send_schema)."""
+        """Write the Type and Relation messages of a table, unless already sent (maybe_send_schema).
+
+        Args:
+            definition: The table.
+            root: Root table if the table is a partition, otherwise None.
+            xid: Xid for the messages in a stream block, otherwise None.
+            top: Xid of the top-level transaction.
+        """
         sent = self._sent_relations if xid is None else self._sent_relations_in[top]
         if definition.oid in sent:
             return
@@ -203,7 +217,7 @@ class OutputPlugin:
                 self._write(INVALID_LSN, message)
         sent.add(definition.oid)
 
-    # Rows
+    # Messages and tuples of row changes
 
     def _change_message(self, change: RowChange | MultiInsert, oid: int, xid: int | None) -> Message | None:
         """Return the message for a row change, or None if the row filter excludes it (pgoutput_row_filter).
@@ -236,8 +250,8 @@ class OutputPlugin:
             return self._delete(relation=oid, subxid=xid, **old_tuple)
         if after:
             assert logged is not None
-            # An update that only now matches the row filter is an Insert, whose row must be complete:
-            # unchanged TOASTed values come from the logged old row.
+            # The row filter turns this update into an Insert. The row of an Insert must be complete:
+            # unchanged TOASTed values are taken from the logged old row.
             missing = {column for column in unchanged if cell(logged, column) is None}
             new = self._tuple(definition, change.new, missing)
             return self._insert(relation=oid, subxid=xid, new=new)
@@ -266,7 +280,7 @@ class OutputPlugin:
             data = encode_binary(text, column.type.base_oid)
         except ValueError as error:
             raise ScenarioError(f"column {column.name} in binary format: {error}") from None
-        if column.type.element_oid:  # the element OID follows dimension count and NULL flag (array_send)
+        if column.type.element_oid:  # replace the OID of text by that of the enum: bytes 8 to 11 (array_send)
             data = data[:8] + column.type.element_oid.to_bytes(4, "big") + data[12:]
         return data
 

@@ -33,8 +33,8 @@ BufferedRecord: TypeAlias = RowChange | MultiInsert | TruncateRecord | PayloadRe
 
 _FIRST_WITH_KNOWN_SUBTRANSACTIONS: Final = 14
 """First major version of PostgreSQL that links a subtransaction to its transaction when the subtransaction
-writes its first WAL record. Earlier servers link both at the commit, so they send nothing for a transaction
-whose changes are all rolled back."""
+writes its first WAL record. Earlier servers link both at the commit: they do not send Begin and Commit for
+a transaction whose changes were all rolled back."""
 
 _CHANGE_BYTES: Final = 80
 """Size of a change in memory without its rows, in bytes (sizeof(ReorderBufferChange))."""
@@ -67,8 +67,8 @@ class _Txn(msgspec.Struct, eq=False):
 class ReorderBuffer:
     """Decodes the WAL for one connection: collects each transaction's changes until they can be sent.
 
-    `work_mem` and `via_root` are logical_decoding_work_mem, in bytes, and publish_via_partition_root. The
-    other arguments are as for `Scenario` and `Scenario.stream`.
+    `work_mem` is logical_decoding_work_mem in bytes, and `via_root` is publish_via_partition_root. The other
+    arguments are as for `Scenario` and `Scenario.stream`.
     """
 
     def __init__(
@@ -109,7 +109,9 @@ class ReorderBuffer:
                 self._queue_rows(record)
             else:
                 self._queue(record)
-        elif isinstance(record, Invalidation):  # not filtered by servers: it has no origin in the WAL
+        elif isinstance(record, Invalidation):
+            # The option `origin` excludes the transaction, but a server still executes its invalidations,
+            # because their WAL records have no origin.
             self._get_txn(record).invalidations.append(record)
         return self._output
 
@@ -125,11 +127,11 @@ class ReorderBuffer:
     # Records of open transactions
 
     def _get_txn(self, record: BufferedRecord) -> _Txn:
-        """Return a record's transaction; the first record creates the `_Txn` (ReorderBufferTXNByXid)."""
+        """Return the `_Txn` of a record; create it if the record is the first (ReorderBufferTXNByXid)."""
         return self._txns.setdefault(record.top, _Txn(record.top, record.lsn))
 
     def _queue_rows(self, record: MultiInsert) -> None:
-        """Add a change for each inserted row to the transaction (DecodeMultiInsert).
+        """Add a change for each row of the record to its transaction (DecodeMultiInsert).
 
         If a row has a TOASTed value, no stream block ends between the rows
         (ReorderBufferProcessPartialChange).
@@ -250,7 +252,10 @@ class ReorderBuffer:
         del self._txns[txn.xid]
 
     def _abort(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Discard a transaction, or a subtransaction with its children (DecodeAbort)."""
+        """Discard a rolled-back transaction, or a rolled-back subtransaction with its children (DecodeAbort).
+
+        A Stream Abort message is sent for each of these that has changes in a stream block.
+        """
         ended_xids = (*end.children, end.xid)
         for xid in ended_xids:
             if xid in txn.streamed_xids:
@@ -271,7 +276,10 @@ class ReorderBuffer:
         return end.lsn < self._after_lsn or self._is_filtered(end)
 
     def _remove_committed(self, txn: _Txn) -> None:
-        """Remove a transaction; add its invalidations to open ones (SnapBuildDistributeSnapshotAndInval)."""
+        """Remove a committed transaction, and add its invalidations to the open transactions.
+
+        Follows SnapBuildDistributeSnapshotAndInval.
+        """
         del self._txns[txn.xid]
         for other in self._txns.values():
             if not other.prepared:

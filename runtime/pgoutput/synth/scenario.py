@@ -149,7 +149,7 @@ class Scenario:
         require_server(self.server, options)
         return StreamOptions(**options)
 
-    # Schema
+    # Tables and types
 
     def table(
         self,
@@ -220,7 +220,12 @@ class Scenario:
     # Transactions
 
     def transaction(self, *, origin: str | None = None, origin_lsn: int = 0) -> Transaction:
-        """Begin a transaction (BEGIN). `origin_lsn` is the LSN of its commit on the replication origin."""
+        """Begin a transaction (BEGIN).
+
+        Args:
+            origin: Name of the replication origin of a replicated transaction; None for a local transaction.
+            origin_lsn: LSN of the transaction's commit on the replication origin.
+        """
         replicated = None if origin is None else ReplicationOrigin(origin, origin_lsn)
         return Transaction(self._database, None, replicated)
 
@@ -258,7 +263,7 @@ class Scenario:
         self.wal.write(Idle, 0, xid=0, top=0)
 
     def take_records(self) -> list[AnyWalRecord]:
-        """Return the WAL records so far; delete these records and the commits in `history`."""
+        """Return all WAL records; delete them, and the commits that `history` yields, from the scenario."""
         records, self.wal.records = self.wal.records, []
         self._database.commits.clear()
         return records
@@ -278,7 +283,7 @@ class Scenario:
         """
         stream_options = self._requested(**msgspec.structs.asdict(self.options) | options)
         buffer = self.reorder_buffer(stream_options, after_lsn)
-        end_lsn = self.end_lsn  # read first: the final keepalive must not cover records written meanwhile
+        end_lsn = self.end_lsn  # read first: another thread may write records that are not sent
         for record in self.wal.records:
             yield from buffer.decode(record)
         yield PrimaryKeepalive(wal_end=end_lsn, send_time=self.wal.time, reply_requested=False)
@@ -306,12 +311,14 @@ class Scenario:
         """Yield the expected rows of all tables after each commit, in commit order."""
         return history(self.tables.values(), self._database.commits)
 
-    # Tables
+    # Creation of tables
 
     def _next_table_oid(self, name: str) -> int:
         self._database.check_table_name(name)
         if name in self.tables:
-            raise ScenarioError(f"table {name} existed before a rename; choose another name")
+            raise ScenarioError(
+                f"table {name} was renamed, but its old name stays reserved; choose another name"
+            )
         return self.wal.next_oid()
 
     def _register(self, table: ScenarioTable) -> ScenarioTable:
@@ -322,11 +329,17 @@ class Scenario:
         self, definition: TableDefinition, by: str | None, partitions: Mapping[str, Sequence[Any]]
     ) -> ScenarioTable:
         if by is None:
-            raise ScenarioError("partitions needs partition_by, the partitioning column")
+            raise ScenarioError(
+                f"{definition.full_name}: partitions needs partition_by, the partitioning column"
+            )
         if not partitions:
-            raise ScenarioError("partition_by needs partitions, with the values of each partition")
+            raise ScenarioError(
+                f"{definition.full_name}: partition_by needs partitions, with the values of each partition"
+            )
         if definition.where is not None or definition.column_list is not None:
-            raise ScenarioError("where and column_list are not supported for partitioned tables")
+            raise ScenarioError(
+                f"{definition.full_name}: where and column_list are not supported for partitioned tables"
+            )
         root, column = self._register(ScenarioTable(definition, self._database)), definition.column(by)
         for name, values in partitions.items():
             full = f"{definition.namespace}.{name}"

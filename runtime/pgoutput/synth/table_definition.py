@@ -198,7 +198,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
             raise ScenarioError(f"{self.full_name}.{column.name}: {error}") from None
 
     def fill_row(self, old: Cells, given: Mapping[str, str | None]) -> Cells:
-        """Return row `old` with the values `given` by column name, and with recomputed generated columns.
+        """Return the row `old` with the new values `given` (by column name) and recomputed generated columns.
 
         Raises:
             ScenarioError: The type of a generated column cannot represent the value of its source column.
@@ -220,7 +220,10 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         return self.where is None or self.where.matches(cells)
 
     def check_replica_identity(self, verb: str) -> None:
-        """Check that the publication permits the command `verb`, update or delete (CheckCmdReplicaIdentity).
+        """Check that the publication permits updates and deletes of the table (CheckCmdReplicaIdentity).
+
+        Args:
+            verb: The command as the error names it: `update` or `delete from`.
 
         Raises:
             ScenarioError: A subscriber could not find the old row by the replica identity.

@@ -109,7 +109,7 @@ class ScenarioTable:
         self._partition_by_value |= dict.fromkeys(values, leaf)
 
     def add_row(self) -> Row:
-        """Add a row that does not exist yet for any transaction, and return the row."""
+        """Add a row that no transaction sees until `write_row` writes its cells, and return the row."""
         row = self.rows[self._next_row_number] = Row(self._next_row_number, [None])
         self._next_row_number += 1
         return row
@@ -125,7 +125,7 @@ class ScenarioTable:
                     rows.append(row)
 
     def find_rows(self, key: Key, values: Cells) -> list[Row]:
-        """Return the rows with a version that has `values` in the columns `key`."""
+        """Return the rows of which any version, committed or not, has `values` in the columns `key`."""
         rows = self._key_index(key).get(values, [])
         rows[:] = [row for row in rows if row.has_key(key, values)]
         return list(rows)

@@ -89,7 +89,7 @@ def _array_lengths(value: Any) -> tuple[int, ...]:
 
 
 def _python_text(value: Any, type_name: str) -> str:
-    """Return a Python value that is not a string as text. The server may write the value in another form."""
+    """Return a Python value that is not a string as text, which may differ from the text of the server."""
     if type_name == "json":
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     if type_name == "jsonb":
@@ -128,7 +128,7 @@ bool precedes int, and datetime precedes date."""
 
 
 def _limited_numeric(text: str, type_: ColumnType) -> str:
-    """Round numeric text to the column's scale (apply_typmod)."""
+    """Return numeric text rounded to the column's scale; ValueError if it is too large (apply_typmod)."""
     limits = numeric_precision(type_.base_modifier)
     if limits is None or text == "NaN":
         return text
@@ -142,7 +142,7 @@ def _limited_numeric(text: str, type_: ColumnType) -> str:
 
 
 def _limited_text(text: str, type_: ColumnType) -> str:
-    """Check the length of varchar and char text, and pad char text."""
+    """Return text of a varchar or char type, padded if the type is char; ValueError if it is too long."""
     length = string_length(type_.base_modifier)
     if 0 <= length < len(text):
         raise ValueError(f"{text!r} is longer than {length} characters")

@@ -45,15 +45,15 @@ class Database(msgspec.Struct, frozen=True, eq=False):
     prepared: dict[str, Transaction] = {}
     """The prepared transactions by gid."""
     tables: dict[str, ScenarioTable] = {}
-    """All tables and partitions, by their first name with schema."""
+    """All tables and partitions, by the name (with schema) that they were created with."""
 
     def check_table_name(self, name: str, locked: Collection[ScenarioTable] = ()) -> None:
         """Check that no table has this name with schema.
 
         Args:
             name: The name.
-            locked: Tables that the current transaction has locked. The committed names of other tables are
-                taken as well: an open transaction that has renamed such a table may be rolled back.
+            locked: Tables that the current transaction has locked. The committed name of any other table is
+                in use too: if an open transaction has renamed the table, it may roll back.
 
         Raises:
             ScenarioError: A table has the name.
@@ -183,7 +183,7 @@ class TransactionScope(ABC):
         self._write_row(leaf, old, new, frozenset(leaf.definition.column(name).number for name in given))
 
     def delete(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Delete the row that the values by column name in `where` and `columns` identify.
+        """Delete the row that has the values in `where` and `columns`, both by column name.
 
         Raises:
             ScenarioError: No row matches, several different rows match, the server would refuse the delete,
@@ -208,7 +208,8 @@ class TransactionScope(ABC):
         leaves = [leaf for table in tables for leaf in table.leaves()]
         named = dict.fromkeys(one for table in tables for one in (table, *table.leaves()))
         self._access.lock(*leaves, exclusive=True)
-        # A second TRUNCATE in a transaction is in place: only indexes are rebuilt (heap_truncate_one_rel).
+        # A second TRUNCATE in the same transaction only rebuilds indexes, so it invalidates only tables that
+        # have one (heap_truncate_one_rel).
         emptied = [leaf for leaf in leaves if leaf.truncated_in is not self or leaf.definition.unique_keys]
         if emptied:
             self._log(Invalidation, 200, oids=tuple(leaf.definition.oid for leaf in emptied))
@@ -275,17 +276,19 @@ class TransactionScope(ABC):
         self.payload(logical_message(MessageFlag.TRANSACTIONAL, prefix, content))
 
     def payload(self, message: Message) -> None:
-        """Emit application data (role `payload`). Only protocol versions that have the message send it.
+        """Emit a message with application data, such as a logical message.
 
-        The message is sent with the LSN of its WAL record and the xids of this transaction.
+        The message is sent with the LSN of its WAL record and the xids of this transaction. Nothing is
+        sent if the protocol version does not have the message.
 
         Raises:
-            ScenarioError: The message has another role, or does not belong to a transaction.
+            ScenarioError: The message has no application data, or does not belong to a transaction.
         """
         self._open()
         if not has_role(message, "payload") or not is_transactional(message):
             raise ScenarioError(
-                f"{type(message).__name__}: expected a transactional message of the role `payload`"
+                f"{type(message).__name__}: expected a message that has application data and belongs to a "
+                "transaction"
             )
         self._log(PayloadRecord, payload_size(message), message=message)
 
@@ -318,7 +321,7 @@ class TransactionScope(ABC):
 
     def _open(self, *tables: ScenarioTable) -> None:
         if self.ended:
-            raise ScenarioError("the transaction or savepoint has ended")
+            raise ScenarioError("the transaction or savepoint has ended; begin another one")
         if self._open_savepoint is not None and not self._open_savepoint.ended:
             raise ScenarioError(
                 "a savepoint is open: call the methods of the savepoint, or release it or roll it back first"
@@ -334,7 +337,7 @@ class TransactionScope(ABC):
             self._undo.pop()()
 
     def _new_row(self, table: ScenarioTable, values: Mapping[str, Any]) -> tuple[ScenarioTable, Cells]:
-        """Return the table or partition for a new row, and the row's cells, after checking its keys."""
+        """Check the keys of a new row; return the table or partition for the row, and the row's cells."""
         cells = table.definition.fill_row((), table.definition.to_texts(values))
         leaf = table.partition_for(cells)
         self._access.lock(leaf)

@@ -1,8 +1,8 @@
 """Targets: folders with one table for each relation, in a table format behind one protocol.
 
-- `protocol`: what a replica needs of a table format.
+- `protocol`: the interface of a table format.
 - `delta`, `iceberg`: the formats, Delta and Iceberg.
-- `commits`: what the commits of a table say of its changes, in each format.
+- `commits`: the metadata in which a commit describes its changes, in each format.
 - `registry`: the tables of a target, by relation OID.
 - `data_files`: flushes, copies and removes data files.
 - `parquet`: reads and writes Parquet files, for formats that consist of them.

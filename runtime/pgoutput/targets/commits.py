@@ -1,7 +1,8 @@
 """The metadata in which a table's commits describe their changes, in each table format.
 
 The metadata of each commit of changes contain the position of its version, and the first commit LSN and the
-last commit time of its changes. A commit that changes rows without a position was made by another program.
+last commit time of its changes. A commit that changes rows, and has no position in its metadata, was made by
+another program.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from pgoutput.recording import Location
 from pgoutput.targets.protocol import NOTHING, ChangeRange, Position, State, Version
 
 KEYS: Final = ("pgoutput.commit_lsn", "pgoutput.position", "pgoutput.row")
-"""Keys in the metadata of a commit with the numbers of a position."""
+"""Keys in the metadata of a commit; the values are the three numbers of a `Position`."""
 
 _FIRST_LSN: Final = "pgoutput.first_commit_lsn"
-"""Key in the metadata of a commit with the commit LSN of its first change."""
+"""Key in the metadata of a commit; the value is the commit LSN of its first change."""
 
 _COMMIT_TIME: Final = "pgoutput.commit_time"
-"""Key in the metadata of a commit with the commit time of its last change, as in `ChangeRange`."""
+"""Key in the metadata of a commit; the value is the commit time of its last change, as in `ChangeRange`."""
 
 
 class Commit(NamedTuple):
@@ -90,7 +91,8 @@ def read_states(commits: Iterable[Commit], reached: int) -> Iterator[State]:
 
     Args:
         commits: The commits of the table, newest first.
-        reached: An LSN: the table has all changes of lower commit LSNs.
+        reached: `State.until` of the newest state. The table has all changes with commit LSNs lower than
+            this LSN.
     """
     until, last = reached, NOTHING
     for commit in commits:

@@ -70,7 +70,7 @@ def flush_files(folder: Location, paths: Sequence[str]) -> None:
 
 
 def copy_file(file: Location, copy: Path) -> None:
-    """Copy a file that does not change to a local path; a local file gets a hard link.
+    """Copy an immutable file to a local path; a local file gets a hard link.
 
     Raises:
         ReplicaError: The file cannot be read, or the copy cannot be written.
@@ -92,7 +92,7 @@ def delete_files(folder: Location, paths: Iterable[str]) -> None:
         folder: The folder that the paths are relative to.
         paths: Paths of the files.
     """
-    if not folder.is_local:  # Arrow needs more requests per object, and lists objects
+    if not folder.is_local:  # Arrow would use more requests, and list objects
         with suppress(RecordingError, StoreUnavailable):
             ObjectStore(folder.place).delete(*paths)
         return

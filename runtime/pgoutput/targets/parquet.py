@@ -21,7 +21,7 @@ FILE_BYTES: Final = 32 << 20
 
 _BATCH_ROWS: Final = 1 << 16
 _DICTIONARY_BYTES: Final = 1 << 17
-"""Size at which the dictionary of a column ends: a larger one makes most files larger, and takes longer."""
+"""Maximum size of a column's dictionary, in bytes. Larger ones make most files larger, and take longer."""
 
 
 FIELD_ID: Final = b"PARQUET:field_id"
@@ -64,7 +64,8 @@ def _read_groups(
 ) -> Iterator[pa.RecordBatch]:
     present = _names_in_file(parquet.schema_arrow, schema, ids)
     names = list(present.values())
-    # One row group at a time: a batch of several could need more memory than the writer had needed.
+    # Read one row group at a time: the writer held one row group in memory, but a batch with rows of several
+    # row groups could need more memory.
     groups = ([number] for number in range(parquet.num_row_groups))
     for batch in chain.from_iterable(
         parquet.iter_batches(_BATCH_ROWS, group, names, use_threads=False) for group in groups
@@ -84,7 +85,10 @@ def _read_groups(
 
 
 def _names_in_file(file: pa.Schema, schema: pa.Schema, ids: Mapping[str, int] | None) -> dict[str, str]:
-    """Return the names of columns in a data file, by name in `schema`; without columns not in the file."""
+    """Return the name that each column of `schema` has in a data file, without columns that the file lacks.
+
+    `ids` has the field IDs by which columns are found; None finds columns by name.
+    """
     if ids is None:
         present = set(file.names)
         return {name: name for name in schema.names if name in present}
@@ -98,7 +102,7 @@ class ParquetWriter:
     Args:
         folder: The folder of the files.
         schema: The columns of the files.
-        writers: Number of writers that share the memory for rows that are not written yet, `FILE_BYTES`.
+        writers: Number of writers that share a buffer of `FILE_BYTES` bytes for unwritten rows.
     """
 
     def __init__(self, folder: Location, schema: pa.Schema, writers: int = 1) -> None:
@@ -109,7 +113,7 @@ class ParquetWriter:
         self._writer: _FileWriter | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write rows to the last file, or to a new file if the last file is complete."""
+        """Write rows to the last file, or to a new file if the last one is larger than `FILE_BYTES`."""
         for batch in batches:
             if not batch.num_rows:
                 continue

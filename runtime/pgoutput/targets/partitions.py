@@ -1,4 +1,4 @@
-"""Partitions of a table: each data file has rows with the same values of the partition fields."""
+"""Partitions of a table: in all rows of a data file, the partition fields have the same values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pgoutput.targets.parquet import ParquetWriter
 from pgoutput.targets.protocol import DataFile
 
 _MAX_OPEN: Final = 64
-"""Maximum number of partitions whose files are written at the same time; together they hold `FILE_BYTES`."""
+"""Maximum number of partitions whose files are open; together, they buffer up to `FILE_BYTES` in memory."""
 
 _FIELD: Final = re.compile(
     r"((?P<sized>bucket|truncate)\((?P<size>[1-9]\d*), *|(?P<plain>year|month|day|hour)\()?"
@@ -26,7 +26,7 @@ _FIELD: Final = re.compile(
 
 
 class PartitionField(msgspec.Struct, frozen=True):
-    """A partition field: a transform of a column, by the names of Iceberg's specification."""
+    """A partition field: a transform of a column, as in Iceberg's specification."""
 
     column: str
     """Name of the column."""
@@ -60,7 +60,8 @@ class PartitionWriter:
         folder: The folder of the files.
         schema: The columns of the files.
         transforms: The column of each partition field, and the function that computes the field's values.
-        identity: Values with which `DataFile.partition` begins, before the values of the partition fields.
+        identity: First values of `DataFile.partition`, before those of the partition fields; in Iceberg the
+            ID of the partition spec.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class PartitionWriter:
         self._files: list[DataFile] = []
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write rows to the last file of their partition, or to a new file if that file is complete."""
+        """Write rows to the open file of their partition, or to a new file if the partition has none."""
         for batch in (one.cast(self._schema) for one in batches):
             fields = {
                 str(at): dates_as_integers(transform(batch[name]))

@@ -23,9 +23,9 @@ KEY: Final = "pgoutput.key"
 """Key of a table property; the value is a JSON array of the names of the columns that identify a row."""
 
 RENAMED: Final = b"pgoutput.renamed"
-"""Key in the metadata of a field of a new schema; the value is the column's name in the table's schema.
+"""Key in the metadata of a renamed column, in a schema that a commit sets; the value is the old name.
 
-A renamed column has it, until the table has the new schema.
+Tables do not store this key.
 """
 
 
@@ -47,7 +47,7 @@ NOTHING: Final = Position(-1, -1, -1)
 
 
 class ChangeRange(NamedTuple):
-    """The changes that a commit applies."""
+    """The range of the changes that a commit applies: its first and its last change."""
 
     first_lsn: int
     """Commit LSN of the first change."""
@@ -77,7 +77,7 @@ class State(NamedTuple):
     version: int | None
     """The version of the table with these rows; None before the table was created."""
     after: int
-    """The rows are exact as of each greater LSN, up to `until`: see `pgoutput.replica.versions_at`."""
+    """The rows equal the source as of each LSN greater than `after`, up to and including `until`."""
     until: int
     commit_time: int
     """Commit time of the last change, as in `ChangeRange`."""
@@ -112,7 +112,7 @@ class Writer(Protocol):
     """Writes new data files. They belong to the table once a commit adds them."""
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write rows to the last file, or to a new file if the last file is complete."""
+        """Write rows to the last file, or to a new file if the last file has reached its maximum size."""
 
     def close(self) -> list[DataFile]:
         """Complete the last file; return the files that were written since the last call."""
@@ -155,10 +155,13 @@ class Table(Protocol):
 
     @property
     def deletes_rows(self) -> bool:
-        """Whether commits may delete single rows of a data file. If not, its remaining rows are rewritten."""
+        """Whether commits may delete single rows of a data file.
+
+        If not, a commit replaces the data file by a new one with the remaining rows.
+        """
 
     def field_ids(self, schema: pa.Schema) -> Mapping[str, int] | None:
-        """Return the IDs of columns in data files, by name; None if data files know columns by their names.
+        """Return the IDs of columns in data files, by name; None if names identify them.
 
         With IDs, a commit can rename columns and keep the data files.
         """
@@ -181,7 +184,7 @@ class Table(Protocol):
         """Return a writer of data files with these columns."""
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete data files; the caller ensures that no version uses them. Files stay if this fails."""
+        """Delete data files that no version uses (not checked). A file that cannot be deleted stays."""
 
     def commit(
         self,
@@ -197,11 +200,11 @@ class Table(Protocol):
             added: The new files, as returned by a writer.
             removed: The files to remove; None for all files.
             changes: The changes that the commit applies; None to leave the position where it is.
-            schema: The new columns of the table, if all files are removed, or if columns have `field_ids`
-                and each column of the table keeps its type; None to leave the columns as they are.
+            schema: The new columns of the table; None to leave the columns as they are. Columns can change
+                only if all files are removed, or if they have `field_ids` and keep their types.
                 If `schema` and `changes` are None, the added files must have the rows of the removed files.
-            deleted: Row numbers to delete, in ascending order, by path of the data file, which is added or
-                not removed; only if `deletes_rows`.
+            deleted: Numbers of the rows to delete, in ascending order, by path of a data file that the commit
+                adds or keeps; only if `deletes_rows`.
 
         Raises:
             ConflictError: A concurrent commit has changed the table. The new files stay.
@@ -210,7 +213,8 @@ class Table(Protocol):
     def set_deletes_rows(self, enabled: bool) -> None:
         """Set whether later commits may delete single rows of data files; see `deletes_rows`.
 
-        If not, the next commit of changes rewrites the data files that have deleted rows.
+        If not, the next commit of changes replaces each data file that has deleted rows by a new one without
+        these rows.
 
         Raises:
             ConflictError: As in `commit`.
@@ -247,14 +251,15 @@ class Table(Protocol):
         """Return the newest version that contains only changes with commit LSNs lower than `lsn`.
 
         Raises:
-            ReplicaError: The table does not say how far it has applied the changes.
+            ReplicaError: The remaining log of the table does not contain the position of that version.
         """
 
     def states(self, reached: int) -> Iterator[State]:
-        """Yield the states that the table still describes, newest first.
+        """Yield the states (rows between two commits) that are still in the log of the table, newest first.
 
         Args:
-            reached: An LSN: the table has all changes of lower commit LSNs.
+            reached: `State.until` of the newest state. The table has all changes with commit LSNs lower than
+                this LSN.
         """
 
     def copy(self, folder: Path) -> None:

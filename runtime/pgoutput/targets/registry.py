@@ -60,7 +60,7 @@ class IcebergCatalog(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: str = ""
     """Prefix of the namespaces of the tables; a dot separates levels."""
     partition: tuple[PartitionField, ...] = ()
-    """Partition fields of new tables that have the columns."""
+    """Partition fields of new tables. A table gets those fields whose column it has."""
 
 
 def format_of(target: Location) -> TableFormat:
@@ -94,7 +94,7 @@ def open_format(catalog: IcebergCatalog) -> TableFormat:
     Raises:
         MissingExtraError: The package pyiceberg is not installed.
     """
-    from pgoutput.targets.iceberg import IcebergFormat  # needs an extra
+    from pgoutput.targets.iceberg import IcebergFormat  # only here: it needs an extra
 
     return IcebergFormat(catalog.name, catalog.namespace, catalog.partition)
 
@@ -115,7 +115,7 @@ def read_catalog(target: Location) -> IcebergCatalog | None:
 
 
 def copy_format(target: Location, to: Location) -> None:
-    """Give `to`, a local target without tables, the format of `target`; Iceberg gets a catalogue in `to`.
+    """Give an empty local target `to` the table format of `target`; for Iceberg, with a catalogue in `to`.
 
     Raises:
         ReplicaError: The targets cannot be read or written.
@@ -125,7 +125,7 @@ def copy_format(target: Location, to: Location) -> None:
 
 
 def store_catalog(target: Location, catalog: IcebergCatalog) -> None:
-    """Write a file to a target that says which Iceberg catalogue has its tables.
+    """Store in a file of a target which Iceberg catalogue has its tables.
 
     Raises:
         ReplicaError: The target cannot be written.
@@ -147,7 +147,7 @@ def check_recording(table: Table, recording: str) -> None:
     owner = table.properties.get(RECORDING, "")
     if owner != recording:
         raise ReplicaError(
-            f"{table.place}: the table belongs to recording {owner or 'without a UUID'}, but this is "
+            f"{table.place}: the table belongs to recording {owner or '(without a UUID)'}, but this is "
             f"recording {recording}. Remove the table from this target"
         )
 
@@ -228,7 +228,7 @@ def registered_oids(target: Location) -> set[int]:
 
 
 def decode_dropped(table: Table) -> GoneTable | None:
-    """Return when the relation of a Delta table was dropped on the server; None if it was not.
+    """Return the `GoneTable` that a Delta table stores once its relation was dropped; None before.
 
     Raises:
         ValueError: The table property `pgoutput.dropped` is not JSON of a `GoneTable`.
@@ -240,8 +240,8 @@ def decode_dropped(table: Table) -> GoneTable | None:
 def archive_table(target: Location, dropped: GoneTable) -> str:
     """Rename the folder of a dropped relation's Delta table: append the OID and the date of the drop.
 
-    After a kill, call the function again. In an object store the table is copied, and readers of the old
-    folder find a part of its files until the old folder is removed.
+    If the process is killed during the call, another call completes it. In an object store, the table is
+    copied. While the old folder is then removed, its readers find only a part of the files.
 
     Returns:
         New name of the folder.
@@ -273,7 +273,9 @@ def move_table(target: Location, oid: int, place: Location, name: str) -> None:
 
 
 def remove_table(target: Location, oid: int) -> None:
-    """Remove the Delta table of a relation, and the relation from the registry; after a kill, call it again.
+    """Remove the Delta table of a relation, and the relation from the registry.
+
+    If the process is killed during the removal, another call completes it.
 
     Raises:
         ReplicaError: The table cannot be read or removed.
@@ -315,7 +317,7 @@ def _search_folders(target: Location, oid: int) -> Iterator[tuple[str, Table]]:
         try:
             table = format_of(target).open(target / name)
         except ReplicaError:
-            continue  # it is damaged; perhaps it is the table of another relation
+            continue  # the damaged table may belong to another relation
         if table is not None and _relation_oid(table) == oid:
             yield name, table
 

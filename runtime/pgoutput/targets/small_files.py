@@ -33,7 +33,9 @@ def read_file(place: Location) -> str:
     try:
         return (place.content() or b"").decode()
     except UnicodeDecodeError as error:
-        raise ReplicaError(f"{place}: {one_line(error)}") from error
+        raise ReplicaError(
+            f"{place}: the file is damaged ({one_line(error)}). Restore it from a copy"
+        ) from error
     except RecordingError as error:
         raise ReplicaError(str(error)) from error
 
@@ -112,4 +114,4 @@ def _replica_errors(place: Location, *expected: type[Exception]) -> Iterator[Non
     except expected:
         raise
     except (OSError, pa.ArrowException, RecordingError, StoreUnavailable) as error:
-        raise ReplicaError(f"{place}: {one_line(error)}") from error
+        raise ReplicaError(f"{place}: the file cannot be written or removed: {one_line(error)}") from error

@@ -40,8 +40,8 @@ _MODULES: Final = {
     "Server": "server",
     "shop": "example",
 }
-"""Submodules by public name. The first use of a public name imports its submodule, because pytest imports
-this package in every session."""
+"""Submodules by public name. A submodule is imported when one of its names is first used, so that pytest,
+which imports this package in every session, starts quickly."""
 
 
 def __getattr__(name: str) -> Any:

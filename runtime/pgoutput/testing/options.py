@@ -11,9 +11,9 @@ class ScenarioOptions(TypedDict, total=False):
     """Keyword arguments of `pgoutput.synth.Scenario`, which documents them."""
 
     server: int
-    """Major version of the server. Strategies draw a random one by default."""
+    """Major version of the server. Strategies draw a random version by default."""
     proto_version: int
-    """Protocol version. Strategies draw a random released one by default."""
+    """Protocol version. Strategies draw a random released version by default."""
     streaming: Streaming
     two_phase: bool
     binary: bool

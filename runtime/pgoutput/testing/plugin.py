@@ -1,6 +1,7 @@
 """pytest plugin with the fixtures `pgoutput_stream` and `pgoutput_server`.
 
-pytest loads the plugin in every session, so the plugin imports other modules only when a fixture is used.
+pytest loads the plugin in every session. To load quickly, the plugin imports other modules only when a
+fixture is used.
 """
 
 from __future__ import annotations

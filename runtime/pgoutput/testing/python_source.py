@@ -14,7 +14,7 @@ from pgoutput.synth.programs import Program, Step, TableDefinition
 
 
 def format_program(program: Program, options: Mapping[str, Any]) -> str:
-    """Return Python code that creates a `Scenario` with the options `options`, and runs the program in it."""
+    """Return Python code that creates a `Scenario` with the options `options` and runs the program."""
     arguments = _format_non_defaults(options, Scenario.__init__.__kwdefaults__)
     lines = ["from pgoutput.synth import Scenario", "", f"db = Scenario({arguments.removeprefix(', ')})"]
     if any(step.method == "payload" for step in program.steps):
@@ -40,7 +40,7 @@ def _variable(name: str) -> str:
 
 
 def _format_non_defaults(arguments: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> str:
-    """Return Python code such as `, streaming='on'` for the arguments that differ from their defaults."""
+    """Return the arguments that differ from their defaults as Python code, such as `, streaming='on'`."""
     defaults = defaults or {}
     return "".join(f", {name}={value!r}" for name, value in arguments.items() if value != defaults[name])
 

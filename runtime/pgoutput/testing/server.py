@@ -110,7 +110,7 @@ class Server:
 
 
 class _ServedScenario(Scenario):
-    """A scenario without tables, whose published tables are given."""
+    """A scenario that can be pickled: it has no open transactions, and a fixed list of published tables."""
 
     published: Sequence[Relation] = ()
 

@@ -31,13 +31,13 @@ _DEPENDENT_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
     "publish_generated_columns": ("none", "stored"),
     "server": (None, 14, 13),
 }
-"""Values of the options of `Scenario` that depend on the server or the protocol version, by option name.
+"""Values of those options of `Scenario` that only some servers or protocol versions support, by option name.
 
 PostgreSQL 14 is the last server that sends empty transactions, and 13 the last without stream blocks.
 """
 
 _SMALL_WORK_MEM: Final = 300
-"""Value of logical_decoding_work_mem, in bytes, that some random transactions exceed and others do not."""
+"""Value of logical_decoding_work_mem, in bytes. Only some random transactions are larger."""
 
 _DATABASE_OPTIONS: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "logical_decoding_work_mem": st.sampled_from((MIN_WORK_MEM, 0, _SMALL_WORK_MEM)),
@@ -101,7 +101,7 @@ def broken_streams(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Corr
 
 
 class _DrawnRandom(Random):
-    """A random number generator that draws from Hypothesis. `st.randoms` would shrink worse."""
+    """A random number generator that draws from Hypothesis. It shrinks better than `st.randoms`."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
@@ -126,7 +126,10 @@ def _scenarios(
 
 @cache
 def _payloads(proto_version: int) -> st.SearchStrategy[list[Message]]:
-    """Return a strategy of lists of `payload` messages of a protocol version, except logical messages."""
+    """Return a strategy of lists of messages that carry a value and change no row, but no logical messages.
+
+    The spec gives these messages the role `payload`. The lists are empty if the version has no such message.
+    """
     made = strategies.VERSIONS[proto_version](False, "off")
     kinds = [kind.__name__ for kind in classes("payload") if kind is not LogicalMessage]
     drawn = [made[name] for name in kinds if name in made]
@@ -134,14 +137,14 @@ def _payloads(proto_version: int) -> st.SearchStrategy[list[Message]]:
 
 
 def _valid_options(fixed: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the valid combinations of `_DEPENDENT_OPTIONS` with the values `fixed`, the simplest first.
+    """Return the valid combinations of `_DEPENDENT_OPTIONS` that have the values `fixed`, simplest first.
 
     Raises:
         ValueError: No protocol version or server supports this combination of options.
     """
     valid: list[dict[str, Any]] = []
     errors: list[ValueError] = []
-    names = tuple(_DEPENDENT_OPTIONS)[::-1]  # `product` varies its last factor fastest: the version
+    names = tuple(_DEPENDENT_OPTIONS)[::-1]  # proto_version last: `product` varies it fastest
     for values in product(*((fixed[name],) if name in fixed else _DEPENDENT_OPTIONS[name] for name in names)):
         options = dict(zip(names, values, strict=True))
         try:

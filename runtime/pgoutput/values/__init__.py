@@ -10,7 +10,7 @@ function                    conversion
 `decode_binary`             one value from binary format to text
 `encode_binary`             one value from text to binary format
 `arrow_type`                the Arrow type of a column
-`common_type`               the Arrow type of a column before and after a change of its type
+`common_type`               the Arrow type for all values of a column whose type changed
 `default_type`              the PostgreSQL type of an Arrow type
 `base_types`                a relation with domains replaced by their base types
 `format_float4`             a float to the server's text of a float4

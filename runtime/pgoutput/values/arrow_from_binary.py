@@ -37,7 +37,7 @@ _TEXTS: Final = ("textsend", "varcharsend", "bpcharsend", "namesend", "json_send
 
 
 def convert_directly(cells: Sequence[Cell], type_oid: int, type_: pa.DataType) -> pa.Array | None:
-    """Return a column of binary cells as an Arrow array, equal to the conversion through text.
+    """Return a column of binary cells as an Arrow array, the same array as by conversion through text.
 
     Args:
         cells: Cells of the column.
@@ -81,7 +81,7 @@ def _unpack_numbers(values: Sequence[bytes], send: str) -> Iterable[int | float]
         ):
             return None
         return [number + epoch for number in numbers]
-    if send in ("float4send", "float8send"):  # all bit patterns of NaN have one text
+    if send in ("float4send", "float8send"):  # NaN has many bit patterns, but one text
         return [math.nan if number != number else number for number in numbers]
     return numbers
 

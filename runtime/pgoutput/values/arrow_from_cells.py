@@ -59,7 +59,8 @@ def to_arrow(
 
     Returns:
         The array, and the rescued values by row. The array is NULL where a value is rescued: the Arrow type
-        cannot represent it, it is not valid UTF-8, its bytes are not a value of the type, or it is UNCHANGED.
+        cannot represent the value, the text is not valid UTF-8, the bytes are not a value of the type, or the
+        cell is UNCHANGED.
 
     Raises:
         TypeError: `cells` is not a sequence of cells.
@@ -93,7 +94,7 @@ def _convert(array: pa.StringArray, type_: pa.DataType, delimiter: str) -> pa.Ar
 
 
 def _convert_scalars(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    """Return texts as an array of a type other than a list, as `_convert` does."""
+    """Return texts as an array of a type other than a list, with NULL for texts that it cannot represent."""
     pattern = _pattern(type_)
     if pattern is None:
         return array

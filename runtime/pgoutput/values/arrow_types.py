@@ -1,4 +1,4 @@
-"""Arrow types for PostgreSQL columns, also for columns whose type changed; and the reverse."""
+"""Arrow types for PostgreSQL columns, also if a column's type changed; PostgreSQL types for Arrow types."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ _EXACT_IN_DOUBLE: Final = (pa.int16(), pa.int32())
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """Return the Arrow type for all values of a column whose Arrow type changed from `a` to `b`.
 
-    Two numeric types become the narrowest numeric type that represents both exactly, if there is one. Two
-    list types become a list of their elements' common type. All other pairs become a string with the server's
-    text. `to_arrow` accepts the result as its `type_`.
+    Two types of numbers become the narrowest type of numbers that represents both exactly, if there is one.
+    Two list types become a list of their elements' common type. All other pairs become a string with the
+    server's text. `to_arrow` accepts the result as its `type_`.
     """
     if a == b:
         return a
@@ -134,7 +134,7 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def _decimal_digits(type_: pa.DataType) -> tuple[int, int] | None:
-    """Return the largest number of digits before and after the point; None if not decimal or integer."""
+    """Return how many digits values can have before and after the point; None unless decimal or integer."""
     if pa.types.is_decimal(type_):
         return type_.precision - type_.scale, type_.scale
     return (_INTEGER_DIGITS[type_], 0) if type_ in _INTEGER_DIGITS else None

@@ -70,8 +70,8 @@ def fixed_array(type_: pa.DataType, rows: int, read: Any) -> tuple[pa.Array, Num
 def read_fixed_texts(texts: pa.StringArray, type_: pa.DataType) -> tuple[pa.Array, Numbers] | None:
     """Return texts as values of an Arrow type, and the rows that the compiled kernel did not read.
 
-    The kernel reads only texts in the form that a server writes. So two different texts never become the same
-    integer.
+    The kernel reads only texts in the form that a server writes, for example not `007`. Two different texts
+    therefore never become the same integer.
 
     Returns:
         The values, which are NULL in the unread rows and where the text is NULL, and the unread rows; None

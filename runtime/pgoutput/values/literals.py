@@ -125,7 +125,7 @@ def parse_array_literal(text: str, delimiter: str = ",") -> ArrayLiteral:
 
 
 def _parse_elements(text: str, pos: int, delimiter: str) -> tuple[list[str | None], list[int]]:
-    """Return the elements of an array and the size of each dimension (ReadArrayStr)."""
+    """Return the elements of the array at `text[pos:]`, and the size of each dimension (ReadArrayStr)."""
     if text[pos:] == "{}":
         return [], []
     elements: list[str | None] = []

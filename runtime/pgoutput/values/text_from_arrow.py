@@ -66,12 +66,16 @@ def from_arrow(array: pa.Array, type_oid: int, type_modifier: int = -1) -> pa.St
 
 
 def _cast_type(source: pa.DataType, target: pa.DataType, name: str) -> pa.DataType:
-    """Return the Arrow type to which values are cast before they are formatted as text of the type `name`.
+    """Return the Arrow type to which values are cast before they are formatted as the server's text.
 
-    Arrow can cast any type to string, but the result may differ from the server's text.
+    Args:
+        source: Arrow type of the values.
+        target: Arrow type for the PostgreSQL type, as `arrow_type` returns it.
+        name: Name of the PostgreSQL type, or of its elements.
 
     Raises:
-        ValueError: `target` is a string type, and `source` is not.
+        ValueError: `target` is string, and Arrow's cast of `source` to string may differ from the server's
+            text.
     """
     if pa.types.is_list(target) and hasattr(source, "value_type"):
         return pa.list_(pa.field("element", _cast_type(source.value_type, target.value_type, name)))

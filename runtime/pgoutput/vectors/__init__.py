@@ -1,8 +1,8 @@
 """Test vectors for decoders in any language: bytes, what they mean, and whether they are legal.
 
-`build_vectors` derives the vectors from the spec; `write_kit` writes them as JSON lines. `run_decoder` runs
-a program on vectors and compares its answers. The page "Test a decoder" describes the program's input and
-output.
+`build_vectors` derives the vectors from the spec. `write_kit` writes the vectors to files of JSON lines.
+`run_decoder` runs a decoder on vectors and compares its answers with the expected messages. The documentation
+page "Test a decoder" describes the input and output of the decoder.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in ("build_vectors", "write_kit"):
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    require("synth", "numpy", "pyarrow")  # only these two names need the packages
+    require("synth", "numpy", "pyarrow")  # run_decoder needs no optional package
     return getattr(import_module(f"{__name__}.building"), name)

@@ -1,4 +1,4 @@
-"""The answers of pgoutput's own decoder: the program that `pgoutput vectors decode` runs."""
+"""Answer requests with pgoutput's own decoder, for the command `pgoutput vectors decode`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from pgoutput.wire import format_lsn
 
 
 def answer(request: Request) -> Answer:
-    """Return what pgoutput decodes from the messages of a request."""
+    """Return pgoutput's answer to a request: the decoded messages, up to an invalid message and its error.
+
+    If the messages are a whole stream, the answer also has the committed transactions and, without the option
+    `binary`, the rows of each table after these transactions.
+    """
     decoded: list[Json] = []
     committed: list[Transaction] | None = []
     decoder = None
@@ -31,7 +35,7 @@ def answer(request: Request) -> Answer:
             continue
         try:
             transaction = assembled.feed(one)
-        except StreamError:  # the messages are not a whole stream
+        except StreamError:  # the messages are not a whole stream: answer without transactions
             committed = None
         else:
             committed += [] if transaction is None else [transaction]

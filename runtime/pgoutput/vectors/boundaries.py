@@ -10,7 +10,7 @@ from pgoutput._layout import Field
 from pgoutput.wire import UNCHANGED
 
 Choice: TypeAlias = tuple[str, Any]
-"""Boundary value of a field, as (name, value)."""
+"""A boundary value of a field, as (name of the value, value)."""
 
 _TYPICAL: Final[Mapping[str, int]] = {
     "lsn": 0x16_B374D848,
@@ -19,7 +19,7 @@ _TYPICAL: Final[Mapping[str, int]] = {
     "oid": 16_385,
     "full_xid": 741,
 }
-"""A usual value of each special integer type, by name of the type in the spec."""
+"""Usual values of integer types such as `lsn`, by name of the type in the spec."""
 
 _STRINGS: Final[tuple[Choice, ...]] = (
     ("ascii", "public"),
@@ -49,17 +49,17 @@ _BINARIES: Final[tuple[Choice, ...]] = (
     ("binary-long", bytes(range(256)) * 2),
 )
 EXTREME: Final = "extreme-"
-"""Prefix of the names of LSNs and times that are possible, but that no server has reached."""
+"""Prefix of the names of values that 64-bit fields, such as LSNs, can have, but do not have in practice."""
 
 MANY: Final = 300
-"""Number of elements of long lists: a number that does not fit into one byte."""
+"""Number of elements of long lists. It does not fit into one byte."""
 
 
 def choices(field: Field) -> Iterator[Choice]:
-    """Yield boundary values of a field with their names; the first one is a usual value.
+    """Yield boundary values of a field with their names. The first value is a usual value.
 
     Args:
-        field: A field that is an attribute of the message object, or belongs to an element of a list.
+        field: Field of a message or of an element of a list.
     """
     match field.kind:
         case "integer":
@@ -120,7 +120,7 @@ def _lists(field: Field) -> Iterator[Choice]:
 
 
 def _tuples(field: Field) -> Iterator[Choice]:
-    """Yield tuples with their names. The first cell is text, like a cell of the replica identity."""
+    """Yield tuples with their names. The first cell is always text, as the value of a key column."""
     yield "text", ("1", "ab")
     for cell in field.cells:
         match cell.form:

@@ -19,7 +19,7 @@ from pgoutput.vectors.streams import SEED, capture_vectors, stream_vectors
 
 
 def build_vectors(captures: Iterable[str | Path] = ()) -> Iterator[Vector]:
-    """Yield all test vectors, the same in each run.
+    """Yield all test vectors. The output is deterministic.
 
     Args:
         captures: Capture files whose streams become vectors too.
@@ -32,10 +32,10 @@ def build_vectors(captures: Iterable[str | Path] = ()) -> Iterator[Vector]:
 
 
 def write_kit(folder: str | Path, captures: Iterable[str | Path] = ()) -> Manifest:
-    """Write a kit: files of vectors, their JSON Schema, and a manifest, which is returned.
+    """Write a kit: files of vectors, their JSON Schema, and a manifest. Return the manifest.
 
     Args:
-        folder: The folder, which is created; files of an earlier kit in it are replaced.
+        folder: Folder of the kit. It is created if necessary. The files of an earlier kit are replaced.
         captures: Capture files whose streams become vectors too.
 
     Raises:
@@ -75,7 +75,7 @@ def write_kit(folder: str | Path, captures: Iterable[str | Path] = ()) -> Manife
 
 
 def spec_digest() -> str:
-    """Return the SHA-256 of the layouts of all messages of released versions, in hex."""
+    """Return the SHA-256, in hex, of the layouts of all messages of the released protocol versions."""
     layouts = [_protocols.VERSIONS[version] for version in VERSIONS]
     return hashlib.sha256(msgspec.json.encode([*layouts, _protocols.ENVELOPE])).hexdigest()
 

@@ -18,7 +18,7 @@ from pgoutput.vectors.legal import Context, Sample, contexts, envelope_vectors, 
 from pgoutput.vectors.model import Fault, Kind, Options, Vector
 
 _BASES: Final = re.compile(r"usual|key=text|old=text|new=binary")
-"""Names of the legal messages to which faults are applied."""
+"""Matches the names of the legal messages to which faults are applied."""
 
 _BAD_VALUES: Final = {
     "bool": (2, 255),
@@ -91,7 +91,10 @@ def _faults(layout: Message, data: bytes, pieces: Sequence[Piece]) -> Iterator[_
 
 
 def _bad_values(layout: Message, data: bytes, piece: Piece) -> tuple[Kind, list[int]]:
-    """Return the kind of fault, and invalid values, for some bytes (`piece`) of an encoded message."""
+    """Return (kind of fault, invalid values) for the bytes `piece` of an encoded message.
+
+    Each value is an integer that replaces these bytes, in network byte order.
+    """
     value = int.from_bytes(data[piece.start : piece.end], "big")
     if piece.notation.startswith("Byte1('"):
         others = [ord(one) for one in "NKO" if piece.path.partition(".")[0] in ("key", "old", "new")]
@@ -106,7 +109,7 @@ def _bad_values(layout: Message, data: bytes, piece: Piece) -> tuple[Kind, list[
 
 
 def _field(layout: Message, path: str) -> Field | None:
-    """Return the field at a path such as `columns[0].flags`; None if the path is no field of the layout."""
+    """Return the field of a layout at a path such as `columns[0].flags`; None if there is no such field."""
     fields = tuple(sides(layout.fields))
     found: Field | None = None
     by_name = {field.name: field for field in fields}
@@ -121,7 +124,15 @@ def _field(layout: Message, path: str) -> Field | None:
 def _vector(
     context: Context, name: str, fault: _Fault, options: Options, before: Sequence[Any]
 ) -> Iterator[Vector]:
-    """Yield the vector of a fault after the legal messages `before`, or nothing if the result is legal."""
+    """Yield a vector whose last message is illegal; nothing if pgoutput can decode this message.
+
+    Args:
+        context: The context of the messages.
+        name: Last part of the vector's id.
+        fault: The illegal message, and the kind of its fault.
+        options: Options of START_REPLICATION for the vector.
+        before: Legal messages before the illegal message.
+    """
     decoder = StreamDecoder(context.version, streaming=context.streaming, two_phase=options.two_phase)
     for message in before:
         decoder.decode(encode_for(message, context.version))
@@ -145,7 +156,7 @@ def _explained(kind: Kind, error: DecodeError) -> Fault:
 
 
 def _misplaced() -> Iterator[Vector]:
-    """Yield the vectors of messages that are legal in another version or context only."""
+    """Yield the vectors of messages that are legal only in another protocol version or context."""
     usual: dict[str, list[tuple[Context, Sample]]] = {}
     for context, sample in samples():
         if sample.name == "usual":

@@ -12,11 +12,11 @@ from pgoutput.vectors.model import Answer, Json, Vector
 Outcome = Literal["passed", "failed", "skipped"]
 
 Level = Literal["given", "fields", "exact"]
-"""What of an answer is compared. `given`: the keys that it contains. `fields`: these keys, and all fields of
-legal messages. `exact`: all keys."""
+"""Which parts of an answer are compared. `given`: only keys that the answer contains. `fields`: these keys
+and all fields of the messages. `exact`: all keys."""
 
 _COMPARED: Final = ("message", "field", "offset")
-"""Keys of an error that are compared."""
+"""Keys of an answer's `error` that are compared with the vector's `fault`."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Mismatch(Exception):
-    """An answer is not what the vector expects; the text says where."""
+    """Raised if an answer differs from what its vector expects. The text contains the place and values."""
 
 
 def judge(vector: Vector, answer: Answer, *, lenient: bool, level: Level) -> Verdict:
@@ -39,8 +39,8 @@ def judge(vector: Vector, answer: Answer, *, lenient: bool, level: Level) -> Ver
     Args:
         vector: The vector.
         answer: The answer of the decoder.
-        lenient: Whether illegal messages may be accepted; their vectors are then skipped.
-        level: What of the answer is compared, see `Level`.
+        lenient: Whether a vector counts as skipped if the decoder has accepted its illegal message.
+        level: Which parts of the answer are compared; see `Level`.
     """
     if answer.skip is not None:
         return Verdict(vector.id, vector.group, "skipped", answer.skip)
@@ -61,7 +61,7 @@ def _compare_answer(vector: Vector, answer: Answer, level: Level) -> None:
         if answer.messages is None:
             raise Mismatch("the answer has neither messages nor error nor skip")
     elif answer.error is None:
-        raise Mismatch(f"accepted, but {vector.fault.text}")
+        raise Mismatch(f"accepted an illegal message: {vector.fault.text}")
     if answer.messages is not None or exact:
         _compare_lists("messages", vector.expected, answer.messages, level != "given")
     if vector.fault is not None and answer.error is not None:
@@ -81,16 +81,16 @@ def _compare_answer(vector: Vector, answer: Answer, level: Level) -> None:
 def _compare_lists(path: str, expected: list[Any], found: list[Any] | None, exact: bool) -> None:
     if found is None or len(expected) != len(found):
         have = "none" if found is None else str(len(found))
-        raise Mismatch(f"{path}: expected {len(expected)}, found {have}")
+        raise Mismatch(f"{path}: expected {len(expected)} elements, found {have}")
     for i, (one, other) in enumerate(zip(expected, found, strict=True)):
         _compare(f"{path}[{i}]", one, other, exact)
 
 
 def _compare(path: str, expected: Any, found: Any, exact: bool) -> None:
-    """Raise Mismatch if a value differs.
+    """Raise Mismatch if a value of the answer (`found`) differs from the expected value.
 
-    Unless `exact`, only the keys that an object of the answer contains are compared, and an empty object is
-    equal to any value.
+    If `exact` is false, an object is compared only in the keys that the answer contains, and an empty object
+    in the answer equals any value.
     """
     if found == {} and not exact:
         return

@@ -19,16 +19,19 @@ def read_kit(folder: str | Path) -> Iterator[Vector]:
     """Yield the vectors of a kit.
 
     Raises:
-        RecordingError: The folder has no kit, or a kit of another format.
+        RecordingError: The folder contains no kit or a kit of another format, or a file cannot be read.
     """
     path = Path(folder, MANIFEST)
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
         if manifest.format != FORMAT:
-            raise RecordingError(f"{path}: expected format {FORMAT}, found {manifest.format}")
+            raise RecordingError(
+                f"{path}: expected format {FORMAT} of the kit, found format {manifest.format}: "
+                "write the kit again with `pgoutput vectors`"
+            )
         for one in manifest.files:
             path = Path(folder, one.path)
             for line in path.read_bytes().splitlines():
                 yield msgspec.json.decode(line, type=Vector)
     except (OSError, msgspec.MsgspecError) as error:
-        raise RecordingError(f"{path}: not a kit of test vectors: {error}") from None
+        raise RecordingError(f"{path}: not a kit of test vectors of `pgoutput vectors`: {error}") from None

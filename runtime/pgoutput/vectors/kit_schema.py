@@ -49,7 +49,7 @@ _VALUES: Final[Json] = {
         ],
     },
 }
-"""Schemas of values in messages, by name."""
+"""JSON Schemas of the values of fields, by name in `$defs`."""
 
 
 def schema() -> Json:
@@ -73,7 +73,7 @@ def _message(layout: Message) -> Json:
 
 
 def _required(name: str) -> list[str]:
-    """Return the names of the fields that a message or struct has in every version and context."""
+    """Return the names of the fields that the message or struct `name` has in every version and context."""
     return [one.name for one in msgspec.structs.fields(getattr(messages, name)) if one.required]
 
 

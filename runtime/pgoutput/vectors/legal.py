@@ -31,11 +31,11 @@ _TEXT_OID: Final = 25
 _LONG_TEXT: Final = "y" * 65_536
 _WIRE_ONLY: Final = ("count", "length", "literal")
 _IN_BLOCK: Final = ("origin", "close_block")
-"""Roles of messages that occur in stream blocks, but have no field that is sent only there."""
+"""Roles of messages that occur in stream blocks but have no field that only stream blocks contain."""
 
 
 class Context(NamedTuple):
-    """A place in a stream: protocol version, option `streaming`, and whether a stream block is open."""
+    """The state in which a message is decoded: protocol version, option `streaming`, stream block or not."""
 
     version: int
     streaming: Streaming
@@ -47,7 +47,7 @@ class Context(NamedTuple):
         return f"v{self.version}/{self.streaming}{'/block' * self.in_stream}"
 
     def has(self, layout: Message) -> bool:
-        """Return whether a server can send messages of a layout in this context."""
+        """Return whether a server can send the message with the layout `layout` in this context."""
         role = str(layout.role)
         if self.in_stream:
             return role in _IN_BLOCK or any(field.when == "in_stream" for field in layout.fields)
@@ -56,12 +56,12 @@ class Context(NamedTuple):
         return self.streaming != "off" or not (layout.option == "streaming" or role.endswith("_streamed"))
 
     def form(self, layout: Message) -> tuple[str, ...]:
-        """Return the names of the fields that messages of a layout have in this context."""
+        """Return the names of the fields that the message with the layout `layout` has in this context."""
         return tuple(f.name for f in layout.fields if applies(f, self.in_stream, self.streaming))
 
 
 class Sample(NamedTuple):
-    """A message with the messages that a server sends before it in the same vector."""
+    """A legal message, and the messages before it in the same vector."""
 
     name: str
     layout: Message
@@ -69,7 +69,7 @@ class Sample(NamedTuple):
     message: Any
 
     def options(self, streaming: Streaming) -> Options:
-        """Return the options of START_REPLICATION under which a server sends the message."""
+        """Return the options of START_REPLICATION with which a server sends the message."""
         return Options(
             streaming=streaming,
             two_phase=self.layout.option == "two_phase",
@@ -93,8 +93,8 @@ def message_vectors() -> Iterator[Vector]:
     """Yield the vectors of the messages of all protocol versions.
 
     If a message has the same fields in several contexts of a protocol version, only the first of these
-    contexts has vectors of all boundary values. The others have the usual message, and one message with each
-    optional tuple.
+    contexts has vectors of all boundary values. Each of the other contexts has the usual message, and one
+    message with each optional tuple.
     """
     for context, sample in samples():
         streaming, version = context.streaming, context.version
@@ -155,12 +155,13 @@ def _group(context: Context, sample: Sample) -> str:
 
 
 def _messages(layout: Message, context: Context, *, every: bool) -> Iterator[tuple[str, Any]]:
-    """Yield (name, message): a message with usual values, then messages that differ from it in one value.
+    """Yield (name, message): a message with usual values, then messages in which one value differs.
 
     Args:
         layout: The layout of the messages.
         context: The context of the messages.
-        every: Whether to yield all boundary values; otherwise only one value of each optional field.
+        every: Whether to yield a message for each boundary value of each field. Otherwise, the messages after
+            the usual one are one for each tuple that the usual message lacks.
     """
     kind = _protocols.CLASSES[layout.name]
     fields = [f for f in layout.fields if applies(f, context.in_stream, context.streaming)]
@@ -193,7 +194,10 @@ def _first(field: Field) -> Any:
 
 
 def _before(protocol: Protocol, layout: Message, context: Context, message: AnyMessage) -> list[Any]:
-    """Return the messages that a decoder may need before a message: its transaction, block and relations."""
+    """Return the messages that a decoder may need before `message`.
+
+    These are the message that opens the transaction or stream block, and Relation messages.
+    """
     role = str(layout.role)
     xid = getattr(message, "xid", None) if context.in_stream else None
     opener = None

@@ -1,4 +1,4 @@
-"""The JSON objects of a kit of test vectors, and of the conversation with a decoder."""
+"""The JSON objects of a kit of test vectors, and the requests to and answers of a decoder."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ FORMAT: Final = 1
 """Version of the format of kits, requests and answers."""
 
 Json = dict[str, Any]
-"""A JSON object; messages are written as `pgoutput.jsonlines` writes them."""
+"""A JSON object. Messages have the form of `pgoutput.jsonlines`."""
 
 Kind = Literal["truncated", "trailing", "tag", "value", "size", "version", "context"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of START_REPLICATION under which a server sends the messages of a vector."""
+    """Options of START_REPLICATION with which a server sends the messages of a vector."""
 
     streaming: Streaming = "off"
     two_phase: bool = False
@@ -33,28 +33,28 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the last message of a vector is illegal."""
 
     kind: Kind
-    """`truncated`: the message ends early. `trailing`: bytes follow its end. `tag`: an unknown tag of a
-    message, tuple or cell. `value`: an invalid value of a field. `size`: a count or length is too large, or
-    too small. `version`: the protocol version lacks the message. `context`: the message is legal in another
-    context only, such as inside a stream block."""
+    """`truncated`: the message ends early. `trailing`: extra bytes follow the message. `tag`: the tag of a
+    message, tuple or cell is unknown. `value`: the value of a field is invalid. `size`: a count or length is
+    too large or too small. `version`: the protocol version lacks the message. `context`: the message is legal
+    only in another context, such as inside a stream block."""
     text: str
-    """Reason, as text for people; not compared."""
+    """Description of the fault for people. It is not compared with answers."""
     message: str | None = None
     """Name of the message; None if the tag is unknown."""
     field: str | None = None
-    """Path of the invalid field, such as `new[0].length`; None for the whole message."""
+    """Path of the invalid field, such as `new[0].length`; None if the fault is not in a field."""
     offset: int = 0
-    """Offset of the invalid field from the start of the message, in bytes."""
+    """Byte offset of the fault from the start of the message."""
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A committed transaction of a stream."""
+    """A transaction that the stream of a vector commits."""
 
     xid: int
     commit_lsn: str
     """LSN of the commit record, such as `16/B374D848`."""
     gid: str | None = None
-    """Global identifier, if the transaction was prepared."""
+    """Global identifier of a prepared transaction; None for other transactions."""
 
 
 class Vector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,7 +68,7 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Protocol version; None for messages of the streaming replication protocol (XLogData, …)."""
     options: Options
     messages: list[str]
-    """Messages of one connection in stream order, in hex. A decoder begins each vector without state."""
+    """Encoded messages of one connection, in hex. A decoder must start each vector without state."""
     legal: bool
     """Whether all messages are legal. If false, all messages except the last one are legal."""
     expected: list[Json]
@@ -78,12 +78,12 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     transactions: list[Committed] | None = None
     """Transactions that the stream commits, in commit order; None if the messages are not a whole stream."""
     tables: dict[str, list[Json]] | None = None
-    """Rows of all tables after the last message, by table name with schema: text by column name, in no
-    particular order. None if unknown, as in streams with values in binary format."""
+    """Rows of all tables after the last message, in any order, by table name with schema. A row is an object
+    with values in text format by column name. None if unknown, as in streams with values in binary format."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that a decoder reads from standard input."""
+    """A request: a JSON line that a decoder reads from standard input."""
 
     id: str
     version: int | None
@@ -92,24 +92,24 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line that a decoder writes to standard output, for each request.
+    """An answer: a JSON line that a decoder writes to standard output for each request.
 
-    Keys that are missing in an object of the answer are not compared.
+    Keys that are missing in an object of the answer are not compared (unless the level is `exact`).
     """
 
     id: str
     messages: list[Json] | None = None
-    """The decoded messages, up to the first illegal one."""
+    """The decoded messages that precede the first illegal message."""
     error: Json | None = None
-    """Why the decoder refused a message, with keys as in `Fault`; None if it refused none."""
+    """Why the decoder refused a message, with the keys of `Fault`; None if all messages were accepted."""
     skip: str | None = None
-    """Reason why the decoder does not support the request, such as `version 2`."""
+    """Reason why the decoder does not support the request, such as `version 2`; None if it does."""
     transactions: list[Json] | None = None
     tables: dict[str, list[Json]] | None = None
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a kit."""
+    """A file with vectors of a kit."""
 
     path: str
     vectors: int
@@ -124,12 +124,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     pgoutput: str
     """Version of pgoutput that wrote the kit."""
     spec: str
-    """SHA-256 of the layouts of all messages."""
+    """SHA-256 of the layouts of all messages, in hex."""
     seed: int
     """Seed of the scenarios."""
     vectors: int
     legal: int
     illegal: int
     groups: dict[str, int]
-    """Number of vectors by group."""
+    """Numbers of vectors, by group."""
     files: list[File]

@@ -1,4 +1,4 @@
-"""A decoder as a process: it reads requests from standard input and writes answers to standard output."""
+"""Run a decoder as a process, which reads requests from standard input and writes answers to its output."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from pgoutput.vectors.model import Answer, Request
 
 _CHUNK: Final = 1 << 16
 _MAX_ANSWER: Final = 16 << 20
-"""Maximum length of an answer, in bytes. A longer answer, which may be endless, fails."""
+"""Maximum length of an answer, in bytes. The limit stops a decoder that writes an endless answer."""
 
 _START_SECONDS: Final = 30.0
-"""Extra time for the first answer of a process, in seconds."""
+"""Time that a process has for its first answer in addition to the time for each answer, in seconds."""
 
 _MAX_FAILURES: Final = 3
-"""Number of failed requests after which a decoder that has never answered is not started again."""
+"""Number of failures after which a decoder that has never given a valid answer is not started again."""
 
 
 class DecoderFailed(Exception):
-    """Raised if the process of a decoder gives no answer; the text says why."""
+    """Raised if the process of a decoder gives no valid answer to a request. The text contains the reason."""
 
 
 class DecoderProcess:
-    """Starts a decoder, and starts it again after it has failed; a context manager that ends the process.
+    """Runs a decoder as a process, which is started again after a failure. Use as a context manager.
 
     Args:
         command: The program and its arguments.
@@ -58,7 +58,7 @@ class DecoderProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._read = b""
         self._warm_up: bytes | None = None
-        """First request that was answered. A process that is started again gets this request first."""
+        """First request that was answered. A restarted process gets this request first, with extra time."""
         self._failures = 0
 
     def __enter__(self) -> Self:
@@ -71,9 +71,9 @@ class DecoderProcess:
         """Send a request and return its answer.
 
         Raises:
-            DecoderFailed: The process ended, took too long, or wrote something that is no answer. The next
-                request starts the process again.
-            PgoutputError: The decoder has answered none of its first requests.
+            DecoderFailed: The process ended, took too long, or wrote no valid answer. The next request starts
+                the process again.
+            PgoutputError: The decoder has failed `_MAX_FAILURES` times and has never given a valid answer.
             OSError: The program cannot be started.
         """
         try:
@@ -109,7 +109,7 @@ class DecoderProcess:
         """Write a request to a process and return the line with its answer.
 
         Raises:
-            DecoderFailed: The process ended, took longer than `seconds`, or wrote too much.
+            DecoderFailed: The process ended, took longer than `seconds`, or wrote an answer that is too long.
         """
         stdin, stdout = process.stdin, process.stdout
         assert stdin is not None
@@ -141,7 +141,7 @@ class DecoderProcess:
             raise DecoderFailed(f"the answer is longer than {_MAX_ANSWER} bytes")
 
     def _send(self, process: subprocess.Popen[bytes], target: int, data: bytes) -> bytes:
-        """Write as much of `data` as the pipe accepts; return the rest."""
+        """Write as much of `data` as the pipe accepts. Return the rest of `data`."""
         try:
             return data[os.write(target, data) :]
         except BrokenPipeError:

@@ -19,20 +19,20 @@ def run_decoder(
     level: Level = "given",
     quiet: bool = True,
 ) -> Generator[Verdict, None, None]:
-    """Yield the result of each vector. A decoder that hangs or ends fails the vector, and is started again.
+    """Yield the result of each vector. A decoder that hangs or ends fails the vector and is restarted.
 
     Args:
-        command: The program that decodes, and its arguments.
+        command: The decoder's program and its arguments.
         vectors: The vectors.
         seconds: Time that an answer may take, in seconds.
         memory: Limit of the memory that the program allocates, in bytes (on Linux); None for no limit.
-        lenient: Whether the program may accept illegal messages; their vectors are then skipped.
-        level: What is compared: the keys that an answer contains (`given`), also all fields of each message
-            (`fields`), or all keys (`exact`).
+        lenient: Whether a vector counts as skipped if the decoder accepts its illegal message.
+        level: Which parts of an answer are compared: the keys that the answer contains (`given`), these keys
+            and all fields of each message (`fields`), or all keys (`exact`).
         quiet: Whether to discard what the program writes to standard error.
 
     Raises:
-        PgoutputError: The program has answered none of its first requests.
+        PgoutputError: The program fails from the start and has never given a valid answer.
         OSError: The program cannot be started.
     """
     with DecoderProcess(command, seconds=seconds, memory=memory, quiet=quiet) as process:

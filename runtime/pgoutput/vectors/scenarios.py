@@ -8,7 +8,7 @@ from typing import Any, Final
 from pgoutput.synth import Scenario
 
 _LARGE: Final = "x" * 3000
-"""A text that is stored out of line (TOAST): updates of other columns do not send it."""
+"""A text that is stored out of line (TOAST): it is not sent by updates of other columns."""
 
 
 def changes(db: Scenario) -> None:
@@ -28,7 +28,7 @@ def changes(db: Scenario) -> None:
         tx.insert(full, what="made", details=None)
         tx.insert(log, line="one", at="2026-01-02 03:04:05.678901+00")
     with db.transaction() as tx:
-        tx.update(orders, {"id": 3}, state="paid")  # the note is not sent
+        tx.update(orders, {"id": 3}, state="paid")  # the large note is an unchanged value
         tx.update(orders, {"id": 2}, id=20)
         tx.update(indexed, {"id": 1}, **{"a b": "l"})
         tx.update(full, {"what": "made"}, details="2")

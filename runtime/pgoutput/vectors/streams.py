@@ -1,4 +1,4 @@
-"""Vectors of whole streams: synthetic streams, and captures of real servers."""
+"""Vectors of whole streams: streams of scenarios, and streams that were captured from servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FEATURES: Final[tuple[Json, ...]] = ({}, {"messages": True}, {"binary": True})
 
 
 def stream_vectors() -> Iterator[Vector]:
-    """Yield a vector for each scenario, protocol version and combination of options."""
+    """Yield a vector for each scenario, protocol version and combination of its stream options."""
     for version, streaming, two_phase, features in product(
         VERSIONS, OPTIONS["streaming"], (False, True), _FEATURES
     ):
@@ -75,7 +75,7 @@ def capture_vectors(paths: Iterable[str | Path]) -> Iterator[Vector]:
         try:
             yield _captured(path)
         except (DecodeError, ValueError) as error:
-            raise RecordingError(f"{path}: {error}") from None
+            raise RecordingError(f"{path}: the capture file cannot become a vector: {error}") from None
 
 
 def _captured(path: str | Path) -> Vector:

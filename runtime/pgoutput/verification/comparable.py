@@ -9,7 +9,7 @@ from pgoutput.wire import shown_text
 
 
 def check_columns(relation: Relation, *, binary: bool, server_version: int) -> None:
-    """Check that the text of values in a replica equals the text of the server, for each column.
+    """Check that each column has a type whose text in a replica equals the server's text.
 
     Args:
         relation: The relation, with base types in place of domains.
@@ -24,7 +24,7 @@ def check_columns(relation: Relation, *, binary: bool, server_version: int) -> N
             f"the columns {_listed(names)} cannot be compared: the recording has their values in binary "
             "format, which pgoutput does not convert to the server's text"
         )
-    # extra_float_digits gives the shortest exact text since PostgreSQL 12.
+    # Only since PostgreSQL 12, the text of a float is its shortest exact text (extra_float_digits).
     if server_version < 120_000 and (
         names := [one.name for one in relation.columns if _type_name(one.type_oid).startswith("float")]
     ):

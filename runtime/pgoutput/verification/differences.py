@@ -74,7 +74,7 @@ def find_differences(
     Args:
         source: The rows of the source.
         replica: The rows of the replica.
-        replica_sums: By number of each key range that differs: the sums of its buckets in the replica.
+        replica_sums: For each key range that differs, by its number: the sums of the range in the replica.
         names: Names of the columns.
         key: Indices of the columns that identify a row; empty if only the whole row does.
         limit: Largest number of rows to return.
@@ -83,7 +83,7 @@ def find_differences(
     """
     count = 0
     shown: dict[int, dict[_Hash, int]] = defaultdict(dict)
-    """By key range: how often each row is missing in the replica (negative: in the source)."""
+    """By number of the key range and `_Hash`: how often the row is in the source, minus in the replica."""
     unequal: dict[int, dict[_Hash, int]] = defaultdict(dict)
     """As `shown`, for all rows whose keys are returned."""
     sums = {number: (source.sums(number), there) for number, there in replica_sums.items()}
@@ -104,7 +104,14 @@ def find_differences(
 
 
 def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:
-    """Yield the buckets that differ, as `key_range * BUCKETS + bucket`, in groups of limited size."""
+    """Yield the buckets that differ, in groups of at most `_GROUP_ROWS` rows or one bucket.
+
+    A bucket is the rows of a key range whose hashes end with the same bits (`BUCKETS`). Bucket b of key range
+    r is yielded as the number `r * BUCKETS + b`.
+
+    Args:
+        sums: The sums of each key range in the source and in the replica, by number of the key range.
+    """
     group: list[int] = []
     size = 0
     for number, (here, there) in sums.items():
@@ -122,10 +129,14 @@ def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:
 def _compare_pairs(
     source: SourceRows, replica: ReplicaRows, cells: Sequence[int]
 ) -> Iterator[tuple[int, dict[_Hash, int]]]:
-    """Yield for each key range its number, and by `_Hash` how often the row is missing in the replica.
+    """Yield the number of each key range in `cells`, with its rows that differ by `_Hash`.
 
-    The count is negative if the row is missing in the source. Only the buckets `cells` are compared,
-    which are numbered as in `_groups`.
+    The value for a row is how often the source has the row, minus how often the replica has it.
+
+    Args:
+        source: The rows of the source.
+        replica: The rows of the replica.
+        cells: The buckets to compare, numbered as `_groups` numbers them.
     """
     there = replica.hashes_in(cells)
     buckets: dict[int, list[int]] = defaultdict(list)
@@ -166,7 +177,8 @@ def _find_keys(
     Args:
         source: The rows of the source.
         replica: The rows of the replica.
-        unequal: By key range: how often each row is missing in the replica (negative: in the source).
+        unequal: The rows that differ, by number of the key range and `_Hash`. The value is how often the
+            source has the row, minus how often the replica has it.
         identity: Indices of the columns of the replica identity.
     """
     keys: set[tuple[str | None, ...]] = set()
@@ -183,7 +195,8 @@ def _find_keys(
         found[hashed] += 1
         keys.add(tuple(values[at] for at in identity))
     texts = {tuple(value for value in key if value is not None and is_utf8(value)) for key in keys}
-    # A Delete removes only one of two rows that share a key.
+    # If two rows share a key, a Delete removes only one of them. NULL and text that is not valid UTF-8 cannot
+    # be part of a key: `texts` lacks these values.
     if max(found.values(), default=0) > 1 or any(len(key) < len(identity) for key in texts):
         return None
     return frozenset(texts)
@@ -201,7 +214,8 @@ def _describe(
     Args:
         source: The rows of the source.
         replica: The rows of the replica.
-        shown: By key range: how often each row is missing in the replica (negative: in the source).
+        shown: The rows to describe, by number of the key range and `_Hash`. The value is how often the source
+            has the row, minus how often the replica has it.
         names: Names of the columns.
         key: Indices of the columns that identify a row; empty if only the whole row does.
     """

@@ -62,7 +62,12 @@ def _datetimes(texts: pa.StringArray) -> npt.NDArray[np.bytes_]:
 
 
 def _numerics(texts: pa.StringArray) -> Numbers:
-    """Return integer parts of numbers. They compare with positive integers as the numbers do."""
+    """Return the integer parts of numbers as sort keys.
+
+    Bounds are positive integers: a number is below a bound if and only if its integer part is below the
+    bound. An integer part that does not match `_WHOLE` becomes the least integer of 64 bits if it is
+    negative, otherwise (also for NaN) the greatest.
+    """
     parts = pc.replace_substring_regex(texts, r"\..*", "")
     limits = pc.if_else(pc.starts_with(parts, "-"), str(-(1 << 63)), str((1 << 63) - 1))
     return _integers(pc.if_else(pc.match_substring_regex(parts, _WHOLE), parts, limits))
@@ -141,7 +146,11 @@ class KeyRanges(msgspec.Struct, frozen=True):
         return condition if number else f"({condition} OR {self.sql} IS NULL)"
 
     def find(self, texts: pa.StringArray) -> Numbers:
-        """Return the number of the key range of each value; `texts` are values of the dividing column."""
+        """Return the number of the key range of each value.
+
+        Args:
+            texts: Values of the column that divides the table, as text.
+        """
         if not self.bounds:
             return np.zeros(len(texts), np.int64)
         keys = _ORDERS[self.type_oid].keys
@@ -182,7 +191,10 @@ def choose_ranges(connection: Connection, table: PublishedTable, size: int, rate
 
 
 def _possible_bounds(values: Sequence[str], order: _Order) -> list[str]:
-    """Return the different bounds of key ranges near `values`, sorted."""
+    """Return the bound that `order.bound` gives for each value, sorted, without duplicates.
+
+    Values for which there is no bound are left out.
+    """
     bounds = [bound for value in values if (bound := order.bound(value))]
     _, places = np.unique(order.keys(pa.array(bounds, pa.string())), return_index=True)
     return [bounds[place] for place in places]

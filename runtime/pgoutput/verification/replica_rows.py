@@ -36,7 +36,7 @@ class _HashedRows(msgspec.Struct, frozen=True):
 
     @property
     def cells(self) -> Numbers:
-        """Bucket of each row, as `key_range * BUCKETS + bucket`."""
+        """For each row the number `r * BUCKETS + b`, if the row is in bucket b (`BUCKETS`) of key range r."""
         return self.ranges * BUCKETS + (self.hashes & np.uint64(BUCKETS - 1)).astype(np.int64)
 
 
@@ -60,13 +60,14 @@ class ReplicaRows:
         self._table, self._ranges, self._hash_texts, self._key = table, ranges, hash_texts, key
 
     def sums(self) -> list[Sums]:
-        """Return for each key range the row counts and sums of hashes of its buckets (`Sums`)."""
+        """Return for each key range the number of rows and the sum of their hashes, by bucket (`BUCKETS`)."""
         size = len(self._ranges) * BUCKETS
         sums = np.zeros((3, size), np.uint64)
         half = np.uint64(32)
         for rows in self._read():
             cells = rows.cells
-            # Sums of 32 bits of fewer than 2**21 hashes are exact as floats.
+            # `bincount` adds floats: sums of fewer than 2**21 integers of 32 bits are exact, so the upper and
+            # lower halves of the hashes are added apart.
             parts = (None, rows.hashes >> half, rows.hashes & np.uint64((1 << 32) - 1))
             for total, weights in zip(sums, parts, strict=True):
                 total += np.bincount(cells, weights, size).astype(np.uint64)
@@ -74,10 +75,11 @@ class ReplicaRows:
         return list(totals.reshape(2, len(self._ranges), BUCKETS).transpose(1, 0, 2))
 
     def hashes_in(self, buckets: Iterable[int]) -> npt.NDArray[np.uint64]:
-        """Return an array with a line for each row in some buckets: key range, hashes of key and row.
+        """Return an array with a line (key range, hash of the key, hash of the row) for each row in buckets.
 
         Args:
-            buckets: Numbers of the buckets: bucket b of key range r has the number `r * BUCKETS + b`.
+            buckets: Numbers of the buckets (`BUCKETS`): bucket b of key range r has the number
+                `r * BUCKETS + b`.
         """
         wanted = np.zeros(len(self._ranges) * BUCKETS, np.bool_)
         wanted[[*buckets]] = True

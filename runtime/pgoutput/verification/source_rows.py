@@ -16,7 +16,8 @@ from pgoutput.verification.key_ranges import KeyRanges
 from pgoutput.verification.text_hash import Hashes, hash_texts, md5_hashes
 
 BUCKETS: Final = 1024
-"""Number of buckets of each key range. The lowest bits of a row's hash are the number of its bucket."""
+"""Number of buckets of each key range. A bucket is the rows of a key range whose hashes have the same lowest
+bits. These bits are the number of the bucket."""
 
 Sums: TypeAlias = npt.NDArray[np.uint64]
 """Number of rows, and sum of their hashes modulo 2**64, of each bucket: an array of 2 rows."""
@@ -62,7 +63,7 @@ def choose_hash(connection: Connection) -> RowHash:
     """Return the hash to use with a server: its own hash of texts, or MD5.
 
     The server's own hash is not used if the server is older than PostgreSQL 11, has another byte order, or
-    has a database in another encoding than UTF-8.
+    has a database in another encoding than UTF-8 or SQL_ASCII.
 
     Raises:
         ReplicationError: The server's text of rows depends on its locale.
@@ -129,7 +130,11 @@ class SourceRows:
         return int(str(rows)), int(str(total)) % (1 << 64)
 
     def sums(self, number: int) -> Sums:
-        """Return the number of rows and the sum of hashes of each bucket of a key range."""
+        """Return the number of rows, and the sum of their hashes, for each bucket (`BUCKETS`) of a key range.
+
+        Args:
+            number: Number of the key range.
+        """
         sums = np.zeros((2, BUCKETS), np.uint64)
         for bucket, rows, total in self._query(_SUMS, number):
             sums[0, int(str(bucket))] = int(str(rows))
@@ -137,7 +142,12 @@ class SourceRows:
         return sums
 
     def pairs(self, number: int, buckets: Iterable[int]) -> npt.NDArray[np.uint64]:
-        """Return an array of (hash of the key, hash of the row) for the rows in buckets of a key range."""
+        """Return an array with a line (hash of the key, hash of the row) for each row in some buckets.
+
+        Args:
+            number: Number of the key range.
+            buckets: Numbers of the buckets (`BUCKETS`) in the key range.
+        """
         rows = self._query(_PAIRS, number, buckets=", ".join(map(str, buckets)))
         return (
             np.array([(int(str(k)), int(str(h))) for k, h in rows], np.int64).reshape(-1, 2).view(np.uint64)

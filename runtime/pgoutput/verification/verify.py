@@ -80,8 +80,8 @@ _ATTEMPTS: Final = 5
 
 _GROUP_TABLES: Final = 100
 _GROUP_BYTES: Final = 64 << 20
-"""Largest total size, in bytes, of tables that are locked and compared together (`_GROUP_TABLES`: largest
-number). A larger table is compared alone."""
+"""Largest total size, in bytes, of tables that are locked and compared together. A larger table is compared
+alone. `_GROUP_TABLES` is the largest number of these tables."""
 
 _TICK: Final = 0.2
 """Time between two checks of how much the recorder has stored, in seconds."""
@@ -137,7 +137,7 @@ def verify_tables(
     """Compare the Delta tables of a replica with the published tables of its source, as of one LSN.
 
     The comparison waits until the recording has all transactions before the LSN. If no recorder is running,
-    the function records until then itself. Transactions that the replica has not applied yet, or has applied
+    the function itself records until then. Transactions that the replica has not applied yet, or has applied
     beyond the LSN, make no difference. If the comparison is interrupted, the next one of this target
     continues it. The property `pgoutput.verified_through` is set for equal tables, and removed from tables
     that differ. `pgoutput.recording.verified_tables` returns the tables that were equal.
@@ -289,7 +289,10 @@ def _await_recording(
 ) -> None:
     """Wait until a recording has all transactions with a commit LSN below `lsn`.
 
-    If no recorder is running, record the transactions here, unless the recording may be a copy.
+    If no recorder is running, record the transactions in this process.
+
+    Raises:
+        RecordingError: No recorder is running, and the recording may be a copy of another recording.
     """
     is_reported = False
     while (stored := stored_lsn(folder)) < lsn:
@@ -345,7 +348,7 @@ class _Pair(msgspec.Struct):
     """Why the tables cannot be compared."""
 
     def read(self) -> None:
-        """Read the replica, and keep the sums of its buckets."""
+        """Read the replica, and store in `sums` the row counts and hash sums of its buckets."""
         with self.errors():
             self.sums = [] if self.replica is None else self.replica.sums()
 
@@ -355,7 +358,10 @@ class _Pair(msgspec.Struct):
         return rows, hashes
 
     def reopen_changed(self) -> list[int]:
-        """Mark finished key ranges as unfinished if their total in the replica has changed; return them."""
+        """Mark finished key ranges whose total in the replica has changed as unfinished.
+
+        Return the numbers of these key ranges.
+        """
         finished = self.progress.finished
         changed = [number for number, one in finished.items() if one.total != self.total(number)]
         for number in changed:
@@ -413,7 +419,7 @@ class _Comparison(msgspec.Struct):
             now = datetime.now(UTC).isoformat(" ", "seconds")
             pairs = [self._pair(connection, table, sizes, folder, now) for table in tables]
             totals = [self._totals(source, one, one.progress.unfinished, stop) for one in pairs]
-            # The rows of a single table are read in this thread, so that it can be interrupted.
+            # The rows of a single table are read in this thread, so that Ctrl-C ends the reading at once.
             read = map if len(pairs) == 1 else replica.map
             for one, found, _ in zip(pairs, totals, read(_Pair.read, pairs), strict=True):
                 self._compare(source, one, found, stop)
@@ -431,7 +437,15 @@ class _Comparison(msgspec.Struct):
         folder: Path,
         now: str,
     ) -> _Pair:
-        """Return a table of the source and its replica, ready to be compared."""
+        """Return a table of the source and its replica, ready to be compared.
+
+        Args:
+            connection: Connection to the source.
+            table: The table.
+            sizes: Sizes of the tables, in bytes, by OID.
+            folder: Local folder for copies of the replica's table.
+            now: Time of the comparison in UTC.
+        """
         relation = base_types(table.relation, {one.oid: one for one in table.types})
         columns = tuple((shown_text(one.name), one.type_oid, one.type_modifier) for one in relation.columns)
         progress = self.workspace.progress(relation.oid, columns)
@@ -523,7 +537,7 @@ class _Comparison(msgspec.Struct):
             for one, result in zip(compared, verified, strict=True)
             if result is not None
         ]
-        with suppress(OSError, RecordingError):  # the user may not write to the recording
+        with suppress(OSError, RecordingError):  # the user may lack permission to write to the recording
             store_verified_tables(self.folder, path, equal, oids)
         return [self._verdict(one) for one in pairs]
 
@@ -551,7 +565,7 @@ class _Comparison(msgspec.Struct):
         )
 
     def _limited_total(self, source: SourceRows, number: int, stop: Flag) -> Total:
-        """Return the total of a key range; wait first if reading it was faster than `rate` allows."""
+        """Return the total of a key range. If the query read more rows per second than `rate`, wait first."""
         begin = time.monotonic()
         total = source.total(number)
         if self.rate is not None:
@@ -560,7 +574,7 @@ class _Comparison(msgspec.Struct):
 
 
 def _denied(connection: Connection, tables: Sequence[PublishedTable]) -> dict[int, tuple[str, str]]:
-    """Return, by OID, the names of the tables that the role may not read, and the reasons."""
+    """Return, by OID, the name of each table that the connection's role may not read, and the reason."""
     try:
         check_privileges(connection, [one.relation.oid for one in tables])
     except PermissionDenied as error:

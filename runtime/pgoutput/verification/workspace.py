@@ -104,14 +104,14 @@ class Workspace:
 
     @contextmanager
     def temporary(self) -> Iterator[Path]:
-        """Yield an empty local folder, which is deleted later; for a local target, on the target's disk."""
+        """Yield an empty local folder, deleted at the exit; for a local target, on the target's disk."""
         with TemporaryDirectory(
             prefix="pgoutput-", dir=self._place.path if self._place.is_local else None
         ) as folder:
             yield Path(folder)
 
     def progress(self, oid: int, columns: tuple[tuple[str, int, int], ...]) -> TableProgress | None:
-        """Return the progress of an earlier comparison of these columns of a table, or None."""
+        """Return the progress of an interrupted comparison of a table's columns; None if there is none."""
         known = self._tables.get(oid)
         return known if known is not None and known.columns == columns else None
 

@@ -23,7 +23,7 @@ OPERATION: Final = "Schema"
 
 
 class AlteredColumn(msgspec.Struct, frozen=True):
-    """A column of an altered table, as the table has it after the alteration."""
+    """A column of a table after an ALTER TABLE."""
 
     name: str
     type: int
@@ -40,7 +40,7 @@ class AlteredColumn(msgspec.Struct, frozen=True):
 
 
 class Alteration(msgspec.Struct, frozen=True):
-    """The content of a logical message: a table after ALTER TABLE, and how its columns were named before."""
+    """The content of a logical message: a table after ALTER TABLE, and the earlier names of its columns."""
 
     oid: int
     schema: str
@@ -70,7 +70,7 @@ class Alteration(msgspec.Struct, frozen=True):
 
     @property
     def added_values(self) -> dict[str, str | None]:
-        """Values of existing rows in added columns, by column name; without columns with unknown values."""
+        """Values that existing rows have in added columns, by column name, if the values are known."""
         added = (one for one in self.columns if one.was is None and one.origin in ("", "missing"))
         return {one.name: one.missing for one in added}
 

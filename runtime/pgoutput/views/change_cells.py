@@ -19,8 +19,8 @@ from pgoutput.views.relation_schemas import RelationSchema
 class Changes(msgspec.Struct, frozen=True):
     """The changes of a batch of messages.
 
-    A Truncate is one change for each of its relations. A message with a list of new rows is one change for
-    each row.
+    A Truncate is one change for each of its relations. The spec also allows inserts with a list of new rows:
+    such a message is one change for each row.
     """
 
     index: MessageIndex
@@ -80,7 +80,7 @@ class CellLists(NamedTuple):
 
     @property
     def emptied(self) -> CellLists:
-        """These lists with all cells removed."""
+        """The same number of lists, but each list is empty, or NULL where it was NULL."""
         return CellLists(np.zeros_like(self.offsets), self.missing, self.cells[:0], self.columns[:0])
 
 
@@ -101,7 +101,12 @@ def key_first(changes: Changes) -> Numbers:
 
 
 def _first(changes: Changes, meaning: str) -> Numbers:
-    """Return for each change the index of the first cell of its tuple (`new`, `old` or `key`), or -1."""
+    """Return the index of the first cell of one tuple of each change; -1 without this tuple.
+
+    Args:
+        changes: The changes.
+        meaning: The kind of tuple: `new`, `old` or `key`.
+    """
     rows, tuples = changes.rows, changes.index.tuples(meaning)
     if tuples is None:
         return np.full(len(rows), -1, np.int64)
@@ -167,7 +172,13 @@ def _cells(changes: Changes, first: Numbers, is_key: Mask) -> CellLists:
 
 
 def _whole_tuples(schema: RelationSchema, first: Numbers, missing: Mask) -> CellLists:
-    """Return the cells of whole tuples that all have one schema, faster than `_cells` does."""
+    """Return the cells of one tuple per change, faster than `_cells` does; no tuple is a key tuple.
+
+    Args:
+        schema: The schema of all changes.
+        first: Index of the first cell of each change's tuple; -1 for a change without the tuple.
+        missing: Whether each change has no tuple.
+    """
     columns = np.arange(len(schema.names))
     present = first[~missing] if missing.any() else first
     offsets = np.concatenate(([0], np.cumsum(~missing) * len(columns)))
@@ -176,10 +187,11 @@ def _whole_tuples(schema: RelationSchema, first: Numbers, missing: Mask) -> Cell
 
 
 def _column_lists(schemas: Sequence[RelationSchema]) -> tuple[Numbers, Numbers, Numbers]:
-    """Return lists of column indices: for each schema all columns, then for each schema its key columns.
+    """Return two lists of column indices for each schema: of all columns, and of the key columns.
 
     Returns:
-        The lists concatenated, the start of each list, and the size of each list.
+        All lists, concatenated to one array: first the list of all columns of each schema, then the list of
+        the key columns of each schema. And for each list its start in this array, and its size.
     """
     lists = [range(len(schema.names)) for schema in schemas] + [schema.keys for schema in schemas]
     sizes = np.array([len(one) for one in lists], np.int64)

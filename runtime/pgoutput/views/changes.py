@@ -53,7 +53,7 @@ COMMON_COLUMNS: Final = (
 - `operation`: Insert, Update, Delete or Truncate; Snapshot for a row of the snapshot. In the view `changes`
   also Schema for an ALTER TABLE that the server's event trigger has described.
 - `relation`: OID of the relation, and its namespace and name at the time of the change. A Truncate has a row
-  for each of its relations, and a message with a list of new rows has a row for each of them.
+  for each of its relations. An insert with a list of new rows, which the spec allows, has a row for each.
 - `commit_lsn`, `commit_time`: LSN and time of the commit, or of the snapshot for a row of the snapshot.
   The time is NULL outside the years 1 to 9999, which Spark cannot represent.
 - `xid`: Xid of the top-level transaction; 0 for the snapshot.
@@ -86,8 +86,8 @@ CHANGES: Final = pa.schema(
   NULL if none are missing.
 
 In a row with the operation Schema, `columns` are all columns after the alteration, also unpublished ones.
-`before` maps them to their earlier names, without added columns. `after` contains the values that existing
-rows have in added columns, as far as they are known. `unchanged` lists the generated columns.
+`before` has the earlier name of each column, by present name, without added columns. `after` has the values
+that existing rows have in added columns, if the values are known. `unchanged` lists the generated columns.
 
 Values are PostgreSQL's text, whether they were sent in text or in binary format.
 """

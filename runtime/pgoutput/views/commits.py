@@ -114,13 +114,15 @@ class CommitTracker:
         return subxid is not None and int(commits.parts[commit]) << 32 | subxid in self._rolled_back
 
     def _after_borders(self, index: MessageIndex, rows: Numbers, positions: Numbers) -> CommitColumns:
-        """Return for each border the commit of the messages up to the next border.
+        """Return for each border the commit of the messages between this border and the next one.
 
-        `wanted` is false if no transaction is open there, or if the task does not read the transaction.
+        A border is a message that opens or closes a transaction or a stream block. The commit's field
+        `wanted` is false if no transaction is open after the border, or if the task does not read the
+        transaction.
 
         Args:
             index: The messages of the batch.
-            rows: Rows of the borders: messages that open or close a transaction or a stream block.
+            rows: Rows of the borders.
             positions: Positions of the borders; -1 in the keyframe.
         """
         tags = index.tags[rows]

@@ -128,8 +128,8 @@ class CommittedChangesReader:
 def split_changes(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numbers]:
     """Return two arrays with an item per change: the row of its message, and the OID of its relation.
 
-    A Truncate is one change for each of its relations. A message with a list of new rows is one change for
-    each row.
+    A Truncate is one change for each of its relations. The spec also allows inserts with a list of new rows:
+    such a message is one change for each row.
 
     Args:
         index: The messages.

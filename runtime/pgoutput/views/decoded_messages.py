@@ -32,8 +32,8 @@ DECODED: Final = pa.schema(
 """Columns of decoded messages, one row per message.
 
 - `message`: The message, with the fields of `pgoutput.schemas.arrow.MESSAGES`.
-- `changes`: A list of `CHANGE` with one element per relation of the message, or per new row if there is
-  a list of new rows; NULL for messages that are not changes.
+- `changes`: A list of `CHANGE` with one element per relation of the message, or per new row of an insert with
+  a list of new rows, which the spec allows; NULL for messages that are not changes.
 """
 
 

@@ -60,7 +60,8 @@ class ChangedRelation(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     """Names of the columns of the relation's replica identity."""
     alteration: AlteredNames | None = None
-    """If the only change is an ALTER TABLE: its effect; `columns` are then all columns after it."""
+    """Effect of the ALTER TABLE, if an ALTER TABLE is the only change: `columns` are then all columns after
+    it. Otherwise None."""
     incomplete: str | None = None
     """Why the recording lacks rows or changes of the relation; None if it lacks none."""
 
@@ -194,16 +195,17 @@ def unpack_changes(data: bytes) -> RelationChanges:
 
 
 def split_by_key(changes: RelationChanges, parts: int) -> Iterator[tuple[int, RelationChanges]]:
-    """Divide changes into parts by the key in the old tuple, or in the new tuple if no old tuple was sent.
+    """Divide changes into parts by key, so that all changes with the same key are in one part.
 
-    If an update changes the key of a row, the server sends the old tuple.
+    The key of a change is in its old tuple, or in its new tuple if no old tuple was sent. An update that
+    changes the key of a row has an old tuple, so it is in the part of the old key.
 
     Args:
         changes: The changes.
         parts: Number of parts.
 
     Yields:
-        The number of a part, and its changes in unchanged order; all changes of a key are in one part.
+        The number of a part, and its changes in unchanged order.
     """
     relation, rows = changes
     hashes = np.zeros(rows.num_rows, np.uint64)

@@ -53,7 +53,13 @@ def read_changes(segment: SegmentReader, task: Task, wanted: RelationFilter) -> 
 def _committed(
     committed: CommittedBatch, incomplete: Mapping[int, str], *, snapshot: bool
 ) -> Iterator[RelationChanges]:
-    """Yield the committed changes of a batch of messages, by relation and schema version."""
+    """Yield the committed changes of a batch of messages, by relation and schema version.
+
+    Args:
+        committed: The changes.
+        incomplete: Maps the OID of each incomplete table to the reason why the table is incomplete.
+        snapshot: Whether the changes are rows of a snapshot.
+    """
     changes, unchanged = committed.changes, is_unchanged(committed.changes.index)
     common = {"operation": operations(changes)} | commit_columns(committed, snapshot=snapshot)
     firsts = new_first(changes), old_first(changes), key_first(changes)

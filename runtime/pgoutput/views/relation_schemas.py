@@ -57,7 +57,11 @@ class RelationSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def columns(self) -> Mapping[str, pa.Array]:
-        """Arrays with one row, by name: columns of `CHANGES` about the relation, and its column `names`."""
+        """Arrays with one row, by name.
+
+        `relation`, `key_columns` and `columns` are columns of the view `changes`. `names` is the list of the
+        relation's column names.
+        """
         relation = {"oid": self.relation.oid, "namespace": self.namespace, "name": self.name}
         columns = {
             name: (column.type_oid, column.type_modifier)

@@ -84,7 +84,10 @@ class StreamContext:
         self._borders = np.array(borders, np.int64)
 
     def ranks(self, keys: KeyColumns) -> Numbers:
-        """Return the rank of each message; -1 if a component of the message's sort key is NULL."""
+        """Return the rank of each message: its place in the order of the stream (`StreamContext`).
+
+        The rank is -1 if a component of the message's sort key is NULL.
+        """
         if all(pa.types.is_integer(column.type) for column in keys):
             packed = _packed(np.stack([column.fill_null(0).cast(pa.int64()) for column in keys], axis=1))
             ranks = np.searchsorted(self._packed, packed) + np.searchsorted(self._packed, packed, "right")
@@ -107,12 +110,20 @@ class StreamContext:
         return [relation for relation, invalid in latest.values() if not invalid]
 
     def in_stream(self, ranks: Numbers) -> Mask:
-        """Return for each rank whether it is inside a stream block: after Stream Start, up to Stream Stop."""
+        """Return for each rank whether it is inside a stream block: after Stream Start, up to Stream Stop.
+
+        Args:
+            ranks: Ranks of messages: their places in the order of the stream (`StreamContext`).
+        """
         inside: Mask = np.searchsorted(self._borders, ranks) % 2 == 1
         return inside
 
     def is_block_border(self, ranks: Numbers) -> Mask:
-        """Return for each rank whether it is the rank of a Stream Start or Stream Stop."""
+        """Return for each rank whether it is the rank of a Stream Start or Stream Stop.
+
+        Args:
+            ranks: Ranks of messages: their places in the order of the stream (`StreamContext`).
+        """
         return np.isin(ranks, self._borders)
 
 
@@ -237,7 +248,14 @@ class UnorderedDecoder:
     def _changes(
         self, index: MessageIndex, rows: Numbers, ranks: Numbers, keys: KeyColumns
     ) -> tuple[Changes, dict[int, DecodeError]]:
-        """Return the changes that fit their relations, and the errors of all other changes by row."""
+        """Return the changes whose tuples fit their relation, and the errors of the other changes by row.
+
+        Args:
+            index: The messages of the batch.
+            rows: Rows of the messages that change rows.
+            ranks: Rank of each message of the batch: its place in the order of the stream (`StreamContext`).
+            keys: Sort keys of the messages of the batch.
+        """
         schemas, versions = self._context.schemas, self._context.versions
         rows, oids = split_changes(index, rows)
         numbers = versions.find(oids, ranks[rows])
@@ -276,8 +294,8 @@ class UnorderedDecoder:
         if unexpected:
             (message,), key = index.messages([min(unexpected)]), key_at(keys, min(unexpected))
             raise ValueError(
-                f"{type(message).__name__} at {format_key(key)} was not in the input when its relations were "
-                "collected: the input must not change; cache it, or restrict it to a fixed range"
+                f"{type(message).__name__} at {format_key(key)} was not in the input when the relations of "
+                "the input were collected: the input must not change. Cache it, or limit it to a fixed range"
             )
 
 

@@ -94,7 +94,8 @@ def plan_changes(recording: Recording, numbers: Sequence[int], lsns: LsnRange = 
     whole: set[int] = set()
     commits: dict[int, dict[int, Commit]] = {}
     for segment in recording.metadata(numbers):
-        # Transactions end after their commit LSN; if they end up to start_lsn, they are in earlier segments.
+        # The transactions of the segment end after start_lsn, up to end_lsn. A commit LSN is lower than the
+        # LSN of the transaction's end, so it can equal start_lsn.
         if segment.start_lsn <= lsns.last and segment.end_lsn >= lsns.first:
             whole.add(segment.number)
         for end in segment.ends:
@@ -126,8 +127,8 @@ def group_tasks(tasks: Sequence[Task], at_least: int) -> list[list[Task]]:
 
     Args:
         tasks: The tasks.
-        at_least: Number of groups to aim for: at most one per task, and more if groups would be larger than
-            `_GROUP_BYTES`.
+        at_least: Number of groups to aim for. There are more groups if groups would be larger than
+            `_GROUP_BYTES`, and never more groups than tasks.
     """
     total = sum(task.size for task in tasks)
     count = max(min(at_least, len(tasks)), total // _GROUP_BYTES)

@@ -90,7 +90,8 @@ class RowBuilder:
         This is an earlier row if the change did not send the value; -1 if the value was never sent.
         """
         count = len(cells.sent)
-        # A row of the table is its own source. Index -1 finds the last item, so the source of -1 is -1.
+        # For each row, the number of the row that its value comes from. A row of the table has its own value.
+        # The additional last item is for -1 (no row): as an index, -1 selects it, and its source is again -1.
         sources = np.arange(count + self._existing.num_rows + 1)
         sources[-1] = -1
         sources[:count] = np.where(cells.sent, sources[:count], self._previous)

@@ -31,9 +31,9 @@ class ChunkWriter:
         chunk: The changes.
 
     Attributes:
-        unmatched: Commit LSNs of the changes that contradict the rows of the table, in order; empty before
-            the rows were looked up. An update or delete found no row, or the new key of an insert or update
-            was the key of another row. Changes of a snapshot do not count.
+        unmatched: Commit LSNs of the changes that do not match the rows of the table, in order: an update or
+            delete found no row, or another row has the new key of an insert or update. Changes of a snapshot
+            do not count. The list is empty before the rows are looked up.
     """
 
     def __init__(self, files: DataFiles, layout: TableLayout, chunk: Chunk) -> None:
@@ -75,8 +75,8 @@ class ChunkWriter:
             The new data files, and the data files that they replace.
 
         Raises:
-            ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
-                does not exist any more.
+            ReplicaError: Rows cannot be found by key, because values of a key column were never sent; or a
+                data file does not exist any more.
         """
         if self._chunk.truncates and self._layout.end is not None:
             found, merged = self._merge()
@@ -101,8 +101,8 @@ class ChunkWriter:
         as ascending row numbers, by path of the data file.
 
         Raises:
-            ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
-                does not exist any more.
+            ReplicaError: Rows cannot be found by key, because values of a key column were never sent; or a
+                data file does not exist any more.
         """
         found, merged = self._merge()
         is_ended = merged.ended[len(self._chunk.changes) :] >= 0
@@ -114,7 +114,7 @@ class ChunkWriter:
         return self._added_rows(merged, found), ended
 
     def copied_rows(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a chunk that has only rows of a snapshot; they replace no row of the table."""
+        """Yield the rows of a chunk that has only rows of a snapshot, which replace no row of the table."""
         found, merged = self._merge()
         return self._added_rows(merged, found)
 
@@ -175,7 +175,7 @@ class ChunkWriter:
         return look_up_rows(self._files, layout, self._key, keys, count, columns, unique=self._unique)
 
     def _refuse_partial_keys(self, found: LookupResult) -> None:
-        """Raise ReplicaError if a found row has a partly unknown key: a change may concern that row."""
+        """Raise ReplicaError if a found row has a partly unknown key: a change may or may not be of it."""
         if columns := found.unsent_key_columns():
             chunk = self._chunk
             names = ", ".join(self._key[at][1].name for at in columns)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pgoutput.values import default_type, from_arrow
 
 Digests: TypeAlias = npt.NDArray[np.bytes_]
-"""Digests of rows. Equal rows have equal digests, different rows almost certainly not (128 bits)."""
+"""Digests of rows (128 bits). Equal rows have equal digests; different rows almost never do."""
 
 _SIZE: Final = 16
 _TYPE: Final = f"S{_SIZE}"
@@ -40,7 +40,7 @@ def digest_rows(rows: pa.RecordBatch, columns: Sequence[str], rescued: str) -> D
 
 
 def _rescued_texts(rescued: pa.MapArray, columns: frozenset[str]) -> pa.StringArray:
-    """Return the rescued values of each row as JSON; NULL for a row without rescued values in `columns`."""
+    """Return for each row its rescued values of `columns`, as JSON; NULL if the row has none."""
     if rescued.null_count == len(rescued):
         return pa.nulls(len(rescued), pa.string())
     kept = (sorted(cell for cell in one or () if cell[0] in columns) for one in rescued.to_pylist())
@@ -76,7 +76,7 @@ class RowSet:
         taken = np.zeros(len(unique), np.int64)
         taken[known] = np.minimum(self._counts[at[known]], counts[known])
         self._counts[at[known]] -= taken[known].astype(self._counts.dtype)
-        # Of the equal rows, the first ones are taken.
+        # If more equal rows are given than were contained, the first of them count as contained.
         number = np.arange(len(digests)) - np.repeat(np.cumsum(counts) - counts, counts)
         contained = np.empty(len(digests), np.bool_)
         contained[order] = number < np.repeat(taken, counts)

@@ -38,9 +38,9 @@ _MARK: Final = "@"
 _BLOCK: Final = 512
 """Number of keys in a block. An index consists of blocks, of which a search reads only those it needs."""
 _NO_ROW: Final = np.uint32(0xFFFFFFFF)
-"""Row number in the unused places of the last block."""
+"""Row number in the unused items of the last block."""
 _HEADER: Final = struct.Struct("<16sQQQQ")
-"""Magic bytes, checksum of the data up to the blocks, data file size, number of blocks, of NULL keys."""
+"""Magic bytes, checksum of the data before the blocks, data file size, number of blocks and of NULL keys."""
 _MAGIC: Final = b"pgoutput index 1"
 
 
@@ -69,7 +69,7 @@ class Keys:
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._numbers = hashes[order], known[order]
         self.are_exact: bool = len(columns) == 1 and _is_word(columns[0].type)
-        """Whether rows that are found by hash have the key, because different keys have different hashes."""
+        """Whether a row that is found by hash certainly has the key, because no other key has this hash."""
         has_range = len(columns) == 1 and pa.types.is_integer(columns[0].type)
         self._values = np.asarray(columns[0])[order] if has_range else None
 
@@ -100,7 +100,7 @@ class Keys:
 
 
 def hash_keys(columns: Sequence[pa.Array]) -> Hashes:
-    """Return the hash of each key. Equal keys have equal hashes; hashes of one integer column are unique."""
+    """Return the hash of each key. Equal keys have equal hashes; different integers have different hashes."""
     hashes = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         for words, used in _words(column):
@@ -120,7 +120,11 @@ def _is_word(type_: pa.DataType) -> bool:
 
 
 def _words(column: pa.Array) -> Iterator[tuple[Hashes, npt.NDArray[np.bool_]]]:
-    """Yield the values (no NULLs) in words: the next 8 bytes of each value, and which values have these."""
+    """Yield the bytes of the values (not NULL) as 64-bit words: a word of each value at a time, and a mask.
+
+    The mask is False for values that are too short to have this word. The last word of a string or binary
+    value is its length.
+    """
     every = np.ones(len(column), np.bool_)
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         offsets = value_offsets(column).astype(np.int64)
@@ -262,7 +266,7 @@ def _used_blocks(first: Hashes, hashes: Hashes) -> Numbers:
 
 
 def _checksums(*arrays: npt.NDArray[np.unsignedinteger]) -> Hashes:
-    """Return a checksum of each row of the arrays: a weighted sum of the row's words in all arrays."""
+    """Return a checksum of each row of the arrays: a weighted sum of the row's integers in all arrays."""
     sums = np.zeros(len(arrays[0]), np.uint64)
     for words in arrays:
         sums += words.astype(np.uint64) @ (2 * np.arange(words.shape[1], dtype=np.uint64) + 1)

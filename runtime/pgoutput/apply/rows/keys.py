@@ -69,7 +69,7 @@ def _number_integers(array: pa.Array) -> Numbers | None:
         return None
     known = np.asarray(array.is_valid())
     values = np.asarray(array.drop_null(), np.int64)
-    order = np.argsort(values)  # a sort is faster than a dictionary
+    order = np.argsort(values)  # a sort is faster than a dictionary encoding
     ordered = values[order]
     ranks = np.zeros(len(values), np.int64)
     ranks[order[1:]] = np.cumsum(ordered[1:] != ordered[:-1])
@@ -79,7 +79,7 @@ def _number_integers(array: pa.Array) -> Numbers | None:
 
 
 def _comparable(array: pa.Array) -> pa.Array:
-    """Convert values to a type that Arrow can dictionary-encode; only equal values become equal."""
+    """Convert values to a type that Arrow can dictionary-encode; values with equal texts become equal."""
     if pa.types.is_nested(array.type):
         return from_arrow(array, *default_type(array.type))
     if pa.types.is_floating(array.type):

@@ -44,16 +44,16 @@ class LookupResult(msgspec.Struct, frozen=True):
     """For each looked-up key, the numbers (`number_values`) of the values in its columns."""
 
     def match_partly(self, keys: Mapping[int, int]) -> dict[int, int]:
-        """Match keys with found rows whose key is partly unknown, and equal in all columns that were sent.
+        """Match keys with found rows whose key is partly unknown: the values that were sent have to be equal.
 
         A row matches one key at most. Use this only if keys consist of all columns: rows that are equal in
         all sent columns cannot be distinguished then.
 
         Args:
-            keys: Indices of the keys among the looked-up keys, by IDs that the caller chooses.
+            keys: For each key to match, its index among the looked-up keys, by an ID that the caller chooses.
 
         Returns:
-            Index of a matching found row, by ID of the key; keys without a matching row are left out.
+            For each key with a matching row, the index of the row in `rows`, by the key's ID.
         """
         rows = np.flatnonzero(self.keys < 0)
         matches: dict[int, int] = {}
@@ -77,7 +77,7 @@ class _KeyColumn:
     Attributes:
         name: Name of the column.
         values: The values, in the type of the Delta table.
-        rescued: Values that the type cannot represent, by row; NULL in `values`.
+        rescued: Values that the type cannot represent, by index in `values`, which has NULL for them.
     """
 
     def __init__(self, name: str, values: pa.Array, rescued: Rescued) -> None:
@@ -110,7 +110,7 @@ class _KeyColumn:
         if self._sorted is None or values.null_count or not len(self._sorted):
             searched = pa.concat_arrays([self.values, pa.nulls(1, self.values.type)])
             return np.asarray(pc.is_in(values, searched))
-        numbers = values.to_numpy()  # a search is faster than a hash
+        numbers = values.to_numpy()  # a binary search is faster than a hash table
         at = np.searchsorted(self._sorted, numbers)
         return np.asarray(self._sorted.take(at, mode="clip") == numbers)
 
@@ -221,7 +221,7 @@ class _Search:
         left = ~np.isin(found.rows, self._files.deleted(file), assume_unique=True)
         numbers, keys = found.rows[left], found.keys[left]
         if self._keys.are_exact and len(self._schema) == 2 and (keys >= 0).all():
-            (column,) = self._key  # the index has the keys, and no other column is needed
+            (column,) = self._key  # the values of the keys are known, and no other column is needed
             key = {column.name: column.values.take(pa.array(keys))}
             arrays = [key.get(one.name, pa.nulls(len(keys), one.type)) for one in self._schema]
             return numbers, pa.table(arrays, schema=self._schema)
@@ -263,7 +263,7 @@ def _take_rows(
 
 
 def _number_column(column: _KeyColumn, rows: pa.Table, layout: TableLayout) -> Numbers:
-    """Return numbers (`number_values`) of a key column: first of the values to look up, then of `rows`."""
+    """Return the numbers that `number_values` gives to the values to look up, then those of `rows`."""
     rescued = dict(column.rescued)
     for row, texts in rescued_values(rows[layout.rescued]).items():
         if column.name in texts:

@@ -41,17 +41,21 @@ _BEGINS: Final = pa.array(["Snapshot", "Insert", "Update"])
 
 
 class MergeResult(msgspec.Struct, frozen=True):
-    """Which rows changes write, replace and remove. Change i writes row i; rows of the table follow."""
+    """Which rows changes write, replace and remove, by number of the row.
+
+    The change with index i writes the row with number i. The numbers after the last change are rows that were
+    looked up in the table.
+    """
 
     begun: Numbers
     """Numbers of the rows that inserts, updates and snapshots write, in the order of the changes."""
     ended: Numbers
     """For each row, the index of the change that replaces or removes the row; -1 if no change does."""
     previous: Numbers
-    """For each change, the number of the row that it updates; -1 if it is no update, or no row is known."""
+    """For each change, the number of the row that it updates; -1 if it updates none, or an unknown row."""
     unmatched: Numbers
-    """Indices of the changes that contradict the rows: an update or delete that finds no row, or an insert or
-    update whose new key another row has."""
+    """Indices of the changes that do not match the rows: an update or delete that finds no row, or an insert
+    or update whose new key another row has."""
 
     @property
     def current(self) -> Numbers:
@@ -60,7 +64,7 @@ class MergeResult(msgspec.Struct, frozen=True):
 
 
 class _Items(msgspec.Struct, frozen=True):
-    """Items: beginnings and ends of rows, as arrays. A row of the Delta table begins before all changes."""
+    """Beginnings and ends of rows (items), as arrays. A row of the Delta table begins before all changes."""
 
     keys: Numbers
     rows: Numbers
@@ -87,8 +91,10 @@ def merge_changes(
         found: For each row that was looked up in the Delta table, the number (`number_keys`) of its key; -1
             if a part of the key is unknown.
         effects: The effects of each change.
-        old: For each change, the number of the key of the row that an update or delete replaces or removes.
-        new: For each change, the number of the key of the row that an insert or update writes.
+        old: For each change, the number of the key of the row that it replaces or removes. The numbers of
+            changes that only write a row, such as inserts, are ignored.
+        new: For each change, the number of the key of the row that it writes. The numbers of deletes are
+            ignored.
         unique: Whether a key identifies at most one row. If not, equal rows cannot be distinguished, and a
             change ends any one of the equal rows.
         find_matches: Called with the indices of the changes whose old key no row has. Returns, by index of
@@ -122,7 +128,7 @@ def merge_changes(
 
 
 def _sorted_items(found: Numbers, effects: Effects, old: Numbers, new: Numbers) -> _Items:
-    """Return all beginnings and ends, sorted by key and time."""
+    """Return all beginnings and ends as items, sorted by key; items of a key are in the order of changes."""
     count = len(old)
     known, ends, begins = np.flatnonzero(found >= 0), *map(np.flatnonzero, (effects.ends, effects.begins))
     items = _Items(
@@ -135,9 +141,9 @@ def _sorted_items(found: Numbers, effects: Effects, old: Numbers, new: Numbers) 
 
 
 def _depths(items: _Items) -> Numbers:
-    """Return for each item how many rows its key has at that time, with the row that the item begins or ends.
+    """Return for each item how many rows its key has, just after a beginning or just before an end.
 
-    An end without a row has depth 1.
+    An end and the beginning of the row that it ends have the same depth. An end without a row has depth 1.
     """
     steps = np.where(items.rows >= 0, 1, -1)
     is_first = np.ones(len(steps), np.bool_)
@@ -145,9 +151,9 @@ def _depths(items: _Items) -> Numbers:
     group = np.cumsum(is_first) - 1
     sums = np.cumsum(steps)
     balance = sums - (sums - steps)[is_first][group]
-    # A step is 1 where a row of the key begins, and -1 where one ends. If a row ends that has not begun, the
-    # sum of the key's steps falls to a new minimum below zero. The offsets put each group below the groups
-    # before it, so that the running minimum is the minimum within the group.
+    # `steps` has 1 for an item that begins a row, and -1 for an end. `balance` is their sum within the key up
+    # to the item. An end without a row takes this sum to a new minimum below zero. `offset` puts the sums of
+    # a key below the sums of the keys before it, so that the running minimum is the minimum within the key.
     offset = group * (2 * len(steps) + 1)
     lowest = np.minimum.accumulate(np.minimum(balance, 0) - offset) + offset
     depths: Numbers = balance - lowest + (steps < 0)

@@ -45,7 +45,7 @@ class Replacement:
         self._schema_changes = [_without_changes(chunk)]
         self._changes: list[ChangeRange] = []
         self.unmatched: list[int] = []
-        """Commit LSNs of the changes that contradict the rows of the data files, as in `ChunkWriter`."""
+        """Commit LSNs of the changes that do not match the rows of the data files, as in `ChunkWriter`."""
         self.layout = _without_moments(self._target)
         """The layout of the data files, which have no `__START_AT` and `__END_AT`."""
         self.files = StagedFiles(table, self.layout.schema)
@@ -60,7 +60,7 @@ class Replacement:
         """Apply the changes of a chunk to the rows of the data files.
 
         Raises:
-            ReplicaError: A row has to be found by a key column whose value was never sent.
+            ReplicaError: Rows cannot be found by key, because values of a key column were never sent.
         """
         if chunk.columns != self.layout.columns:
             self._follow_schema(chunk)
@@ -75,7 +75,7 @@ class Replacement:
             self.unmatched += writer.unmatched
 
     def commit(self) -> None:
-        """Replace the rows of the table in one commit, which brings it to the position of the last change.
+        """Replace the rows of the table in one commit, which also sets its position to the last change.
 
         Raises:
             ConflictError: A concurrent commit has changed the table. To commit the same data files, call

@@ -61,7 +61,7 @@ def _digest(rows: pa.RecordBatch, layout: TableLayout) -> Digests:
 def _find_ended(
     current: DataFiles, layout: TableLayout, file: DataFile, missing: RowSet
 ) -> Iterator[npt.NDArray[np.bool_]]:
-    """Yield for the rows of a data file whether they are current versions without an equal row in `missing`.
+    """Yield masks of a data file's rows: the current row versions without an equal row in `missing`.
 
     Rows of `missing` that equal a current version are removed from `missing`.
     """

@@ -33,7 +33,8 @@ class TableAlteration:
     Attributes:
         columns: Published columns of the relation after the alteration. Which columns are published is
             inferred from the columns of the Delta table.
-        sources: Earlier names of these columns, by present name, without added columns.
+        sources: Earlier name of each column that the Delta table already has, by present name. Both names are
+            equal if the column was not renamed.
         values: Known values that existing rows have in added columns, by name of the column.
 
     Args:
@@ -51,7 +52,8 @@ class TableAlteration:
                 self.sources[name] = was
             elif name in known:  # two sessions have altered the table at the same time
                 self.sources[name] = name
-        # If the Delta table lacks columns, the publication has a column list, without added columns.
+        # The Delta table lacks earlier columns of the relation if the publication has a column list. Such a
+        # list does not contain added columns, so added columns are left out below.
         is_listed = earlier.keys() - generated > self.sources.keys() - generated
         self.columns = tuple(
             column
@@ -63,7 +65,10 @@ class TableAlteration:
         self.values: dict[str, str | None] = {name: value for name, value in values.items() if name in names}
 
     def compared(self, layout: TableLayout) -> list[Column]:
-        """Return the layout's columns under their new names, and the added columns with known values."""
+        """Return the old columns for `altered_columns`: with their new names, and with filled columns.
+
+        Filled columns are added columns whose values in existing rows are known. They are no difference.
+        """
         before = {column.name: column for column in layout.columns}
         return [
             column

@@ -29,7 +29,7 @@ from pgoutput.views import RESCUED_TYPE, Column
 
 
 def _oids(*names: str) -> frozenset[int]:
-    """Return the OIDs of the types with these names, and of types with the same formats (`like`)."""
+    """Return the OIDs of the types with these names, and of the types that share their formats."""
     return frozenset(oid for oid, forms in catalog.FORMS.items() if forms.name in names)
 
 
@@ -50,7 +50,9 @@ The value exceeds the exponents of all integer types, and is below the precision
 def convert_batch(
     batch: pa.RecordBatch, old: TableLayout, new: TableLayout, columns: tuple[Column, ...]
 ) -> pa.RecordBatch:
-    """Convert rows of a Delta table to a new layout. Values in added columns are NULL, marked as never sent.
+    """Convert rows of a Delta table to a new layout.
+
+    Added columns are NULL. `_rescued_data` marks them as never sent.
 
     Args:
         batch: Rows of the Delta table, with the old layout.
@@ -150,7 +152,7 @@ def _convert_column(
 
 
 def _cast_to_text(array: pa.Array, new: pa.DataType, type_oid: int) -> list[str | None]:
-    """Cast values to the type with Arrow type `new` and OID `type_oid` as the server does; return texts."""
+    """Return the texts that the server's cast to the type `type_oid`, in Arrow `new`, gives to values."""
     old = array.type
     if pa.types.is_list(old) and (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
         new_element = new.value_type if pa.types.is_list(new) else new

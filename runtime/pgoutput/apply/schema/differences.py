@@ -45,8 +45,8 @@ def decode_differences(text: str | None) -> tuple[Difference, ...]:
 def update_properties(table: Table, files: DataFiles, layout: TableLayout, chunk: Chunk) -> list[Difference]:
     """Store the relation's name, and reasons why the table may differ from its source, in table properties.
 
-    The properties are committed before the changes, so a crash loses no reason, and only if they differ from
-    the stored properties.
+    The properties are committed only if they differ from the stored properties. The caller commits the
+    changes afterwards, so a crash loses no reason.
 
     Args:
         table: The table.
@@ -64,7 +64,7 @@ def update_properties(table: Table, files: DataFiles, layout: TableLayout, chunk
 
 
 def store_unmatched(table: Table, unmatched: Sequence[int]) -> list[Difference]:
-    """Store in a table property that changes did not match the rows, before these changes are committed.
+    """Store in a table property that changes did not match the rows; call it before committing the changes.
 
     Args:
         table: The table.
@@ -77,10 +77,11 @@ def store_unmatched(table: Table, unmatched: Sequence[int]) -> list[Difference]:
 
 
 def store_foreign_change(table: Table) -> list[Difference]:
-    """Store in a table property that another program has changed rows since the last commit of changes.
+    """Store in a table property if another program has changed rows since the last commit of changes.
 
     Returns:
-        A list of the new reason; an empty list if there is none, or if the property contained it before.
+        A list of the new reason; an empty list if no other program has changed rows, or if the property
+        contained the reason before.
     """
     reason = table.foreign_change()
     lsn = max(table.position.commit_lsn, 0)
@@ -103,12 +104,13 @@ def store_difference(table: Table, new: Difference) -> list[Difference]:
 def changed_properties(
     table: Table, files: DataFiles, layout: TableLayout, chunk: Chunk
 ) -> tuple[dict[str, str], list[Difference]]:
-    """Return the table properties that `update_properties` stores, and the reasons that it returns.
+    """Return table properties to store before a chunk is applied, and the new reasons among them.
 
-    Both are empty if the stored properties stay as they are.
+    The properties have the relation's name, its key, and reasons why the table may differ from its source.
+    New reasons are those that the stored properties lack. Both results are empty if nothing is to be stored.
     """
     stored = table.properties
-    # After a Truncate, all rows of the table are in the recording.
+    # After a Truncate, all rows of the table are in the recording, so the known reasons no longer apply.
     known = () if chunk.truncates else decode_differences(stored.get(MAY_DIFFER))
     reasons = {one.reason for one in known}
     new = [one for one in incomplete_reasons(chunk) if one.reason not in reasons]

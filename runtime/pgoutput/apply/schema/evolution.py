@@ -43,7 +43,7 @@ def follow_schema(table: Table, old: TableLayout, chunk: Chunk, *, history: bool
 def can_rename(table: Table, old: TableLayout, new: TableLayout) -> bool:
     """Return whether a new layout renames columns and the data files can stay as they are.
 
-    Files with rescued values of a renamed column cannot: a rescued value is stored with its column's name.
+    Files with rescued values of a renamed column cannot stay: they contain the column's old name.
     """
     renamed = {source for name, source in new.sources.items() if name != source}
     if not renamed or table.field_ids(old.schema) is None:
@@ -73,9 +73,9 @@ def _added_columns(new: TableLayout) -> list[pa.Field]:
 
 
 def only_adds_columns(new: TableLayout, old: TableLayout, *, renames: bool = False) -> bool:
-    """Return whether a new layout keeps the type and type modifier of each column of the old layout.
+    """Return whether a new layout only adds columns: each old column keeps its type and type modifier.
 
-    Without `renames`, it must also keep the names.
+    Without `renames`, each old column must also keep its name.
     """
     types = {field.name: field.type for field in old.schema}
     sources = {name: name for name in (new.rescued, new.start, new.end) if name in types} | {**new.sources}

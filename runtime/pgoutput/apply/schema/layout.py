@@ -120,7 +120,7 @@ def make_layout(
 
 
 def _column_type(column: Column, special: Mapping[int, pa.DataType]) -> pa.DataType:
-    """Return the Arrow type of a column; `special` is what `column_types` returns."""
+    """Return the Arrow type of a column; `special` has the target's own Arrow types, by type OID."""
     element = catalog.BY_ARRAY_OID.get(column.type_oid)
     if element is not None and element.oid in special:
         return pa.list_(pa.field("element", special[element.oid]))
@@ -128,7 +128,7 @@ def _column_type(column: Column, special: Mapping[int, pa.DataType]) -> pa.DataT
 
 
 def _renamed(name: str, sources: Mapping[str, str], old: TableLayout | None) -> dict[bytes, bytes] | None:
-    """Return metadata for a column's Arrow field: its present name, if the column is renamed; None if not."""
+    """Return metadata for a column's Arrow field: the old name of a renamed column; None if not renamed."""
     if old is None or name not in sources:
         return None
     source = sources[name]
@@ -139,7 +139,15 @@ def _renamed(name: str, sources: Mapping[str, str], old: TableLayout | None) -> 
 def _add_dropped_columns(
     types: Mapping[str, pa.DataType], sources: Mapping[str, str], old: TableLayout
 ) -> tuple[dict[str, pa.DataType], dict[str, str]]:
-    """Return the Arrow types, and the previous names, of columns that the relation has or had, by name."""
+    """Return `types` and `sources` with the columns that the relation dropped: history keeps their values.
+
+    A column that the relation still has gets an Arrow type for the values of its old and its new type.
+
+    Args:
+        types: Arrow types of the relation's columns, by name in the new layout.
+        sources: Old names of those columns that the table already has, by new name.
+        old: Current layout of the table.
+    """
     names = {source: name for name, source in sources.items()}
     taken = {name.lower() for name in types}
     all_types, all_sources = {}, {}
@@ -209,7 +217,7 @@ def read_layout(table: Table, name: str) -> TableLayout:
         ReplicaError: The columns of the table were changed by another program.
     """
     schema = table.schema
-    # No column of a relation is a map or a struct.
+    # No column of a relation is a map (`_rescued_data`) or a struct (`__START_AT` and `__END_AT`).
     maps = [field for field in schema if pa.types.is_map(field.type)]
     moments = [field.name for field in schema if pa.types.is_struct(field.type)]
     if len(maps) != 1 or len(moments) not in (0, 2):

@@ -79,7 +79,7 @@ def _check_options(
         try:
             given = _without_references(value)
             converted = known[key].process_value(context, given)
-            if isinstance(converted, str | Path) and not isinstance(given, str):  # typer converts any object
+            if isinstance(converted, str | Path) and not isinstance(given, str):  # typer converts any type
                 raise typer.BadParameter(f"expected a string, found a value of type {type(given).__name__}")
         except typer.BadParameter as error:
             raise PgoutputError(f"{place}: {key}: {error.message}") from None
@@ -94,7 +94,9 @@ def _options(command: Any) -> dict[str, Any]:
 
 
 def _without_references(value: Any) -> Any:
-    """Return a value with a text for each reference, such as `{ env = "NAME" }`, to check the value's type.
+    """Return the value with a placeholder text for each reference, to check the value's type.
+
+    References are checked, but not resolved.
 
     Raises:
         typer.BadParameter: A reference has an unknown key, not exactly one key, or a value other than a text.
@@ -191,7 +193,12 @@ def value_or_reader(context: typer.Context, parameter: str, value: str) -> str |
 
 
 def format_options(command: str, options: Mapping[str, str | Reader]) -> bytes:
-    """Return a configuration file that sets options to texts, or to what a `Reader` reads its text from."""
+    """Return a configuration file for one command.
+
+    Args:
+        command: Name of the command.
+        options: By option name, the option's text, or a `Reader`, whose reference is written to the file.
+    """
     lines = [f"[{command}]"]
     for name, text in options.items():
         if isinstance(text, Reader):

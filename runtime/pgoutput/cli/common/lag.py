@@ -1,4 +1,4 @@
-"""Lag in seconds, from commit times, or from the times at which the end of a WAL or recording was seen."""
+"""Lag in seconds, from commit times, or from the times at which a WAL or recording reached a position."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def last_commit_time(recording: Recording, segment: int) -> datetime | None:
 
 
 def seconds_behind(recording: Recording, segment: int, now: float) -> float | None:
-    """Return the seconds since the last commit of the first later segment that has commits.
+    """Return how long ago the first segment after `segment` was committed, in seconds.
 
-    The last commit ends the segment, and a replica can apply a segment only after its end.
+    Segments without commits are skipped. The last commit of the found segment counts, because a replica can
+    apply a segment only after the segment's end.
 
     Returns:
         0 if no segment follows; None if no commit is found.
@@ -52,7 +53,10 @@ def seconds_behind(recording: Recording, segment: int, now: float) -> float | No
 
 
 def _first_time(recording: Recording, numbers: Iterable[int]) -> datetime | None:
-    """Return the time of the last commit in the first segment with commits; None if no segment has any."""
+    """Search segments in this order; return the time of the last commit in the first one that has commits.
+
+    At most 100 segments are searched; None if these have no commit.
+    """
     for number in islice(numbers, _MAX_SEGMENTS):
         time = recording.metadata([number])[0].last_commit_time
         if time is not None:
@@ -61,10 +65,10 @@ def _first_time(recording: Recording, numbers: Iterable[int]) -> datetime | None
 
 
 class LagClock:
-    """Tells how long ago the end of a log (a WAL or a recording) moved past a position.
+    """Measures how long ago the end of a log (a WAL or a recording) moved past a position.
 
-    A position is an LSN or the number of a segment. A long lag is known less exactly than a short one, so
-    that the memory is bounded.
+    A position is an LSN or the number of a segment. The number of stored samples is limited, so a long lag is
+    less exact than a short lag.
     """
 
     def __init__(self) -> None:
@@ -87,7 +91,7 @@ class LagClock:
             self._step = 2 * (self._samples[-1][1] - self._samples[0][1]) / _MAX_SAMPLES
 
     def forget(self, position: int) -> None:
-        """Remove what is stored about positions up to `position`, which will not be asked for again."""
+        """Remove the samples up to `position`; later calls of `behind` must not have a lower position."""
         del self._samples[: bisect_right(self._samples, (position, inf))]
         if not self._samples:
             self._step = 0.0

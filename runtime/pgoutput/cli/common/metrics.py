@@ -47,7 +47,7 @@ class Metrics:
 
     Attributes:
         scraped: An event that is set when all values were collected.
-        tables: Returns the values of the label `table` to serve; None for all.
+        tables: A function that returns the values of the label `table` to serve; None to serve all.
 
     Args:
         definitions: Metrics to serve. Counters without labels begin with 0; others have no value at first.
@@ -167,12 +167,15 @@ def serve_metrics(address: str | None, metrics: Metrics, observed: Iterable[Obse
 
 
 def _await_scrape(metrics: Metrics) -> None:
-    """Wait until Prometheus has scraped that changes are lost, and can alert; a signal ends the wait."""
+    """Wait until Prometheus has scraped the metric of lost changes, so that its alert can fire.
+
+    The wait ends after 90 seconds, or at a signal.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     metrics.scraped.clear()
     if metrics.scraped.wait(_LAST_SCRAPE_SECONDS):
-        time.sleep(1.0)  # until the answer is sent
+        time.sleep(1.0)  # until the HTTP response is sent
 
 
 def _parse_address(address: str) -> tuple[str, int]:

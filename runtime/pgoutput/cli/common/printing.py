@@ -31,7 +31,7 @@ def complain(text: str) -> None:
 
 @contextmanager
 def refused_values() -> Iterator[None]:
-    """Print a ValueError, such as for an invalid DSN, as one line; exit with code 2."""
+    """Print a ValueError of the `with` block, such as for an invalid DSN, as one line; exit with code 2."""
     try:
         yield
     except ValueError as error:
@@ -47,7 +47,7 @@ def print_json(value: object, *, flush: bool = False) -> None:
 
 
 def print_event(event: msgspec.Struct, *, detail: bool = False) -> None:
-    """Print an event as a line of JSON on standard output; without details, of at most 4,096 bytes."""
+    """Print an event as a line of JSON on standard output, shortened to 4,096 bytes unless `detail`."""
     print_json(event if detail else bounded_fields(event), flush=True)
 
 
@@ -67,7 +67,11 @@ class Interval:
         self._state: object = None
 
     def is_due(self, state: object) -> bool:
-        """Return whether to print a line now: the interval has passed, and `state` has changed since."""
+        """Return whether to print a line now: the interval has passed, and the last line had another state.
+
+        Args:
+            state: What the line reports. Only with `detail`, a line with the last line's state is printed.
+        """
         if self._detail:
             return True
         now = time.monotonic()

@@ -33,8 +33,8 @@ RESUMED: Final = frozenset(
 )
 """Names of the rules that are not checked where a session continues a recording or starts at a keyframe.
 
-When the server sends messages again, the recorder stores only Relation messages a second time. A keyframe
-replaces the messages before its segment.
+There, legal streams would violate these rules. After a reconnection, the server sends some messages again, of
+which the recorder stores only the Relation messages. A keyframe replaces the messages before its segment.
 """
 
 SNAPSHOT: Final = RESUMED | {"commit-order", "end-beyond-start", "xid-normal"}
@@ -140,8 +140,8 @@ def _options(stream: Header | Source, options: Mapping[str, Any], known: bool) -
     Args:
         stream: Header of the capture file, or source in the segment's metadata.
         options: Values of the options of START_REPLICATION, by option name.
-        known: Whether a client sent `options` to a server. The `options` of a synthetic stream do not tell
-            whether the stream has binary values and logical messages.
+        known: Whether a client sent `options` to a server. If not, the stream is synthetic, and `options` do
+            not tell whether it has binary values and logical messages.
     """
     return CheckOptions(
         proto_version=stream.proto_version,

@@ -1,4 +1,4 @@
-"""The command `pgoutput decode`: messages as JSON, or as readable lines with cells by column name."""
+"""The command `pgoutput decode`: prints messages as JSON, or as readable lines with cells by column name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `pgoutput inspect`: messages as annotated hex dumps."""
+"""The command `pgoutput inspect`: prints messages as annotated hex dumps."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def show(console: Console, stream: StoredStream, record: Record) -> None:
 
 
 def _pieces(stream: StoredStream, record: Record) -> Iterator[tuple[int, Piece]]:
-    """Yield each field of a record's envelope and message, after the offset of the envelope or message.
+    """Yield the fields of a record's envelope and message, as pairs of an offset and a `Piece`.
 
-    A field is a `Piece`: its bytes, counted from this offset, and its value.
+    The offset is where the envelope or message begins in `record.data`. Positions in the `Piece` are relative
+    to this offset.
     """
     data = record.data
     if record.channel != "data":

@@ -1,4 +1,4 @@
-"""The command `pgoutput config check`: problems of configuration files that reading them does not show."""
+"""The command `pgoutput config check`: finds missing secrets and conflicts in configuration files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Options = Mapping[str, Mapping[str, Any]]
 """Values of options by parameter name, for each command of a file."""
 
 _CREDENTIAL: Final = re.compile(r"/run/credentials/(pgoutput-.*)\.service/([^/]+)")
-"""Pattern for the file of a credential, which systemd makes when a unit starts, and only for this unit."""
+"""Pattern of a credential's path. systemd makes this file when a unit starts; only the unit can read it."""
 
 _EXCLUSIVE: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "record": (("recording",), ("slot", "dsn"), ("metrics",)),
@@ -85,7 +85,7 @@ def _find_problems(files: Mapping[Path, Options], variables: Mapping[tuple[str, 
                 if all(name in options for name in names):
                     key = repr([(name, options[name]) for name in names])
                     if (first := claims.setdefault(key, place)) != place:
-                        yield f"{place}: {' and '.join(names)}: {first} has the same"
+                        yield f"{place}: {' and '.join(names)}: {first} has the same; change one of them"
         recordings = {str(one["recording"]) for one in commands.values() if "recording" in one}
         if len(recordings) > 1:
             yield f"{path}: the commands have different recordings: {', '.join(sorted(recordings))}"
@@ -102,7 +102,7 @@ def _check_file(name: str, path: Path, command: str) -> str:
         return _check_readable(name)
     unit = f"pgoutput-{command}@{path.stem}"
     if found[1] != unit:
-        return f"{command} runs in the unit {unit}, which cannot read the credentials of others"
+        return f"{command} runs in the unit {unit}, which cannot read the credentials of other units"
     source = path.with_suffix(f".{found[2]}")
     problem = _check_readable(source)
     return f"systemd makes it from {source}: {problem}" if problem else ""
@@ -110,7 +110,7 @@ def _check_file(name: str, path: Path, command: str) -> str:
 
 def _check_readable(name: str | Path) -> str:
     try:
-        os.close(os.open(name, os.O_RDONLY | os.O_NONBLOCK))  # a pipe would wait
+        os.close(os.open(name, os.O_RDONLY | os.O_NONBLOCK))  # opening a pipe must not wait
     except OSError as error:
         return str(error.strerror)
     return "the file is empty" if os.path.isfile(name) and not os.path.getsize(name) else ""

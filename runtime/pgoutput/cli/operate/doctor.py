@@ -1,4 +1,4 @@
-"""The command `pgoutput doctor`: what stands in the way of a recording, what it costs, and what helps."""
+"""The command `pgoutput doctor`: prints problems of a server and this machine, with costs and remedies."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def examine(dsn: str, slot: str, publications: Sequence[str], places: Sequence[s
 
 
 def _missing_line(error: str) -> str:
-    """Return the line of pg_hba.conf that the server lacks, by its error; empty after another error."""
+    """Return the line that the error says is missing in pg_hba.conf; empty for any other error."""
     entry = re.search(r'no pg_hba\.conf entry for host "(.+?)", user "(.+?)", database "(.+?)"', error)
     if entry is None:
         return ""
@@ -98,11 +98,11 @@ def _examine_machine(places: Sequence[str]) -> Iterator[Finding]:
 
 
 def _free_bytes(place: Location) -> int:
-    """Write and delete a file; return the free space of the local disk in bytes, `sys.maxsize` for a store.
+    """Write and delete a file; return the free bytes of the local disk, `sys.maxsize` for an object store.
 
     Raises:
         OSError: The place cannot be read or written.
-        RecordingError: The store does not answer.
+        RecordingError: The object store does not answer.
     """
     if not place.is_local:
         place.names()

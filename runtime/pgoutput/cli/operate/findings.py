@@ -1,4 +1,4 @@
-"""What `pgoutput doctor` finds on a server or a machine."""
+"""The problems that `pgoutput doctor` finds on a server or a machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Finding(msgspec.Struct, frozen=True):
     cost: str
     """What happens if nothing is done."""
     remedy: str
-    """SQL or a shell command that helps, or what else to do."""
+    """SQL or a shell command that solves the problem, or advice in words."""
 
 
 class Report(msgspec.Struct, frozen=True):

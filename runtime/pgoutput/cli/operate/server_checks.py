@@ -1,6 +1,6 @@
 """The checks of a server for `pgoutput doctor`: queries that return a row for each problem.
 
-They need no privileges, and change nothing.
+The queries need no privileges, and change nothing.
 """
 
 from __future__ import annotations
@@ -260,7 +260,9 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def examine_server(dsn: str, slot: str, publications: Sequence[str]) -> tuple[str, int, list[Finding]]:
-    """Return the version of a server, how many checks were made, and what they have found.
+    """Run the checks; return the server's version as text, the number of checks, and the problems found.
+
+    If `publications` is empty, all publications of the database are checked.
 
     Raises:
         PgoutputError: The server cannot be reached.

@@ -39,7 +39,7 @@ class RecordingStatus(msgspec.Struct, frozen=True, kw_only=True):
     segments: int
     """Number of segments."""
     missing: int
-    """Number of segments that are missing between others."""
+    """Number of segments that are missing between the first and the last."""
     end_lsn: str
     """Transactions with an end LSN up to this one are recorded."""
     last_commit_time: str | None
@@ -98,13 +98,13 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
 
     Args:
         place: Path or URI of the recording.
-        dsn: Connection string of libpq, to read the state of the slot; None to leave it out.
+        dsn: Connection string of libpq, to read the state of the slot; None to leave out the slot.
         targets: Paths or URIs of replicas.
         json: Whether to print a JSON object.
 
     Raises:
         PgoutputError: The recording or a replica cannot be read.
-        ReplicationError: The server cannot be asked; everything else was printed before.
+        ReplicationError: The state of the slot cannot be read; everything else is printed first.
         typer.Exit: With exit code 1: the recording cannot be continued or lacks segments, or a table is
             incomplete, has failed or may differ.
     """
@@ -175,7 +175,9 @@ def _lost(slot: SlotStatus | None, place: str) -> str:
         return "the slot does not exist"
     if slot.wal_status == "lost" or slot.invalidation_reason is not None:
         return "the slot has lost WAL"
-    acknowledged, stored = slot.acknowledged_lsn, stored_lsn(place)  # it is stored before it is acknowledged
+    # The recorder stores an LSN before it acknowledges the LSN, and the slot was read before the recording:
+    # without another client, `acknowledged` is at most `stored`.
+    acknowledged, stored = slot.acknowledged_lsn, stored_lsn(place)
     if acknowledged is not None and parse_lsn(acknowledged) > stored:
         return (
             f"another client has read from the slot: the slot is acknowledged up to {acknowledged}, but the "
@@ -225,7 +227,7 @@ def _failed_table(
 
 
 def _lines(status: Status) -> Iterator[tuple[str, str]]:
-    """Yield the lines to print, each with its heading."""
+    """Yield the lines to print, as pairs of a heading (empty if it repeats) and a text."""
     one = status.recording
     publications = ", ".join(one.publications)
     yield "recording", f"{one.place} ({one.recording})"

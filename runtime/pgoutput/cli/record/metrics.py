@@ -24,7 +24,7 @@ from pgoutput.recorder import (
 from pgoutput.wire import parse_lsn
 
 _SILENCE_SECONDS: Final = 60.0
-"""Seconds without an event after which a connected recorder counts as stuck; it reports each second."""
+"""Seconds without an event after which a connected recorder counts as stuck; one event a second is normal."""
 
 STAGES: Final = ("received", "stored", "acknowledged")
 """Values of the label `stage`: what has been done with the WAL up to an LSN."""
@@ -185,7 +185,8 @@ class RecorderMetrics:
             self._first_wal_lsn = wal_lsn
         received = lsns[0]
         if commit_time is not None and received < self._first_wal_lsn:
-            # It is not known when this WAL was written, but certainly after the last received commit.
+            # The server may have written the WAL after `received` at any time since the last received commit:
+            # the lag counts from this commit.
             self._clock.saw_end(received + 1, commit_time)
         for stage, lsn in zip(STAGES, lsns, strict=True):
             self._metrics.set("pgoutput_recorder_lag_bytes", max(0, wal_lsn - lsn), stage)

@@ -47,7 +47,7 @@ def prune(recording: str, keep: str, forget: Sequence[str], *, dry_run: bool, js
     if json:
         print_json(done)
         return
-    console = table_console()  # it prints IDs of readers in full, for --forget
+    console = table_console()  # prints the IDs of readers in full: --forget needs them
     if done.readers:
         console.print(readers_table(done.readers), "", sep="\n")
     verb = "would be removed" if dry_run else "removed"

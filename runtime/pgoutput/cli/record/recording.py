@@ -86,7 +86,7 @@ def record(
 
         def print_text(event: Event) -> None:
             if isinstance(event, Lost) and metrics is None:
-                return  # the error follows at once
+                return  # the error itself is printed at once; with metrics, only after the last scrape
             text = event_text(event)
             if is_line(event) or progress.is_due(_state(event)):
                 complain(text)
@@ -101,7 +101,7 @@ def record(
         with refused_values():
             recorder = Recorder(dsn, slot, publications, out, on_event=report, **options)
         stop_at_signals(recorder.stop)
-        gc.freeze()  # imported modules are never garbage; do not search them, neither now nor at exit
+        gc.freeze()  # imported modules are never garbage: no collection shall search them
         recorder.run(until=until, seconds=seconds)
 
 
@@ -121,7 +121,7 @@ def _is_progress(event: Event) -> bool:
 
 
 def _state(event: Event) -> object:
-    """Return the state that must change before another line about progress is printed."""
+    """Return an event's state for `Interval.is_due`, which prints no line with the state of the last line."""
     if not isinstance(event, Progress):
         return event
     is_stored = event.stored_lsn == event.received_lsn

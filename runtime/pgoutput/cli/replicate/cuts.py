@@ -1,4 +1,4 @@
-"""The command `pgoutput tables`: prints the versions of a target's tables that show one moment."""
+"""The command `pgoutput tables`: prints the versions of a target's tables as of one moment."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def show(target: str, as_of: str | None, *, json: bool) -> None:
 
     Args:
         target: Folder or URI of the target.
-        as_of: An LSN, or a time in ISO 8601, in UTC unless it has a zone; None for the last moment
-            up to which all tables have the changes.
+        as_of: An LSN, or a time in ISO 8601, in UTC unless it has a zone; None for the latest moment
+            up to which all tables have applied the changes.
         json: Whether to print a JSON object per table.
 
     Raises:
@@ -46,7 +46,7 @@ def show(target: str, as_of: str | None, *, json: bool) -> None:
 
 
 def _parse_moment(text: str | None) -> tuple[int | None, datetime | None]:
-    """Parse an LSN or a time; return both, of which at least one is None."""
+    """Parse an LSN or a time; return (LSN, None) or (None, time), and (None, None) without a text."""
     if text is None:
         return None, None
     if "/" in text:

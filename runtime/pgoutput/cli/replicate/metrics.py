@@ -103,14 +103,14 @@ class ReplicaMetrics:
             self._failed[result.oid] = table
         if (
             result.may_differ or result.dropped or result.oid in self._may_differ
-        ):  # a new copy of the rows makes the table equal again
+        ):  # read the table's state again: a new copy of the rows makes the table equal
             known = replica_table(self._target, result.oid)
             is_different = known is not None and bool(known.may_differ) and known.dropped is None
             (self._may_differ.add if is_different else self._may_differ.discard)(result.oid)
         self._count_tables()
 
     def read_tables(self) -> None:
-        """Read from the target which tables have failed, or may differ, since earlier runs; count them.
+        """Read from the target which tables have failed or may differ after earlier runs; set the metrics.
 
         Raises:
             ReplicaError: The target cannot be read.
@@ -160,9 +160,10 @@ class ReplicaMetrics:
         return f"failed tables: {len(self._failed)}" if self._failed else ""
 
     def _lagging_tables(self) -> set[str]:
-        """Return the tables with the greatest lag: failed tables, else those with the most changes.
+        """Return the names of at most 20 tables: failed tables first, then tables with the most changes.
 
-        A micro-batch applies the changes of all other tables, so that these have the same lag.
+        Failed tables have the greatest lag. All other tables have the same lag, because each micro-batch
+        applies the changes of all of them.
         """
         changes = dict(self._changes)  # copies, because another thread adds tables
         tables = [*dict(self._failed).values(), *sorted(changes, key=changes.__getitem__, reverse=True)]

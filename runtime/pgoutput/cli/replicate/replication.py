@@ -45,7 +45,7 @@ from pgoutput.replica import (
 from pgoutput.wire import format_lsn
 
 _FOLDER_SECONDS = 60.0
-"""Seconds that a command which follows a recording waits for its folder."""
+"""Longest time that a command waits for a recorder to create the folder of a recording, in seconds."""
 _POLL_SECONDS = 0.2
 
 OPERATIONS = ("Snapshot", "Insert", "Update", "Delete", "Truncate")
@@ -79,7 +79,7 @@ class Output:
         totals: Number of applied changes, by qualified relation name and operation.
         failed: OIDs of the relations whose table has failed.
         is_json: Whether events are printed as JSON.
-        detail: Whether details are printed.
+        detail: The argument `detail`.
         interval: Decides when a line about progress is printed.
 
     Args:
@@ -128,7 +128,10 @@ class Output:
                 self.warn(f"{one.namespace}.{one.name} is incomplete: {one.reason}")
 
     def show_progress(self, text: str, segment: int, last_segment: int) -> None:
-        """Print how many segments of the recording are applied, after `text`: what is being done."""
+        """Print `text`, which describes what the run does, and how many segments are applied.
+
+        With JSON output, `text` is not printed.
+        """
         if self.is_json:
             now = datetime.now(UTC).isoformat()
             self.print_event(Replicating(time=now, segment=segment, last_segment=last_segment))
@@ -162,15 +165,16 @@ class Run:
         history: Whether to keep all versions of rows (SCD type 2).
         strict: Whether to refuse a recording with incomplete tables.
         latency: Least time between two micro-batches, in seconds.
-        updates: How commits remove rows from now on; None for no change.
+        updates: How commits remove rows from now on: `vectors` (deletion vectors) or `rewrite` (of data
+            files); None for no change.
         iceberg: Catalogue of the Iceberg tables of a new target. With None, a new target gets Delta tables.
         partition: Partition fields of new Iceberg tables.
         dropped: What happens to the tables of relations that were dropped on the server.
-        output: Prints warnings and micro-batches; None for text.
+        output: Prints warnings and micro-batches; None to print text.
         metrics: Definitions of the metrics to serve.
         is_recording: Whether the command also records, so that the recording may not exist yet.
-        tables: Names of tables that the target follows from now on; without any, it follows the same tables
-            as before, or all tables.
+        tables: Names of tables that the target follows from now on. If empty, the target follows the same
+            tables as before, and a new target all tables.
         reset: Names of tables to remove, and to build anew.
 
     Raises:
@@ -231,7 +235,11 @@ class Run:
             self.output.warn(f"no table {name} has been recorded so far")
 
     def _check_complete(self) -> None:
-        """Print the incomplete tables of the recording that the target follows; refuse them if strict."""
+        """Print the incomplete tables that the target follows.
+
+        Raises:
+            RecordingError: The run is strict, and there are such tables.
+        """
         last, selected = self._recording.last, self._tables
         tables = () if last is None else last.incomplete
         if tables and selected is not None:
@@ -280,8 +288,9 @@ class Run:
 
         Args:
             applied_segment: Number of the last segment whose changes were all applied; 0 for none.
-            last_segment: Number of the last segment that the query has found; None if it is not known. If it
-                is applied, and no later segment is known here, the recording is not searched again.
+            last_segment: Number of the last segment that the query has found; None if it is not known. The
+                recording is not searched for new segments if this segment is applied and the run knows no
+                later one.
 
         Raises:
             RecordingError: The run is strict, and the recording has incomplete tables.
@@ -345,12 +354,12 @@ def replicate(run: Run, apply: Callable[[Run, Event], None], metrics: str | None
 
 
 def apply_changes(run: Run, stop: Event, start: Callable[..., None] = start_query) -> None:
-    """Apply the changes of a run: to the end or, if the run follows, until `stop` is set.
+    """Apply the changes of a run: to the end of the recording or, if the run follows, until `stop` is set.
 
     Args:
         run: The recording and the target.
         stop: Ends the run when it is set.
-        start: Called with the arguments of `pgoutput.replica.replicate`; by default this function.
+        start: Applies the changes; takes the arguments of the default, `pgoutput.replica.replicate`.
     """
     with _segments_bar(run.output.console) as bar:
         task = bar.add_task("replicating", total=run.segments_recorded)

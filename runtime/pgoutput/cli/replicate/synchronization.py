@@ -28,7 +28,10 @@ from pgoutput.recording import locate, parse_store_url
 from pgoutput.replica import Updates
 
 _OWN_SETTINGS = "PGOUTPUT_RECORD_", "PGOUTPUT_CONFIG"
-"""Prefixes of environment variables with options of `pgoutput record`, which the recorder must not read."""
+"""Prefixes of environment variables that set options of `pgoutput record`.
+
+The recorder does not get these variables: it has only the options that `pgoutput sync` gives it.
+"""
 
 _SERVICE = "OTEL_SERVICE_NAME"
 """Environment variable with the name that OpenTelemetry gives the spans of a process."""
@@ -69,7 +72,8 @@ def synchronize(
         segment_seconds: Age in seconds at which a segment ends.
         history: Whether to keep all versions of rows (SCD type 2).
         latency: Least time between two micro-batches, in seconds.
-        updates: How commits remove rows from now on; None for no change.
+        updates: How commits remove rows from now on: `vectors` (deletion vectors) or `rewrite` (of data
+            files); None for no change.
         iceberg: Catalogue of the Iceberg tables of a new target. With None, a new target gets Delta tables.
         partition: Partition fields of new Iceberg tables.
         output: Prints events, warnings and micro-batches.
@@ -131,7 +135,7 @@ def synchronize(
             if is_begun:  # otherwise the recorder could not begin, and prints why
                 apply_changes(run, ended)
                 run.follow = False
-                apply_changes(run, Event())  # what the recorder has stored at its end
+                apply_changes(run, Event())  # apply what the recorder stored when it ended
         if process.returncode and not stop.is_set():
             sys.exit(max(process.returncode, 1))  # the recorder has printed its error
 
@@ -150,8 +154,9 @@ def _recorder(
 ) -> Iterator[tuple[subprocess.Popen[bytes], Event]]:
     """Run `pgoutput record`; yield its process, and an event that is set when the process has ended.
 
-    The recorder has its own session, so that Ctrl-C in a terminal does not reach it: at a signal, this
-    process stops it. If this process is killed, the recorder ends when it reports its next event.
+    Ctrl-C in a terminal does not reach the recorder, because it runs in a POSIX session of its own (setsid).
+    At a signal, this process stops the recorder. If this process is killed, the recorder ends when it reports
+    its next event.
 
     Args:
         command: The command line; the recorder writes its events to standard output, as JSON.

@@ -70,7 +70,10 @@ def verify(
 
 
 def _repair(recording: str, different: Sequence[TableVerdict]) -> None:
-    """Have the recorder copy the differing rows again, or all rows if the verdict has no keys of them."""
+    """Have the recorder copy the differing rows again, or all rows of a table without known keys.
+
+    A verdict has no keys if keys do not identify the rows, or if too many rows differ.
+    """
     for verdict in different:
         rows = "all rows" if verdict.keys is None else "only the rows that differ"
         complain(f"{printable(verdict.table)}: the recorder copies {rows}")

@@ -1,4 +1,4 @@
-"""The command `pgoutput encode`: JSON lines to the messages of a capture file."""
+"""The command `pgoutput encode`: converts JSON lines to messages, and prints them as a capture file."""
 
 from __future__ import annotations
 

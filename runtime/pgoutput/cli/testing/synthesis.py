@@ -36,7 +36,7 @@ from pgoutput.wire import is_utf8
 
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _MAX_NUMBER: Final = 1e15
-"""Largest whole number that an option accepts; a larger number is refused as a typing error."""
+"""Largest whole number that an option accepts; a larger number is probably a mistake."""
 
 
 def parse_number(option: str, text: str) -> int:

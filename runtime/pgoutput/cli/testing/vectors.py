@@ -85,8 +85,8 @@ def run(
     level: Annotated[
         Literal["given", "fields", "exact"],
         typer.Option(
-            help="What is compared: what an answer says (given), also all fields of each message (fields), "
-            "or all keys (exact)."
+            help="What is compared: the keys that the decoder's answer has (given), also all fields of each "
+            "message (fields), or all keys (exact)."
         ),
     ] = "given",
 ) -> None:

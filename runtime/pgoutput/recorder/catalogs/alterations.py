@@ -33,19 +33,19 @@ from pgoutput.recorder.client import Connection
 from pgoutput.wire import format_lsn
 
 FRESH_ROOTS_SINCE: Final = 150_000
-"""First `server_version_num` whose walsenders send a partition's changes as the new root's at once after
-ATTACH PARTITION."""
+"""First `server_version_num` of servers that, right after ATTACH PARTITION, send changes of the partition as
+changes of its new root."""
 
 
 class Alterations:
     """Comparison of two readings of the catalogs: finds tables whose rows were altered without being sent.
 
     Attributes:
-        reasons: Maps the OID of each table with rows that were altered without being sent to a text that
-            tells which rows.
-        attached: Column names of each table that may have been a partition of another table for a time.
-        pending: Maps the OID of each table that may be incomplete to the values of its `PendingTable`s: text
-            of the reason, `descriptions` and `truncated_by` of each.
+        reasons: Text that tells what was altered, by OID of each table whose rows were altered without being
+            sent.
+        attached: For each table that may have been a partition of another table for a time, its column names.
+        pending: List by OID of each table that may be incomplete. Each element has the values for one
+            `PendingTable`: text of the reason, `descriptions` and `truncated_by`.
 
     Args:
         before: The catalogs as read earlier.
@@ -66,7 +66,7 @@ class Alterations:
                 self.reasons[oid] = reason
 
     def is_complete_since_published(self, table: CatalogTable) -> bool:
-        """Return whether the stream has all rows of `table`, which only the later reading shows as published.
+        """Return whether the stream has all rows of a table that was published between the two readings.
 
         True if the table is empty, or if it was created under a publication FOR ALL TABLES and not altered
         since. (An altered table may have been unlogged at first, or its rows may have got other values.)
@@ -135,8 +135,8 @@ class Alterations:
             self.attached.append(new.columns.keys())
         if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             columns = {}
-        # SET UNLOGGED may be the cause of a rewrite of partitions only: the server refuses it for a table
-        # that a publication names.
+        # The server refuses SET UNLOGGED for a table that a publication names, so such a table was rewritten
+        # for another reason. It allows SET UNLOGGED for partitions: altered columns must explain a rewrite.
         is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
         if is_named and not new.is_root:
             is_explained = explain_rewrite(old, new) or not has_new_column(old, new)
@@ -154,7 +154,10 @@ class Alterations:
         return is_fresh and is_empty(self._connection, oid)
 
     def _text(self, named: dict[str, list[str]]) -> str:
-        """Return a reason as text; `named` maps kinds of alterations to names of columns or partitions."""
+        """Return a text that tells what was altered, and after which LSN.
+
+        `named` maps each kind of alteration, such as `renamed`, to the names of columns or partitions.
+        """
         texts = [f"{', '.join(names)} {reason}".lstrip() for reason, names in named.items()]
         since = f"after {format_lsn(self._before.lsn)}"
         return f"{'; '.join(texts)} {since}: values of existing rows were not sent"

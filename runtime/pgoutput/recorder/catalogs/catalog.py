@@ -117,7 +117,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
     row_version: str
     """xmin of the table's row in pg_class; changes if the table is attached or detached as a partition."""
     is_original: bool
-    """Whether a column still has the catalog row from CREATE TABLE: the table was then never attached."""
+    """Whether a pg_attribute row is unchanged since CREATE TABLE: then the table was never attached."""
     greatest_number: int
     """Greatest number (attnum) of the columns that the table has ever had."""
     columns: dict[str, Column]
@@ -133,7 +133,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
     storages: dict[int, Storage]
     """The tables that store the rows, by OID: the table itself, or its partitions."""
     undescribed: dict[str, Column] | None = None
-    """Columns before the first alteration that the stream has not described yet; None if all are described.
+    """Columns before the oldest alteration that no Relation message shows yet; None if there is none.
 
     A replica compares successive Relation messages, and never sees the columns in between.
     """
@@ -167,7 +167,7 @@ class Catalog(msgspec.Struct, frozen=True):
     tables: dict[int, CatalogTable]
     """Published tables, by OID."""
     types: dict[int, dict[str, str]]
-    """Enum labels and composite attributes that texts of values contain, by OID of each column type.
+    """Enum labels and attributes of composite types, by OID of the column type, then by catalog row.
 
     Contains types of published columns that are not built in. The inner keys are `enum` or `attribute` and
     the identity of a catalog row. Values are label and xmin of the row, or name and type of the attribute.
@@ -202,7 +202,7 @@ class Catalog(msgspec.Struct, frozen=True):
         return [one for one in self.publications if one.name in table.publications]
 
     def publishes(self, table: CatalogTable, column: Column) -> bool:
-        """Return whether a publication publishes a column of a table."""
+        """Return whether at least one recorded publication publishes a column of a table."""
         for one in self.publications_of(table):
             listed = table.memberships.get(one.name, NO_MEMBERSHIP)[1]
             is_generated = column.origin == "generated" and one.settings.get("pubgencols") != "s"

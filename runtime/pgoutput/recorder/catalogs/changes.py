@@ -74,7 +74,7 @@ def compare_catalogs(
     for oid, table in after.tables.items():
         is_new = oid not in before.tables and oid not in copied
         if is_new and not alterations.is_complete_since_published(table):
-            reasons[oid] = f"published since {since}: earlier rows are missing"
+            reasons[oid] = f"published {since}: earlier rows are missing"
     attached = alterations.attached + [
         table.columns.keys()
         for oid, table in after.tables.items()
@@ -87,7 +87,7 @@ def compare_catalogs(
     tables = after.tables | gone
     for oid in existing_relations(connection, [*gone]):
         del gone[oid]
-        reasons[oid] = f"not published any more since {since}"
+        reasons[oid] = f"not published any more {since}"
     lasting = lasting_reasons(before)
     for oid, text in lasting_reasons(after).items():
         if text != lasting.get(oid):
@@ -132,10 +132,10 @@ def compare_catalogs(
 def _own_partitions(
     before: Catalog, after: Catalog, time: int, republished: Collection[int]
 ) -> tuple[GoneTable, ...]:
-    """Return the partitions that are published through their root now, and may have been published by name.
+    """Return the partitions that are published through their root now, but not always since `before`.
 
-    Such a partition was attached, or the publication of its root was altered: the stream may have messages
-    that name the partition itself.
+    Such a partition was attached, or the publication of its root was altered. The stream may have earlier
+    messages that name the partition itself.
 
     Args:
         before: The catalogs as read earlier.

@@ -39,10 +39,12 @@ def altered_columns(
         altered_types: Result of the function `altered_types`.
         is_published: Returns whether a column of `new` is published.
         was_rewritten: Whether ALTER TABLE may have rewritten the table.
-        are_described: Whether the stream describes the alterations. Then replicas rename columns, and give
-            existing rows the constants of added columns.
+        are_described: Whether the stream describes the alterations. Replicas then rename columns, and give
+            existing rows the constants of added columns: such columns are not in the result.
     """
-    # VACUUM FULL writes the constants of added columns into the new file. A root has no file or constants.
+    # The default of an added column has given values to existing rows if the table has a new file: ALTER
+    # TABLE writes volatile defaults into a new file, VACUUM FULL writes constants. A partitioned table has
+    # neither a file nor constants, so values are assumed.
     has_new_file = new.is_root or {one.file for one in new.storages.values()} != {
         one.file for one in old.storages.values()
     }
@@ -80,19 +82,20 @@ def altered_columns(
 
 
 def _may_have_been_attached(old: CatalogTable, new: CatalogTable) -> bool:
-    """Return whether a table may have been a partition for a time; its changes were then sent as the root's.
+    """Return whether a table may have been a partition of another table for a time between two readings.
 
-    ATTACH and DETACH PARTITION update the rows of all columns, and the table's row in pg_class.
+    True if the table's row in pg_class and the rows of all its columns were updated, as ATTACH and DETACH
+    PARTITION do. Changes of a partition can be sent as changes of its root.
     """
     kept = _kept_columns(old, new)
     return old.row_version != new.row_version and all(was.row_version != now.row_version for was, now in kept)
 
 
 def may_be_set_back(old: CatalogTable, new: CatalogTable) -> bool:
-    """Return whether a column may have had another name or type for a time between two readings.
+    """Return whether a column may have had another name or type between two readings, and was set back.
 
-    That is so if the column's row in pg_attribute was updated. It is also so for a column that was added
-    after another column was added and dropped, which may have had the same name.
+    True in two cases: the row of a column in pg_attribute was updated; or one column was added, and another
+    one was added and dropped again, perhaps with the same name.
     """
     numbers = {one.number for one in new.columns.values()}
     added = set(range(old.greatest_number + 1, new.greatest_number + 1))
@@ -108,7 +111,7 @@ def _kept_columns(old: CatalogTable, new: CatalogTable) -> list[tuple[Column, Co
 
 
 def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> bool:
-    """Return whether replicas infer the renames from `old` to `new` from names and types in the stream.
+    """Return whether replicas can infer from the stream which columns of `old` have other names in `new`.
 
     Replicas infer them if all columns, their types and the name of the last column are kept, and no column
     has the earlier name of another column.
@@ -124,7 +127,10 @@ def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> 
 
 
 def with_undescribed(before: Catalog, after: Catalog) -> Catalog:
-    """Return `after`, with `undescribed` set for each table with an alteration not yet seen in the stream."""
+    """Return `after`, with `undescribed` set for each table with an alteration not yet seen in the stream.
+
+    `undescribed` has the columns before the oldest alteration that no Relation message shows yet.
+    """
     tables = {}
     for oid, now in after.tables.items():
         was = before.tables.get(oid)
@@ -135,7 +141,10 @@ def with_undescribed(before: Catalog, after: Catalog) -> Catalog:
 
 
 def without_undescribed(catalog: Catalog, described: Collection[int]) -> Catalog:
-    """Return `catalog`, with `undescribed` cleared for the tables whose OIDs are in `described`."""
+    """Return `catalog`, with `undescribed` set to None for the tables whose OIDs are in `described`.
+
+    `undescribed` has the columns before the oldest alteration that no Relation message shows yet.
+    """
     tables = {
         oid: msgspec.structs.replace(one, undescribed=None) if oid in described else one
         for oid, one in catalog.tables.items()
@@ -157,12 +166,19 @@ def explain_rewrite(old: CatalogTable, new: CatalogTable) -> bool:
 
 
 def has_new_column(old: CatalogTable, new: CatalogTable) -> bool:
-    """Return whether a table has a column that was added, perhaps with a default that was dropped again."""
+    """Return whether a table has a column that was added between two readings.
+
+    The column may have been added with a default that was dropped again. `new` then does not show the
+    default, which existing rows got as the value of the column.
+    """
     return not {one.number for one in new.columns.values()} <= {one.number for one in old.columns.values()}
 
 
 def altered_types(before: Catalog, after: Catalog) -> dict[int, str]:
-    """Return why texts of existing values changed, by OID of each type with altered labels or attributes."""
+    """Return why existing values of altered types have another text now, by OID of the type.
+
+    Such a type is an enum of which a value was renamed, or a composite type whose attributes were altered.
+    """
     reasons = {}
     for oid, now in after.types.items():
         was = before.types.get(oid, now)

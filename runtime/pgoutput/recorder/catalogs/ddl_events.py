@@ -218,7 +218,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 def parse_statement(content: bytes) -> Statement:
-    """Return the statement in a logical message's content; a `Statement` with empty fields if none."""
+    """Return the statement in a logical message's content; an empty `Statement` if there is none."""
     try:
         return msgspec.convert(json.loads(content.decode("utf-8", "replace")), Statement)
     except (ValueError, msgspec.ValidationError):

@@ -1,9 +1,11 @@
-"""Tables that may be incomplete: the catalogs do not show whether they are, but later messages will.
+"""Tables that may be incomplete: only the messages of the stream show whether they are.
 
-After `SET NOT NULL` and `DROP NOT NULL`, the catalogs are as after two renames of a column, to another name
-and back; but only after the renames can a Relation message with the other name come. After TRUNCATE of a
-partitioned table, the catalogs are as after a TRUNCATE that names all its partitions; but the server sends
-only the first.
+A table is incomplete if a column was renamed and renamed back. The catalogs look the same after the harmless
+`SET NOT NULL` and `DROP NOT NULL`. But only the renames can cause a Relation message with the other name.
+
+A partitioned table is incomplete if a TRUNCATE that the server does not send has emptied all its partitions.
+The server sends a TRUNCATE of the partitioned table, but not one that names only its partitions. The catalogs
+look the same after both.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ class PendingTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table that may be incomplete, as two readings of the catalogs show."""
 
     table: IncompleteTable
-    """What to report if the table is incomplete; the catalogs show no transaction that ends after its LSN."""
+    """What to report if the table is incomplete. The alteration was committed at or before its LSN."""
     descriptions: tuple[Description, ...] = ()
-    """If `truncated_by` is None: the table is incomplete if one of its Relation messages up to the LSN of
-    `table` has other columns than each of these."""
+    """The harmless descriptions, if `truncated_by` is None: the table is incomplete if one of its Relation
+    messages up to the LSN of `table` has a description that is not listed here."""
     truncated_by: int | None = None
     """Xid of the transaction that has truncated the table; the table is incomplete unless, in the stream, a
     Truncate of the table is the last change of this transaction. None if no Truncate is expected."""
@@ -35,10 +37,11 @@ class PendingTable(msgspec.Struct, frozen=True, kw_only=True):
 def harmless_descriptions(
     old: Mapping[int, tuple[str, int, int]], new: Mapping[int, tuple[str, int, int]], added: int
 ) -> tuple[Description, ...]:
-    """Return the descriptions which, if sent, prove that no column had another name or type meanwhile.
+    """Return the harmless descriptions: in a Relation message, they prove that no column was set back.
 
-    A description lacks the attnums of its columns. Therefore the columns of a reading are a proof only if the
-    table cannot have had, at any time between the two readings, another set of equally many columns.
+    A column was set back if it had another name or type for a time between the two readings. A description
+    lacks the attnums of its columns. Therefore the columns of a reading are a proof only if the table cannot
+    have had, at any time between the two readings, another set of equally many columns.
 
     Args:
         old: Published columns of the earlier reading, by number (`Catalog.sent_columns`).
@@ -60,7 +63,10 @@ def description_of(relation: Relation) -> Description:
 
 
 def contradicted(pending: Iterable[PendingTable], versions: Iterable[SchemaVersion]) -> list[PendingTable]:
-    """Return the pending tables for which a schema version differs from all harmless `descriptions`."""
+    """Return the pending tables that have a schema version which is not in their `descriptions`.
+
+    Only schema versions up to the LSN of the pending table count. Tables with `truncated_by` are left out.
+    """
     relations: list[tuple[int, Any]] = [(one.lsn, from_json(one.relation)) for one in versions]
     return [
         one

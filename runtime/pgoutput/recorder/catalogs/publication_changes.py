@@ -17,7 +17,7 @@ _SETTINGS: Final = {
     "pubgencols": "generated columns",
     "puballtables": "all tables",
 }
-"""Names, for texts, of the settings that decide what is sent, by column of pg_publication."""
+"""Names that texts use for the settings that decide what is sent, by column of pg_publication."""
 
 _MEMBERSHIP: Final = (
     "removed from the publication and added again",
@@ -47,7 +47,11 @@ def altered_publications(before: Catalog, after: Catalog) -> dict[str, list[str]
 
 
 def republished_tables(before: Catalog, after: Catalog) -> dict[int, str]:
-    """Return texts that say why published changes of tables differ, by OID of each table that is affected."""
+    """Return the tables of which the server may send other changes since publications were altered, by OID.
+
+    Each value is the reason, such as `row filter changed after 0/16B3748`. Tables that are in only one of the
+    readings are left out.
+    """
     since = f"after {format_lsn(before.lsn)}"
     settings = _altered_settings(before, after)
     reasons = {}
@@ -75,7 +79,8 @@ def _altered_settings(before: Catalog, after: Catalog) -> dict[str, str]:
             for column, text in _SETTINGS.items()
             if was.get(column) != now.get(column)
         ]
-        # If only settings outside of `_SETTINGS` differ, only the owner changed.
+        # A new row version with equal settings means that a setting was altered and set back. If other
+        # settings than `_SETTINGS` differ, only the owner was changed, which is not reported.
         if old.row_version != one.row_version and (altered or was == now):
             texts[one.name] = f"altered ({'; '.join(altered) or 'and set back'})"
     return texts
@@ -97,10 +102,11 @@ def _membership_changes(old: CatalogTable, new: CatalogTable) -> list[tuple[str,
 
 
 def _coverage_changes(before: Catalog, after: Catalog, old: CatalogTable, new: CatalogTable) -> list[str]:
-    """Return texts that name the publications that began or ceased to publish a table (`old`, then `new`).
+    """Return texts that name the publications that began or ceased to publish a table between two readings.
 
-    A publication is ignored if, in both readings of the catalogs, another recorded publication published
-    at least the same columns, rows and operations of the table.
+    `old` and `new` describe the table as in `before` and `after`. A publication is ignored if, in both
+    readings of the catalogs, another recorded publication published at least the same columns, rows and
+    operations of the table.
     """
     had, has = {*old.publications}, {*new.publications}
     publications = {one.name: one for one in (*after.publications, *before.publications)}

@@ -32,7 +32,7 @@ class Leaf(msgspec.Struct, frozen=True):
     place: str
     """Quoted name for a FROM clause, with ONLY: tables that inherit from this one are excluded."""
     storage: str | None
-    """relfilenode. A rewrite or TRUNCATE changes it; a snapshot that is older than this sees no rows."""
+    """relfilenode; changes with a rewrite or TRUNCATE, after which earlier snapshots may see no rows."""
 
 
 class PublishedTable(msgspec.Struct):

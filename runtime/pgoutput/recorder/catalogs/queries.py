@@ -75,10 +75,10 @@ FROM found JOIN pg_class r ON r.oid = root JOIN pg_class c ON c.oid = part
 """Query for `CatalogTable.storages`.
 
 `Storage.is_truncated`: TRUNCATE takes successive relfilenodes for the table, its TOAST table and its indexes.
-A rewrite takes OIDs for the type of a transient table in between.
+A rewrite also takes OIDs for the type of a transient table, so that relfilenodes are skipped.
 
-`+` in `Storage.links`: CREATE TABLE writes the rows of system columns and other columns in one command.
-ATTACH PARTITION writes all rows anew but those of system columns.
+`+` in `Storage.links`: CREATE TABLE writes the pg_attribute rows of system columns and other columns in one
+command. ATTACH PARTITION writes only the rows of the other columns anew.
 """
 
 _TYPES: Final = """\
@@ -205,7 +205,7 @@ def _read_once(connection: Connection, publications: Sequence[str]) -> Catalog:
     except LockNotAvailable:
         raise ConnectionLost(
             "the catalogs cannot be read: a transaction has locked a published table exclusively (VACUUM "
-            "FULL, or an ALTER TABLE that has not ended or is prepared)"
+            "FULL, or an ALTER TABLE that has not ended or is prepared): end this transaction"
         ) from None
     finally:
         connection.query("COMMIT")
@@ -219,8 +219,9 @@ def wal_end(connection: Connection) -> int:
 def wal_insert_end(connection: Connection) -> int:
     """Return an LSN at or after the end of each transaction whose effects the connection has seen.
 
-    With synchronous_commit = off, transactions are visible before they are written (`wal_end`). If the last
-    record fills a page, the server returns the position behind the header of the next page.
+    With synchronous_commit = off, a transaction is visible before its WAL is written: `wal_end` can be before
+    its end. If the last record fills a page, the server returns the position behind the header of the next
+    page; this function returns the start of that page.
     """
     lsn = parse_lsn(connection.query(_INSERT_LSN)[0][0])
     return lsn - lsn % _PAGE if lsn % _PAGE in _PAGE_HEADERS else lsn

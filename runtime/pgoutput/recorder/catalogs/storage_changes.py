@@ -26,11 +26,13 @@ def altered_storages(
     *,
     sends_truncate: bool,
 ) -> dict[str, list[str]]:
-    """Return the partitions whose rows changed without being sent, by reason.
+    """Return the names of the partitions whose rows changed without being sent, by reason.
 
-    In the result, "" names the table itself, if it is not partitioned. The reason `SET_LOGGED` means that
-    ALTER TABLE has rewritten a table for certain. `REWRITTEN` means that ALTER TABLE may have rewritten it,
-    and so does `TRUNCATED` for a table without a TOAST table.
+    The name "" means the table itself, if it is not partitioned. Three reasons concern a new file:
+
+    - `SET_LOGGED`: ALTER TABLE has rewritten the table or partition for certain.
+    - `REWRITTEN`: ALTER TABLE may have rewritten it.
+    - `TRUNCATED`: TRUNCATE may have emptied it. ALTER TABLE may have rewritten it, if it has no TOAST table.
 
     Args:
         old: The table as read earlier.

@@ -121,7 +121,10 @@ class CatalogWatch:
             return updates
 
     def note_described(self, oids: Collection[int]) -> None:
-        """Note the OIDs of tables that the stream has described as the catalogs did when last read."""
+        """Note that Relation messages show all alterations of the tables with these OIDs.
+
+        After the next reading, the thread sets `CatalogTable.undescribed` of the tables to None.
+        """
         with self._condition:
             self._described.update(oids)
 
@@ -157,8 +160,8 @@ class CatalogWatch:
                     if not isinstance(error, ReplicationError) or isinstance(error, _ENDS):
                         self._error = error
                         return
-                    # Also after a permanent error: the next session reads first and raises it. A server
-                    # that shuts down refuses connections, until all is streamed.
+                    # Go on even after a permanent error: the next session reads the catalogs first, and
+                    # raises it. A server that shuts down refuses new connections, but keeps streaming.
                     self._answered = self._requested
                 self._pause(_MIN_PAUSE)
 
@@ -168,7 +171,9 @@ class CatalogWatch:
             requested, asked = self._requested, self._asked
         began = time.monotonic()
         if self._timelines is not None and read_timelines(connection) != tuple(self._timelines):
-            raise TimelineChanged("the standby was promoted, or follows another timeline")
+            raise TimelineChanged(
+                "the standby was promoted, or follows another timeline: the recorder has to connect again"
+            )
         catalog = read_catalog(connection, self._publications)
         self.wal_lsn = self.end_lsn = catalog.lsn
         self.settled = self._before.xid, catalog.lsn

@@ -46,7 +46,7 @@ row_security makes a query fail that would hide rows. client_min_messages makes 
 """
 
 _TIMEOUTS_SINCE: Final = {14: "idle_session_timeout", 17: "transaction_timeout"}
-"""Time limits that only newer servers have, to be disabled: settings by first major server version."""
+"""Timeouts that only newer servers have: names of the settings, by first major server version."""
 
 _CANCELED: Final = b"57014"
 _SKIPPED_PUBLICATION: Final = ("55000", "LoadPublications")
@@ -93,7 +93,8 @@ class Connection:
         more: Whether libpq may have buffered messages; then call `receive` without waiting for the socket.
         ended: Whether the server has ended the stream.
         may_skip_publications: Whether to go on without an error if the stream lacks changes from the time
-            when a publication did not exist. The caller sets it if it knows all tables that lack changes.
+            when a publication did not exist. The caller sets True if it knows all tables that lack
+            changes.
 
     Args:
         dsn: Connection string of libpq: keywords and values, or a URI.
@@ -143,7 +144,8 @@ class Connection:
             for name, value in _SETTINGS.items():  # SET overrides the environment and the DSN
                 self.query(f"SET {name} = '{value}'")
             if self._libpq.parameter_status(b"server_encoding") == b"SQL_ASCII":
-                self.query("SET client_encoding = 'SQL_ASCII'")  # text in an unknown encoding
+                # A database with SQL_ASCII has text of unknown encodings, which cannot be converted to UTF8.
+                self.query("SET client_encoding = 'SQL_ASCII'")
             for version, name in _TIMEOUTS_SINCE.items():
                 if version <= self.server_version // 10_000:
                     self.query(f"SET {name} = 0")
@@ -245,8 +247,10 @@ class Connection:
     def wait(self) -> None:
         """Wait until the socket is readable, for at most a quarter of a second.
 
+        A COPY in progress is not cancelled: it ends when the connection is closed.
+
         Raises:
-            Interrupted: The recorder is stopped. Closing the connection ends a copy.
+            Interrupted: The recorder is stopped.
         """
         if self._stop():
             raise Interrupted
@@ -268,7 +272,7 @@ class Connection:
                 stream.close()
         if self._stream is None:
             self._result(self._stop)
-        self.more = True  # libpq may have buffered messages together with the answer
+        self.more = True  # libpq may have buffered messages after the reply to the command
 
     def receive(self) -> XLogDataBatch:
         """Return the envelopes that have arrived; if none has arrived, return an empty batch at once.
@@ -317,7 +321,7 @@ class Connection:
         get = self._libpq.get_copy_data
         while room > 0:
             size, data = get(1)
-            if self._error is not None:  # from a notice that was sent before this message
+            if self._error is not None:  # set by a notice that was sent before this message
                 raise self._error
             if size < 0:
                 self._end_of_copy()
@@ -331,7 +335,8 @@ class Connection:
     def _handle_notice(self, result: pq.abc.PGresult) -> None:
         """Pass a notice to `on_notice`; fail the connection if the notice reports a missing publication.
 
-        libpq reads messages in order: messages that `get_copy_data` returns later were sent after the notice.
+        libpq calls this method when it reads the notice. The messages before the notice were read already, so
+        they are not lost when the connection fails.
         """
         self._report(ErrorFields.of_result(result))
 
@@ -344,7 +349,7 @@ class Connection:
         if (fields.sqlstate, fields.function) == _SKIPPED_PUBLICATION and not self.may_skip_publications:
             self._error = PublicationSkipped(
                 f"the stream lacks changes that were made while a publication did not exist ({text}): "
-                "nothing from there on is stored or acknowledged; record anew in another folder and from a "
+                "later messages are not stored or acknowledged; record anew in another folder and from a "
                 "new slot"
             )
         if text not in self._notices and self._on_notice is not None:
@@ -430,7 +435,8 @@ def parse_dsn(dsn: str) -> dict[str, str | int | None]:
     """
     with suppress(psycopg.ProgrammingError, UnicodeError):  # the text of the error may have a password
         values = conninfo_to_dict(dsn)
-        # In a URI, a password with : / or @ ends early: errors about port and host would quote the rest.
+        # In a URI, a : / or @ that is not encoded ends the password early. Its rest becomes a port or host,
+        # which errors of libpq would quote. Such a DSN is refused here.
         if _PORTS.fullmatch(str(values.get("port", ""))) and "@" not in str(values.get("host", ""))[1:]:
             return values
     raise ValueError(

@@ -1,9 +1,10 @@
 """Read CopyData messages from the socket of a connection: rows of COPY … TO STDOUT, or a replication stream.
 
-libpq returns one message per call and holds the GIL meanwhile, which takes most of the time of a copy. Here
-the compiled kernel divides the received bytes into messages. For libpq, COPY … TO STDOUT then has no output:
-the messages from CopyOutResponse to CopyDone are read without libpq. A replication stream is read without
-libpq from CopyBothResponse to its end, including an error that ends it.
+libpq returns one message per call and holds the GIL meanwhile, which takes most of the time of a copy. This
+module reads the socket itself, and the compiled kernel (`pgoutput._kernel`) divides the received bytes into
+messages. libpq does not see the messages from CopyOutResponse to CopyDone of COPY … TO STDOUT. Of a
+replication stream, it sees nothing from CopyBothResponse to the end, including an error that ends the
+stream.
 """
 
 from __future__ import annotations
@@ -85,10 +86,14 @@ class _CopySocket:
         self._socket.close()
 
     def _take(self, peeked: bytes) -> bool:
-        """Move CopyData from the socket to the buffer; return True at another message or a lost connection.
+        """Move CopyData messages from the socket to the buffer, the last of them perhaps only in part.
 
         Args:
-            peeked: The bytes that `_peek` has returned.
+            peeked: The bytes that `_peek` has returned, which are still in the socket.
+
+        Returns:
+            True if a message of another type follows, or if the connection was lost; False if more CopyData
+            may follow.
         """
         assert compiled.kernel is not None
         buffer, size = self._buffer, len(self._buffer)
@@ -107,7 +112,10 @@ class _CopySocket:
         self._end = self._count = 0
 
     def _read_other(self, on_notice: Callable[[bytes], None]) -> bool:
-        """Read a message other than CopyData; return False if it is CopyDone or was left to libpq."""
+        """Read a message other than CopyData; return whether more CopyData may follow it.
+
+        False after CopyDone, and if the message was left in the socket for libpq, such as an error.
+        """
         kind = self._peek()[:1]
         if kind not in _READ_HERE:
             return False
@@ -142,7 +150,10 @@ class CopyOutSocket(_CopySocket):
     """The socket of a connection that has sent COPY … TO STDOUT; the arguments are those of `_CopySocket`."""
 
     def has_output(self) -> bool:
-        """Wait for the first message; return whether it is CopyOutResponse."""
+        """Wait for the first message; return whether it is CopyOutResponse.
+
+        The message stays in the socket.
+        """
         return self._peek()[:1] == _COPY_OUT
 
     def rows(self, on_notice: Callable[[bytes], None]) -> Iterator[CopiedRows]:
@@ -181,16 +192,19 @@ class ReplicationSocket(_CopySocket):
     _is_done = False
 
     def begins(self) -> bool:
-        """Wait for the first message; read it and return True if it is CopyBothResponse."""
+        """Wait for the first message; return whether it is CopyBothResponse.
+
+        CopyBothResponse is read here. Any other message stays in the socket, for libpq.
+        """
         if self._peek()[:1] != _COPY_BOTH:
             return False
         self._read_other(lambda contents: None)
         return True
 
     def receive(self, on_notice: Callable[[bytes], None]) -> XLogDataBatch:
-        """Return the envelopes that have arrived or arrive in the next 20 ms; about 1 MiB at most.
+        """Return the envelopes that have arrived, and those that follow within 20 ms; about 1 MiB at most.
 
-        If nothing has arrived yet, return an empty batch at once.
+        If nothing has arrived when the method is called, it returns an empty batch at once.
 
         Args:
             on_notice: Called with the contents of a NoticeResponse that follows the envelopes.
@@ -229,7 +243,10 @@ class ReplicationSocket(_CopySocket):
         return len(received)
 
     def _take_other(self, on_notice: Callable[[bytes], None]) -> None:
-        """Take a message other than CopyData from the buffer, as soon as all of it has arrived."""
+        """Remove a message other than CopyData from the start of the buffer, and handle it.
+
+        A message that has arrived only in part stays in the buffer, and `more` becomes False.
+        """
         buffer = self._buffer
         end = 1 + int.from_bytes(buffer[1:_HEADER_BYTES])
         if len(buffer) < max(end, _HEADER_BYTES):

@@ -107,7 +107,7 @@ class SessionLoop:
 
             try:
                 session.run(until, lambda: stop() or is_stale(), tick)
-            except UndefinedObject as error:  # the publication did not exist yet where the slot stands
+            except UndefinedObject as error:  # the publication did not exist yet at the LSN of the slot
                 raise ChangesLost(
                     f"at the LSN of the slot {self._settings.slot}, {error}: record without that "
                     "publication, or record anew from a new slot and in another folder"
@@ -138,7 +138,7 @@ class SessionLoop:
         )
 
     def _has_unannounced_changes(self) -> bool:
-        """Return whether the recording's state has remarks that are not in the last segment's metadata."""
+        """Return whether the state has incomplete tables or other remarks that the last segment lacks."""
         state, last = self._folder.state, self._folder.last_segment()
         return last is not None and bool(
             state.publication_changes
@@ -179,7 +179,7 @@ class SessionLoop:
         return max([remembered, *(one.lsn for one in altered if one.lsn > begin)])
 
     def _request_copies(self, names: Sequence[str]) -> None:
-        """Have tables copied that users have requested, and incomplete tables if the settings say so.
+        """Request copies of the tables that users ask for, and of incomplete tables if the settings say so.
 
         Args:
             names: File names of the users' new requests.

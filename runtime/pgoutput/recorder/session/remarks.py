@@ -48,7 +48,8 @@ class SessionRemarks:
         settings: Settings of the recorder.
         reporter: Reports what is noticed.
         watch: Thread that reads the catalogs.
-        remembered: Gets each reading of the catalogs that shows an altered publication.
+        remembered: Its method `note` is called with each reading of the catalogs that shows an altered
+            publication.
     """
 
     def __init__(
@@ -89,7 +90,10 @@ class SessionRemarks:
         return tuple(one for one in self._folder.state.gone if one not in self._announced)
 
     def is_due(self, session: Session) -> bool:
-        """Return whether a segment must name dropped tables now: all their changes were received before."""
+        """Return whether the metadata of a segment must name dropped or unpublished tables now.
+
+        True if the metadata of no segment names them yet, and all their changes were received.
+        """
         return bool(self.unannounced_gone) and session.has_received(self._gone_lsn)
 
     def for_segment(
@@ -97,9 +101,12 @@ class SessionRemarks:
     ) -> Remarks:
         """Return incomplete and dropped tables, and changes of publications, for a segment's metadata.
 
-        If the segment has other columns of a relation than the catalogs as last read, a description of a DDL
-        statement, or a Truncate of a partitioned table, the catalogs are read again first: the metadata must
-        name each incomplete table that the segment has changes of.
+        The metadata must name each incomplete table that the segment has changes of. Therefore the catalogs
+        are read again first if the segment has one of these:
+
+        - a schema version with other columns than the catalogs as last read,
+        - a logical message that describes a DDL statement,
+        - a Truncate of a partitioned table.
 
         Args:
             session: The session.
@@ -114,7 +121,7 @@ class SessionRemarks:
         is_due = new or described or truncated & catalog.roots
         existing = self._watch.read_now(new) if is_due else ()
         if existing is None:
-            # The next reading may show the same columns as the last one, and not those of the stream.
+            # A later reading may show the same columns as the last one, and would not reveal the alteration.
             reason = f"altered after {format_lsn(catalog.lsn)}, and the catalogs could not be read"
             self._note_altered(new, reason)
         statements = [parse_statement(one) for one in described]
@@ -130,7 +137,7 @@ class SessionRemarks:
         return Remarks(without_copied(state.incomplete, self.storing), changes, gone)
 
     def save_updates(self, statements: Sequence[Statement] = ()) -> bool:
-        """Save and report changes found by `CatalogWatch`; return whether segments must name one of them.
+        """Save and report changes found by `CatalogWatch`; return whether a segment must name any of them.
 
         Args:
             statements: DDL statements from the stream, to name in the reasons of incomplete tables.
@@ -149,7 +156,11 @@ class SessionRemarks:
         return any(one.publications or one.incomplete or one.gone for _, one in updates)
 
     def settle_truncates(self, session: Session) -> bool:
-        """Record as incomplete each table with an unsent TRUNCATE; return whether others are undecided."""
+        """Record as incomplete each table whose TRUNCATE was not sent; return whether a table is undecided.
+
+        Only pending tables with `truncated_by` count. A table is decided when its Truncate was received, or
+        when all transactions up to the LSN of the TRUNCATE were received without it.
+        """
         pending = [one for one in self._folder.state.pending if one.truncated_by is not None]
         sent = [one for one in pending if session.truncates.get(one.table.oid) == one.truncated_by]
         unsent = [one for one in pending if one not in sent and session.has_received(one.table.lsn)]
@@ -161,10 +172,11 @@ class SessionRemarks:
         return len(sent) + len(unsent) < len(pending)
 
     def note_later_alterations(self, copied: CopiedTables) -> None:
-        """If the stream describes DDL, record as incomplete each table that was altered after its copy.
+        """Record as incomplete each table that was altered after its rows were copied, if DDL is described.
 
-        In the recording, the copied rows come after the description of the alteration. If only rows with some
-        keys of such a table were copied, they are discarded, and all rows are copied instead.
+        DDL is described if the event trigger is installed. The recording then has the description of the
+        alteration before the copied rows, which still have the values from before the alteration. If only
+        rows with some keys of such a table were copied, they are discarded, and all rows are copied instead.
         """
         if not self._start.catalog.ddl_events:
             return
@@ -203,7 +215,10 @@ class SessionRemarks:
             self._note(tuple(one.table for one in found if one.table.oid in self._folder.catalog.tables))
 
     def _note_described(self, relations: Sequence[Relation]) -> None:
-        """Clear `undescribed` of tables whose Relation message has the same column names as the catalogs."""
+        """Set `undescribed` to None for tables whose Relation message has the column names of the catalogs.
+
+        `undescribed` has the columns before an alteration that no Relation message shows yet.
+        """
         catalog = self._folder.catalog
         described = {
             one.oid
@@ -217,11 +232,12 @@ class SessionRemarks:
             self._folder.save_catalog(without_undescribed(catalog, described))
 
     def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
-        """Record in `State.gone` each relation of the stream that was dropped before its catalogs were read.
+        """Record in `State.gone` each relation of the stream that was dropped before the catalogs were read.
 
-        It may have been a partition that was published through its root: the server then sends a Relation
-        message for the partition and one for the root (maybe_send_schema in pgoutput.c). The message does not
-        name the root, so each root with the same columns is recorded as incomplete.
+        Such a relation may be a dropped partition that was published through its root: the server then sends
+        a Relation message for the partition and one for the root (maybe_send_schema in pgoutput.c). The
+        partition's message does not name the root, so each root with the same columns is recorded as
+        incomplete.
 
         Args:
             relations: The Relation messages of the schema versions that begin in a segment.

@@ -1,10 +1,10 @@
 """Earlier settings of publications, which older servers can go on using after ALTER PUBLICATION.
 
-A walsender keeps the settings of publications until it decodes the next ALTER PUBLICATION. A transaction
-that was open meanwhile commits later, and is decoded with the catalogs as of its own changes. The walsender
-then reads the settings from before the ALTER PUBLICATION, and keeps them for all later transactions: their
-changes are not sent, or not all of them. The minor releases of May 2025 correct this
-(SnapBuildDistributeSnapshotAndInval in snapbuild.c).
+A walsender reads the settings of publications again after it has decoded an ALTER PUBLICATION. A transaction
+that was open during the ALTER PUBLICATION can commit later. It is decoded with the catalogs as of its own
+changes, so the walsender reads the settings from before the ALTER PUBLICATION. The walsender keeps these
+settings for all later transactions: their changes are not sent, or not all of them. The minor releases of May
+2025 correct this (SnapBuildDistributeSnapshotAndInval in snapbuild.c).
 
 On older servers, another session must begin when all transactions have ended that were open during the ALTER
 PUBLICATION. Tables are copied only in that session.
@@ -35,7 +35,7 @@ class RememberedPublications:
     """Tells when another session must begin, because the server may still use old settings of publications.
 
     Args:
-        folder: Folder of the recording, whose state keeps the information.
+        folder: Folder of the recording, whose state has the field `altered_xid`.
         start: The prepared session.
         watch: Thread that reads the catalogs.
         server_version: Version of the server, as `server_version_num`.
@@ -65,5 +65,8 @@ class RememberedPublications:
         return self._lsn or (_NEVER if self._folder.state.altered_xid else 0)
 
     def forget(self) -> None:
-        """Forget the altered publications: the session ends, and has recorded everything up to `lsn`."""
+        """Forget the altered publications.
+
+        Must be called only when the session ends, and has recorded everything up to `lsn`.
+        """
         self._folder.update(altered_xid=0)

@@ -160,7 +160,10 @@ class Session:
 
     @property
     def truncates(self) -> dict[int, int]:
-        """Maps a table's OID to the xid of the session's last transaction that ended with its Truncate."""
+        """Maps a table's OID to the xid of the last transaction of the session that truncated the table.
+
+        Only transactions whose last change is the Truncate count; streamed and prepared ones do not.
+        """
         return self._writer.state.truncates
 
     def announce(self) -> None:
@@ -235,7 +238,7 @@ class Session:
                 self._handle_keepalive(message)
         if self._connection.ended:
             self._connection.receive()  # raises the server's error, if there is one
-            raise ConnectionLost("the server has ended the stream")
+            raise ConnectionLost("the server has ended the stream without an error: see the server's log")
         self._last_heard = time.monotonic()
 
     def _write(self, lsns: pa.Array, now: int, data: pa.BinaryArray) -> None:

@@ -117,7 +117,7 @@ class SessionStarter:
         self._stop = stop
 
     def prepare(self) -> PreparedSession:
-        """Check server, slot and folder, create what a new recording lacks, and return where to start.
+        """Check server, slot and folder; create the slot of a new recording; return what the session needs.
 
         Can be called only once, because it closes the connection for queries of the catalogs.
 
@@ -213,7 +213,7 @@ class SessionStarter:
             The slot's confirmed_flush_lsn, and the catalogs as of the slot's consistent point or later.
         """
         connection, folder, settings = self._connection, self._folder, self._settings
-        if state.snapshot == "running":  # the slot may exist, and its LSN is unknown
+        if state.snapshot == "running":  # the slot may exist, but its LSN was not saved
             drop_slot(connection, settings.slot)
             recording = state.recording
             state = msgspec.structs.replace(folder.reset(state), recording=recording)
@@ -298,7 +298,8 @@ class SessionStarter:
                     state, acknowledged_lsn=lsn, snapshot="complete", incomplete=tables_to_copy(before, lsn)
                 )
             )
-            # A complete copy is renamed into place. A store cannot rename: the session inserts the rows.
+            # In a local folder, a complete copy is renamed to be the snapshot. A store cannot rename a
+            # folder: there, the session copies the tables later, and inserts their rows into the stream.
             if not folder.is_local or (copied := self._copy_tables(source, lsn, str(snapshot))) is None:
                 return lsn, self._read_catalog()  # the tables are copied while the stream is recorded
             if copied:  # empty if the publications have no tables yet

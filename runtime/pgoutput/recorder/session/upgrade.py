@@ -158,7 +158,16 @@ def _not_proven(place: object, reason: str) -> RecordingError:
 
 
 def _check_end(last: Metadata, server: Server, *, place: str) -> None:
-    """Check that pg_upgrade supports the step from the server of the last segment to this server."""
+    """Check that pg_upgrade keeps slots in this upgrade, and that no recorded transaction is still prepared.
+
+    Args:
+        last: Metadata of the last segment of the recording.
+        server: The server after the upgrade.
+        place: Name of the recording in errors.
+
+    Raises:
+        RecordingError: A check has failed.
+    """
     was = _major_version(last.source.server_version)
     if not _SLOTS_KEPT_SINCE <= was <= server.major_version:
         raise _not_proven(
@@ -198,7 +207,7 @@ def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
 
 
 def begins_with_slot(wal: bytes, page_bytes: int) -> bool:
-    """Return whether WAL has no transaction and no restart from pg_upgrade's pg_resetwal to a slot's LSN.
+    """Return whether WAL begins with pg_upgrade's pg_resetwal, and then has no transaction and no restart.
 
     pg_upgrade creates the slots right after its last run of pg_resetwal, and then stops the server.
 
@@ -339,9 +348,10 @@ def _rebased_table(
 
 
 def _is_restored_member(member: Membership, is_restored: Callable[[str], bool], added: set[int]) -> bool:
-    """Return whether pg_upgrade, and no later statement, has written the catalog rows of a `Membership`.
+    """Return whether pg_upgrade has written all catalog rows of a `Membership`, and no later statement has.
 
-    `is_restored` tells by a row's xmin whether pg_upgrade has written it; `added` has OIDs of later rows.
+    `is_restored` returns, given the xmin of a row, whether pg_upgrade has written the row. `added` has the
+    OIDs of the rows that were written after pg_upgrade.
     """
     rows = [re.findall(r"\d+", row) for row in str(member[0]).split(", ")]
     return all(int(oid) not in added and all(map(is_restored, versions)) for oid, *versions in rows)

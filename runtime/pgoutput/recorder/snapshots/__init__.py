@@ -1,6 +1,6 @@
 """Copies of the rows of published tables, at the start of a recording and while the stream is recorded.
 
-Imports `client` and `catalogs`. The names below are what the other folders of the recorder use.
+Imports `client` and `catalogs`. The other folders of the recorder import their names from `snapshots` itself.
 
 - `exported`: a snapshot of the database. `ranges`: parts of tables. `table_copy`: copies them in parallel.
 - `copy_format`: the format of COPY. `segment`: segments of copied rows. `copy_folder`: where they are kept.

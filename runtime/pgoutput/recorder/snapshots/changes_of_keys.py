@@ -18,7 +18,7 @@ Key: TypeAlias = tuple[object, ...]
 
 
 class ChangesOfKeys(msgspec.Struct):
-    """The changes of copied rows, selected by their keys, after these rows were copied."""
+    """The recorded changes of rows with given keys since these rows were copied."""
 
     keys: set[Key]
     """The keys of the copied rows, and the keys that the changes have given to these rows."""
@@ -30,10 +30,10 @@ class ChangesOfKeys(msgspec.Struct):
 def changes_of_keys(
     relation: Relation, keys: Iterable[Key], later: Iterable[tuple[Relation, Message]], version: int
 ) -> ChangesOfKeys | None:
-    """Return the changes of copied rows, which are selected by their keys, after these rows were copied.
+    """Return the recorded changes of rows with given keys since these rows were copied.
 
-    When an update gives one of the rows a new key, which no other row has then, later changes with that key
-    are changes of this row too. An update that gives one of the keys to another row becomes an Insert.
+    If an update gives one of these rows a new key, the later changes with the new key are returned too. If an
+    update gives one of the keys to another row, an Insert of that row is returned in place of the update.
 
     Args:
         relation: Description of the relation, as of the copied rows.
@@ -79,7 +79,11 @@ def deletes(relation: Relation, keys: Iterable[Key], version: int) -> Iterator[M
 
 
 def named_keys(message: Message, columns: list[int]) -> Iterator[Key]:
-    """Yield the cells of `columns` in each tuple of a change; UNCHANGED gets the cell of the tuple before."""
+    """Yield the cells of `columns` in each tuple of a change, as bytes.
+
+    The old or key tuple comes before the new tuple. A cell that is UNCHANGED in the new tuple is taken from
+    the tuple before.
+    """
     before: list[object] = []
     for _, cells in tuples(message):
         key: list[object] = [cells[column] for column in columns]

@@ -1,8 +1,9 @@
 """Transactions that make copied rows part of a recording.
 
-The rows of a table may have been copied from several snapshots. Ranges of earlier snapshots were then copied
-again from the last snapshot, but only rows newer than the earlier copy. A copied row is superseded if a later
-copy contains its key, or a change with its key was recorded between the row's snapshot and the last snapshot.
+The ranges of a table may have been copied from several snapshots. Each range of an earlier snapshot then has
+a second copy, from the last snapshot, with the rows that were written after the earlier snapshot. A
+copied row is superseded, and left out, in two cases: a later copy contains its key, or a change with its key
+was recorded between the row's snapshot and the last snapshot.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class CopiedTables(msgspec.Struct, frozen=True):
 
     @property
     def stored(self) -> dict[int, Keys]:
-        """`keys` without the tables in `left_out`: the rows that `transactions_of` stores."""
+        """`keys` without the tables in `left_out`, whose rows `transactions_of` does not store."""
         return {oid: keys for oid, keys in self.keys.items() if oid not in self.left_out}
 
     @property
@@ -77,8 +78,8 @@ def transactions_of(
     """
     version = source.proto_version
     now = timestamp_now()
-    # All later transactions must have higher commit LSNs, also one whose commit record begins at the end LSN.
-    # Readers order changes of equal commit LSNs by position, and such a transaction may have begun before.
+    # The server's next transaction can have the commit LSN `end_lsn`, and can be recorded in part already.
+    # Readers order changes by commit LSN, then by position: the copied rows need a lower commit LSN.
     end_lsn = max(lsn, copied.lsn)
     commit_lsn = end_lsn - 1
     begin = build("begin", version, lsn=commit_lsn, time=now)
@@ -186,9 +187,9 @@ def _inserts(data: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _redescribed(relation: Message, changes: Iterable[tuple[Relation, Message]]) -> Iterator[Message]:
-    """Yield the changes; before a change whose Relation message is not the current one, yield that message.
+    """Yield the change messages, each preceded by its Relation message if that differs from the last one.
 
-    `relation` is the current Relation message before the first change.
+    `changes` has pairs of Relation message and change. `relation` is the last Relation message before them.
     """
     for described, change in changes:
         if described != relation:
@@ -234,7 +235,7 @@ class _RecordedChanges:
 
 
 def _of_relation(message: Any, oid: int) -> Any:
-    """Return a message without the xid of a stream block; a Truncate then names only the relation `oid`."""
+    """Return a copy of a message without `subxid`; a Truncate is reduced to the relation `oid`."""
     values = {"subxid": None, "relations": (oid,)}
     names = {meaning: field_name(type(message), meaning) for meaning in values}
     fields = {name: values[meaning] for meaning, name in names.items() if name is not None}

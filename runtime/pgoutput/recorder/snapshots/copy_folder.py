@@ -1,6 +1,6 @@
 """The folder of copied rows: segments, and a file that lists the ranges of tables in them.
 
-The folder outlives the recorder: a copy that was killed goes on with the ranges that are missing.
+The folder outlives the recorder: after a crash, the next recorder copies only the ranges that are missing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CopiedRange(msgspec.Struct, frozen=True, array_like=True):
     lsn: int
     """LSN of the snapshot."""
     xmin: int
-    """Transaction ID of the snapshot: it contains all rows that earlier transactions have committed."""
+    """xmin of the snapshot, a transaction ID: the snapshot contains the rows of all earlier transactions."""
     segments: tuple[int, ...]
     """Numbers of the segments with the rows; empty if a later copy has found no newer rows."""
 
@@ -64,7 +64,7 @@ class CopiedTable(msgspec.Struct):
 
     @property
     def lsns(self) -> set[int]:
-        """LSNs of the snapshots that the last copies of the ranges were copied from."""
+        """LSNs of the snapshots from which the last copies of the ranges were made."""
         return {one.lsn for one in self.last.values()}
 
     @property
@@ -90,7 +90,8 @@ class CopyFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        path.mkdir(path.parent.stat().st_mode & 0o777, exist_ok=True)  # it may become part of the recording
+        # The permissions are those of the recording's folder, because readers may use this folder later.
+        path.mkdir(path.parent.stat().st_mode & 0o777, exist_ok=True)
         self.directory: Directory = Directory(path)
         self.tables: dict[int, CopiedTable] = {}
         try:
@@ -113,7 +114,7 @@ class CopyFolder:
                 self.save()
             else:
                 self.directory.remove(_FILE)
-                with suppress(OSError):  # it has segments to be published
+                with suppress(OSError):  # not empty: it has the segments to be published
                     self.directory.path.rmdir()
         finally:
             self.directory.close()
@@ -142,7 +143,7 @@ class CopyFolder:
         """Remove the copied rows of tables from the folder."""
         removed = [self.tables.pop(oid) for oid in oids if oid in self.tables]
         if removed:
-            self.save()  # first, because the file lists the segments that are removed next
+            self.save()  # first: after a crash, the file must not list removed segments
         for number in (number for table in removed for one in table.ranges for number in one.segments):
             self.directory.remove(segment_name(number))
 

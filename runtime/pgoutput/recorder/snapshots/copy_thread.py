@@ -3,8 +3,8 @@
 A thread copies the rows of the tables as of the consistent point of a temporary slot. When all transactions
 that committed before that point are recorded, the session adds one transaction per table to the recording: a
 Truncate, the copied rows, and the table's later changes that are recorded already. From there on the
-recording has all rows of the table, and a reader needs to know nothing of the snapshot. If only the rows with
-some keys are copied, Deletes of these keys come in place of the Truncate.
+recording has all rows of the table, and readers treat them like other rows. If only the rows with some keys
+are copied, the transaction has Deletes of these keys instead of the Truncate.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TableSnapshots:
         failures: For each group of tables that could not be copied, their OIDs and the text of the error.
 
     Args:
-        dsn: DSN of the server that streams, and of no other server.
+        dsn: DSN that names only the server that streams, as `Connection.pinned_dsn` does.
         source: Server, slot, publications and options of the stream.
         folder: Folder for the copied rows, which keeps them until they are part of the recording.
         settings: Settings of the recorder.
@@ -86,7 +86,7 @@ class TableSnapshots:
         self._thread.join()
 
     def request(self, rows: Mapping[int, Keys]) -> None:
-        """Have rows copied, unless rows of the same table were requested before and are not stored.
+        """Make the thread copy rows; ignore a table if an earlier request for its rows is unfinished.
 
         A table that could not be copied is copied again after a pause, as its rows may be readable by then.
 
@@ -124,7 +124,7 @@ class TableSnapshots:
         return self._copied
 
     def stored(self) -> None:
-        """Note that the tables in `copied` are stored in the recording; the next group can be copied."""
+        """Note that the tables in `copied` are stored; the thread then copies the next requested tables."""
         assert self._copied is not None
         self._requested -= self._copied.keys.keys()
         for oid in self._copied.keys:
@@ -136,7 +136,7 @@ class TableSnapshots:
         while (rows := self._requests.get()) is not None and not self._stop.is_set():
             try:
                 self._copied = self._copy(rows)
-            except (Interrupted, ConnectionLost):  # the tables are requested again
+            except (Interrupted, ConnectionLost):  # the session requests the tables again
                 self._stop.wait(_RETRY_SECONDS)
                 self._requested -= rows.keys()
             except Exception as error:  # an unexpected error of one table must not end the thread
@@ -169,7 +169,10 @@ class TableSnapshots:
                 except SchemaChanged as error:
                     attempts_left -= 1
                     if not attempts_left:
-                        raise ReplicationError(f"the tables cannot be copied: {error}") from None
+                        raise ReplicationError(
+                            f"the rows could not be copied in {_ATTEMPTS} attempts: {error}. Do not alter "
+                            "the tables while they are copied"
+                        ) from None
                 else:
                     if copied is not None:
                         tables = {oid: folder.tables[oid] for oid in copied}

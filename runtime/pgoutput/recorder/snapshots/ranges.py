@@ -41,15 +41,17 @@ class RangePlan:
     """Division of tables into ranges, each copied by one COPY.
 
     Attributes:
-        mixable: OIDs of the tables whose ranges may come from different snapshots.
-        keys: Keys of the only rows to copy, by OID; all rows of the other tables are copied.
+        mixable: OIDs of the tables whose ranges may be copied from different snapshots.
+        keys: Keys of the rows to copy, by OID of the table; of a table without an entry, all rows are copied.
         bytes: Size of all tables, in bytes, by an estimate of the server.
 
     Args:
         connection: Connection in the transaction that sees the snapshot, with locks on the tables.
         tables: The tables.
         catalog: The catalogs as of the snapshot.
-        rows: Keys of the wanted rows, by OID; ignored if not all changes of the table contain the row's key.
+        rows: Requested keys of rows, by OID of the table. All rows of the table are copied instead if a key
+            has more or fewer values than there are key columns, if COPY writes binary format, or if not every
+            change of the table contains the key of its row.
     """
 
     def __init__(
@@ -173,12 +175,19 @@ def identity(table: PublishedTable, catalog: Catalog, timeline: int, keys: Keys)
 
 
 def _is_mixable(table: PublishedTable, catalog: Catalog) -> bool:
-    """Return whether ranges may come from several snapshots, as each change has the key of its row."""
+    """Return whether the ranges of a table may be copied from different snapshots.
+
+    True if every change of a row is sent and contains the key of the row. A later copy or change then
+    replaces an earlier copy of the same row.
+    """
     return table.has_key and not catalog.unsent_operations(catalog.tables[table.relation.oid])
 
 
 def _has_keys(table: PublishedTable, keys: frozenset[RowKey]) -> bool:
-    """Return whether each key has a value for each key column of the table, and COPY writes text format."""
+    """Return whether rows can be selected by `keys`: each key has all key columns, and COPY writes text.
+
+    The keys are text, and are compared with the copied cells.
+    """
     width = len(key_columns(table.relation))
     return table.binary is None and all(len(key) == width for key in keys)
 

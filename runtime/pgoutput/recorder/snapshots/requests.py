@@ -33,7 +33,7 @@ class SnapshotRequest(msgspec.Struct, frozen=True):
     tables: tuple[str, ...]
     """Names of the tables, such as `public.orders`."""
     keys: dict[str, tuple[RowKey, ...]] = {}
-    """Keys of the only rows to add, by name of the table; all rows of a table without keys are added."""
+    """Keys of the rows to add, by name of the table. If a table has no entry, all its rows are added."""
     error: str = ""
     """Why the recorder has given up the request; empty if it has not."""
 
@@ -41,14 +41,16 @@ class SnapshotRequest(msgspec.Struct, frozen=True):
 def request_snapshot(
     recording: PathOrUri, tables: Sequence[str], keys: Mapping[str, Collection[RowKey]] = {}
 ) -> Location:
-    """Ask the recorder of a recording, or the next one, to add the rows of tables; return the request's file.
+    """Ask the recorder of a recording to add the rows of tables; return the location of the request's file.
+
+    If no recorder is running, the next recorder of the recording reads the request.
 
     Args:
         recording: Path or URL of the recording.
         tables: Names of the tables, such as `public.orders`.
-        keys: Keys of the only rows to add, by name of the table. A key has the values of the columns of the
-            replica identity, as text. The recorder adds all rows of a table if the rows with the keys alone
-            would not make the table equal to its source.
+        keys: Keys of the rows to add, by name of the table. If a table has no entry, all its rows are added.
+            A key has the values of the columns of the replica identity, as text. The recorder adds all rows
+            of a table if the rows with these keys alone would not make the table equal to its source.
 
     Raises:
         ValueError: `keys` has a table that `tables` lacks.
@@ -87,7 +89,7 @@ def is_requested(request_file: Location) -> bool:
 
 
 class SnapshotRequests:
-    """The requests in the folder of a recording, as the recorder sees them.
+    """The snapshot requests of users in the folder of a recording.
 
     Args:
         directory: Folder of the recording.
@@ -145,7 +147,9 @@ class SnapshotRequests:
             if request is None or request.error:
                 continue
             if unknown := [table for table in request.tables if table not in oids]:
-                self._give_up(name, f"no publication has the table {', '.join(unknown)}")
+                self._give_up(
+                    name, f"no recorded publication has the table {', '.join(unknown)}: add it to one"
+                )
                 continue
             keys = {table: frozenset(request.keys[table]) for table in request.keys}
             self._rows[name] = {oids[table]: keys.get(table) or None for table in request.tables}
@@ -153,7 +157,7 @@ class SnapshotRequests:
         return frozenset(found)
 
     def finish(self, stored: Mapping[int, Keys]) -> None:
-        """Remove requests whose rows are all stored; `stored` has keys of stored rows, by OID of a table."""
+        """Remove requests whose rows are all stored; `stored` maps OIDs of tables to keys of stored rows."""
         for name, rows in list(self._rows.items()):
             left = {
                 oid: keys for oid, keys in rows.items() if oid not in stored or not covers(stored[oid], keys)

@@ -19,7 +19,7 @@ _PART_KEYS: Final = 10_000
 
 
 def merge_keys(one: Keys, other: Keys) -> Keys:
-    """Return the keys of the rows in at least one of two snapshots. Keys of None are all rows of a table."""
+    """Return the keys of the rows that at least one of two snapshots contains; None for all rows."""
     return None if one is None or other is None else one | other
 
 
@@ -45,7 +45,7 @@ def key_conditions(connection: Connection, relation: Relation, keys: frozenset[R
     listed = sorted(keys)
     for first in range(0, len(listed), _PART_KEYS):
         rows = [[quote_text(value) for value in key] for key in listed[first : first + _PART_KEYS]]
-        # The types in the first row of VALUES hold for all rows. Without VALUES, planning takes longer.
+        # The types in the first row of VALUES apply to all rows. Without VALUES, planning takes longer.
         rows[0] = [f"{value}::{type_}" for value, type_ in zip(rows[0], types, strict=True)]
         values = ", ".join(f"({', '.join(row)})" for row in rows)
         yield f"({names}) IN (VALUES {values})"

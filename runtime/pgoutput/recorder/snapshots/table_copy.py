@@ -162,7 +162,7 @@ class TableCopy:
         except ReplicationError as error:  # a table or column was dropped
             raise SchemaChanged(str(error)) from None
         if {table.lock: table for table in now} != {table.lock: table for table in tables}:
-            raise SchemaChanged("tables were altered while the snapshot began")
+            raise SchemaChanged("tables were altered after the snapshot was taken")
         return tables
 
     def _published(self, connection: Connection) -> list[PublishedTable]:
@@ -217,7 +217,11 @@ class TableCopy:
             return None
 
     def _is_too_old_for(self, task: Task) -> bool:
-        """Return whether to leave a range for a later snapshot; False for a snapshot's first range."""
+        """Return whether a range must wait for a later snapshot, because this one exceeds `max_snapshot_age`.
+
+        False for the first range that is copied from a snapshot, for a table whose ranges must all come from
+        one snapshot, and if only newer rows of a range are copied (`Task.since`).
+        """
         limit = self._settings.max_snapshot_age
         return (
             limit is not None
@@ -257,7 +261,13 @@ class TableCopy:
         storing.run(partial(self._store, task, segments, segment))
 
     def _store(self, task: Task, segments: Sequence[int], last: SnapshotSegment | None) -> None:
-        """Finish `last`, the last segment of a range, unless None; register that the range is copied."""
+        """Store the last segment of a range, and register that the range is copied.
+
+        Args:
+            task: The range.
+            segments: Numbers of all segments with rows of the range.
+            last: The last of these segments; None if it is stored already.
+        """
         if last is not None:
             last.finish()
         oid = task.table.relation.oid
@@ -340,7 +350,7 @@ class _Storing:
 
 
 def _read_ahead(batches: Iterator[Cells]) -> Iterator[Cells]:
-    """Yield batches; while the caller writes one, a thread reads the next: the server need not wait."""
+    """Yield `batches`; a thread reads the next one ahead, so that the server does not wait for the caller."""
     with ThreadPoolExecutor(1, "pgoutput-copy") as pool:
         coming = pool.submit(next, batches, None)
         while (batch := coming.result()) is not None:

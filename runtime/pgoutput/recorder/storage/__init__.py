@@ -1,6 +1,7 @@
 """The recording as the recorder writes it: its folder, or its objects in a store under a lease.
 
-Imports `client` and `catalogs`. The names below are what the other folders of the recorder use.
+Imports `client` and `catalogs`. The other folders of the recorder use only the names that this module
+imports.
 """
 
 from pgoutput.recorder.storage.folder import Folder as Folder, State as State

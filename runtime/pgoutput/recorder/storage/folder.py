@@ -76,7 +76,7 @@ class State(msgspec.Struct, kw_only=True):
     place: str = ""
     """Path or URL where the last session found the recording; empty before the first session."""
     acknowledged_lsn: int | None = None
-    """LSN where the recording begins, or later the last acknowledged LSN at which no segment ends.
+    """LSN where the recording begins; later, the last acknowledged LSN that is not the end of a segment.
 
     The LSN is saved just before it is acknowledged. None until the slot of a new recording is ready.
     """
@@ -158,7 +158,8 @@ class Folder:
             # An unwritable folder fails here, before a slot is created.
             with self.directory.create("writable") as file:
                 file.write(b"\n")
-            # Not remove_partial again: replace_file in another process survives only one removal of its file.
+            # Remove only this file. A second remove_partial could remove a file that another process writes
+            # with replace_file, which tries again only once.
             (self.path / partial_name("writable")).unlink(missing_ok=True)
         except BaseException:
             self.close()
@@ -189,13 +190,13 @@ class Folder:
 
     @property
     def state(self) -> State:
-        """`saved_state`, which is not None after a recording has begun."""
+        """`saved_state` of a recording that has begun; do not use it for a new recording."""
         assert self.saved_state is not None
         return self.saved_state
 
     @property
     def catalog(self) -> Catalog:
-        """`saved_catalog`, which is not None after a recording has begun."""
+        """`saved_catalog` of a recording that has begun; do not use it for a new recording."""
         assert self.saved_catalog is not None
         return self.saved_catalog
 

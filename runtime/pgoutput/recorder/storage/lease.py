@@ -2,7 +2,7 @@
 
 Each owner of the lease has a number, one more than the owner before. Another recorder takes the lease if the
 owner has given it up, or has not renewed it while the other recorder has waited: the clocks of two machines
-are not compared. Preconditions of the writes prevent that a recorder without the lease changes the recording:
+are not compared. Preconditions of the writes keep a recorder without the lease from changing the recording:
 see `StoreDirectory`.
 """
 
@@ -59,7 +59,9 @@ def _decode(content: bytes, place: object) -> LeaseFile:
     try:
         return msgspec.json.decode(content, type=LeaseFile)
     except ValueError as error:
-        raise RecordingError(f"{place}: it cannot be read ({error})") from None
+        raise RecordingError(
+            f"{place}: the lease is damaged ({error}): restore the object, or record anew at another URL"
+        ) from None
 
 
 class Lease:
@@ -71,7 +73,8 @@ class Lease:
 
     Args:
         store: The recording's objects.
-        owner: ID of the recorder's working folder. An earlier recorder with this folder has ended.
+        owner: ID of the recorder's working folder, which the recorder has locked. A lease with this owner is
+            taken at once, because the earlier recorder with this folder has ended.
         stop: Returns whether to stop waiting for the lease of another recorder.
 
     Raises:
@@ -144,7 +147,8 @@ class Lease:
                 if is_free or (seen == version and time.monotonic() - since > lease.seconds):
                     return number, self._store.replace(LEASE_FILE, content, version)
             except (FileExistsError, Superseded):
-                # Another recorder was faster, unless the answer to this recorder's own write was lost.
+                # If the lease has this content, the write has succeeded, and only the store's reply was lost.
+                # Otherwise another recorder was faster: try again.
                 if (now := self._store.get(LEASE_FILE)) is not None and now[0] == content:
                     return number, now[1]
                 continue
@@ -177,7 +181,7 @@ class Lease:
                 found = self._read()
                 if found is None or (found[0].lease, found[0].owner) != (self.number, self._owner):
                     raise self.lost() from None
-                self._version = found[1]  # this recorder's renewal, whose answer was lost
+                self._version = found[1]  # this recorder's own renewal: only the store's reply was lost
 
     def _read(self) -> tuple[LeaseFile, Version] | None:
         if (found := self._store.get(LEASE_FILE)) is None:

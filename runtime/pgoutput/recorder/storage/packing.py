@@ -1,8 +1,8 @@
 """Pack small segments, so that a recording with short segments does not have many files.
 
-One pack replaces enough small segments, and a larger pack replaces enough packs. A pack is flushed to the
-disk before the files that it replaces are removed. After a crash in between, the pack and these files have
-the same content; the next session removes the files.
+When there are enough small segments, one pack replaces them. When there are enough packs, a larger pack
+replaces these. A pack is flushed to the disk before the files that it replaces are removed. After a crash in
+between, the pack and these files have the same content; the next session removes the files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PACKS: Final = 10
 """Number of packs that a larger pack replaces."""
 
 _MOST_SEGMENTS: Final = 100
-"""Largest number of segments that are required for a pack."""
+"""Largest number of segments that are awaited before the first pack, even if segments are very short."""
 
 _LEVELS: Final = 3
 """Number of sizes of packs, each `_PACKS` times the one before."""
@@ -214,7 +214,10 @@ class PackerThread:
 
 
 def _packed_at_once(segment_seconds: float) -> int:
-    """Return the number of segments that the first pack replaces; 1 if segments are too long to be packed."""
+    """Return how many segments are awaited before a pack replaces them; 1 if segments are not packed.
+
+    Segments that cover `FILE_SECONDS` or more are not packed.
+    """
     return min(ceil(FILE_SECONDS / max(segment_seconds, 0.001)), _MOST_SEGMENTS)
 
 

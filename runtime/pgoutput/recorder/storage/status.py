@@ -31,7 +31,7 @@ def stored_lsn(folder: PathOrUri) -> int:
 
 
 def check_place(folder: PathOrUri) -> None:
-    """Check that a recording is where its recorder wrote last, so that it is no copy of another recording.
+    """Check that a recording is where its recorder wrote last: elsewhere, it may be a copy of the original.
 
     A recorder that writes to a copy reads the same slot: the original then lacks what the copy records.
 

@@ -6,7 +6,7 @@ folder is needed by another recorder: state, catalogs and segments are in the st
 A recorder that has lost its lease can write one more segment at most, whatever the timing. A new recorder
 first writes the number of its lease into the state files; from then on the old recorder cannot replace them.
 The one segment can still arrive after that, because a recorder writes the state files after each segment.
-The new recorder then finds that its own next segment exists, and begins another session behind it. Therefore
+The new recorder then finds that its own next segment exists, and begins another session after it. Therefore
 the first segment of each session keeps its object, also when a pack contains the segment: if the object were
 removed, the segment of an old recorder could be created in its place.
 """
@@ -47,7 +47,7 @@ from pgoutput.recording import (
 )
 
 _FENCED: Final = (STATE_FILE, CATALOG_FILE)
-"""Names of the state files, each of which names the lease of the recorder that has written it."""
+"""Names of the state files, which contain the lease number of the recorder that has written them."""
 
 _OWNER_FILE: Final = ".owner"
 """Name of the file in a working folder that contains the folder's ID."""
@@ -64,8 +64,8 @@ class StoreDirectory(Directory):
 
     Args:
         path: Path of the working folder.
-        store: The recording's objects. Call `fence` before the first write, so that no other recorder
-            writes any more.
+        store: The recording's objects. Call the method `fence` of the directory before the first write, so
+            that earlier recorders cannot write any more.
     """
 
     _lease: Lease
@@ -98,7 +98,7 @@ class StoreDirectory(Directory):
                     content = self._write(name, content)
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a state file or other small object; None if it does not exist."""
+        """Return the content of a state file or other small object; None if it is missing or was removed."""
         found = self._store.get(name)
         return None if found is None or found[0] == self._numbered(b"{}\n") else found[0]
 
@@ -137,7 +137,7 @@ class StoreDirectory(Directory):
 
         Raises:
             ConnectionLost: An earlier recorder has stored this segment just now; the next session continues
-                behind it. Or the store does not answer.
+                after it. Or the store does not answer.
             RecordingError: The lease was lost, or the store refuses the object.
         """
         self._lease.check()
@@ -149,7 +149,9 @@ class StoreDirectory(Directory):
                 raise self._lease.lost() from None
             if packed_numbers(name):  # packs of the same segments are equal
                 return
-            raise ConnectionLost(f"{error}: the previous recorder has stored this object") from None
+            raise ConnectionLost(
+                f"{error}: the previous recorder has stored this object; the next session continues after it"
+            ) from None
         finally:
             partial.unlink(missing_ok=True)
 
@@ -161,7 +163,7 @@ class StoreDirectory(Directory):
             StoreUnavailable: The store does not answer.
         """
         self._lease.check()
-        if name not in _FENCED:  # a request, which other programs write too
+        if name not in _FENCED:  # a snapshot request, which other programs write too
             self._store.put(name, content)
             return
         while True:
@@ -172,13 +174,13 @@ class StoreDirectory(Directory):
                 found = self._store.get(name)
                 if found is None or self._number(found[0]) != self._lease.number:
                     raise self._lease.lost() from None
-                self._versions[name] = found[1]  # this recorder's write, whose answer was lost
+                self._versions[name] = found[1]  # this recorder's own write: only the store's reply was lost
 
     def remove(self, *names: str) -> None:
         """Remove objects; a state file is emptied, and keeps the number of the lease.
 
-        A removal has no precondition. If the lease is lost after it was checked, no data is lost: the
-        removed objects are requests that are finished, or files whose segments are also in a pack.
+        A removal has no precondition, so it can still happen if the lease is lost after it was checked. Then
+        no data is lost: the objects are finished snapshot requests, or segments that are also in a pack.
 
         Raises:
             RecordingError: The lease was lost.
@@ -268,7 +270,7 @@ class StoreFolder(Folder):
         return self._last
 
     def next_start(self, lsn: int) -> SessionStart:
-        """Return where the next session starts; save that packing must not remove its first segment."""
+        """Return where the next session starts; save its first segment's number in `State.first_segments`."""
         start, beginning = super().next_start(lsn), read_beginning(self.location).segment
         first = {*self.state.first_segments, *range(self.state.last_segment + 1, start.number + 1)}
         self.update(first_segments=tuple(sorted(number for number in first if number >= beginning)))
@@ -292,7 +294,7 @@ class StoreFolder(Folder):
             shutil.rmtree(self.copies, ignore_errors=True)
 
     def _owner(self) -> str:
-        """Return the ID of the working folder."""
+        """Return the ID of the working folder, by which the lease names its owner."""
         file = self.path / _OWNER_FILE
         with suppress(FileNotFoundError):
             if owner := file.read_text():

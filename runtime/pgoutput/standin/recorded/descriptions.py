@@ -14,11 +14,11 @@ _IN_BLOCKS: Final = {
     kind: field_name(kind, "subxid") or field_name(kind, "xid")
     for kind in classes(*CHANGES, "relation", "type", "payload")
 }
-"""By message class: name of the xid field that the message has only in stream blocks."""
+"""Name of the xid field that a message has only in stream blocks, by message class."""
 
 
 def outside_block(message: Any) -> Any:
-    """Return a copy of a message of a stream block without the xid, as it is sent outside of blocks."""
+    """Return a message without the xid that only messages in stream blocks have."""
     name = _IN_BLOCKS.get(type(message))
     return message if name is None else msgspec.structs.replace(message, **{name: None})
 
@@ -32,7 +32,7 @@ class Descriptions:
 
     Attributes:
         relations: The latest Relation message of each relation in the recording, without xid, by OID.
-        unsent: Messages of `relations` to send before the next change outside of stream blocks, by OID.
+        unsent: Messages of `relations` that the client lacks for changes outside of stream blocks, by OID.
     """
 
     def __init__(self) -> None:
@@ -74,10 +74,10 @@ class Descriptions:
         self.unsent = dict(self.relations)
 
     def missing(self, change: Message) -> Iterator[Message]:
-        """Yield the Type and Relation messages to send before a change outside of stream blocks.
+        """Yield the Type and Relation messages that the client lacks for a change outside of stream blocks.
 
-        A recorded Relation message may be part of a transaction that is sent later than the change, or not
-        at all. Stream blocks contain the Relation messages that they need.
+        The recording may have the Relation message in a transaction that is sent later than the change, or
+        not at all. Stream blocks contain the Relation messages that they need.
         """
         if not self.unsent or ROLES[type(change)] not in CHANGES:
             return
@@ -87,7 +87,7 @@ class Descriptions:
                 yield from (*filter(None, types), relation)
 
     def _note(self, relations: dict[int, Relation]) -> None:
-        """Remember that the client has received the Relation messages `relations`, by OID."""
+        """Remember that the client has received the Relation messages `relations` (by OID)."""
         if self._block is not None:
             self._block.update(relations)
             return

@@ -17,18 +17,19 @@ _OPENING_TAGS: Final = tags(*OPENERS)
 _ORIGIN_TAGS: Final = tags("origin")
 _DESCRIPTION_TAGS: Final = tags("relation", "type")
 _UNCOUNTED_TAGS: Final = _OPENING_TAGS | _ORIGIN_TAGS | _DESCRIPTION_TAGS
-"""Tags of the messages whose envelope has the LSN 0 or the LSN of the next change."""
+"""Tags of the messages that get no LSN of their own, but the LSN 0 or the LSN of the next change."""
 
 
 def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMessage]:
     """Yield the messages of a stream with LSNs for their envelopes.
 
     A message that contains its own LSN gets that LSN: the end LSN of a commit, prepare or rollback, or the
-    LSN of a Stream Abort or logical message. The messages before it get LSNs that rise by one and end just
-    below the LSN of its WAL record. So the changes of a transaction have different LSNs, which are lower than
-    the commit LSN: a client can resume inside a transaction by the LSN of the last change that it has stored.
-    The assigned LSNs are not lower than the server's, because each change takes at least one byte of WAL. As
-    on a server, they can be lower than LSNs of earlier transactions. They rise inside each stream block.
+    LSN of a Stream Abort or logical message. The changes before such a message get LSNs that rise by one. The
+    last change gets the LSN just below the start of the message's WAL record, such as the commit LSN. So the
+    changes of a transaction have different LSNs, which are lower than the commit LSN: a client can resume
+    inside a transaction after the LSN of the last change that it has stored. The assigned LSNs are not lower
+    than the server's, because each change takes at least one byte of WAL. As on a server, LSNs rise inside
+    each stream block, but may be lower than the LSNs of earlier transactions.
 
     As in a walsender's stream, Origin and a message that opens a transaction or stream block have the LSN of
     the next change. The LSN is 0 for Relation, for Type, and for an opening message before an Origin message.
@@ -58,7 +59,7 @@ def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMess
 
 
 def _count_up(messages: Sequence[RecordedMessage], before_lsn: int) -> Iterator[RecordedMessage]:
-    """Yield the messages with new LSNs: each is one higher, the last is `before_lsn - 1`, none is below 1."""
+    """Yield the messages with new LSNs, which rise by one up to `before_lsn - 1`. LSNs below 1 become 1."""
     lsn = before_lsn - sum(data[0] not in _UNCOUNTED_TAGS for _, _, data in messages)
     for (session, _, data), following in zip_longest(messages, messages[1:]):
         tag = data[0]

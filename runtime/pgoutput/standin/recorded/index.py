@@ -19,8 +19,9 @@ CHANGE_TAGS: Final = tags(*CHANGES)
 """Tags of Insert, Update, Delete and Truncate messages, which are served without being decoded."""
 
 ABANDONED: Final = -1
-"""Value in `StreamIndex.end_lsns` for a transaction that was not completed in its session, and that a later
-session sends again. The value is lower than any LSN, so that the incomplete transaction is never served."""
+"""Value in `StreamIndex.end_lsns` for a transaction that is incomplete in its session, because the connection
+ended. A later session contains the whole transaction. The value is lower than any LSN, so that the incomplete
+transaction is never served."""
 
 NEVER: Final = 1 << 64
 """Placeholder for an LSN or position that is not known: larger than any LSN and any position."""
@@ -37,10 +38,10 @@ class StreamIndex(msgspec.Struct):
     """Tags of the messages that the stream may contain."""
     end_lsns: dict[int, int] = {}
     """LSN of the commit, prepare or abort of each transaction whose first message does not contain that LSN,
-    by position of the first message; `ABANDONED` for a transaction that a later session sends again."""
+    by position of the first message; `ABANDONED` if a later session contains the transaction again."""
     incomplete_from: int = NEVER
-    """Position of the first message of an incomplete transaction or stream block at the stream's end;
-    `NEVER` if the stream ends between transactions. Only messages before this position are served."""
+    """Position of the first message of the transaction or stream block that is incomplete at the stream's
+    end, or `NEVER`. Only messages before this position are served."""
     relations: dict[int, messages.Relation] = {}
     """Last Relation message of each table, by OID."""
     has_lsns: bool = False
@@ -57,9 +58,9 @@ def index_stream(stream: RecordedStream) -> StreamIndex:
 
 
 def _index_from_metadata(stream: RecordedStream) -> StreamIndex | None:
-    """Return the index of a stream without reading its messages, or None if that is impossible.
+    """Return the index of a stream, made from the segments' metadata, or None if that is not possible.
 
-    The index can be made from metadata if the stream has one session and every transaction ends with Commit.
+    It is possible if the stream has one session and every transaction ends with Commit.
     """
     metadata = stream.metadata
     ended = {end.begin for one in metadata for end in one.ends if end.type in _COMMITS}
@@ -74,7 +75,7 @@ def _index_from_metadata(stream: RecordedStream) -> StreamIndex | None:
     return StreamIndex(
         start_lsn=max(min(metadata[0].start_lsn, end_lsn - 1), 1),
         end_lsn=end_lsn,
-        # The metadata does not tell whether there are logical messages and origins.
+        # The metadata does not contain whether the stream has logical messages and origins: assume so.
         tags=set(tags(*_ALWAYS_SENT, *optional)),
         relations={one.oid: one for one in relations if isinstance(one, messages.Relation)},
         has_lsns=any(lsn for _, lsn, _ in islice(stream.messages(), 1000)),
@@ -113,8 +114,8 @@ class _Transaction(TrackedTransaction):
     begin: int = 0
     """Position of the transaction's first message."""
     is_sent_late: bool = False
-    """Whether the transaction was prepared before two_phase was enabled for the slot. It is sent when it is
-    committed (ReorderBufferFinishPrepared), so no client has received it before."""
+    """Whether the transaction was prepared before two_phase was enabled for the slot. Such a transaction is
+    sent when it is committed (ReorderBufferFinishPrepared), so no client has received it before."""
 
 
 class _Indexer:
@@ -152,7 +153,7 @@ class _Indexer:
                 self.index.relations[message.oid] = message
 
     def _add_end(self, role: str, end: End, transaction: _Transaction | None) -> None:
-        if role == "abort_streamed":  # may have no LSN: use the last end LSN
+        if role == "abort_streamed":  # the message may have no LSN
             lsn, end_lsn = self._ended_lsn, None
         else:
             lsn, end_lsn = end.end_lsn if end.lsn is None else end.lsn, end.end_lsn
@@ -165,7 +166,7 @@ class _Indexer:
             self._ended_lsn = max(self._ended_lsn, end_lsn)
 
     def start_session(self) -> None:
-        """Start a new session: mark open transactions as abandoned, because the session sends them again."""
+        """Start a new session. Mark open transactions as `ABANDONED`: the session contains them again."""
         tracker = self._tracker
         if tracker.current is not None and not tracker.in_block:
             self.index.end_lsns[tracker.current.begin] = ABANDONED

@@ -35,7 +35,7 @@ class RecordedStream(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """Path of the capture file, or path or URL of the segment or of the recording's folder."""
     options: PluginOptions
-    """Options of START_REPLICATION. `publication_names` is empty if the publications are not known."""
+    """Options of START_REPLICATION. `publication_names` is empty if the recording does not contain them."""
     server_version: str
     """PostgreSQL version of the recorded server."""
     database: str = ""
@@ -71,7 +71,7 @@ def open_stream(path: str | PathLike[str]) -> RecordedStream:
         options = _plugin_options(path, header.proto_version, header.options, header.slot_two_phase)
         version = header.server_version or server_version(default_server(header.proto_version))
         return RecordedStream(path=path, options=options, server_version=version)
-    # pgoutput.recording needs pyarrow, which is optional here.
+    # pgoutput.recording needs pyarrow, but a capture file can be served without pyarrow: import it only here.
     from pgoutput.recording import (
         find_inconsistencies,
         last_acknowledged,
@@ -83,7 +83,7 @@ def open_stream(path: str | PathLike[str]) -> RecordedStream:
     location = locate(path)
     last = last_acknowledged(location) if location.is_folder else 0
     paths = segments_at(location)
-    # Session 0 is the snapshot. Rows that were copied while the stream was recorded are part of the stream.
+    # Leave out session 0, the initial snapshot. Rows that were copied later are part of the stream.
     metadata = [one for one in map(read_metadata, paths) if one.session]
     for gap in find_inconsistencies(metadata, metadata[0].number, last) if metadata else ():
         raise RecordingError(f"{path}: {gap}")
@@ -118,7 +118,7 @@ def _plugin_options(
         try:
             return name in options and parse_boolean(name, str(options[name]))
         except ServerError as error:
-            raise RecordingError(f"{path}: {error}") from None
+            raise RecordingError(f"{path}: invalid stream option: {error}") from None
 
     return PluginOptions(
         proto_version=proto_version,
@@ -162,7 +162,7 @@ def _read_segments(path: str) -> Iterator[RecordedMessage]:
     for segment_path in segments_at(locate(path)):
         with SegmentReader(segment_path) as segment:
             session = segment.metadata.session
-            if not session:  # the snapshot
+            if not session:  # session 0 is the snapshot
                 continue
             for batch in segment.batches():
                 lsns, data = batch["lsn"].to_pylist(), batch["data"].to_pylist()

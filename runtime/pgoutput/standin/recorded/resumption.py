@@ -51,7 +51,7 @@ class _Transaction(TrackedTransaction):
     """A transaction of the recorded stream."""
 
     is_skipped: bool = False
-    """Whether the transaction is left out, because the client has received it."""
+    """Whether the transaction is left out: the client has confirmed it, or a later session contains it."""
 
 
 class _Resumption:
@@ -83,12 +83,12 @@ class _Resumption:
         return bool(self._descriptions.unsent) and not self._tracker.in_block
 
     def start_session(self) -> None:
-        """Start the recording's next session: forget open transactions, which the session contains again."""
+        """Start the recording's next session. Forget open transactions: the session contains them again."""
         self._decoder = self._stream.decoder()
         self._tracker.reconnect()
 
     def is_sent(self, data: bytes, position: int) -> bool:
-        """Return whether to send the message `data`, which is no Insert, Update, Delete or Truncate."""
+        """Return whether to send the message `data`, which is not an Insert, Update, Delete or Truncate."""
         self._position = position
         message = self._decoder.decode(data)
         event = self._tracker.feed(message)
@@ -105,7 +105,8 @@ class _Resumption:
             case "rollback_prepared":
                 return bool(end.end_lsn > self._after_lsn)
             case "abort_streamed" if transaction is None or transaction.opener is None:
-                # Not asked whether it was streamed: a server also sends Stream Abort for others (bug 19616).
+                # A server also sends Stream Abort for transactions that it did not stream (bug 19616). The
+                # message may have no LSN, so compare the end of the last transaction before the message.
                 return self._ended_lsn >= self._after_lsn
         if kind == "emitted":
             return end.lsn is None or bool(end.lsn > self._after_lsn)

@@ -28,11 +28,12 @@ from pgoutput.standin.source import Envelope, PluginOptions
 class RecordedSource:
     """A source that serves a recording or capture file.
 
-    A client that requests other options than those of the recording receives the stream as a server sends it
-    for these options: in its protocol version, without messages that it has not requested, and with streamed
-    or prepared transactions as a whole. Options that need data which was not recorded are refused, such as
-    `two_phase`. With `messages`, only the logical messages that were recorded are sent. Transactions that are
-    reassembled for such a client are kept in memory until their commit.
+    A client may request other options than the recorded ones. It then receives the stream that a server would
+    send for the requested options: in the requested protocol version, without messages that need other
+    options, and with each streamed or prepared transaction as a whole unless the client has requested
+    `streaming` or `two_phase`. Such a transaction is kept in memory until its commit. An option is refused if
+    it needs data that was not recorded, such as `two_phase`. The option `messages` is always accepted, but
+    only recorded logical messages are sent.
 
     Creating the source reads all messages, or only the segments' metadata if that is enough to index the
     stream. Each connection reads all messages again.
@@ -106,14 +107,16 @@ class RecordedSource:
 
 
 OptionMatcher: TypeAlias = Callable[[StreamIndex, PluginOptions, PluginOptions], bool]
-"""Function that says whether a stream suits an option. Arguments: index, recorded and requested options."""
+"""Function that returns whether a stream suits the requested value of an option.
+
+Arguments: the stream's index, the recorded options, and the requested options."""
 
 
 def _streaming_matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
     """Return whether the stream has the same bytes for the recorded and the requested value of `streaming`.
 
-    If the stream has no stream blocks, all values give the same bytes. If the stream has no Stream Abort, the
-    only message whose encoding differs, the values on and parallel give the same bytes.
+    Without stream blocks, all values give the same bytes. Without Stream Abort, `on` and `parallel` give the
+    same bytes, because only the encoding of Stream Abort differs.
     """
     if requested.streaming == recorded.streaming or index.tags.isdisjoint(tags("open_block")):
         return True
@@ -123,8 +126,8 @@ def _streaming_matches(index: StreamIndex, recorded: PluginOptions, requested: P
 def _proto_version_matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
     """Return whether the stream has the same bytes in the recorded and the requested protocol version.
 
-    Fields that are sent under a condition are not compared: the conditions are about stream blocks and the
-    option `streaming`, not about the version.
+    Fields that are sent only under a condition are not compared. The conditions depend on stream blocks and
+    the option `streaming`, not on the protocol version.
     """
     kinds = [kind for kind in ROLES if ord(kind.wire_tag) in index.tags]
     one, other = (
@@ -139,10 +142,15 @@ def _unconditional(kind: type[Message], proto_version: int) -> list[Field] | Non
 
 
 def _equal_or_unused(name: str, default: object, added: Collection[int]) -> OptionMatcher:
-    """Return the function in `_MATCHERS` for an option that adds messages with the tags `added`.
+    """Return a function that compares the requested and the recorded value of a stream option.
 
-    The requested value matches if it equals the recorded value, or if it is the default and the stream
-    contains no message with these tags.
+    The function returns true if the values are equal. It also returns true if `default` is requested and the
+    stream contains none of the messages that other values of the option add.
+
+    Args:
+        name: Name of the option.
+        default: Default value of the option.
+        added: Tags of the messages that other values of the option add.
     """
 
     def matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
@@ -171,10 +179,10 @@ _MATCHERS: Final[Mapping[str, OptionMatcher]] = {
 
 
 def _formats_convertible(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
-    """Return whether values can be converted to the requested format; to text only if all types are built in.
+    """Return whether the stream's values can be converted to the requested text or binary format.
 
-    A client that has requested binary values gets text for types that are not built in. A server also sends
-    text for types without a binary format.
+    Conversion to text needs built-in types. Conversion to binary is always possible: values of other types
+    remain text, as a server sends text for types without a binary format.
     """
     columns = (column for relation in index.relations.values() for column in relation.columns)
     return requested.binary or all(column.type_oid in _BUILTIN_TYPES for column in columns)
@@ -184,15 +192,15 @@ _BUILTIN_TYPES: Final = {oid for one in TYPES for oid in (one.oid, one.array_oid
 
 _CONVERTIBLE: Final[Mapping[str, OptionMatcher]] = {
     "proto_version": lambda index, recorded, requested: True,
-    # A parallel client needs the LSN and time in Stream Abort, which were not recorded.
+    # The value parallel needs the LSN and time in Stream Abort, which were not recorded.
     "streaming": lambda index, recorded, requested: requested.streaming != "parallel",
     "two_phase": lambda index, recorded, requested: not requested.two_phase,
     "binary": _formats_convertible,
-    # Debezium always requests logical messages. Without them, the stream is that of a server that wrote none.
+    # Accepted because Debezium always requests logical messages, even if none were recorded.
     "messages": lambda index, recorded, requested: True,
     "origin": lambda index, recorded, requested: requested.origin == "none",
 }
-"""By option name, a function that returns whether the stream can be transcoded to the requested value."""
+"""By option name, a function that returns whether the stream can be converted to the requested value."""
 
 
 def _format_options(options: PluginOptions, names: Iterable[str]) -> str:

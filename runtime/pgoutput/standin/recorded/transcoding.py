@@ -1,8 +1,8 @@
-"""Transcode a recorded stream into the stream that a server sends for options other than the recorded ones.
+"""Convert a recorded stream to the stream that a server sends for options other than the recorded ones.
 
-Streamed and prepared transactions are kept in memory until their commit if the client has not requested them
-in this form. Stream blocks lack the LSN of the transaction's origin; 0 is sent. They also lack the xid of a
-logical message's subtransaction, so logical messages of rolled-back subtransactions are sent.
+A streamed or prepared transaction that the client has not requested in this form is kept in memory until its
+commit, and then sent as a whole. Two things differ from a server, because stream blocks lack the data: the
+LSN in Origin is 0, and logical messages are sent even if their subtransaction was rolled back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TranscodedStream(RecordedStream, frozen=True, kw_only=True):
     """The recorded stream."""
 
     def messages(self) -> Iterator[RecordedMessage]:
-        """Return the transcoded messages in order; their LSNs are 0 if the stream was recorded without LSNs.
+        """Return the converted messages in order. Their LSNs are 0 if the stream was recorded without LSNs.
 
         Raises:
             RecordingError: The recording cannot be read.
@@ -42,13 +42,14 @@ class TranscodedStream(RecordedStream, frozen=True, kw_only=True):
 
 class _Transaction(TrackedTransaction):
     held: list[tuple[int, Message]] = msgspec.field(default_factory=list)
-    """Pairs of LSN and message that are sent only with the transaction's commit or prepare."""
+    """Pairs of LSN and message that are held back until the transaction's commit or prepare."""
     openers: list[tuple[int, Message]] = msgspec.field(default_factory=list)
-    """Messages at the beginning of the transaction or stream block, sent before the first change."""
+    """Pairs of LSN and message at the beginning of the transaction or stream block that have not been sent.
+    They are sent before the first change."""
     is_sent: bool = False
     """Whether a message of the transaction has been sent."""
     is_reduced: bool = False
-    """Whether a change of the transaction is left out."""
+    """Whether a logical message of the transaction is left out."""
     is_excluded: bool = False
     """Whether the transaction is left out because of its origin."""
 
@@ -69,7 +70,7 @@ class _Transcoder:
         return _Transaction(xid, message)
 
     def transcode(self, recorded: Iterator[RecordedMessage]) -> Iterator[RecordedMessage]:
-        """Yield the transcoded messages of the stream."""
+        """Yield the converted messages of the stream."""
         decoder, current = self._recorded.decoder(), None
         for session, lsn, data in recorded:
             if session != current:
@@ -81,7 +82,7 @@ class _Transcoder:
                 yield session, sent_lsn, self._encode(message)
 
     def _transcode(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
-        """Yield the messages to send, with their LSNs, when a recorded message is read."""
+        """Yield pairs of LSN and message to send when the recorded message `message` is read."""
         in_block = self._tracker.in_block
         event = self._tracker.feed(message)
         kind, transaction = event.kind, event.transaction
@@ -139,7 +140,11 @@ class _Transcoder:
         return is_known and (option is None or bool(getattr(self._options, option)))
 
     def _known_changes(self, message: Message) -> list[Message]:
-        """Return the message, or one Insert per row if the client's protocol version lacks the message."""
+        """Return the change as messages that the client's protocol version defines.
+
+        If the version lacks a message that inserts several rows, return an Insert for each of its rows. In
+        all other cases, return only `message`.
+        """
         version = self._options.proto_version
         if ROLES[type(message)] != "insert" or layout_of(type(message), version) is not None:
             return [message]
@@ -148,7 +153,7 @@ class _Transcoder:
         return [insert(**values, new=row) for row in rows]
 
     def _open(self, transaction: _Transaction) -> Iterator[tuple[int, Message]]:
-        """Yield the messages at the beginning of a transaction or stream block that have not been sent."""
+        """Yield pairs of LSN and message that open a transaction or stream block, unless already sent."""
         for lsn, opener in transaction.openers:
             if isinstance(opener, messages.StreamStart):
                 opener = msgspec.structs.replace(opener, first_stream_segment=not transaction.is_sent)
@@ -156,7 +161,7 @@ class _Transcoder:
         transaction.openers, transaction.is_sent = [], True
 
     def _end(self, lsn: int, message: Message, transaction: _Transaction) -> Iterator[tuple[int, Message]]:
-        """Yield the messages to send at the commit, prepare or rollback of a transaction."""
+        """Yield pairs of LSN and message to send when a transaction is committed, prepared or rolled back."""
         role, end = ROLES[type(message)], read_end(message)
         if transaction.is_excluded:
             return
@@ -199,13 +204,20 @@ class _Transcoder:
             yield lsn, fitted(one, self._options.proto_version)
 
     def _is_reassembled(self, role: str) -> bool:
-        """Return whether an empty transaction is sent when a message of this role ends the transaction."""
+        """Return whether a streamed or prepared transaction without changes is sent as a whole at its end.
+
+        `role` is the role in the spec of the message that ends the transaction, such as `commit_streamed`.
+        """
         if role == "prepare_streamed":
             return not self._keeps_blocks
         return role.startswith("commit_") and self._keeps_empty
 
     def _reassemble(self, transaction: _Transaction, opener: Message) -> Iterator[tuple[int, Message]]:
-        """Yield the opener, Origin and the held changes of a transaction that is sent as a whole."""
+        """Yield pairs of LSN and message of a transaction that is sent as a whole, without its last message.
+
+        These are `opener` (Begin or Begin Prepare), Origin if there is one, and the changes in `held`, which
+        were kept in memory until now.
+        """
         first = next((lsn for lsn, _ in transaction.held if lsn), 0)
         yield 0 if transaction.origin is not None else first, fitted(opener, self._options.proto_version)
         if transaction.origin is not None:
@@ -223,7 +235,7 @@ class _Transcoder:
         return encode_for(message, self._options.proto_version)
 
     def _convert_values(self, message: Any) -> Message:
-        """Convert a change's values to the requested format, with the types of the last Relation message."""
+        """Return a change with values in the requested format, by the types in the last Relation message."""
         for name, is_list in ROW_FIELDS[type(message)]:
             value = getattr(message, name)
             if value is not None:
@@ -234,7 +246,7 @@ class _Transcoder:
         return converted
 
     def _convert(self, cells: TupleData, relation: messages.Relation) -> TupleData:
-        """Convert a row's values to the requested format. Values of types that are not built in stay text."""
+        """Return a row's cells in the requested format. Values of types that are not built in stay text."""
         convert = _to_binary if self._options.binary else _to_text
         columns = zip(cells, relation.columns, strict=True)
         return tuple(convert(cell, column.type_oid) for cell, column in columns)

@@ -1,9 +1,8 @@
 """Streaming replication protocol of a stand-in server.
 
-- `ReplicationExecutor` executes the replication commands of a walsender connection, START_REPLICATION
-  included.
+- `ReplicationExecutor` executes the replication commands of a connection, including START_REPLICATION.
 - `Terminated` is raised when the connection must be closed without an error message.
-- `parse_plugin_options`, `parse_boolean` and `parse_identifier_list` read options as a server does.
+- `parse_boolean` and `parse_identifier_list` parse the values of options as a server does.
 """
 
 from pgoutput.standin.replication.executor import ReplicationExecutor as ReplicationExecutor

@@ -1,4 +1,4 @@
-"""Start to decode the changes of a slot, as START_REPLICATION and the SQL functions do (logical.c)."""
+"""Start the stream of a slot, for START_REPLICATION and for functions that return changes (logical.c)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pgoutput.standin.source import Envelope, PluginOptions
 def start_decoding(
     server: ServerState, slot: Slot, given: OptionList, after_lsn: int
 ) -> tuple[PluginOptions, Iterator[Envelope | None]]:
-    """Return the plugin options parsed from `given`, and the source's envelopes after `after_lsn`.
+    """Return the plugin options parsed from `given`, and the source's stream after `after_lsn`.
 
     Raises:
         ServerError: The plugin refuses the options, a publication does not exist, or the source fails.

@@ -24,10 +24,10 @@ _CREATE_FIELDS: Final = tuple(map(Field, ("slot_name", "consistent_point", "snap
 _READ_FIELDS: Final = (Field("slot_type"), Field("restart_lsn"), Field("restart_tli", INT8))
 _HISTORY_FIELDS: Final = (Field("filename"), Field("content"))
 _FLAGS: Final = {"failover": (17, 17), "two_phase": (15, 18)}
-"""By slot option: first major version that can set the option at creation, and first that can alter it."""
+"""First major versions that can set a slot option at creation, and alter it later; by option."""
 
 _SINCE: Final = {"READ_REPLICATION_SLOT": 15, "ALTER_REPLICATION_SLOT": 17}
-"""First major version that has a command. All versions have the commands that are not listed."""
+"""First major version that has a command, by command. Commands that are not listed exist in all versions."""
 
 _UNSUPPORTED: Final = ("BASE_BACKUP", "UPLOAD_MANIFEST")
 _NAME_KINDS: Final = ("word", "quoted")
@@ -39,7 +39,7 @@ _LEGACY_OPTIONS: Final[Mapping[str, tuple[str, str | None]]] = {
     "RESERVE_WAL": ("reserve_wal", None),
     "TWO_PHASE": ("two_phase", None),
 }
-"""Pairs of option name and value in the current syntax, by the option's keyword before PostgreSQL 15."""
+"""Option name and value in the syntax since PostgreSQL 15, by the keyword in the older syntax."""
 
 
 class ReplicationExecutor:
@@ -103,7 +103,7 @@ class ReplicationExecutor:
         return await self._commands[keyword](scanner)
 
     def _end_command(self, scanner: Scanner) -> None:
-        """Check that the command ends here, and that the connection can execute commands."""
+        """Check that the command ends here, and that the connection is not in a failed transaction."""
         scanner.expect_end()
         self._backend.check_transaction()
 
@@ -213,7 +213,10 @@ class ReplicationExecutor:
         given = scanner.option_list("string") if logical else []
         self._end_command(scanner)
         if not logical or name is None:
-            raise ServerError("0A000", "a stand-in server streams from logical slots only")
+            raise ServerError(
+                "0A000",
+                "a stand-in server streams from logical slots only: use START_REPLICATION SLOT name LOGICAL",
+            )
         self._check_database()
         slot = self._server.acquire_slot(name, self._backend)
         try:
@@ -233,7 +236,7 @@ class ReplicationExecutor:
         if begins_early:  # PostgreSQL 10 parses the plugin options after this response
             self._writer.write(protocol.copy_both_response())
         options, envelopes = start_decoding(server, slot, given, after_lsn)
-        slot.two_phase = options.two_phase  # a request that the source refuses does not change the slot
+        slot.two_phase = options.two_phase  # only now: a refused request does not change the slot
         source_reader = SourceReader(
             envelopes, server.faults, slot.progress, after_lsn, options.proto_version
         )
@@ -247,8 +250,9 @@ class ReplicationExecutor:
         )
         opening = b"" if begins_early else protocol.copy_both_response()
         if slot.confirmed_flush_lsn > server.source.start_lsn and not server.faults.stall_keepalive:
-            # A subscriber's apply worker tells its table synchronization workers where to stop. Without this
-            # keepalive, it tells them the beginning, because it lost its position with its connection.
+            # A subscriber's apply worker passes the last LSN that it received to its table synchronization
+            # workers, which stop there. After a reconnect, the worker has no such LSN before this keepalive:
+            # without the keepalive, the table synchronization would stop too early.
             opening += encode_keepalive(after_lsn, reply_requested=False)
         self._writer.write(opening)
         await walsender.run()
@@ -259,7 +263,7 @@ class ReplicationExecutor:
 
 
 def _parse_flag(flag: str, value: str | None) -> bool:
-    """Parse the Boolean value of a slot option. It may be a number, unlike the value of a plugin option."""
+    """Parse the Boolean value of a slot option. 0 and 1 are also valid, unlike in a plugin option."""
     return value == "1" if value in ("0", "1") else parse_boolean(flag, value)
 
 

@@ -63,7 +63,7 @@ _VERSIONED_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "streaming": {"on": "streaming", "parallel": "parallel streaming"},
     "two_phase": {"on": "two-phase commit"},
 }
-"""Names that error messages use for values with a minimum protocol version, by option and value."""
+"""Names in error messages of option values that need a minimum protocol version, by option and value."""
 
 
 def parse_boolean(name: str, value: str | None) -> bool:
@@ -101,7 +101,7 @@ def _check_proto_version(version: int, server_version: int) -> None:
 
 
 def _parse_proto_version(value: str | None) -> int:
-    if value == "":  # strtoul reads it as 0
+    if value == "":  # strtoul returns 0 for an empty string
         return 0
     if value is None or not re.fullmatch(r"\s*[+-]?[0-9]{1,19}", value):
         raise ServerError("22023", "invalid proto_version")

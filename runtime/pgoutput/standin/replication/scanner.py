@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from pgoutput.standin.protocol import ServerError
 
 OptionList: TypeAlias = list[tuple[str, str | None]]
-"""Pairs of option name and value, in the order of the command. The value is None if it is left out."""
+"""Pairs of option name and value, in the order of the command. An option without a value has None."""
 
 
 _TOKEN: Final = re.compile(
@@ -30,7 +30,7 @@ class Scanner:
         text: Text of the command.
 
     Raises:
-        ServerError: The text contains a character that starts no token.
+        ServerError: The text contains a character that is not part of any token.
     """
 
     def __init__(self, text: str) -> None:
@@ -46,7 +46,7 @@ class Scanner:
         self._tokens.reverse()
 
     def accept(self, *kinds: str) -> str | None:
-        """Read the next token if its kind (`word`, for example) is in `kinds`; return its text or None."""
+        """Read the next token if its kind, such as `word`, is in `kinds`. Return its text, else None."""
         if not self._tokens or self._tokens[-1][0] not in kinds:
             return None
         kind, text = self._tokens.pop()
@@ -58,7 +58,7 @@ class Scanner:
         return text
 
     def expect(self, *kinds: str) -> str:
-        """Read the next token, whose kind, such as `word`, must be in `kinds`; return its unquoted text.
+        """Read the next token and return its unquoted text. Its kind, such as `word`, must be in `kinds`.
 
         Raises:
             ServerError: The next token has another kind.
@@ -79,7 +79,7 @@ class Scanner:
         return keyword
 
     def accept_sign(self, sign: str) -> bool:
-        """Read the next token if it is the punctuation `sign`. Return whether the sign was read."""
+        """Read the next token if it is the punctuation `sign`. Return whether it is."""
         if self._tokens and self._tokens[-1] == ("sign", sign):
             self._tokens.pop()
             return True

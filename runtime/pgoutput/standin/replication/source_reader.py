@@ -1,4 +1,4 @@
-"""Read a source in a thread and encode its envelopes, so that a slow source does not block the event loop."""
+"""Read and encode a source's stream in a thread, so that a slow source does not block the event loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_TAKEN_BYTES: Final = 1 << 18
 """Number of bytes at which `SourceReader.take` returns. The last message may exceed this number."""
 
 _POLL_SECONDS: Final = 0.02
-"""Pause before a source that has no new message is read again, in seconds."""
+"""Time to wait before reading again from a source that has no new message, in seconds."""
 
 _LSN: Final = Struct(">Q")
 
@@ -45,7 +45,7 @@ def encode_keepalive(wal_end: int, *, reply_requested: bool) -> bytes:
 
 
 class SourceReader:
-    """Reads a source in a thread and buffers a bounded number of CopyData messages.
+    """Reads a source in a thread and buffers the encoded CopyData messages, up to a limited size.
 
     Args:
         envelopes: Iterator that yields the source's envelopes, and None while no new message is available.
@@ -70,7 +70,7 @@ class SourceReader:
         self._end_lsn_offsets = _end_lsn_offsets(proto_version)
         self._decoder = StreamDecoder(proto_version, two_phase=True)
         self._buffer: deque[tuple[bytes, int]] = deque()
-        # Total bytes added and taken. Each counter is written by one thread only.
+        # Total bytes added to and taken from the buffer: two counters, so that each is written by one thread.
         self._added = self._taken = 0
         self._has_room = threading.Event()
         self._closed = self._ended = self._waiting = False
@@ -86,15 +86,15 @@ class SourceReader:
         return None if self._injector is None else self._injector.ending
 
     async def take(self) -> tuple[bytes, int] | None:
-        """Wait for data. Return buffered CopyData messages and an LSN, or None at the end of the source.
+        """Wait for data. Return encoded CopyData messages and an LSN, or None if the stream has ended.
 
-        This and earlier calls have returned all of the transactions that end at or before the LSN.
+        This and earlier calls have returned all transactions that end at or before the LSN.
 
         Raises:
             Exception: The error that the source raised.
         """
         while True:
-            ended = self._ended  # read before the buffer: data added before the end is not missed
+            ended = self._ended  # read before the buffer, so that data added just before the end is sent
             if self._buffer:
                 break
             if ended:
@@ -102,7 +102,7 @@ class SourceReader:
                     raise self._failure
                 return None
             self._available.clear()
-            self._waiting = True  # from here on the thread notifies; data added earlier is checked below
+            self._waiting = True  # the thread now reports new data; data added before is checked below
             if not self._buffer and not self._ended:
                 await self._available.wait()
             self._waiting = False
@@ -117,7 +117,7 @@ class SourceReader:
         return b"".join(messages), lsn
 
     def close(self) -> None:
-        """Tell the thread to stop, without waiting for it. The thread stops after the next envelope."""
+        """Make the thread stop after the next envelope. Does not wait for the thread."""
         self._closed = True
         self._has_room.set()
 
@@ -165,7 +165,7 @@ class SourceReader:
         self._append(encode_message(b"d", encode_envelope(sent)))
 
     def _track_end(self, data: bytes) -> None:
-        """Remember the end LSN of the transaction that the message `data` ends, if any."""
+        """Update the end LSN of the last transaction if the message `data` ends a transaction."""
         if not data or data[0] not in self._end_lsn_offsets:
             return
         offset = self._end_lsn_offsets[data[0]]

@@ -21,14 +21,14 @@ from pgoutput.standin.replication.source_reader import SourceReader, encode_keep
 from pgoutput.standin.server_state import ServerState
 
 _MAX_UNSENT_BYTES: Final = 1 << 20
-"""Number of unsent bytes above which no keepalives are sent: the client still has other data to read."""
+"""Number of unsent bytes above which no keepalives are sent, because the client has enough data to read."""
 
 _LINGER_SECONDS: Final = 2.0
 """Time that a client has to notice a dropped connection before the socket is closed, in seconds."""
 
 
 class Terminated(Exception):
-    """Raised to close a connection without an error message, because the client or a fault has ended it."""
+    """Raised to close a connection without an error message."""
 
 
 class WalSender:
@@ -81,7 +81,7 @@ class WalSender:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        if self._is_dropped:  # the server dropped the connection as the client ended the stream
+        if self._is_dropped:  # the client ended the stream while the server was dropping the connection
             raise Terminated
 
     async def _send(self) -> None:
@@ -112,9 +112,13 @@ class WalSender:
             raise source_failed(error) from None
 
     async def _drop_connection(self) -> None:
-        """End sending (a reset would discard data that the client has not read), then raise Terminated."""
-        self._is_dropped = True  # nothing can follow the end of the sent data
-        with suppress(NotImplementedError):  # TLS cannot close one side
+        """Close the sending side, wait `_LINGER_SECONDS`, then raise Terminated.
+
+        Closing the socket at once could reset the connection, and the client would lose data that it has not
+        read.
+        """
+        self._is_dropped = True  # prevents writes after write_eof, which would fail
+        with suppress(NotImplementedError):  # TLS has no write_eof
             self._writer.write_eof()
         await asyncio.sleep(_LINGER_SECONDS)
         raise Terminated
@@ -154,7 +158,10 @@ class WalSender:
             raise ServerError("08P01", text, fatal=True)
 
     async def _watch_timeout(self) -> None:
-        """Request a reply from a silent client; disconnect after the timeout (WalSndKeepaliveIfNecessary)."""
+        """Request a reply after half of the timeout; raise Terminated after the timeout without any message.
+
+        Follows WalSndKeepaliveIfNecessary and WalSndCheckTimeOut. Without a timeout, wait forever.
+        """
         if not self._timeout:
             await asyncio.Event().wait()
         requested = 0.0

@@ -21,10 +21,10 @@ _DEFAULT_COLLATION: Final = 100
 _CATALOG_OID: Final = 11
 _PUBLIC_OID: Final = 2200
 _FIRST_INDEX_OID: Final = 1 << 31
-"""OID of the first index. A recording does not contain the OIDs of indexes, so they are invented."""
+"""OID of the first index. Sources have no OIDs of indexes, so the catalogs have invented OIDs."""
 
 Row: TypeAlias = Mapping[str, object]
-"""Values of a catalog's row, by column name. A missing value is NULL, or false, 0 or '' if NOT NULL."""
+"""Values of a catalog's row, by column name. A missing value is NULL, or empty if the column is NOT NULL."""
 
 
 class CatalogContext(msgspec.Struct, frozen=True):
@@ -44,7 +44,10 @@ class CatalogContext(msgspec.Struct, frozen=True):
 
 
 def catalog_rows(name: str, context: CatalogContext) -> Iterator[Row]:
-    """Yield the rows of the system catalog `name`: the rows of every database, then the server's own rows."""
+    """Yield the rows of the system catalog `name`.
+
+    The rows that are the same in every database come first, then the rows for the state in `context`.
+    """
     yield from SYSTEM_ROWS.get(name, ())
     if name in _ROWS:
         yield from _ROWS[name](context)
@@ -77,8 +80,9 @@ def _slots(context: CatalogContext) -> Iterator[Row]:
 _FIRST_XID: Final = 3
 
 _RESTART_LSN: Final = format_lsn(1)
-"""LSN before every message of a stream: a stand-in server can send them all again. Debezium refuses a slot
-whose restart LSN is higher than the LSN of Debezium's last change; the confirmed flush LSN can be higher."""
+"""Restart LSN of all slots, before every message, because a stand-in server can send all messages again. The
+confirmed flush LSN would be too high: Debezium refuses a slot whose restart LSN is higher than the LSN of the
+last change that Debezium has read."""
 
 
 def _publications(context: CatalogContext) -> Iterator[Row]:
@@ -296,7 +300,7 @@ def _key(table: Relation) -> list[int]:
 
 
 def _indexes(context: CatalogContext) -> Iterator[tuple[int, Relation, list[int]]]:
-    """Yield OID, table and column numbers of each replica identity index."""
+    """Yield the OID, the table and the column numbers (from 1) of each replica identity index."""
     for number, table in enumerate(context.tables):
         if key := _key(table):
             yield _FIRST_INDEX_OID + 2 * number, table, key

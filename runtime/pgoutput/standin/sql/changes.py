@@ -1,4 +1,4 @@
-"""Changes of a slot for pg_logical_slot_get_binary_changes and …_peek_… (logicalfuncs.c)."""
+"""Read changes of a slot for pg_logical_slot_get_binary_changes and …_peek_… (logicalfuncs.c)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Change(msgspec.Struct, frozen=True):
     """A result row of pg_logical_slot_get_binary_changes and similar functions."""
 
     lsn: str
-    """LSN of the message; for a Relation message, whose LSN in XLogData is 0, the LSN of the next message."""
+    """LSN of the message. If the LSN in XLogData is 0, as for Relation, the LSN of the next message."""
     xid: int
     """Transaction ID of the transaction; 0 for a message outside of transactions."""
     data: str
@@ -44,7 +44,9 @@ def read_changes(
     server: ServerState,
     backend: Backend,
 ) -> list[Change]:
-    """Return the changes for a call of one of `functions.CHANGES`. The `get` functions also acknowledge them.
+    """Return the changes for a call of a function in `functions.CHANGES`.
+
+    A `get` function also acknowledges the changes.
 
     Args:
         function: Name of the function.
@@ -54,7 +56,7 @@ def read_changes(
         backend: State of the connection.
 
     Raises:
-        ServerError: PostgreSQL refuses the call, or the changes are larger than 16 MB.
+        ServerError: The arguments are invalid, the slot cannot be read, or the changes exceed 16 MB.
     """
     values = [value for one in arguments for value in _values(one, parameters)]
     if is_variadic(arguments):
@@ -96,7 +98,7 @@ def read_changes(
 
 
 def is_variadic(arguments: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the plugin options are passed as one array parameter with VARIADIC."""
+    """Return whether the plugin options are passed with VARIADIC, in a query parameter with an array."""
     return len(arguments) == 4 and arguments[3]["class"] == "PARAMETER"
 
 
@@ -114,7 +116,11 @@ def _values(node: Mapping[str, Any], parameters: Sequence[SqlValue]) -> list[str
             return [None if bound is None else str(bound)]
         case "CONSTANT":
             return [node["literal"].get("text")]
-    raise ServerError("0A000", "an argument of the function is neither a constant nor a parameter")
+    raise ServerError(
+        "0A000",
+        "an argument of pg_logical_slot_…_changes is neither a constant nor a parameter",
+        "Compute the value in the client, and pass it as a parameter.",
+    )
 
 
 def _read(
@@ -122,7 +128,14 @@ def _read(
 ) -> tuple[list[Change], int]:
     """Return the changes up to the LSN `limit` or `count` changes, and the LSN up to which they are complete.
 
-    Like a server, end only after a transaction, a stream block, or a message outside of both.
+    As on a server, the changes end only after a transaction, a stream block, or a message outside of both.
+
+    Args:
+        envelopes: Stream of the source.
+        decoder: Decoder for the messages.
+        limit: LSN at which the changes end.
+        count: Number of changes at which the changes end; 0 for no limit.
+        wal_end: LSN at the end of the WAL. It is returned if all changes have been read.
     """
     changes: list[Change] = []
     unit: list[tuple[int, bytes]] = []
@@ -153,7 +166,7 @@ def _read(
 
 
 def _rows(unit: list[tuple[int, bytes]], xid: int) -> Iterator[Change]:
-    """Yield a result row for each message. A Relation message gets the LSN of the next message."""
+    """Yield a result row for each (LSN, message). A message with the LSN 0 gets the next message's LSN."""
     lsns = [lsn for lsn, _ in unit]
     for place in range(len(lsns) - 2, -1, -1):
         lsns[place] = lsns[place] or lsns[place + 1]

@@ -1,8 +1,8 @@
 """Execute queries on the catalogs with DuckDB.
 
-A server has one DuckDB database in memory. Before a query is executed, the rows of the catalogs that it
-reads are replaced if the state of the server has changed. The query can only read. Its run time, its memory
-and the size of its result are limited.
+A server has one DuckDB database in memory, with a table for each catalog. Before a query is executed, the
+rows of the catalogs that the query reads are replaced if the state of the server has changed. The run time,
+memory and result size of a query are limited.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _SESSION: Final = {
     "started": "VARCHAR",
     "wal_end": "VARCHAR",
 }
-"""Columns of the table `session`, which has one row with values that functions return."""
+"""DuckDB types of the table `session`, by column name. Its only row has values that functions return."""
 
 _CHANGES: Final = {"lsn": "VARCHAR", "xid": "UINTEGER", "data": "VARCHAR"}
-"""Columns of the table `changes`, which has the changes of a slot that a query reads."""
+"""DuckDB types of the table `changes`, by column name. Its rows are changes of a slot that a query reads."""
 
 _SETTINGS: Final = (
     "SET threads = 1",
@@ -92,7 +92,7 @@ class Engine:
         self._analyzed: dict[str, Query] = {}
         """Recently analyzed queries, by their text."""
         self._stored: dict[str, object] = {}
-        """By table: the rows that it has, or the source's tables from which its rows were made."""
+        """By table name: what the table was last filled from, its rows or `CatalogContext.tables`."""
         self._run("CREATE SCHEMA pg; SET schema = 'pg'")
         for name, relation in RELATIONS.items():
             columns = {column: duckdb_type(abs(oid)) for column, oid in relation.columns.items()}
@@ -131,7 +131,7 @@ class Engine:
             )[0]
             parsed = msgspec.json.decode(tree)
             if parsed["error"]:
-                raise not_supported(parsed["error_message"])
+                raise not_supported(f"DuckDB cannot parse it: {parsed['error_message']}")
             query = Query(sql, parsed)
             (query.sql,) = self._run(_UNPARSE, [msgspec.json.encode(query.tree).decode()])[0]
             query.bound = sorted(query.parameters.keys() & set(map(int, re.findall(r"\$(\d+)", query.sql))))
@@ -151,10 +151,10 @@ class Engine:
             query: The query.
             parameters: Values of the query's parameters.
             context: State of the server and connection that the catalogs show.
-            execute: Whether functions with side effects are executed. If False, they return NULL instead.
+            execute: Whether functions with side effects are executed. If false, they return NULL instead.
 
         Raises:
-            ServerError: The stand-in server cannot execute the query, or a function raised an error.
+            ServerError: The stand-in server cannot execute the query, or a function failed.
         """
         missing = max(query.parameters, default=0) - len(parameters)
         if missing > 0:
@@ -184,7 +184,7 @@ class Engine:
         ]
         size = sum(len(text) for row in texts for text in row if isinstance(text, str))
         is_large = len(rows) > _MAX_ROWS or size > _MAX_RESULT_BYTES
-        if is_large and query.changes is None:  # changes have a limit of their own
+        if is_large and query.changes is None:  # `read_changes` limits the size of changes
             raise not_supported(f"its result is larger than {_MAX_ROWS} rows or {_MAX_RESULT_BYTES >> 20} MB")
         return Result(f"SELECT {len(rows)}", fields, texts)
 
@@ -197,7 +197,11 @@ class Engine:
         )
 
     def _fill(self, catalogs: Iterable[str], context: CatalogContext) -> None:
-        """Replace the rows of the tables that a query reads, if they have changed."""
+        """Store the current rows of the catalogs that a query reads in the DuckDB database.
+
+        `catalogs` are the catalogs that the query names. The catalogs that macros read and the table
+        `session` are stored too. Rows that have not changed are not stored again.
+        """
         server, backend = context.server, context.backend
         session = {
             "version": f"PostgreSQL {server.source.server_version} (stand-in server of pgoutput)",
@@ -221,7 +225,15 @@ class Engine:
     def _store(
         self, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]], version: object
     ) -> None:
-        """Replace the rows of a table, unless it has this `version` of the rows already (see `_stored`)."""
+        """Replace the rows of a DuckDB table, unless `_stored` shows that the table has these rows already.
+
+        Args:
+            name: Name of the table.
+            types: DuckDB types of the columns, by column name.
+            rows: The rows.
+            version: Object that is equal if the rows are equal, such as the rows. It becomes the entry of the
+                table in `_stored`.
+        """
         if name in self._stored and self._stored[name] == version:
             return
         self._run(f"DELETE FROM {name}")
@@ -237,7 +249,11 @@ class Engine:
         self._stored[name] = version
 
     def _output(self, value: object, type_oid: int, effects: SideEffects | None) -> SqlValue:
-        """Return a value as its type's output function writes it, or the result of the call that it is."""
+        """Return a value as the output function of its type writes it.
+
+        A value may describe a call with side effects (see `functions._call`). `effects` executes such a call,
+        and its result is returned. Without `effects`, the call is not executed, and None is returned.
+        """
         if isinstance(value, dict) and "call" in value:
             return None if effects is None else effects.execute(value)
         if type_oid in OBJECT_TYPES and value is not None:
@@ -250,7 +266,7 @@ class Engine:
             try:
                 return format_jsonb(msgspec.json.decode(str(value)))
             except ValueError as error:
-                raise ServerError("22P05", str(error)) from None
+                raise ServerError("22P05", f"cannot convert a value to jsonb: {error}") from None
         return _text(value)
 
     def _element(self, value: object, type_oid: int) -> SqlValue:
@@ -274,7 +290,11 @@ def _quoted(name: str) -> str:
 
 
 def _default(type_oid: int) -> object:
-    """Return the value of a column that a row omits: NULL, or an empty value if NOT NULL (`type_oid` < 0)."""
+    """Return the value that a catalog's column has in a row without a value for the column.
+
+    The value is None, or an empty value if the column is NOT NULL. `type_oid` is the OID of the column's
+    type, and negative if the column is NOT NULL, as in `SystemRelation.columns`.
+    """
     if type_oid >= 0:
         return None
     kind = duckdb_type(-type_oid)
@@ -282,7 +302,7 @@ def _default(type_oid: int) -> object:
 
 
 def _bound(value: SqlValue, type_oid: int) -> Any:
-    """Convert a parameter's value to the Python value that DuckDB needs for the type."""
+    """Convert a parameter's value to the Python value that DuckDB needs for the type `type_oid`."""
     if not isinstance(value, str):
         return value
     kind = duckdb_type(type_oid)
@@ -297,7 +317,7 @@ def _bound(value: SqlValue, type_oid: int) -> Any:
 
 
 def _fields(columns: Sequence[Field], description: Sequence[Any]) -> list[Field]:
-    """Return the result's columns, with the types that DuckDB infers where the analysis has found none."""
+    """Return `columns`, in which each unknown type is replaced by the type in DuckDB's `description`."""
     if len(columns) != len(description):
         columns = [Field(str(one[0]), UNKNOWN) for one in description]
     return [
@@ -350,6 +370,6 @@ def _text(value: object) -> SqlValue:
 
 
 def _server_error(text: str) -> ServerError:
-    """Return the ServerError that reports an error text of DuckDB."""
+    """Return the ServerError for an error text of DuckDB. Macros raise errors as `SQLSTATE|message`."""
     own = re.search(r"(\w{5})\|(.*)", text)
     return ServerError(own[1], own[2]) if own is not None else not_supported(text.partition("\n")[0])

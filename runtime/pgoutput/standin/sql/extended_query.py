@@ -35,7 +35,7 @@ class ExtendedQuery:
             b"E": self._execute,
             b"C": self._close,
             b"H": lambda body: b"",
-            # Ignored: CopyData, CopyDone, CopyFail that clients send after a failed COPY (PostgresMain).
+            # Ignore CopyData, CopyDone and CopyFail: clients send them after a failed COPY (PostgresMain).
             **dict.fromkeys((b"d", b"c", b"f"), lambda body: b""),
         }
 
@@ -63,7 +63,9 @@ class ExtendedQuery:
             raise ServerError("42P05", f'prepared statement "{name}" already exists')
         if name not in self._backend.statements and len(self._backend.statements) >= _MAX_STATEMENTS:
             raise ServerError(
-                "53000", f"the stand-in server keeps no more than {_MAX_STATEMENTS} prepared statements"
+                "53000",
+                f"the stand-in server keeps no more than {_MAX_STATEMENTS} prepared statements",
+                "Close prepared statements that are no longer used.",
             )
         statement = statements[0] if statements else ""
         inferred = self._executor.parameter_types(statement)
@@ -89,7 +91,11 @@ class ExtendedQuery:
         if name and name in self._backend.portals:
             raise ServerError("42P03", f'cursor "{name}" already exists')
         if name not in self._backend.portals and len(self._backend.portals) >= _MAX_STATEMENTS:
-            raise ServerError("53000", f"the stand-in server keeps no more than {_MAX_STATEMENTS} portals")
+            raise ServerError(
+                "53000",
+                f"the stand-in server keeps no more than {_MAX_STATEMENTS} portals",
+                "Close portals that are no longer used.",
+            )
         self._backend.portals[name] = Portal(statement, parameters, body.int16s())
         return protocol.encode_message(b"2")
 
@@ -152,7 +158,7 @@ def _describe_result(result: Result, formats: Sequence[int]) -> bytes:
 
 
 def _expand_formats(formats: Sequence[int], count: int) -> Sequence[int]:
-    """Return one format code for each of `count` values. A single code applies to all; no code means text."""
+    """Return a format code for each of `count` values. A single code applies to all; no code means text."""
     if len(formats) <= 1:
         return [*formats, 0][:1] * count
     if len(formats) != count:

@@ -61,9 +61,9 @@ BUILTINS: Final[Mapping[str, str]] = {
     "unnest": "",
     "upper": "text",
 }
-"""Functions of DuckDB that queries can call, with the name of the type that PostgreSQL's function returns.
+"""Type names of the results of DuckDB functions that queries can call, by function name.
 
-An empty name stands for the type of the first argument, its element type, or the type that DuckDB returns."""
+An empty type name means that the type depends on the arguments, or that DuckDB's type is used."""
 
 _HEX: Final = (
     "('0x' || split_part({0}, '/', 1))::BIGINT * 4294967296 + ('0x' || split_part({0}, '/', 2))::BIGINT"
@@ -279,7 +279,7 @@ ARGUMENTS: Final[Mapping[str, Sequence[str]]] = {
     "pg_replication_slot_advance": ("name", "pg_lsn"),
     **dict.fromkeys(CHANGES, ("name", "pg_lsn", "int4")),
 }
-"""Argument types of functions that read or change slots, by function name. All further arguments are text."""
+"""Types of the first arguments of functions that read or change slots, by name. Other arguments are text."""
 
 OBJECT_NAMES: Final[Mapping[str, str]] = {
     "pg_class": "(a) AS (SELECT CASE WHEN pg_table_is_visible(a) THEN '' ELSE _n.nspname || '.' END"
@@ -289,7 +289,7 @@ OBJECT_NAMES: Final[Mapping[str, str]] = {
     "pg_namespace": "(a) AS (SELECT _o.nspname FROM pg_namespace _o WHERE _o.oid = a)",
     "pg_roles": "(a) AS (SELECT _o.rolname FROM pg_roles _o WHERE _o.oid = a)",
 }
-"""By catalog: DuckDB macro that returns the name of the object with a given OID."""
+"""DuckDB macros that return the name of an object from its OID (`a`), by the catalog of the object."""
 
 RENAMED: Final[Mapping[str, str]] = {
     "json_object_agg": "json_group_object",
@@ -298,7 +298,7 @@ RENAMED: Final[Mapping[str, str]] = {
     "json_build_array": "json_array",
     "json_build_object": "json_object",
 }
-"""Names of DuckDB functions, by the name of the PostgreSQL function that does the same."""
+"""Names of DuckDB functions, by the name of the equivalent PostgreSQL function."""
 
 RECORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "pg_get_publication_tables": {
@@ -310,9 +310,9 @@ RECORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "pg_partition_ancestors": {"relid": "regclass"},
     "pg_partition_tree": {"relid": "regclass", "parentrelid": "regclass", "isleaf": "bool", "level": "int4"},
 }
-"""Types of the columns of functions that return a set of records, by name of the function.
+"""Type names of the result columns of functions that return records, by function name and column name.
 
-Their macros take a list as argument, and return a list of structs."""
+The DuckDB macros of these functions take a list as argument, and return a list of structs."""
 
 TABLE_MACROS: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
     _CREATE: (
@@ -324,15 +324,17 @@ TABLE_MACROS: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
         ),
     ),
 }
-"""By name of a function in FROM: types of its result columns by name, and the DuckDB macro for it."""
+"""By name of a function in FROM: its result columns (type by name), and the DuckDB macro that replaces it."""
 
 
 _FLAGS_SINCE: Final = (10, 14, 17)
-"""First major versions with the flags temporary, twophase and failover of the function `_CREATE`."""
+"""First major versions in which pg_create_logical_replication_slot has temporary, twophase and failover."""
 
 
 class SideEffects:
-    """Executes the calls with side effects that are in the result of a query.
+    """Executes the function calls with side effects in the result of a query.
+
+    In the result, a call is a struct with the function's name and arguments (see `_call`).
 
     Args:
         server: State of the server.
@@ -353,7 +355,7 @@ class SideEffects:
         }
 
     def execute(self, call: Mapping[str, object]) -> str | None:
-        """Execute a call and return its result. The functions are strict: None if an argument is NULL.
+        """Execute a call and return its result. If an argument is NULL, return None without executing it.
 
         Raises:
             ServerError: The call failed.
@@ -363,11 +365,11 @@ class SideEffects:
         return None if None in arguments else self._functions[str(call["call"])](*arguments)
 
     def _create(self, name: str, plugin: str, *flags: str) -> tuple[str, str]:
-        # A query calls this function once for each result column, but creates one slot.
         arguments = (name, plugin, *flags)
         if len(flags) > sum(self._server.major_version >= since for since in _FLAGS_SINCE):
             kinds = ", ".join(("name", "name", *("boolean" for _ in flags)))
             raise ServerError("42883", f"function {_CREATE}({kinds}) does not exist")
+        # A query calls this method once for each result column of the SQL function: create only one slot.
         if arguments not in self._created:
             options = dict(zip(("temporary", "two_phase", "failover"), map(_is_true, flags), strict=False))
             slot = self._server.create_slot(self._backend, name, plugin, **options)

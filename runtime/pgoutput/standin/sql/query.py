@@ -52,7 +52,7 @@ _TYPE_ALIASES: Final = {
     "string": "text",
     "timestamp with time zone": "timestamptz",
 }
-"""Names of types in pg_type, by other names of the types."""
+"""Names in pg_type of types that SQL or DuckDB names differently, by the other name."""
 
 _UNNAMED: Final = "?column?"
 _NULLARY: Final = ("current_user", "current_role", "session_user", "current_catalog", "current_schema")
@@ -77,10 +77,10 @@ class Query:
         sql: Text of the rewritten syntax tree; set by `Engine.analyze`.
         catalogs: Names of the system catalogs that the query reads, such as pg_class.
         parameters: Type OIDs of the parameters, by number; the OID of `text` if the type is unknown.
-        bound: Numbers of the parameters that `sql` contains, without those that are only in `changes`; set by
-            `Engine.analyze`.
-        changes: Name and arguments of the function that returns changes, if the query calls one; otherwise
-            None. The query reads the changes from the table `changes`.
+        bound: Numbers of the parameters that `sql` contains; set by `Engine.analyze`. `sql` does not contain
+            the arguments of the function in `changes`.
+        changes: Name and arguments of the function in `functions.CHANGES` that the query calls, or None. The
+            rewritten query reads the changes from the table `changes`.
         columns: Columns of the result.
 
     Args:
@@ -103,7 +103,7 @@ class Query:
         """Type OIDs of the rewritten expressions, by the `id` of their nodes."""
         self._kept: list[Node] = []
         if len(tree["statements"]) != 1:
-            raise not_supported("it is not one statement")
+            raise not_supported(f"it has {len(tree['statements'])} statements instead of one")
         (statement,) = tree["statements"]
         self.columns: Columns = self._query(statement["node"], {}, {})
         for one in statement.get("named_param_map", ()):
@@ -112,7 +112,13 @@ class Query:
     # Queries and tables
 
     def _query(self, node: Node, outer: Tables, ctes: Tables) -> Columns:
-        """Rewrite a query for DuckDB and return its result columns."""
+        """Rewrite a query for DuckDB and return its result columns.
+
+        Args:
+            node: The query.
+            outer: Columns of the tables in FROM of the enclosing queries.
+            ctes: Columns of the common table expressions that the query can read.
+        """
         for entry in node.get("cte_map", {}).get("map", ()):
             value = entry["value"]
             columns = self._query(value["query_node"], outer, {**ctes, entry["key"]: ()})
@@ -154,7 +160,14 @@ class Query:
         return columns
 
     def _table(self, node: Node, outer: Tables, ctes: Tables, tables: dict[str, Columns]) -> None:
-        """Rewrite an item of FROM for DuckDB, and add its columns to `tables`."""
+        """Rewrite an item of FROM for DuckDB, and add the columns of its tables to `tables`.
+
+        Args:
+            node: The item.
+            outer: Columns of the tables in FROM of the enclosing queries.
+            ctes: Columns of the common table expressions that the item can read.
+            tables: Columns of the earlier items of the same FROM, by name or alias.
+        """
         scope = {**outer, **tables}
         is_function = node["type"] == "TABLE_FUNCTION"
         match node["type"]:
@@ -186,7 +199,7 @@ class Query:
                 raise not_supported(f"its FROM clause contains {kind}")
         names = node.get("column_name_alias", ())
         if not names and is_function and len(columns) == 1 and name not in RECORDS:
-            names = [node["alias"]]  # a function's only column has the name of the function's alias
+            names = [node["alias"]]  # in PostgreSQL, the alias also names the function's only column
             node["column_name_alias"] = names
         tables[node.get("alias") or name or f"#{len(tables)}"] = _renamed(columns, names)
 
@@ -232,7 +245,7 @@ class Query:
         if self.changes is not None:
             raise not_supported("it reads the changes of a slot twice")
         arguments = [one["expression"] for one in node.pop("function").get("arguments", ())]
-        self._expressions(deepcopy(arguments), {}, {})  # to infer the types of parameters in casts
+        self._expressions(deepcopy(arguments), {}, {})  # infers the types of parameters in casts
         self._type_arguments(name, arguments)
         if is_variadic(arguments):
             self.parameters[_number(arguments[3]["identifier"])] = ARRAY_OIDS[TEXT]
@@ -243,7 +256,13 @@ class Query:
     # Expressions
 
     def _expressions(self, value: Any, scope: Tables, ctes: Tables) -> None:
-        """Rewrite all expressions inside a tree or list, so that DuckDB executes them like PostgreSQL."""
+        """Rewrite all expressions inside a tree or list, so that DuckDB executes them like PostgreSQL.
+
+        Args:
+            value: Tree or list of nodes. Other values are ignored.
+            scope: Columns of the tables that the expressions can refer to.
+            ctes: Columns of the common table expressions that subqueries can read.
+        """
         if isinstance(value, list):
             for one in value:
                 self._expressions(one, scope, ctes)
@@ -337,7 +356,7 @@ class Query:
         return type_oid
 
     def _target(self, node: Node) -> int:
-        """Return the OID of a cast's target type, and replace the type in the tree by DuckDB's type."""
+        """Return the OID of a cast's target type `node`, and rewrite `node` to DuckDB's type."""
         name = node["type_name"].lower()
         if name == "list":
             (element,) = node["children"]
@@ -356,7 +375,7 @@ class Query:
         _unqualify(node)
         if node.get("is_operator"):
             return self._named_operator(node, name, arguments, types)
-        if name in RECORDS and types[0] not in ELEMENT_OIDS:  # not called with VARIADIC
+        if name in RECORDS and types[0] not in ELEMENT_OIDS:  # without VARIADIC; the macro needs a list
             node["arguments"] = [{"expression": _function("list_value", arguments[0])}]
         if name in MACROS:
             self._type_arguments(name, arguments)
@@ -405,7 +424,7 @@ class Query:
         if kind == "ARRAY_CONSTRUCTOR":
             return ARRAY_OIDS.get(self._common_type(children), UNKNOWN)
         if kind == "ARRAY_EXTRACT":
-            if types[0] in VECTORS:  # the first subscript of a vector is 0
+            if types[0] in VECTORS:  # a vector's first subscript is 0, a list's 1
                 plus = _function("+", children[1], _constant("INTEGER", "1"))
                 children[1] = plus | {"is_operator": True}
             return ELEMENT_OIDS.get(types[0], UNKNOWN)
@@ -427,7 +446,7 @@ class Query:
         return BOOL
 
     def _common_type(self, nodes: Sequence[Node]) -> int:
-        """Return the type of a CASE, COALESCE or array: the common type of its typed operands."""
+        """Return the type OID of a CASE, COALESCE or array with the operands `nodes`; `UNKNOWN` if mixed."""
         types = {
             self._types.get(id(one), UNKNOWN)
             for one in nodes
@@ -440,7 +459,11 @@ class Query:
         return types.pop() if len(types) == 1 else UNKNOWN
 
     def _unify(self, nodes: Sequence[Node], type_oid: int = UNKNOWN) -> None:
-        """Set the type of query parameters among `nodes` to `type_oid` or the type of another operand."""
+        """Set the type of the query parameters among `nodes` to `type_oid`.
+
+        If `type_oid` is `UNKNOWN`, the parameters get the first known type among the other nodes. If there is
+        none, nothing is set. An entry that `parameters` already has is kept.
+        """
         known = (self._types.get(id(one), UNKNOWN) for one in nodes if one["class"] != "PARAMETER")
         found = type_oid if type_oid != UNKNOWN else next((one for one in known if one != UNKNOWN), UNKNOWN)
         for one in nodes:
@@ -453,10 +476,10 @@ class Query:
         for one, kind in zip(arguments, chain(ARGUMENTS.get(name, ()), repeat("text")), strict=False):
             self._unify([one], _oid(kind))
 
-    # Names
+    # Names of result columns
 
     def _name(self, node: Node) -> str:
-        """Return the name that PostgreSQL gives to a result column (FigureColname)."""
+        """Return the name that PostgreSQL gives to the result column of an expression (FigureColname)."""
         return str(node.get("alias") or self._figure(node) or _UNNAMED)
 
     def _figure(self, node: Node) -> str:
@@ -511,7 +534,7 @@ class Query:
 
 
 _KNOWN_CASTS: Final = tuple(map(TYPE_OIDS.get, ("date", "interval", "numeric", "timestamp", "timestamptz")))
-"""OIDs of types that DuckDB has under the same name: casts to them keep their type."""
+"""OIDs of types that DuckDB has under the same name, so that casts to these types are not rewritten."""
 
 _EMPTY_SELECT: Final = {
     "type": "SELECT_NODE",
@@ -522,7 +545,7 @@ _EMPTY_SELECT: Final = {
 
 
 def _renamed(columns: Columns, names: Sequence[str]) -> Columns:
-    """Return the columns; the first of them renamed to `names`, which may be fewer than the columns."""
+    """Return the columns, renamed to `names`. If `names` is shorter, the last columns keep their names."""
     renamed = [Field(name, column.type_oid) for name, column in zip(names, columns, strict=False)]
     return [*renamed, *columns[len(renamed) :]]
 
@@ -563,7 +586,10 @@ def _constant(kind: str, text: str) -> Node:
 
 
 def _make_empty(node: Node, schema: str) -> Columns:
-    """Replace a user's table by a query without rows, which fails if no published table has the name."""
+    """Replace a user's table by a query without rows, and return the columns of that query: none.
+
+    The query fails if no table with this name in the schema `schema` is published.
+    """
     name = node["table_name"]
     check = _function("has_rows", _constant("STRING", schema), _constant("STRING", name))
     select = {**_EMPTY_SELECT, "select_list": [_constant("INTEGER", "1")], "where_clause": check}
@@ -574,7 +600,10 @@ def _make_empty(node: Node, schema: str) -> Columns:
 
 
 def _unnested_records(node: Node) -> Columns | None:
-    """Return the columns of the records that an expression unnests; None for other expressions."""
+    """Return the columns of unnest(f(…)) if the function f returns records; None for other expressions.
+
+    The functions that return records are the keys of `RECORDS`.
+    """
     if node.get("function_name") != "unnest":
         return None
     records = RECORDS.get(node["arguments"][0]["expression"].get("function_name", ""))
@@ -582,7 +611,7 @@ def _unnested_records(node: Node) -> Columns | None:
 
 
 _RECURSIVE: Final = {"name": "recursive", "expression": _constant("BOOLEAN", "true")}
-"""Argument of unnest by which each field of a struct becomes a column."""
+"""Argument of DuckDB's unnest that makes each field of a struct a column."""
 
 
 def _replace(node: Node, other: Node) -> None:
@@ -594,7 +623,7 @@ def _replace(node: Node, other: Node) -> None:
 
 
 def _unqualify(node: Node) -> None:
-    """Remove the schema of a table, function or type."""
+    """Remove the schema from the name of a table, function or type."""
     for key in _NAME_KEYS:
         node.pop(key, None)
     if "qualified_name" in node:

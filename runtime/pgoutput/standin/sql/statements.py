@@ -58,7 +58,7 @@ class StatementExecutor(msgspec.Struct, frozen=True, eq=False):
         )
 
     def parameter_types(self, sql: str) -> Sequence[int]:
-        """Return the type OIDs of a statement's parameters.
+        """Return the type OIDs of a statement's parameters, in the order of their numbers.
 
         Raises:
             ServerError: The statement is a query that is not supported.
@@ -69,7 +69,7 @@ class StatementExecutor(msgspec.Struct, frozen=True, eq=False):
         return [types.get(number, TEXT) for number in range(1, max(types, default=0) + 1)]
 
     def describe(self, sql: str, parameter_count: int) -> Result:
-        """Return the result columns of a statement without the statement's side effects.
+        """Return the result of a statement without its side effects, to describe the result's columns.
 
         Args:
             sql: The statement.
@@ -162,14 +162,14 @@ def _create_publication(executor: StatementExecutor, match: re.Match[str], _: Se
 
 
 def _copy(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
-    """Execute COPY … TO STDOUT without rows: published tables are empty before the stream."""
+    """Execute COPY … TO STDOUT, which returns no rows: published tables are empty before the stream."""
     executor.select(f"SELECT 1 FROM {match['table']}", (), execute=True)  # fails if there is no such table
     is_binary = "binary" in match["options"].lower()
     return Result("COPY 0", copied=_EMPTY_BINARY_COPY if is_binary else b"")
 
 
 def _no_effect(tag: str) -> Statement:
-    """Return a function that executes a statement as a no-op with this command tag."""
+    """Return a function that does nothing and returns a result with the command tag `tag`."""
     return lambda executor, match, parameters: Result(tag)
 
 
@@ -206,4 +206,4 @@ _STATEMENTS: Final[Mapping[str, Statement]] = {
     rf"COPY\s+(?P<table>{_NAME}(?:\.{_NAME})?)\s*(?:\(.*\)\s*)?TO\s+STDOUT\b(?P<options>.*)$": _copy,
     rf"CREATE\s+PUBLICATION\s+{_NAME}": _create_publication,
 }
-"""Functions that execute statements, by a regular expression that matches the start of the statement."""
+"""Functions that execute statements, by a regular expression that matches the start of a statement."""

@@ -49,7 +49,7 @@ SYSTEM_ROWS: Final[Mapping[str, Sequence[Mapping[str, object]]]] = {
     name: [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     for name, table in _FILE.rows.items()
 }
-"""Rows that every database has, by the name of the catalog."""
+"""Rows that every database has, by name of the catalog. A row has values by column name."""
 
 _TYPE_ROWS: Final = SYSTEM_ROWS["pg_type"]
 
@@ -79,7 +79,7 @@ OBJECT_TYPES: Final[Mapping[int, tuple[str, str]]] = {
     TYPE_OIDS["regnamespace"]: ("pg_namespace", "nspname"),
     TYPE_OIDS["regrole"]: ("pg_roles", "rolname"),
 }
-"""By OID of a type such as regclass: catalog of its objects, and the column with the objects' names."""
+"""Catalog and name column of the objects that a type such as regclass refers to, by OID of the type."""
 
 _DUCKDB_TYPES: Final = {
     BOOL: "BOOLEAN",

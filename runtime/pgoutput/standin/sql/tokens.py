@@ -17,7 +17,7 @@ _TOKEN: Final = re.compile(
 
 
 def split_statements(sql: str) -> Iterator[str]:
-    """Split the text of a Query message into statements, at semicolons outside quotes. Remove comments."""
+    """Split the text of a Query message at semicolons outside quotes; yield statements without comments."""
     parts: list[str] = []
     for match in _TOKEN.finditer(sql):
         if match.lastgroup == "semicolon":

@@ -138,7 +138,9 @@ class Checker:
     def _select_rules(self, options: CheckOptions, without: Collection[str]) -> None:
         unknown = set(without) - {rule.name for rule in RULES}
         if unknown:
-            raise ValueError(f"there is no rule {', '.join(sorted(unknown))}")
+            raise ValueError(
+                f"there is no rule {', '.join(sorted(unknown))}; pgoutput.stream.check.RULES has all rules"
+            )
         kept = [
             rule for rule in RULES if rule.name not in without and (rule.when is None or rule.when(options))
         ]
@@ -186,10 +188,12 @@ class Checker:
     def _handle_undecodable(
         self, data: bytes, error: DecodeError
     ) -> Violation | tuple[Message, Violation | None]:
-        """Return the violation for a message that cannot be decoded at this point of the stream.
+        """Return what to report for a message that cannot be decoded at this point of the stream.
 
-        If the message is valid inside a stream block but none is open, or the reverse, return the decoded
-        message with the violation, or with None if a rule reports the violation or the message is tolerated.
+        Some of these messages can be decoded if a stream block is assumed to be open when none is, or the
+        reverse. For them, the result is the decoded message and its violation. The violation is None if a
+        rule reports it later, or if the message is tolerated (bug 19616). For all other messages, the result
+        is only a violation.
         """
         state = self._state
         version = state.options.proto_version
@@ -203,7 +207,7 @@ class Checker:
         if has_role(message, "abort_streamed") and meaning_of(message, "subxid") != meaning_of(
             message, "xid"
         ):
-            return message, None  # PostgreSQL 18.0 to 18.4 send it to version 1 clients (bug 19616)
+            return message, None  # PostgreSQL 18.0 to 18.4 send this Stream Abort (bug 19616)
         if (field := _XIDS_IN_BLOCKS.get(type(message))) is not None:
             name, xid = type(message).__name__, getattr(message, field)
             if xid is None:
@@ -218,7 +222,15 @@ class Checker:
     def _at(
         self, rule: str, breach: Breach, message: Message, data: bytes, outer: XLogData | None
     ) -> Violation:
-        """Build the Violation of a rule, with the byte offset of the field; `outer` is the envelope."""
+        """Return the Violation for a message that violates the rule with the name `rule`.
+
+        Args:
+            rule: Name of the rule.
+            breach: Path of the invalid field (`tag` for the whole message), and the reason.
+            message: The message.
+            data: Bytes of the message.
+            outer: Envelope of the message if the rule is about envelopes, otherwise None.
+        """
         path, text = breach
         if outer is not None and path != "tag":
             protocol, raw, in_stream = _protocols.ENVELOPE, envelope.encode(outer), False
@@ -230,14 +242,19 @@ class Checker:
         name = type(outer if raw is not data else message).__name__
         pieces = walk(protocol, raw, in_stream, self._state.options.streaming)
         byte = 0
-        with suppress(DecodeError):  # the message is not valid at this point: report its first byte
+        with suppress(DecodeError):  # if the message is not valid at this point, report its first byte
             byte = next((piece.start for piece in pieces if piece.path == path), 0)
         field = None if path == "tag" else path
         where = f"{name}.{field}" if field else name
         return Violation(rule, self._state.number, byte, name, field, f"{where}: {text}")
 
     def _suppress_repeats(self, message: Any) -> None:
-        """Ignore the relations of an invalid message and assume a missing Begin, to report errors once."""
+        """Change the state so that an invalid message does not cause violations in later messages.
+
+        Changes of the message's relations are not checked until the next Relation message of the relation.
+        After a Relation or Type message outside transactions, a transaction counts as open, as if its Begin
+        were missing.
+        """
         if has_role(message, "relation", "type") and self._state.open is None:
             self._state.open = OpenBlock(None)
         if (oid := meaning_of(message, "relation")) is not None:

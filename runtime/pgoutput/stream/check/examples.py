@@ -1,4 +1,4 @@
-"""Examples for the rules whose cases the spec defines, and for the rules that the decoder checks."""
+"""Examples for the rules whose check is generated from the spec, and for rules that the decoder checks."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ CheckMessage: TypeAlias = Callable[..., Breach | None]
 envelope between them if the rule is about envelopes. It returns None if the rule is obeyed."""
 
 CheckerInput: TypeAlias = Message | bytes
-"""A message or its bytes, as an example stream of a rule contains them."""
+"""An item of an example stream of a rule: a message or its bytes."""
 
 
 _OPTIONS: Final = CheckOptions(streaming="on", two_phase=True)
@@ -90,11 +90,12 @@ def rule(
         illegal: Example of a stream that violates this rule once, and no other rule.
         legal: Example of a stream that obeys the rule.
         options: Stream options of the examples.
-        check: Function that checks a message, if the spec has no cases for the rule.
+        check: Function that checks a message; None to use the check that is generated from the spec.
     """
     if (spec := SPEC_RULES.get(name)) is None:
         raise LookupError(
-            f"there is an example for the rule {name}, but spec/rules.yaml has no such rule: remove it"
+            f"rule({name!r}, …) gives examples for a rule that spec/rules.yaml does not have: "
+            "correct the name, or remove the call"
         )
     legal, illegal = (
         tuple(one if isinstance(one, bytes) else fitted(one, options.proto_version) for one in example)

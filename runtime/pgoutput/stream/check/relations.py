@@ -26,7 +26,7 @@ def _first_duplicate(items: Sequence[object]) -> int:
         if item in seen:
             return i
         seen.add(item)
-    raise ValueError("no item is repeated")
+    raise ValueError(f"expected a list with a repeated item, found {items!r}")
 
 
 def _types_missing(state: CheckedStream, message: Any) -> Breach | None:

@@ -182,12 +182,12 @@ class CheckedStream:
         return 0 if self.open is None else (self.open.streamed or self.open).message_lsn
 
     def prepare_of(self, gid: str) -> Message | None:
-        """Return the message that prepared a transaction that has not ended; None if the gid is unknown."""
+        """Return the message that prepared the transaction with a gid; None if the gid is unknown."""
         prepared = self.prepared.get(gid)
         return None if prepared is None else prepared.prepare
 
     def open_block(self, xid: int) -> None:
-        """Open a stream block for a message with an xid that comes without a Stream Start before it."""
+        """Open a stream block for a message that has an xid, although no Stream Start came before it."""
         transaction = self.streamed.setdefault(self.top_xids.get(xid, xid), CheckedTransaction(xid, None))
         self.open = OpenBlock(None, transaction)
         self.opener_missing = True
@@ -248,7 +248,16 @@ class CheckedStream:
             transaction.relations = {}  # the server sends the relations again (pgoutput_stream_abort)
 
     def _forget_replaced(self, role: str, message: Message) -> None:
-        """Before `message` is applied, forget the transaction with its gid, or a missing Stream Start."""
+        """Clear the entries in `opener_missing` and `gid_by_xid` that `message` makes invalid.
+
+        If the message belongs to an unknown streamed transaction, `opener_missing` becomes false: that
+        transaction may be the one whose Stream Start is missing. The first Stream Start of a transaction is
+        an exception. A Prepare or Stream Prepare replaces the prepared transaction with the same gid.
+
+        Args:
+            role: Role of the message in the spec, such as `open_block`.
+            message: The next message. The tracker has not received it yet.
+        """
         if role in _STREAMED and meaning_of(message, "xid") not in self.streamed:
             self.opener_missing &= role == "open_block" and meaning_of(message, "first_block")
         if role in _PREPARES and (replaced := self.prepared.get(meaning_of(message, "gid"))) is not None:

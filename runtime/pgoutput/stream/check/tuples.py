@@ -31,7 +31,7 @@ def _wrong_column_count(state: CheckedStream, message: Message) -> Breach | None
         value = getattr(message, name)
         if value is not None and (is_list or len(value) != known.width):
             break
-    else:  # the usual case, as fast as it can be
+    else:  # the usual case: return before the slower search for the tuple
         return None
     if (wrong := wrong_width(message, known.relation)) is None:
         return None
@@ -42,8 +42,9 @@ def _wrong_column_count(state: CheckedStream, message: Message) -> Breach | None
 def _unpartitioned_relation(state: CheckedStream, message: Message) -> KnownRelation | None:
     """Return the relation of a change, or None if the relation is unknown or may be a partitioned table.
 
-    A change sent with the OID of a partitioned table has the old values that the partition's replica identity
-    requires, which may differ from the table's.
+    A partition's changes may be sent with the OID of its partitioned table. Their old values then follow the
+    replica identity of the partition, which may differ from the replica identity in the table's Relation
+    message.
     """
     known = state.relation_for(_OIDS[type(message)](message))
     return None if known is None or known.partitioned else known

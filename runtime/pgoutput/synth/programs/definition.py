@@ -18,7 +18,7 @@ Values: TypeAlias = dict[str, str | None]
 
 
 class TableDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """Definition of a table in a program: the arguments of `Scenario.table`."""
+    """Definition of a table in a program. The fields are the arguments of `Scenario.table`."""
 
     name: str
     columns: dict[str, str]
@@ -40,7 +40,7 @@ class Step(msgspec.Struct, frozen=True):
     """Method of the innermost `TransactionScope` of the connection, such as `insert`. With the prefix `db.`:
     method of the scenario, `db.transaction`, `db.commit_prepared`, `db.rollback_prepared` or `db.message`."""
     tables: tuple[str, ...] = ()
-    """The tables that are passed as the first arguments, by `TableDefinition.name`."""
+    """Names (`TableDefinition.name`) of the tables that are the first arguments of the method."""
     arguments: tuple[Any, ...] = ()
     """The other positional arguments of the method, such as `Values`."""
     options: dict[str, Any] = {}
@@ -59,7 +59,7 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class ProgramRunner:
-    """Runs the steps of a program in an empty scenario, after it has created the program's types and tables.
+    """Creates the types and tables of a program in an empty scenario, and runs the program's steps there.
 
     Attributes:
         tables: Tables of the scenario, by `TableDefinition.name`.

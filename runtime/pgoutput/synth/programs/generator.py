@@ -62,7 +62,7 @@ ALTERATIONS: Final = ("add", "drop", "rename", "retype", "replica_identity", "na
 """Kinds of ALTER TABLE: the keyword arguments of `TransactionScope.alter`."""
 
 _MANY_COLUMNS: Final = 8
-"""Number of non-key columns of a table from which on no more columns are added."""
+"""Number of non-key columns from which on the alteration `add` drops a column instead."""
 _MAX_ATTRIBUTES: Final = 60
 """Number of columns, including dropped columns (rows keep them), above which no column is added."""
 _CONNECTIONS: Final = (0, 1, 2)
@@ -77,13 +77,13 @@ _MAX_STEPS: Final = 60
 def generate_program(random: Random, scenario: Scenario, payloads: Sequence[Message] = ()) -> Program:
     """Generate a random program step by step, run each step in the scenario, and return the program.
 
-    Steps that the scenario rejects are left out. If `random` returns smaller numbers and earlier choices,
-    the program is simpler, so that Hypothesis shrinks to simple programs.
+    Steps that the scenario rejects are left out. The program is simpler if `random` returns smaller numbers
+    and earlier items of lists. Hypothesis therefore shrinks to simple programs.
 
     Args:
         random: Source of the random decisions.
         scenario: An empty scenario.
-        payloads: Messages with application data (role `payload`); a step may emit one of them.
+        payloads: Messages with the role `payload` in the spec (application data); a step may emit one.
     """
     kinds = [
         kind for kind in _TABLE_KINDS for _ in range(kind.weight) if scenario.server >= kind.first_server
@@ -103,7 +103,11 @@ def generate_program(random: Random, scenario: Scenario, payloads: Sequence[Mess
 
 
 def program_of_all_kinds(random: Random, server: int) -> Program:
-    """Return a program without steps: a table of each of `_TABLE_KINDS`, with columns of all types."""
+    """Return a program without steps that has one table of each kind in `_TABLE_KINDS`.
+
+    The tables together have columns of all types. Kinds that need a later server than `server`, a major
+    version of PostgreSQL, are left out.
+    """
     types = list(_VALUES)
     kinds = [kind for kind in _TABLE_KINDS if server >= kind.first_server]
     return _program(
@@ -119,10 +123,10 @@ def _program(tables: Iterable[TableDefinition]) -> Program:
 
 
 class Operations(msgspec.Struct, frozen=True, kw_only=True):
-    """Relative frequencies of the operations inside random transactions: numbers from 0 up.
+    """Relative frequencies of the operations inside random transactions: integers from 0 up.
 
     `end` ends the transaction or its innermost savepoint, `emit` emits a logical message, `copy` inserts
-    several rows with one command, and `payload` emits other application data (role `payload`).
+    several rows with one command, and `payload` emits another message with the role `payload` in the spec.
     """
 
     insert: int = 8
@@ -147,7 +151,7 @@ class RandomSteps:
         keys: Number of distinct values of each key column.
         origins: Whether some transactions have a replication origin.
         alterations: The kinds of ALTER TABLE: names in `ALTERATIONS`.
-        payloads: Messages with application data (role `payload`); a step may emit one of them.
+        payloads: Messages with the role `payload` in the spec (application data); a step may emit one.
     """
 
     def __init__(
@@ -273,7 +277,10 @@ class RandomSteps:
         return Step(connection, "savepoint")
 
     def _end(self, connection: int, *, prepares: bool = True) -> Step:
-        """Return a step that ends the innermost savepoint or transaction; `prepare` only if `prepares`."""
+        """Return a step that ends the innermost savepoint, or the transaction if no savepoint is open.
+
+        The step may be `prepare` only if `prepares` is true.
+        """
         if len(self.runner.open[connection]) > 1:
             return Step(connection, "release" if self._random.randint(0, 1) == 0 else "rollback")
         if prepares and self._random.randint(0, 3) == 3:
@@ -343,7 +350,7 @@ class _TableKind(msgspec.Struct, frozen=True):
     """First major version of PostgreSQL that can publish such tables."""
 
     def define(self, random: Random, name: str, others: dict[str, str]) -> TableDefinition:
-        """Return a random table of the kind, which also has the columns `others`."""
+        """Return a random table of the kind. `others` are further columns: declarations by column name."""
         columns = {column: random.choice(types) for column, types in self.columns.items()} | others
         options = {option: random.choice(values) for option, values in self.options.items()}
         if "hidden" in columns:

@@ -115,7 +115,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     operations: Operations = Operations()
     """Relative frequencies of the operations in varied transactions."""
     shapes: tuple[TableShape, ...] = ()
-    """Tables of a workload that are used instead of `tables` default tables; empty for the default tables."""
+    """The tables, except those of varied transactions. Empty for `tables` default tables."""
     patterns: tuple[tuple[int, ...], ...] = ()
     """Lists of changes; empty for random changes. Each transaction that is neither varied nor large makes the
     changes of one list. A change is 3 * index of its table, plus 0 (insert), 1 (update) or 2 (delete)."""
@@ -142,7 +142,7 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
     proto_version: int | None = None
     """Version of the logical replication protocol; None for the newest released version of the server."""
     streaming: Streaming = "off"
-    """As in `StreamOptions`, like `two_phase`, `binary` and `messages` below."""
+    """As in `StreamOptions`. So are `two_phase`, `binary` and `messages`."""
     two_phase: bool = False
     binary: bool = False
     messages: bool = False
@@ -230,7 +230,10 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
 
     @property
     def mean_transaction_messages(self) -> float:
-        """Mean number of messages of a transaction. A varied transaction counts `_VARIED_MESSAGES` more."""
+        """Approximate mean number of messages of a transaction.
+
+        A varied transaction (one with all kinds of messages) counts `_VARIED_MESSAGES` more than the others.
+        """
         plain = 2 + (1 - self.large) * self.changes.mean + self.large * self.large_changes
         return plain + self.varied * _VARIED_MESSAGES
 

@@ -84,13 +84,16 @@ class _Table(msgspec.Struct):
             replica_identity=identity,
         )
         has_key = any(column.key for column in columns)
-        if has_key and unique_column(shape) is None:  # the values of such a key would not be distinct
+        if has_key and unique_column(shape) is None:  # a workload cannot make distinct values of this key
             return msgspec.structs.replace(shape, replica_identity="full")
         return shape
 
 
 class _Fit:
-    """Collects from a stream what a profile needs: its tables, patterns, and counts of transactions."""
+    """Collects what a profile needs from a stream: tables, patterns and counts of transactions.
+
+    A pattern is the list of the changes of one transaction, as in `Profile.patterns`.
+    """
 
     def __init__(self) -> None:
         self.tables: dict[str, _Table] = {}
@@ -100,7 +103,11 @@ class _Fit:
         self.kinds = [0, 0, 0]
 
     def add(self, transaction: Transaction) -> None:
-        """Count a transaction and its changes. Unless it is varied, its changes become a pattern."""
+        """Count a transaction and its changes; unless it is varied, append its changes to `patterns`.
+
+        A transaction is varied if it is replicated or prepared, has messages other than inserts, updates and
+        deletes, changes a table for the first time after ALTER TABLE, or gives a row a new key.
+        """
         varied = transaction.origin is not None or transaction.gid is not None
         pattern: list[int] = []
         for change in transaction.changes:
@@ -116,7 +123,10 @@ class _Fit:
             self.patterns.append(tuple(pattern))
 
     def _add_change(self, change: Change, kind: int, pattern: list[int]) -> bool:
-        """Append a change to `pattern`. Return whether the table was altered or the row gets a new key."""
+        """Append a change to `pattern`; return whether the change makes its transaction a varied one.
+
+        It does if the table was altered since its previous change, or if the row gets a new key.
+        """
         (relation,), message = change.relations, change.message
         name = f"{relation.namespace}.{relation.name}"
         table = self.tables.setdefault(name, _Table(len(self.tables), relation))

@@ -179,7 +179,11 @@ def _other_messages(
 def _with_varied(
     varied: VariedMessages, position: int, lsns: IntArray, times: IntArray, data: pa.BinaryArray
 ) -> tuple[IntArray, IntArray, pa.BinaryArray]:
-    """Return LSNs, times and messages of a window that begins at `position`, with varied transactions."""
+    """Insert the messages `varied` into the arrays of a window, and return new arrays.
+
+    `position` is the position of the window's first message. `lsns`, `times` and `data` are parallel: each
+    has one item per message.
+    """
     numbers = len(data) + np.arange(len(varied.data))
     order = np.insert(np.arange(len(data)), varied.positions - position, numbers)
     both = pa.concat_arrays([data, varied.data])
@@ -195,7 +199,9 @@ def _apply_patterns(
 ) -> IntArray:
     """Set the tables of `changes` by the patterns of their transactions; return the kinds of the changes.
 
-    The first transaction of the workload has no pattern: it inserts a row into each table.
+    A pattern is the list of the changes of one transaction (`Profile.patterns`). The first transaction of the
+    workload has no pattern: it inserts a row into each table. `relation_count` is the number of these
+    inserts; 0 in a later window.
     """
     patterns = [np.array(pattern) for pattern in workload.patterns]
     chosen = window.patterns[relation_count > 0 :].tolist()
@@ -217,7 +223,10 @@ class _TableChanges(msgspec.Struct, frozen=True):
     proto_version: int
 
     def build(self, random: Random) -> tuple[list[pa.BinaryArray], IntArray, RemainingRows]:
-        """Return the messages of the table's changes, the messages' positions, and the `RemainingRows`."""
+        """Return the encoded messages of the table's changes, their positions, and the remaining rows.
+
+        The positions are in the order of the messages in the concatenated arrays.
+        """
         kinds, order = self.rows.kinds[self.span], self.rows.order[self.span]
         classes = _change_classes(kinds, self.changes.xids[order] != 0)
         by_class = np.argsort(classes, kind="stable")
@@ -244,10 +253,14 @@ class _TableChanges(msgspec.Struct, frozen=True):
     def _encode(
         self, counts: IntArray, keys: IntArray, new: IntArray, old: IntArray, xids: IntArray
     ) -> Iterator[pa.BinaryArray]:
-        """Yield the messages of each change class that has changes. `counts` has the size of each class.
+        """Yield an array of messages for each change class (see `_change_classes`) that has changes.
 
-        The other arrays have one item per change, sorted by class: the row number (`keys`), the pool indices
-        of the new row and (for REPLICA IDENTITY FULL) the old row, and the xid.
+        Args:
+            counts: Number of changes of each class. The changes in the other arrays are sorted by class.
+            keys: Row number of each change.
+            new: Pool index of the new row of each insert and update.
+            old: Pool index of the old row of each change; used only with REPLICA IDENTITY FULL.
+            xids: Xid of each change; used only in stream blocks.
         """
         pool, identity = self.pool, self.table.shape.replica_identity
         oid = self.table.relation.oid

@@ -41,7 +41,10 @@ _GZIP_LEVEL: Final = 1
 
 
 def write_segments(workload: Workload, folder: Path, built: WindowMessages) -> bytes:
-    """Write the segments of a window of transactions; return empty bytes, as nothing is left to write."""
+    """Write the segments of a window of transactions, and return empty bytes.
+
+    The caller writes the returned bytes to its output file; a recording has none.
+    """
     window, clock = built.window, built.window.clock
     described = window.varied.described if window.varied else ()
     start = SessionStart(

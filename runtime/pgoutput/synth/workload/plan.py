@@ -5,7 +5,8 @@ and rows change only in the window that inserts them. Therefore windows are inde
 can generate them in parallel.
 
 An ordinary transaction is sent as Begin, changes, Commit. A streamed transaction is sent as stream blocks and
-Stream Commit. Varied transactions are sent between ordinary and streamed transactions.
+Stream Commit. Varied transactions (those with all kinds of messages, see `Profile`) are sent between ordinary
+and streamed transactions.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ _COMMIT_RECORD_BYTES: Final = 48
 class WalClock(msgspec.Struct, frozen=True):
     """Computes the LSN and time of messages from their positions in the stream, for one window.
 
-    A position is a number or an array. Positions do not count the messages of varied transactions.
+    A position is a number or an array. Positions do not count the messages of varied transactions, which are
+    those with all kinds of messages.
     """
 
     bytes_per_message: int
@@ -77,13 +79,19 @@ class WalClock(msgspec.Struct, frozen=True):
         return _START_TIME + position * _MESSAGE_INTERVAL + self._varied(self.varied_times, position)
 
     def _varied(self, totals: list[int], position: Any) -> Any:
-        """Return the running total at each position: an item of `totals`, such as `varied_bytes`."""
+        """Return the running total at a position, or at each position of an array.
+
+        `totals` is `varied_bytes` or `varied_times`.
+        """
         runs = np.searchsorted(self.varied_positions, position, side="right")
         return np.array(totals)[runs] if isinstance(position, np.ndarray) else totals[int(runs)]
 
 
 class VariedMessages(msgspec.Struct, frozen=True):
-    """The messages of the varied transactions in a window, as parallel arrays."""
+    """The messages of a window's varied transactions, which are those with all kinds of messages.
+
+    `positions`, `lsns`, `times` and `data` are parallel: each has one item per message.
+    """
 
     positions: IntArray
     """For each message: position of the next message that is not in a varied transaction (see `WalClock`)."""
@@ -97,13 +105,14 @@ class VariedMessages(msgspec.Struct, frozen=True):
     described: tuple[bytes, ...]
     """Encoded Type and Relation messages that varied transactions have sent before the window."""
     rows: dict[str, pa.Table]
-    """Rows of the tables of varied transactions, by name with schema; empty before the last window."""
+    """Rows of the tables of varied transactions, by name with schema; empty except in the last window."""
 
 
 class Window(msgspec.Struct, frozen=True):
     """A window of a workload: consecutive transactions that are generated together.
 
-    Arrays have an element for each transaction that is not varied.
+    Arrays have an item for each transaction except varied ones. These have all kinds of messages, and are in
+    `varied`.
     """
 
     number: int
@@ -126,7 +135,7 @@ class Window(msgspec.Struct, frozen=True):
 
     @property
     def first_position(self) -> int:
-        """Position of the window's first message in the stream."""
+        """Position of the window's first message in the stream, counting varied transactions too."""
         return self.position + (self.varied.before if self.varied else 0)
 
     @property
@@ -162,7 +171,7 @@ def plan_windows(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> 
 
 
 class _Weaver:
-    """Places varied transactions between the other transactions of a workload's windows."""
+    """Inserts varied transactions (those with all kinds of messages) between a workload's other ones."""
 
     def __init__(self, transactions: VariedTransactions) -> None:
         self._transactions = transactions
@@ -199,7 +208,14 @@ class _Weaver:
     def _run(
         self, clock: WalClock, position: int, xid: int | None, run: Callable[[], list[XLogData]]
     ) -> list[XLogData]:
-        """Run varied transactions before the message at `position`, and add their WAL to the clock."""
+        """Call `run`, which makes varied transactions, at the LSN and time of the message at `position`.
+
+        `clock` then counts the WAL and time of these transactions, so that this message and all later ones
+        follow them. `xid` is the first xid that they get; None continues after the last xid of such a
+        transaction.
+
+        Return the messages of the varied transactions.
+        """
         wal, lsn, time = self._transactions.wal, clock.lsn(position), clock.time(position)
         wal.advance(lsn, time, xid)
         sent = run()
@@ -212,7 +228,11 @@ class _Weaver:
 def _plan_window(
     workload: Workload, number: int, first: int, count: int, position: int, clock: WalClock
 ) -> tuple[Window, list[tuple[int, int]]]:
-    """Return a window without varied transactions, and the argument `places` of `_Weaver.weave`."""
+    """Return a window without varied transactions, and the argument `places` of `_Weaver.weave`.
+
+    The window begins with transaction number `first` and has `count` transactions, including varied ones. Its
+    first message is at `position`. `places` says where `weave` inserts varied transactions, with which xids.
+    """
     random = np.random.default_rng([workload.seed, 0, number])
     sizes = random.integers(workload.changes.first, workload.changes.last, size=count, endpoint=True)
     patterns = np.empty(0, np.int64)

@@ -62,7 +62,7 @@ class WindowTask(msgspec.Struct, frozen=True):
     prepare: PrepareWindow
 
     def run(self, window: Window) -> PreparedWindow:
-        """Return the result of building the messages of a window and applying `prepare` to them."""
+        """Build the messages of a window and apply `prepare`; return the result, expected rows and counts."""
         built = build_window(self.workload, make_tables(self.workload), window)
         return PreparedWindow(
             self.prepare(built),

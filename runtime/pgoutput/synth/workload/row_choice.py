@@ -38,7 +38,8 @@ class ChosenRows(msgspec.Struct, frozen=True):
     def previous_changes(self, span: slice) -> IntArray:
         """Return for each change of a table the index of the previous change of the same row.
 
-        `span` selects the table's changes. Indices are relative to the first of these; 0 for an insert.
+        `span` selects the table's changes, and an index counts from the first of these. The item of an insert
+        is 0 and has no meaning, because no change of the row precedes it.
         """
         rows = self.rows[span]
         by_row = np.argsort(rows, kind="stable")
@@ -51,14 +52,14 @@ class ChosenRows(msgspec.Struct, frozen=True):
 def choose_rows(random: Random, tables: IntArray, mix: Mix, inserts: int, given: IntArray) -> ChosenRows:
     """Choose the kind and the row of each change in a window of transactions.
 
+    An update or delete becomes an insert if its table has no rows at that change.
+
     Args:
         random: Random generator.
         tables: Number of the table of each change, in stream order.
-        mix: Relative frequencies of inserts, updates and deletes. A change whose table has no row to update
-            or delete becomes an insert.
-        inserts: Number of changes at the beginning that must be inserts.
-        given: Kinds of the first changes; the kinds of later changes are drawn. An update or delete of a
-            table without rows becomes an insert.
+        mix: Relative frequencies of inserts, updates and deletes among the changes whose kind is drawn.
+        inserts: Number of changes at the beginning that are inserts, whatever their kind in `given` is.
+        given: Kinds of the first changes. The kinds of all later changes are drawn.
     """
     kinds = _draw_kinds(random, len(tables), mix)
     kinds[: len(given)] = given
@@ -99,7 +100,11 @@ def _draw_kinds(random: Random, count: int, mix: Mix) -> IntArray:
 
 
 def _count_before(marks: IntArray, starts: IntArray, group: IntArray) -> IntArray:
-    """Return for each change the number of earlier changes of its table for which `marks` is true."""
+    """Return for each change the number of earlier changes of its table for which `marks` is true.
+
+    The changes are sorted by table. `starts` has the index of the first change of each table, and `group`
+    has for each change the index of its table in `starts`.
+    """
     before: IntArray = np.cumsum(marks) - marks
     before -= before[starts][group]
     return before
@@ -108,8 +113,8 @@ def _count_before(marks: IntArray, starts: IntArray, group: IntArray) -> IntArra
 def _excess_deletes(kinds: IntArray, starts: IntArray, group: IntArray) -> IntArray:
     """Return a boolean mask: True for a delete whose table has no row left to delete.
 
-    Such a delete brings the running number of inserts minus deletes of a table to a new minimum below zero.
-    Without such deletes this number is never negative.
+    Such a delete lowers the table's running total of inserts minus deletes to a new minimum below zero.
+    Without these deletes the total is never negative. `starts` and `group` are as in `_count_before`.
     """
     steps = (kinds == INSERT).astype(np.int64) - (kinds == DELETE)
     levels = np.cumsum(steps)

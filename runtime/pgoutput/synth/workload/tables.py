@@ -133,7 +133,8 @@ class RowPool(msgspec.Struct, frozen=True):
     """Random rows of a table, from which the rows in messages are drawn.
 
     A value of the unique column, if any, is made from the row's number in the table. The other key columns
-    take their values from the pool row with this number, modulo the pool's size. So keys never change.
+    take their values from the pool row with this number, modulo the pool's size. An update keeps the row's
+    number, and therefore never changes the key.
     """
 
     shape: TableShape
@@ -169,7 +170,12 @@ class RowPool(msgspec.Struct, frozen=True):
         return columns
 
     def texts(self, numbers: IntArray, drawn: IntArray) -> Iterator[pa.Array]:
-        """Yield the values of rows in text format, column by column; arguments as for `columns`."""
+        """Yield the values of rows in text format, column by column.
+
+        Args:
+            numbers: Number of each row in its table.
+            drawn: For each row, index of the pool row with the values outside the key.
+        """
         for i, (column, values) in enumerate(zip(self.shape.columns, self.values, strict=True)):
             if i == self.unique:
                 yield self._unique_texts(numbers)
@@ -222,7 +228,10 @@ def make_pools(workload: Workload) -> list[RowPool]:
 
 
 def _draw_kind(column: ColumnShape, seed: int, number: int) -> pa.StringArray:
-    """Return random values for all columns that have the type, sizes and fraction of NULLs of `column`."""
+    """Return random values for all columns that have the type, sizes and fraction of NULLs of `column`.
+
+    `seed` is the seed of the workload. `number` distinguishes the combinations of type, sizes and fraction.
+    """
     affordable = int(_POOL_BYTES * len(column.sizes) / max(sum(column.sizes), 1))
     count = max(_MIN_POOL_ROWS, min(_POOL_VALUES, affordable))
     return draw_values(np.random.default_rng([seed, 1, number]), count, column)

@@ -38,7 +38,7 @@ _DAY: Final = 86_400_000
 
 
 def _timestamps(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that makes timestamps from milliseconds after 2024-01-01."""
+    """Return a function that converts milliseconds after 2024-01-01 to timestamps of the type `kind`."""
     return lambda numbers: pc.multiply(pc.add(numbers, _START_DAY * _DAY), 1_000).cast(kind)
 
 
@@ -80,7 +80,7 @@ def number_texts(type_name: str, numbers: pa.Array) -> pa.StringArray:
 
 
 def type_name(column: ColumnShape) -> str:
-    """Return the name of a column's type: `array` for any array, text for types that are not built in."""
+    """Return the name of a column's type: "array" for any array, "text" for a type that is not built in."""
     if column.type_oid in catalog.BY_ARRAY_OID:
         return "array"
     type_ = catalog.BY_OID.get(column.type_oid)
@@ -159,7 +159,7 @@ _EXAMPLES: Final = (
 
 
 def _examples(type_oid: int) -> list[str | None]:
-    """Return the examples that are values of a type, or [None] if there are none."""
+    """Return the texts in `_EXAMPLES` that are values of a type, or [None] (NULL) if there are none."""
     found: list[str | None] = []
     for text in _EXAMPLES:
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Varied transactions of a workload: random steps in a scenario, which sends all kinds of messages.
+"""Varied transactions of a workload: random operations in a scenario, which sends all kinds of messages.
 
 The scenario builds the messages. Its tables are separate from the other tables of the workload. At the end
 of a window, no transaction of the scenario is open or prepared.
@@ -32,7 +32,7 @@ _ALTERATIONS: Final = ("add", "drop", "retype")
 
 
 class VariedTransactions:
-    """Makes the varied transactions of a workload, in the order of the stream."""
+    """Makes a workload's varied transactions (those with all kinds of messages) in stream order."""
 
     def __init__(self, workload: Workload) -> None:
         server, options = workload.server_major, workload.options
@@ -46,7 +46,7 @@ class VariedTransactions:
         random = Random(str(workload.seed))
         program = program_of_all_kinds(random, server)
         operations = workload.operations
-        if server < first_server("truncate"):  # the stream would not show the TRUNCATE
+        if server < first_server("truncate"):  # not sent, so clients would keep the rows
             operations = msgspec.structs.replace(operations, truncate=0)
         self._steps = RandomSteps(
             random,
@@ -71,7 +71,7 @@ class VariedTransactions:
         """The WAL of the varied transactions. Other transactions also advance its LSN and time."""
 
     def run(self) -> list[XLogData]:
-        """Run random steps until a transaction has ended, and return the messages."""
+        """Run random database operations until a transaction has ended, and return all their messages."""
         before = 0
         while len(self._steps.runner.open) >= before:
             before = len(self._steps.runner.open)

@@ -116,7 +116,10 @@ def read_files(place: Location, version: int) -> dict[str, AddFile]:
 
 
 def _read_checkpoint(place: Location, version: int) -> tuple[dict[str, AddFile], int]:
-    """Return data files and version of the newest checkpoint up to `version`; no files and -1 without one."""
+    """Return the data files, by path, and the version of the newest checkpoint up to `version`.
+
+    If there is no checkpoint, return no files and -1.
+    """
     log = place / LOG_FOLDER
     parts: dict[int, list[str]] = {}
     complete = -1
@@ -167,9 +170,10 @@ def remove_file(file: DataFile, added: AddFile | None, *, changes_rows: bool, st
         file: The data file.
         added: The action that has added the file; None if the file has no deletion vector.
         changes_rows: Whether the commit changes the rows of the table.
-        stays: Whether the commit adds the file again with another vector. Then the action has no time,
-            unless the vector is in a file. VACUUM needs no time then, and checkpoints omit actions without a
-            time ("Checkpoints"). Otherwise they would contain all vectors of the last two hours.
+        stays: Whether the commit adds the file again with another vector. Then the action gets no
+            `deletionTimestamp`. Checkpoints omit actions without it ("Checkpoints"), and do not contain all
+            vectors of the last two hours. An action with a vector in a file of its own always gets the
+            `deletionTimestamp`, because VACUUM has to remove this file.
     """
     vector = None if added is None else added.deletion_vector
     action = {

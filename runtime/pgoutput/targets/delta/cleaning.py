@@ -26,7 +26,8 @@ them (delta-rs: each hundredth commit), because opening a table reads all commit
 _HOURS: Final = 1
 """Hours after which data files that a commit has replaced are removed.
 
-Less than in `PROPERTIES`: otherwise, a checkpoint drops the names of files before the files are removed.
+This is less than the retention in `PROPERTIES`: after that time, checkpoints omit the names of the files, so
+that the files would not be found.
 """
 
 _UNUSED_HOURS: Final = 24
@@ -37,12 +38,12 @@ COMMITS: Final = 20
 
 
 def is_due(versions: range, interval: int) -> bool:
-    """Return whether a multiple of an interval is among versions."""
+    """Return whether `versions` contains a multiple of `interval`."""
     return any(version % interval == 0 for version in versions)
 
 
 def checkpoint_interval(properties: Mapping[str, str]) -> int:
-    """Return after how many commits a checkpoint is written: 10 if the table property is no such number."""
+    """Return the number of commits between checkpoints; 10 if the table property is no positive integer."""
     text = properties.get(_CHECKPOINTS, "")
     return (int(text) if text.isdecimal() else 0) or 10
 
@@ -65,7 +66,7 @@ def old_files(table: DeltaTable, names: Container[str]) -> list[str]:
 
 
 def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
-    """Return the names of files that were replaced over a day ago, or are as old and in no commit.
+    """Return the names of files that were replaced over a day ago, or are over a day old and in no commit.
 
     A writer that is killed before its commit leaves such files. A longer retention time that a user has set
     is respected.
@@ -85,7 +86,11 @@ def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
 
 
 def _unneeded(table: DeltaTable, names: Container[str], hours: int | None, *, full: bool) -> list[str]:
-    """Return the files that VACUUM would remove. VACUUM itself is not used, because it makes two commits."""
+    """Return the files that VACUUM would remove. VACUUM itself is not used, because it makes two commits.
+
+    `hours` is the retention time; None uses the property of the table. If `full` is true, files that are in
+    no commit are returned too.
+    """
     found = table.vacuum(hours, enforce_retention_duration=False, full=full)
     # `found` also has files that are gone already, and vectors' files, which delta-rs (1.6) takes for unused.
     return [name for name in found if name in names and not name.endswith(".bin")]

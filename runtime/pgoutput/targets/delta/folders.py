@@ -40,7 +40,7 @@ def remove_folder(place: Location) -> None:
         data = [file for file in files if _LOG not in file]
         for file in [*data, *reversed(files[len(data) :])]:
             place.filesystem.delete_file(file)
-        place.filesystem.delete_dir(place.path)  # in an object store, this removes empty objects of Arrow
+        place.filesystem.delete_dir(place.path)  # in an object store: the empty objects that Arrow makes
     except (OSError, ArrowException) as error:
         raise ReplicaError(f"{place}: cannot be removed: {one_line(error)}") from error
 

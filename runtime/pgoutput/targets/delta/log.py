@@ -1,10 +1,10 @@
 """The position of a Delta table: the last change of its relation that the table has applied.
 
-Rows and position change in one commit. The numbers of the position are the versions of three Delta
-transaction identifiers, which the log never loses, and which delta-rs and Spark leave alone. The metadata of
-the commit (`commitInfo`) repeat them, so that the log says the position of each version. They also contain
-the first commit LSN and the last commit time of the commit's changes. A commit that changes rows without a
-position was made by another program.
+Rows and position change in one commit. The commit stores the three numbers of the position as the versions of
+three Delta transaction identifiers. The log never loses these, and delta-rs and Spark do not change them. The
+metadata of the commit (`commitInfo`) contain the position too, so that the position of each version can be
+read from the log. The metadata also contain the first commit LSN and the last commit time of the commit's
+changes. A commit that changes rows, and has no position in its metadata, was made by another program.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ def position_actions(position: Position, changes: ChangeRange | None) -> Iterato
 
 
 def flush_commit(place: Location, version: int) -> None:
-    """Flush the log file of a commit that deltalake has made to the disk (fsync).
+    """Flush the log file of a commit by deltalake to the disk (fsync).
 
     Each commit to a local folder is flushed before the next step, and its data files are flushed before the
-    commit. So after a power failure, later commits may be lost, but no commit before a kept commit is
-    missing.
+    commit. So a power failure can lose the newest commits, but no commit that is older than a kept commit.
     """
     if place.is_local:
         sync_path(Path(commit_file(place, version).path))

@@ -73,7 +73,7 @@ _KNOWN_FEATURES: Final = {
     "variantType",
     "variantType-preview",
 }
-"""Table features that demand nothing of pgoutput's commits, or only for columns of other programs."""
+"""Table features that demand nothing of a commit, or nothing for the columns that pgoutput writes."""
 _LAST_WITHOUT_FEATURES: Final = 4
 """Newest writer version of the protocol without column mapping and table features."""
 
@@ -93,10 +93,11 @@ class DeltaFormat:
             raise ReplicaError(f"{place}: the Delta table cannot be read: {one_line(error)}") from error
 
     def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
-        """Create a Delta table, and open it; open an existing table instead.
+        """Create a Delta table and open it, or open the table that already exists.
 
         If two processes create a table at the same time, delta-rs makes the second creation version 1 of the
-        first table. So the table is created in a temporary folder. Its first commit is copied if none exists.
+        first table. So the table is created in a temporary folder, and its first commit is then copied to
+        `place` if no commit exists there.
         """
         failure: DeltaError | ReplicaError | None = None
         with TemporaryDirectory(prefix="pgoutput-") as folder:
@@ -137,9 +138,10 @@ class _Table:
         self._files: dict[str, DataFile] | None = None
         """The data files of the version, by path; None if they were not read yet."""
         self._added: dict[str, AddFile] = {}
-        """The actions that added data files, by path; of all files if the table has deletion vectors."""
+        """The actions that added data files, by path: of all data files if the table has deletion vectors,
+        otherwise of the files that this object has committed."""
         self._deleted: dict[str, Numbers] = {}
-        """Row numbers of deleted rows, by path of the data file, for the files of which they were read."""
+        """Row numbers of deleted rows, by path of the data file; only of files whose vectors were decoded."""
 
     @property
     def _table(self) -> DeltaTable:
@@ -166,7 +168,7 @@ class _Table:
 
     @property
     def position(self) -> Position:
-        table = self._table  # after a commit, this also finds commits of others
+        table = self._table  # after a commit, this also finds commits of other programs
         if self._position is None:
             with self._errors():
                 self._position = log.read_position(self.place, table)
@@ -175,13 +177,13 @@ class _Table:
     def refresh(self) -> None:
         with self._errors():
             self._read.update_incremental()
-            if self._read.version() != self._version:  # not the version of the last commit
+            if self._read.version() != self._version:  # what was read is of an older version
                 self._files = self._position = None
                 self._deleted = {}
             self._version = self._read.version()
 
     def _end_commit(self) -> None:
-        """After deltalake has altered the table: read the new version, and flush its commit to the disk."""
+        """Read the version that deltalake has just committed, and flush its commit to the disk."""
         self.refresh()
         log.flush_commit(self.place, self._version)
 
@@ -274,7 +276,7 @@ class _Table:
             remove_file(file, self._added.get(path), changes_rows=changes_rows, stays=path in new)
             for path, file in gone.items()
         ]
-        properties, has_vectors = self.properties, self._has_vectors  # after the commit, they are read again
+        properties, has_vectors = self.properties, self._has_vectors  # after the commit, this rereads the log
         self._check_writable(properties, removes=bool(gone))
         with self._errors():
             flush_files(self.place, [path for path in new if path not in known])
@@ -288,8 +290,10 @@ class _Table:
         self._files = {path: file for path, file in known.items() if path not in gone} | new
         self._added = {path: file for path, file in self._added.items() if path not in gone} | actions
         self._deleted = {path: rows for path, rows in self._deleted.items() if path not in gone} | marked
-        # Vacuum of delta-rs (1.6) deletes a file, even one in use, if one of its remove actions has no
-        # deletionTimestamp, as when a vector was replaced. A checkpoint omits these actions.
+        # VACUUM of delta-rs (1.6) deletes a removed file at once, although readers may use it, if one of the
+        # file's remove actions has no deletionTimestamp. A commit that replaces the deletion vector of a file
+        # can write such an action. The commit that removes the file then also writes a checkpoint, because
+        # checkpoints omit such actions.
         has_vector = any(file.deleted for path, file in gone.items() if path not in new)
         self._clean(1 if has_vector else checkpoint_interval(properties))
         is_disabled = has_vectors and properties.get(_ENABLED) == "false"
@@ -304,7 +308,8 @@ class _Table:
     def _clean(self, checkpoints: int) -> None:
         """Write a checkpoint at each `checkpoints`-th version, and remove old files if that is due.
 
-        Versions that changed properties, or that another program has committed, are made up for later.
+        Only `commit` calls this method. The versions since the last call count, also those of other commits,
+        such as commits of properties or of other programs.
         """
         versions = range(self._cleaned + 1, self._version + 1)
         self._cleaned = self._version
@@ -427,13 +432,15 @@ class _Table:
         try:
             yield
         except CommitFailedError as error:
-            raise ConflictError(f"{self.place}: {one_line(error)}") from error
+            raise ConflictError(f"{self.place}: the commit failed: {one_line(error)}") from error
         except (DeltaError, OSError, pa.ArrowException, msgspec.MsgspecError) as error:
-            raise ReplicaError(f"{self.place}: {one_line(error)}") from error
+            raise ReplicaError(
+                f"{self.place}: the Delta table cannot be read or written: {one_line(error)}"
+            ) from error
 
 
 def _read_log(place: Location, version: int | None = None) -> DeltaTable:
-    """Open a Delta table with delta-rs; tell it to read an AWS profile if one is used."""
+    """Open a Delta table with delta-rs, which reads an AWS profile if one is used."""
     is_s3 = place.place.startswith("s3")
     options = {"aws_force_credential_load": "true"} if is_s3 and uses_profile() else None
     return DeltaTable(place.place, version, storage_options=options)

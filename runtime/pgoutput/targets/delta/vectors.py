@@ -83,13 +83,15 @@ def decode_vector(vector: Vector, read: Callable[[str, int, int], bytes]) -> Num
     is_known = len(data) > _HEADER.size and _HEADER.unpack_from(data) == (_MAGIC, 1, 0)
     if not is_known and data != _HEADER.pack(_MAGIC, 0, 0)[: len(data)]:
         raise ValueError(
-            f"expected a deletion vector with one RoaringBitmap, found {data[: _HEADER.size].hex()}"
+            f"expected a deletion vector with one RoaringBitmap, found {data[: _HEADER.size].hex()}. "
+            "Build the table anew (`pgoutput replicate --reset-table`)"
         )
     rows = BitMap.deserialize(data[_HEADER.size :]).to_array() if is_known else []
     if len(rows) != vector.cardinality:
         raise ValueError(
-            f"the deletion vector in {vector.path} is damaged: expected {vector.cardinality} rows as in the "
-            f"log, found {len(rows)}. Restore the file"
+            f"the deletion vector in {vector.path or 'the log'} is damaged: it marks {len(rows)} rows, but "
+            f"the log says {vector.cardinality}. Restore the file, or build the table anew "
+            "(`pgoutput replicate --reset-table`)"
         )
     return np.asarray(rows, np.int64)
 

@@ -52,7 +52,9 @@ def _load(name: str, *, is_local: bool) -> Catalog:
     try:
         return load_catalog(name, **(_FLUSHES if is_local else {}))
     except Exception as error:  # an error of the configuration, network or catalogue
-        raise ReplicaError(f"the Iceberg catalogue {name} cannot be opened: {error}") from error
+        raise ReplicaError(
+            f"the Iceberg catalogue {name} cannot be opened: {error}. Check pyiceberg's configuration"
+        ) from error
 
 
 @lru_cache(16)  # each run of `verify` opens one for its copies of tables
@@ -93,7 +95,7 @@ class _FlushedFile(PyArrowFile):
 
 
 class _FlushedStream(BufferedWriter):
-    """An output stream whose file is flushed to the disk when it is closed, and the file's folder."""
+    """An output stream that, when closed, flushes its file and the file's folder to the disk."""
 
     def close(self) -> None:
         if not self.closed:

@@ -1,7 +1,6 @@
 """Expire snapshots of an Iceberg table, and remove the files that no snapshot needs.
 
-pyiceberg (0.12) removes expired snapshots from the metadata, but leaves their files. A file is not needed any
-more once all snapshots that contain the file are expired.
+pyiceberg (0.12) removes expired snapshots from the metadata, but leaves the files that only they contain.
 
 Section of the Iceberg specification: "Snapshot Retention Policy".
 """

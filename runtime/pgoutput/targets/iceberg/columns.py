@@ -1,7 +1,7 @@
 """The columns of Iceberg tables, as Arrow schemas.
 
 Iceberg finds a column in a data file by the column's field ID. Iceberg has no integers of 16 bits, and no
-metadata of fields. Therefore the `doc` (comment) of a field contains both, as JSON.
+metadata of fields. Therefore the `doc` (comment) of a field contains the metadata and the width, as JSON.
 
 Sections of the Iceberg specification: "Schemas and Data Types", "Column Projection", and "Parquet" of the
 appendix.
@@ -59,9 +59,8 @@ _ARROW: Final = {type_: arrow for arrow, type_ in _TYPES.items()}
 def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0) -> Schema:
     """Return the Iceberg schema of a table.
 
-    A column of the table keeps its field ID if its type is the same, also if it is renamed. Every other
-    column gets field IDs that the table never had. The identifier fields stay if the table keeps all of
-    them.
+    A column with the name (or old name) and type of a column in `known` keeps its field ID. Every
+    other column gets new field IDs. The identifier fields stay if the table keeps all of them.
 
     Args:
         schema: The columns.
@@ -83,9 +82,9 @@ def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0)
 
 
 def with_key(schema: Schema, key: Collection[int | str]) -> Schema:
-    """Return a schema whose identifier fields are those with these field IDs or names; they are required.
+    """Return a schema with these identifier fields, given by field IDs or names; they become required.
 
-    Without `key`, there are none. Fields of nested types and of floating-point numbers cannot be identifiers.
+    Iceberg allows no nested or floating-point identifier fields. If one is given, the schema gets none.
     """
     found = [one for one in schema.fields if one.field_id in key or one.name in key]
     if any(not one.field_type.is_primitive or str(one.field_type) in ("float", "double") for one in found):
@@ -120,7 +119,7 @@ def file_schema(schema: Schema) -> pa.Schema:
 
 
 def renamed_from(field: pa.Field) -> str:
-    """Return the name that a renamed column has in the table; an empty string for any other column."""
+    """Return the old name of a renamed column, from its metadata; an empty string for any other column."""
     name: bytes = (field.metadata or {}).get(RENAMED, b"")
     return name.decode()
 
@@ -186,9 +185,7 @@ def _to_arrow_type(type_: types.IcebergType, *, ids: bool = False) -> pa.DataTyp
         case types.DecimalType():
             return pa.decimal128(type_.precision, type_.scale)
     if (simple := _ARROW.get(type_)) is None:
-        raise ReplicaError(
-            f"another program has added a column of type {type_}, unknown to pgoutput: drop it"
-        )
+        raise ReplicaError(f"another program has added a column of the unknown type {type_}: drop it")
     return simple
 
 

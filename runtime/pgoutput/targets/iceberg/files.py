@@ -23,7 +23,7 @@ _BOUNDED: Final = {"int", "long", "date"}
 
 
 def _from_bound(type_: Any, value: bytes) -> Any:
-    """Decode a least or greatest value. The column may have been `int` when the file was written."""
+    """Decode a least or greatest value. A `long` column has 4 bytes in files from when it was `int`."""
     if str(type_) == "long" and len(value) == len(to_bytes(IntegerType(), 0)):
         type_ = IntegerType()
     number: Any = from_bytes(type_, value)

@@ -29,7 +29,7 @@ from pgoutput.targets.iceberg.partitions import unpartitioned
 _COMPRESSION: Final = "deflate"
 
 _MAX_MANIFESTS: Final = 10
-"""Maximum number of small manifests; a commit combines them before there are more."""
+"""Maximum number of small manifests; a commit that would add one more combines them."""
 _SMALL_MANIFEST: Final = 1000
 """A manifest with fewer files than this number is small."""
 _MAX_ENTRIES: Final = 20_000
@@ -116,7 +116,7 @@ def write_snapshot(
             continue
         output = io.new_output(f"{metadata.location}/metadata/{uuid4()}-m0.avro")
         partition = specs.get(spec) or unpartitioned(specs)
-        # A later schema may lack columns of the partition fields.
+        # A later schema may lack columns of the partition fields; then another schema is used.
         schemas = (one for one in (schema, *metadata.schemas) if not lacks_columns(one, partition))
         with _WRITERS[content](partition, next(schemas), output, number, _COMPRESSION) as manifest:
             entries = _write_entries(manifest, files, number, sequence, changed, removed)
@@ -157,7 +157,7 @@ def _write_entries(
     known: Iterable[Manifest],
     removed: Collection[str],
 ) -> list[ManifestEntry]:
-    """Write entries of new files and of known manifests; return those that `_read_entries` will return."""
+    """Write the entries of new files and of older manifests; return all but those of removed files."""
     added = avro.ManifestEntryStatus.ADDED
     kept = [ManifestEntry.from_args(status=added, snapshot_id=snapshot, data_file=file) for file in files]
     for entry in kept:

@@ -30,7 +30,7 @@ def partition_spec(schema: Schema, wanted: Iterable[partitions.PartitionField]) 
 
 
 def unpartitioned(specs: Mapping[int, PartitionSpec]) -> PartitionSpec:
-    """Return the partition spec of a table that has no fields; one with a new ID if the table has none."""
+    """Return the table's partition spec that has no fields, or a new spec with a new ID if there is none."""
     new = PartitionSpec(spec_id=max(specs) + 1)
     return next((one for one in specs.values() if one.is_unpartitioned()), new)
 
@@ -51,5 +51,5 @@ def transforms(schema: Schema, spec: PartitionSpec) -> list[tuple[str, Callable[
 
 
 def _suits(transform: Transform[Any, Any], type_: Any) -> bool:
-    # Of floating-point numbers, NaN differs from itself.
+    # NaN of the floating-point types equals no other NaN, so rows could not be grouped by it.
     return type_.is_primitive and str(type_) not in ("float", "double") and transform.can_transform(type_)

@@ -44,8 +44,8 @@ def errors(place: Location) -> Iterator[None]:
     try:
         yield
     except (CommitFailedException, CommitStateUnknownException) as error:
-        raise ConflictError(f"{place}: {one_line(error)}") from error
+        raise ConflictError(f"{place}: the commit failed: {one_line(error)}") from error
     except ReplicaError:
         raise
     except Exception as error:  # an error of the catalogue, filesystem or network, or a damaged file
-        raise ReplicaError(f"{place}: {one_line(error) or type(error).__name__}") from error
+        raise ReplicaError(f"{place}: access failed: {one_line(error) or type(error).__name__}") from error

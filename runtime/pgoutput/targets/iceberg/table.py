@@ -80,7 +80,7 @@ _POSITION: Final = "pgoutput.position"
 _FORMER: Final = "pgoutput.former_properties"
 """Field of a summary: the values that properties had before the snapshot changed them, as JSON."""
 _UNUSED_HOURS: Final = 24
-"""Age in hours of files to remove that no commit has added: the next commit may add a younger file."""
+"""Age in hours at which files that no commit has added are removed; a running commit may add younger ones."""
 
 
 class IcebergFormat(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
     namespace: str = ""
     """Prefix of the namespaces of the tables; a dot separates levels."""
     partition: tuple[PartitionField, ...] = ()
-    """Partition fields of new tables that have the columns."""
+    """Partition fields of new tables. A table gets those fields whose column it has."""
     types: ClassVar[Mapping[int, pa.DataType]] = COLUMN_TYPES
 
     def _catalog(self, target: Location) -> Catalog:
@@ -126,7 +126,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
         catalog, identifier = self._catalog(place.parent), self._identifier(place)
         location = folder_uri(place)
         with errors(place):
-            if place.names():  # it has the files of a renamed table
+            if place.names():  # the folder has files of a renamed table
                 location += f"-{uuid4().hex[:8]}"
             create_namespace(catalog, identifier)
             columns = with_key(to_iceberg(schema), _key(properties) or ())
@@ -253,7 +253,7 @@ class _Table:
             self._use(snapshot)
 
     def _use(self, snapshot: Snapshot | None) -> None:
-        """Read the version with this snapshot from now on; None for the version before the first snapshot."""
+        """Switch to the version with this snapshot; None is the version before the first snapshot."""
         self._snapshot = snapshot
         self._content = Content(self.place, self._folder, self._table.io, snapshot)
 
@@ -264,7 +264,9 @@ class _Table:
             if oldest == version:
                 return _Table(self.place, self._table, snapshot)
         if version or oldest > 1:
-            raise ReplicaError(f"{self.place}: the snapshot with sequence number {version} was expired")
+            raise ReplicaError(
+                f"{self.place}: the snapshot with sequence number {version} was expired. Use a later version"
+            )
         created = _Table(self.place, self._table)
         created._use(None)
         return created
@@ -392,7 +394,7 @@ class _Table:
                 )
             self._commit(updates, snapshot)
         self._use(snapshot)
-        self._content.manifests = manifests  # so they need not be read
+        self._content.manifests = manifests  # saves reading them
         if gone:
             with suppress(ReplicaError), errors(self.place):  # `remove_unused` removes the rest
                 self._remove([*unneeded_files(self._table.io, gone, history[-len(gone) - 1])])
@@ -400,10 +402,10 @@ class _Table:
     def _next_schema(
         self, schema: Schema | None, added: Iterable[ManifestedFile], properties: Mapping[str, str]
     ) -> Schema | None:
-        """Return the schema that a commit sets; without identifier fields, if they identify no row any more.
+        """Return the schema that a commit sets; None if the commit leaves the schema as it is.
 
-        A key column has NULL if its type cannot represent a value. The name of a column that the schema does
-        not have yet, or any more, belongs to a schema change whose other commit follows.
+        It has no identifier fields if a new file has NULL in one (a rescued value), or if `properties` name
+        another key. A key with a column that the schema lacks is ignored: another commit sets that schema.
         """
         new, key = schema or self._schema, _key(properties)
         with_nulls = {one for file in added for one, count in (file.null_value_counts or {}).items() if count}
@@ -477,7 +479,7 @@ class _Table:
             yield Commit(0, {}, "", lambda: False)
 
     def copy(self, folder: Path) -> None:
-        # The key comes with the schema; a sort order would name the field IDs of a new schema.
+        # With KEY, the copy would get a sort order with other field IDs than `self._schema` (set below) has.
         properties = {key: text for key, text in self.properties.items() if key not in (_POSITION, KEY)}
         copy = IcebergFormat().create(locate(folder), self.schema, properties)
         assert isinstance(copy, _Table)
@@ -511,7 +513,7 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _key(properties: Mapping[str, str]) -> list[str] | None:
-    """Return the names of the columns that identify a row; None if the properties do not say it."""
+    """Return the names of the columns that identify a row; None if no property names them."""
     return msgspec.json.decode(properties[KEY], type=list[str]) if KEY in properties else None
 
 

@@ -40,7 +40,10 @@ def _end_lsn(place: Place) -> Fields | None:
 
 @fault("lsn-back", "An LSN is before the end of an earlier transaction.")
 def _early_lsn(stream: Stream, position: int) -> Messages | None:
-    """Set the LSN of a message to 1, which is before the commit of an earlier transaction in the stream."""
+    """Set the LSN of a message to 1, which is lower than the LSN of an earlier commit.
+
+    Return None if no Commit precedes the message, or if its LSN may be lower than that of the Commit.
+    """
     if not any(has_role(place.message, "commit") for place in stream.places[:position]):
         return None
     message = stream.places[position].message
@@ -74,7 +77,10 @@ def _first_stream_segment(place: Place) -> Fields | None:
 
 @field_fault("xid-unknown", "The xid is not that of a streamed transaction.")
 def _unknown_xid(place: Place) -> Fields | None:
-    """Set the xid of Stream Start, Commit, Prepare or Abort to one that no open streamed transaction has."""
+    """Set the xid of Stream Start, Commit, Prepare or Abort to an xid that no streamed transaction has.
+
+    Return None for other messages and for the first Stream Start of a transaction.
+    """
     xid = next(xid for xid in range(_MAX_XID, 0, -1) if xid not in place.streamed)
     if has_role(place.message, "abort_streamed"):
         return {"xid": xid, "subxid": xid}
@@ -95,7 +101,10 @@ def _xid_of_streamed(place: Place) -> Fields | None:
 
 @field_fault("xid-in-block", "The xid is not in the streamed transaction.")
 def _earlier_xid(place: Place) -> Fields | None:
-    """Set a message's xid in a stream block, or Stream Abort's subxid, to an xid outside the transaction."""
+    """Set the xid in a stream block, or the subxid of Stream Abort, to an xid outside the transaction.
+
+    Return None for a message without such a field, and for the Stream Abort of a whole transaction.
+    """
     message = place.message
     if has_role(message, "abort_streamed"):
         xid = meaning_of(message, "xid")
@@ -131,7 +140,10 @@ def _abort_tail(stream: Stream, position: int) -> Messages | None:
 
 
 def _encoded_anyway(stream: Stream, place: Place, fields: Fields) -> Messages:
-    """Return the stream with new values of `fields` at `place`, encoded in a version that has the fields."""
+    """Return the messages with the new values `fields` in the message at `place`.
+
+    If the stream's protocol version lacks these fields, the message is encoded in the first with them.
+    """
     layout = _protocols.ALL_VERSIONS.by_name[type(place.message).__name__]
     since = max(field.since for field in layout.members if field.means in fields)
     message = replaced(place.message, fields)
@@ -167,7 +179,7 @@ def _gid_resolved(stream: Stream, position: int) -> Messages | None:
 
 
 def _is_resolved(place: Place) -> bool:
-    """Return whether `place.message` commits or rolls back a transaction that the stream prepared before."""
+    """Return whether the message commits or rolls back a transaction that an earlier message prepared."""
     return has_role(place.message, *_RESOLVING) and meaning_of(place.message, "gid") in place.prepared
 
 

@@ -1,4 +1,4 @@
-"""Streams, kinds of faults, streams with a fault, and the state of a stream before each message."""
+"""Classes for streams and faults: `Stream`, `Place`, `Fault` and `Corruption`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Messages: TypeAlias = tuple[bytes, ...]
 """Encoded messages of a stream."""
 
 Fields: TypeAlias = Mapping[str, Any]
-"""New values of fields, by the field's meaning in the spec, such as `end_lsn`, or by its name."""
+"""New values by field name, or by meaning: the spec's name for what a field tells, such as `end_lsn`."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -95,7 +95,8 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
         Args:
             position: Position of the message.
-            fields: New values, by the field's meaning in the spec, such as `end_lsn`, or by its name.
+            fields: New values by field name, or by meaning: the spec's name for what a field tells, such as
+                `end_lsn`.
         """
         message = replaced(self.places[position].message, fields)
         return self.with_bytes(position, encode_for(message, self.options.proto_version))
@@ -105,7 +106,10 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         return (*self.messages[:position], *data, *self.messages[position + 1 :])
 
     def swapped(self, position: int) -> Messages | None:
-        """Return the messages, with the one at `position` and the next one swapped; None for the last one."""
+        """Return the encoded messages, with those at `position` and `position + 1` swapped.
+
+        Return None if `position` is the last position.
+        """
         if position + 1 >= len(self.messages):
             return None
         one, other = self.messages[position : position + 2]
@@ -113,7 +117,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
 
 def replaced(message: Message, fields: Fields) -> Message:
-    """Return a copy of a message with the new field values `fields`."""
+    """Return a copy of `message` with new values by field name, or by meaning as in `Fields`."""
     kind = type(message)
     return msgspec.structs.replace(
         message, **{field_name(kind, name) or name: fields[name] for name in fields}
@@ -128,8 +132,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     doc: str
     """Description of the fault and, if `certain` is false, of the streams that it leaves valid."""
     apply: Callable[[Stream, int], Messages | None]
-    """Function that returns the messages of a stream with the fault at a position; None if the fault is not
-    possible at this position."""
+    """Function that returns the encoded messages of a stream with the fault at a position; None if the fault
+    is not possible at this position."""
     certain: bool = True
     """Whether a stream with the fault is always invalid. If false, the stream may be valid by chance."""
     unit: Literal["message", "bit"] = "message"
@@ -145,14 +149,15 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 def fault(
     name: str, doc: str, *, certain: bool = True, unit: Literal["message", "bit"] = "message"
 ) -> Callable[[Callable[[Stream, int], Messages | None]], Fault]:
-    """Return a decorator that makes a `Fault` from a function, which becomes `Fault.apply`."""
+    """Return a decorator that makes a `Fault` from its function `apply`. See `Fault` for the arguments."""
     return lambda apply: Fault(name=name, doc=doc, apply=apply, certain=certain, unit=unit)
 
 
 def field_fault(name: str, doc: str) -> Callable[[Callable[[Place], Fields | None]], Fault]:
-    """Return a decorator that makes a `Fault` from a function that returns new field values for a message.
+    """Return a decorator that makes a `Fault` from a function.
 
-    The fault is not possible in a message for which the function returns None.
+    For a message, the function returns the new field values of the faulty message, or None if the fault is
+    not possible in this message.
     """
 
     def decorate(change: Callable[[Place], Fields | None]) -> Fault:

@@ -10,7 +10,7 @@ from pgoutput.testing.faults.model import Messages, Stream, fault
 _OPEN_ENDED: Final = {
     one.name for one in _protocols.ALL_VERSIONS.messages for last in one.fields[-1:] if last.kind == "rest"
 }
-"""Names of the messages whose last field takes all remaining bytes, so that any length is valid."""
+"""Names of the messages whose last field takes all remaining bytes: removed or extra bytes are no fault."""
 
 
 def _has_end(stream: Stream, position: int) -> bool:

@@ -27,7 +27,7 @@ def _unknown_relation(place: Place) -> Fields | None:
 
 
 def _tuple(place: Place) -> tuple[str, TupleData] | None:
-    """Return (field, cells) of a message's key or old tuple, else of its first new tuple; None if none."""
+    """Return (field, cells) of a message's key or old tuple, else of its first new tuple, else None."""
     return next(iter(tuples(place.message)), None)
 
 
@@ -40,7 +40,10 @@ def _old(place: Place) -> tuple[str, TupleData] | None:
 def _changed(
     place: Place, found: tuple[str, TupleData] | None, change: Callable[[TupleData], TupleData | None]
 ) -> Fields | None:
-    """Return the field of the tuple `found` as changed by `change`; None if there is no tuple or change."""
+    """Return {field: new value} for the field of the tuple `found`, with the cells that `change` returns.
+
+    Return None if `found` is None or `change` returns None.
+    """
     cells = None if found is None else change(found[1])
     if found is None or cells is None:
         return None
@@ -68,7 +71,7 @@ def _unchanged_old(place: Place) -> Fields | None:
 
 
 def _old_of_unpartitioned(stream: Stream, position: int, name: str) -> TupleData | None:
-    """Return the tuple `name` (`old` or `key`) of a change; None if it has none or is for a partition.
+    """Return the tuple `name` (`old` or `key`) of a change; None without this tuple or for a partition's row.
 
     The old tuple of a partition's row depends on the partition's replica identity, not the published table's.
     """
@@ -157,7 +160,7 @@ def _identity(place: Place) -> Fields | None:
 
 @fault("column-missing", "A relation has one column less than its tuples.")
 def _columns(stream: Stream, position: int) -> Messages | None:
-    """Remove the last column of a Relation message; None if no row change of the relation follows."""
+    """Remove the last column of a Relation message. Return None if no row change needs the message."""
     relation = _relation(stream.places[position])
     if relation is None or not is_needed(stream, position, rows=True):
         return None
@@ -165,7 +168,10 @@ def _columns(stream: Stream, position: int) -> Messages | None:
 
 
 def _with_last_column(place: Place, **fields: Any) -> Fields | None:
-    """Return the field `columns` of a Relation message with new values of `fields` in the last column."""
+    """Return {"columns": …} for a Relation message, with `fields` changed in its last column.
+
+    Return None for other messages, and for a Relation message without columns.
+    """
     if (relation := _relation(place)) is None:
         return None
     return {"columns": (*relation.columns[:-1], msgspec.structs.replace(relation.columns[-1], **fields))}

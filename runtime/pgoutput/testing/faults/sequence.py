@@ -18,9 +18,10 @@ _INSIDE: Final = ("relation", "type", *CHANGES)
 
 
 def _drop_one(stream: Stream, position: int, *roles: str) -> Messages | None:
-    """Return the stream without the message at `position`; None if its role is not in `roles` or it is last.
+    """Return the messages without the message at `position`.
 
-    A stream without its last message would still be valid.
+    Return None if the message has none of the roles `roles` (what a message does in a stream, such as
+    `commit`). Also return None for the last message: a stream without its last message would be valid.
     """
     if position + 1 == len(stream.messages) or not has_role(stream.places[position].message, *roles):
         return None
@@ -48,7 +49,9 @@ def _drop_relation(stream: Stream, position: int) -> Messages | None:
 
 
 def is_needed(stream: Stream, position: int, *, rows: bool = False) -> bool:
-    """Return whether a message is the first Relation message of a table, and changes of the table follow it.
+    """Return whether a message is the first Relation message of a table, and a change of the table follows.
+
+    Return False if the next Relation message of the table precedes the change.
 
     Args:
         stream: The stream.
@@ -103,7 +106,7 @@ def _swap_opener(stream: Stream, position: int) -> Messages | None:
     if not has_role(opener, *OPENERS):
         return None
     if has_role(opener, "open_block") and any(has_role(one, "payload") for one in behind):
-        # Not a certain fault: outside of the stream block, the xid may be decoded as valid flags.
+        # The stream may remain valid: outside of stream blocks, the message's xid may decode as valid flags.
         return None
     return stream.swapped(position)
 
@@ -130,7 +133,7 @@ def _swap_relation(stream: Stream, position: int) -> Messages | None:
     "The end of a streamed transaction is sent before the Stream Stop of its last block.",
 )
 def _close_early(stream: Stream, position: int) -> Messages | None:
-    """Move the end of a streamed transaction into the stream block that directly precedes it."""
+    """Swap the end of a streamed transaction with the Stream Stop that directly precedes it."""
     message = stream.places[position].message
     if not has_role(message, *_ENDS) or not position:
         return None
@@ -140,7 +143,7 @@ def _close_early(stream: Stream, position: int) -> Messages | None:
 
 @fault("message-inside", "A non-transactional logical message is sent inside a transaction.")
 def _move_message_inside(stream: Stream, position: int) -> Messages | None:
-    """Move a non-transactional logical message into the transaction that follows the message."""
+    """Swap a non-transactional logical message with the Begin or Begin Prepare that directly follows."""
     message = stream.places[position].message
     if not has_role(message, "payload") or is_transactional(message):
         return None

@@ -1,7 +1,7 @@
 """The text and the binary form of each type, converted into each other as the server converts them.
 
 The output function of a type combines PostgreSQL's receive and output functions. The input function combines
-PostgreSQL's input and send functions. Both have the names of the server's output and input functions.
+PostgreSQL's input and send functions. They are named after the server's output and input functions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def output_function(type_oid: int, depth: int = 0) -> OutputFunction:
 
     Args:
         type_oid: OID of the type.
-        depth: Number of arrays and records around the value whose types are not built in.
+        depth: Number of arrays and records around the value, one inside the other. Only those whose type is
+            not built in are counted.
     """
     return _builtin_output(type_oid) or partial(_guess_text, depth=depth)
 

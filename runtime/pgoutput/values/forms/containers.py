@@ -83,7 +83,7 @@ def _read_array(
     if not 0 <= count <= MAX_DIMENSIONS or flags not in (0, 1) or oid != (inner_oid or oid):
         raise ValueError(
             f"invalid array header: expected 0 to {MAX_DIMENSIONS} dimensions, flags 0 or 1 and the element "
-            f"type OID {inner_oid or 'of a type'}, found {count}, {flags} and {oid}"
+            f"type OID {inner_oid or 'of any type'}, found {count}, {flags} and {oid}"
         )
     output = find_output(oid)
     dimensions: list[tuple[int, int]] = []

@@ -115,7 +115,7 @@ def _format_digits(digits: str, exponent: int, fixed: int) -> str:
 
 def _shortest_digits(value: Fraction, low: Fraction, high: Fraction) -> tuple[str, int]:
     """Return the shortest decimal in (low, high) nearest to `value`: digits, and first digit's exponent."""
-    exponent = len(str(value.numerator)) - len(str(value.denominator))  # of the last digit, or one too high
+    exponent = len(str(value.numerator)) - len(str(value.denominator))  # of the first digit, or one higher
     while True:
         unit = Fraction(10) ** exponent
         floor = value // unit

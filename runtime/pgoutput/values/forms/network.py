@@ -13,9 +13,9 @@ _FAMILIES: Final = {4: 2, 16: 3}
 """Address family (PGSQL_AF_INET, PGSQL_AF_INET6), by size of an address in bytes."""
 _ADDRESS_FORM: Final = re.compile(r"([0-9a-f:.]+)(?:/([0-9]{1,3}))?")
 _COMPATIBLE: Final = bytes(12)
-"""First bytes of an IPv6 address with an embedded IPv4 address."""
+"""First bytes of an IPv4-compatible IPv6 address, which ends with the IPv4 address."""
 _MAPPED: Final = bytes(10) + b"\xff\xff"
-"""First bytes of an IPv6 address to which an IPv4 address is mapped."""
+"""First bytes of an IPv4-mapped IPv6 address, which ends with the IPv4 address."""
 
 
 def _format_network(data: bytes, cidr: bool) -> str:

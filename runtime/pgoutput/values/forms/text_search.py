@@ -141,7 +141,7 @@ def _infix(items: list[_Item]) -> str:
         operand = (at + 1, item.priority, item.phrase)
         inner: list[str | tuple[int, int, bool]]
         inner = [(item.left, item.priority, False), item.sign, operand] if item.left else [item.sign, operand]
-        # The phrase operator is not associative.
+        # The phrase operator is not associative: a phrase as its right operand needs parentheses.
         if item.priority < outer or (item.phrase and right_of_phrase):
             inner = ["( ", *inner, " )"]
         todo.extend(reversed(inner))
@@ -186,7 +186,8 @@ def tsquery_in(text: str) -> bytes:
     query can be nested as deep as it is long.
     """
     nodes: list[_Node] = []
-    # Open parentheses, and operators that still lack an operand; with the distance of a phrase operator.
+    # Stack of (sign, distance). The sign is an open parenthesis, or an operator that still lacks an operand.
+    # The distance is that of a phrase operator, 0 for other signs.
     pending: list[tuple[str, int]] = []
     count = pos = 0
     expects_operand = True
