@@ -92,6 +92,9 @@ def test_parameters_and_transactions(server: StandIn) -> None:
         with pytest.raises(psycopg.errors.InFailedSqlTransaction):
             connection.execute("SELECT 1")
         connection.rollback()
+        with pytest.raises(psycopg.errors.InvalidTextRepresentation, match='type integer: "abc"'):
+            connection.execute("SELECT setting FROM pg_settings WHERE 1 = %s", ["abc"])
+        connection.rollback()
         connection.execute("SET application_name = 'it''s me'")
         assert connection.info.parameter_status("application_name") == "it's me"
         connection.commit()

@@ -302,7 +302,11 @@ def _default(type_oid: int) -> object:
 
 
 def _bound(value: SqlValue, type_oid: int) -> Any:
-    """Convert a parameter's value to the Python value that DuckDB needs for the type `type_oid`."""
+    """Convert a parameter's value to the Python value that DuckDB needs for the type `type_oid`.
+
+    Raises:
+        ServerError: The type is an integer type, and the value is not an integer.
+    """
     if not isinstance(value, str):
         return value
     kind = duckdb_type(type_oid)
@@ -312,7 +316,10 @@ def _bound(value: SqlValue, type_oid: int) -> Any:
     if kind == "BOOLEAN":
         return value.lower() in ("t", "true", "on", "1")
     if kind.endswith(("INT", "INTEGER")) and type_oid not in OBJECT_TYPES:
-        return int(value)
+        try:
+            return int(value)
+        except ValueError:
+            raise ServerError("22P02", f'invalid input syntax for type integer: "{value}"') from None
     return value
 
 
