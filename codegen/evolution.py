@@ -72,7 +72,10 @@ def _sent(spec: Spec, protocol: str, version: int) -> Iterator[Entry]:
 
 
 def _attributes(spec: Spec, protocol: str, message: MessageView) -> Iterator[tuple[str, str]]:
-    """Yield (name, text) of what is not on the wire, such as a message's `role` and the fields' `means`."""
+    """Yield (key, value) of the attributes of a message and its fields that are not on the wire.
+
+    The keys are `.role` and others, and `.means.xid` for the meaning of the field xid. Values are text.
+    """
     written = spec.protocols[protocol].messages[message.name]
     for attribute in _ATTRIBUTES:
         yield f".{attribute}", str(getattr(written, attribute)).lower()
@@ -177,7 +180,10 @@ def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) 
 
 
 def _option_changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
-    """Yield the changes of options and cells. A new value of a known option counts; a new option does not."""
+    """Yield the changes of stream options and of cells, except options that `old` does not have.
+
+    A new value of an option in `old` is a change. The keys are such as `streaming.parallel`.
+    """
     options = {key.partition(".")[0] for key in old}
     for key in sorted({*old, *(key for key in new if key.partition(".")[0] in options)}):
         before, after = old.get(key, "not allowed"), new.get(key, "not allowed")

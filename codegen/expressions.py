@@ -36,7 +36,7 @@ class Code(NamedTuple):
     type: Type = Type("")
 
     def named(self, name: str) -> Code:
-        """Return the code that reads a variable `name` which holds the value of this code."""
+        """Return the name of a variable as code; the variable holds the value of this code."""
         return Code(name, name, self.type)
 
 
@@ -141,10 +141,14 @@ def condition(text: str, scope: Scope) -> Code:
 
 
 def literal(python: str, javascript: str) -> Code:
-    """Return the code of a string whose content is given as in an f-string and as in a template literal.
+    """Return the code of a string: an f-string in Python, a template literal in JavaScript.
 
-    Content that is only an expression in braces gives the expression itself, without quotation marks. The
-    value of this expression must be a text.
+    If the content is only one expression in braces, the code is this expression, without quotation marks.
+    The value of this expression must be a text.
+
+    Args:
+        python: Content of the f-string.
+        javascript: Content of the template literal.
     """
     if re.fullmatch(r"\$\{[^{}]*\}", javascript):
         javascript = javascript[2:-1]

@@ -288,7 +288,7 @@ def types(view: View) -> set[str]:
 
 
 def gates(message: MessageView, view: View) -> str:
-    """Return text with a message's tag, protocol versions, server versions, option, sender and source."""
+    """Return a line of documentation: a message's tag, versions, option, sender, and source in PostgreSQL."""
     parts = [f"Tag `{message.tag}`" if message.tag else "No tag"]
     if view.protocol.name == "pgoutput":
         parts.append(f"protocol version {message.gate}")

@@ -170,7 +170,14 @@ class Layouts:
         return names
 
     def _name(self, name: str, content: str) -> tuple[str, bool]:
-        """Return the name of the layout `content` of the message or struct `name`, and whether it is new."""
+        """Return the name of a layout, such as `Insert2`, and whether the layout is new.
+
+        Equal layouts of one message or struct have the same name.
+
+        Args:
+            name: Name of the message or struct.
+            content: The layout, as JSON or as the code that reads it.
+        """
         known = len([one for one, _ in self._names if one == name])
         is_new = (name, content) not in self._names
         return self._names.setdefault((name, content), f"{name}{known + 1 if known else ''}"), is_new

@@ -35,7 +35,11 @@ def files(spec: Spec) -> dict[str, str]:
 
 
 def _sent(spec: Spec, protocol: Protocol, version: int) -> View:
-    """Return the view of a version, with messages of later versions that clients of this version receive."""
+    """Return the messages that a client of a protocol version can receive, as a `View` of the spec.
+
+    These are the messages of the version, and messages with `any_version`: a later version has defined them,
+    but servers send them to clients of earlier versions too.
+    """
     view = resolve(spec, protocol, version)
     later = (resolve(spec, protocol, number) for number in spec.versions if number > version)
     extra = tuple(

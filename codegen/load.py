@@ -115,7 +115,8 @@ def _records(file: YamlFile) -> dict[str, dict[Any, Any]]:
             if isinstance(name, int) != (section == "versions"):
                 raise file.error(
                     place,
-                    f"{section}: `{name}` cannot be a name here: versions are numbers, other names are text",
+                    f"{section}: `{name}` cannot be a name here: write a version as a number, and another "
+                    "name as text, in quotes if it consists of digits",
                 )
             result[section][name] = _convert(data, SECTIONS[section], file, place)
     return result
@@ -182,7 +183,9 @@ def _fails(data: Any, record: type[Any]) -> bool:
 def _below(path: str, data: Any, fails: Callable[[Any], bool]) -> Place:
     """Return the place in `data` of the value that msgspec's error is about, from the error's `path`.
 
-    msgspec writes `[...]` instead of a mapping's key. That key is found by checking the entries one by one.
+    msgspec writes `[...]` instead of a mapping's key. To find the key, this function calls `fails` with
+    copies of `data` in which the mapping has only one entry. `fails` returns
+    whether a copy has an error.
     """
     place: Place = ()
     for step in re.findall(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])", path):

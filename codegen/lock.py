@@ -127,7 +127,10 @@ def _has(spec: Spec, labels: Collection[str], place: Place, entry: Entry) -> boo
 
 
 def _entry(spec: Spec, place: Place, path: str) -> tuple[Place, Entry | None]:
-    """Return place and entry of the field with a path such as `columns[].name` in the list at `place`."""
+    """Return place and entry of the field with a path such as `columns[].name` in the list at `place`.
+
+    If the list has no such field, return the place of the list, and None.
+    """
     name, _, inner = path.partition("[].")
     name, _, size = name.removesuffix("[]").partition(".")
     for below, entry in walk(_field_list(spec, place), place):

@@ -128,7 +128,7 @@ def snake(name: str) -> str:
 
 
 def resolve(spec: Spec, protocol: Protocol, version: int | None) -> View:
-    """Return the view of a protocol in one version, or in all versions together if `version` is None."""
+    """Return the `View` of a protocol: its messages in one version, or in all if `version` is None."""
     messages = [
         _message(spec, name, message, version)
         for name, message in protocol.messages.items()
@@ -172,7 +172,7 @@ def _fields(
 
 
 def _end(spec: Spec, entry: Entry) -> bytes:
-    """Return the bytes that mark the end of a list, given the list's entry with `end`."""
+    """Return the bytes that mark the end of a list; `entry` has the key `end` and follows the list."""
     scalar = spec.scalars[entry.type or ""]
     assert isinstance(entry.literal, int)
     return entry.literal.to_bytes(SIZES[scalar.wire], "big", signed=scalar.wire.startswith("int"))

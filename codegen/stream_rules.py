@@ -192,7 +192,8 @@ class _Builder:
     def path(self, at: str) -> Code:
         """Compile the path of an invalid field.
 
-        `at` is `tag`, the meaning of the field, such as `lsn`, or the meaning of a list with `.count`.
+        `at` is `tag`, or the meaning of the field, such as `lsn`. `relations.count` stands for the number of
+        elements of the list with the meaning `relations`, and `relation` for the element that is checked.
         """
         of = at.removesuffix(".count")
         if self._each and at == "relation":
@@ -210,7 +211,8 @@ class _Builder:
 
         Args:
             have_xid: Whether the messages to which the rule applies have an xid: {True} if all have one,
-                {False} if none, and {True, False} if some. In the last case there is no `transaction`.
+                {False} if none, and {True, False} if some. In the last case there is no variable
+                `transaction`.
         """
         values = {of: self._value(of, kind) for of, kind in self._meanings.items() if of not in _STATE}
         values["role"] = Code("ROLES[type(message)]", "message.layout.role")
@@ -241,7 +243,7 @@ class _Builder:
     def _value(self, of: str, kind: Type) -> Code:
         """Return code for the value of the field with the meaning `of`, such as `lsn`.
 
-        The value is None for a message without such a field.
+        The value has the type `kind`; it is None for a message without such a field.
         """
         name = self._name_of(of)
         return Code(

@@ -1,4 +1,4 @@
-"""Mappings from wire types to Arrow types, and from Arrow types to Spark and Iceberg types and pyarrow."""
+"""Mappings from wire types to Arrow types, and from these to Spark types, Iceberg types and pyarrow code."""
 
 from __future__ import annotations
 

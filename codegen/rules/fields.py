@@ -65,7 +65,7 @@ def types(spec: Spec) -> Iterator[Problem]:
 
 
 def _elements(spec: Spec) -> str:
-    """Return words, for error texts, for the types that the elements of a list can have."""
+    """Return the types that the elements of a list can have, in words for error texts."""
     return (
         "integers, strings, bytes with `length` or structs" if spec.plain else "integers, structs or tuples"
     )

@@ -45,7 +45,10 @@ def sections(spec: Spec) -> Iterator[Problem]:
 
 
 def keys(spec: Spec) -> Iterator[Problem]:
-    """Check that no key is for versions, and that a message without tag is the only one of its protocol."""
+    """Check that no key, such as `role`, needs versions, and that messages without `tag` are alone.
+
+    A message without `tag` must be the only message of its protocol.
+    """
     text = "a spec without the section `versions` has no"
     for protocol in spec.protocols.values():
         untagged = [name for name, message in protocol.messages.items() if message.tag is None]

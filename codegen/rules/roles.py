@@ -168,7 +168,11 @@ def _examples(spec: Spec, sort: Sort) -> str:
 
 
 def _sorts(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
-    """Check that the type of each field fits its `means`: its kind, such as `lsn`, and list or one value."""
+    """Check that each field's type fits the field's `means`.
+
+    A meaning requires a kind of type, such as `lsn`. It also requires a list, or one value;
+    only the meaning `new` of an insert allows both.
+    """
     for place, entry in walk(message.fields, ("messages", name, "fields")):
         if entry.means is None or entry.means == "none":
             continue

@@ -20,7 +20,11 @@ def protocols(spec: Spec) -> Iterator[Problem]:
 
 
 def types_of_tables(spec: Spec) -> Iterator[Problem]:
-    """Check that the Arrow and Spark type of an entry are equal and, for a scalar, can hold its wire type."""
+    """Check the Arrow and Spark types of scalars and built-in types.
+
+    The Spark type must be the one for the Arrow type, as in `SPARK_OF_ARROW`. The Arrow type of a scalar must
+    be the one for its wire type, as in `ARROW_OF_WIRE`; for int64, it may also be a timestamp.
+    """
     for section, records in (("scalars", spec.scalars), ("types", spec.types)):
         for name, record in records.items():
             if record.arrow not in SPARK_OF_ARROW:
@@ -68,7 +72,10 @@ def oids(spec: Spec) -> Iterator[Problem]:
 
 
 def likes(spec: Spec) -> Iterator[Problem]:
-    """Check that each `like` names a type without `like`, with the same modifier and types of columns."""
+    """Check the key `like` of built-in types: it names another built-in type, which has no `like` itself.
+
+    Both types must have the same `modifier`, Arrow type, Spark type and Iceberg type.
+    """
     models = {name: builtin for name, builtin in spec.types.items() if builtin.like is None}
     for name, builtin in spec.types.items():
         if builtin.like is None:

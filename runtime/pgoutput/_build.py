@@ -23,7 +23,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def build(role: str, proto_version: int, **values: Any) -> Message:
-    """Return a new message with a role such as `commit`, and with the fields of a protocol version.
+    """Return a new message with the role `role`, and with the fields of a protocol version.
 
     A field without a value gets a neutral value: 0, empty, or the first value of an enum; a field that is
     optional in the version is None.
@@ -42,12 +42,12 @@ def build(role: str, proto_version: int, **values: Any) -> Message:
 
 @cache
 def builder(role: str, proto_version: int, *, batch: bool = False) -> Callable[..., Message]:
-    """Return a function that builds messages with a role such as `insert`.
+    """Return a function that builds messages with the role `role`.
 
     The function takes field values as keyword arguments: the same as the argument `values` of `build`.
 
     Args:
-        role: Role of the messages in the spec.
+        role: Role of the messages in the spec, such as `insert`.
         proto_version: Protocol version for which the messages will be encoded.
         batch: Whether to build messages that have a list of rows instead of one row.
 
@@ -64,7 +64,7 @@ def builder(role: str, proto_version: int, *, batch: bool = False) -> Callable[.
 
 
 class Blueprint(NamedTuple):
-    """Class, neutral values and field names for building the messages with a role such as `insert`."""
+    """The class, neutral field values (0, empty) and field names of the messages with one role."""
 
     kind: type[Message]
     """Class of the messages: the first class in the spec that has the role. With `batch`, only classes with a
@@ -77,7 +77,7 @@ class Blueprint(NamedTuple):
 
 @cache
 def blueprint(role: str, proto_version: int, *, batch: bool = False) -> Blueprint:
-    """Return class, neutral values and field names for building the messages with a role such as `insert`.
+    """Return the class, neutral field values (0, empty) and field names of the messages with the role `role`.
 
     The arguments are described at `builder`.
 
@@ -94,7 +94,7 @@ def blueprint(role: str, proto_version: int, *, batch: bool = False) -> Blueprin
 
 
 def neutral_messages(role: str, proto_version: int) -> list[Message]:
-    """Return one message of each class with a role such as `insert`; its fields are neutral (0, empty).
+    """Return one message of each class that has the role `role`, such as `insert`; all fields are 0 or empty.
 
     Classes that the protocol version does not have are left out.
     """
@@ -147,7 +147,7 @@ def placed(message: Message, proto_version: int, *, in_stream: bool, streaming: 
 
 
 def _fitted(item: T, fields: tuple[Field, ...]) -> T:
-    """Return a message, or an element of a list field, with its values adapted to `fields`."""
+    """Return a message, or an element of a list field, adapted to `fields` as described at `fitted`."""
     neutral = _neutral_values(fields)
     by_name = {field.name: field for field in sides(fields)}
     changes: dict[str, Any] = {}

@@ -36,7 +36,7 @@ class FixedMessage(NamedTuple):
 
 @cache
 def fixed_message(role: str, proto_version: int) -> FixedMessage | None:
-    """Return the `FixedMessage` of the message class with a role such as `begin` in a protocol version.
+    """Return the `FixedMessage` of the message class with the role `role`, such as `begin`.
 
     If several classes have the role, the first of them in the spec is used. Return None if the version has no
     such class, or if the class has a field that is not an integer, or a field that only some of its messages

@@ -208,7 +208,14 @@ def _list_problems(protocol: Protocol, field: Field, value: Any, path: str) -> I
 
 
 def _first_bytes(field: Field, item: Any) -> bytes:
-    """Return the encoding of the first field of a valid list element; `field` describes this field."""
+    """Return the first bytes of a valid list element: the encoding of its first field.
+
+    Return no bytes if the field is neither an integer, a count, a length nor a string.
+
+    Args:
+        field: Layout of the first field, or of the element itself if elements have no fields.
+        item: The list element.
+    """
     if field.element is None and field.kind == "string":
         return escaped_bytes(getattr(item, field.name) if field.name else item) + b"\0"
     if field.kind in ("count", "length"):

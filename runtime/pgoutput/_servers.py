@@ -34,9 +34,10 @@ def newest_version(major: int) -> int:
 
 
 def default_server(proto_version: int) -> int:
-    """Return the default major version of a synthetic stream: 18, or a later one if `proto_version` needs it.
+    """Return the default major version of the server that a synthetic stream imitates.
 
-    The result is also 18 if `proto_version` is unknown.
+    It is 18, or a later version if only later servers have `proto_version`. For an unknown `proto_version` it
+    is 18.
     """
     return max(_MAJOR, SERVERS.get(proto_version, 0))
 

@@ -152,7 +152,7 @@ class _Reader:
         return self.numbers.get(name) == value
 
     def length(self, size: int) -> Piece:
-        """Read the length of the message, which must be the length of the data."""
+        """Read the message's length, of `size` bytes; raise DecodeError if the data have another length."""
         notation = f"Int{size * 8}"
         length = self.integer(size, "length", notation, signed=True)
         expected = len(self.data) - self.pos + size
@@ -173,7 +173,11 @@ class _Reader:
         return int.from_bytes(self.bytes(size, path, what), "big", signed=signed)
 
     def piece(self, size: int, path: str, field: Field, value: object, name: str = "") -> Piece:
-        """Return the last `size` bytes read as a piece; `name` names the enum value or flags, if any."""
+        """Return a `Piece` for the `size` bytes that were read last.
+
+        `name` is the name of an enum's value, or the names of the flags that are set; it precedes the
+        description of the field.
+        """
         doc = f"{name}. {field.doc}" if name else field.doc
         return Piece(self.pos - size, self.pos, path, field.type, field.notation, value, doc)
 

@@ -160,7 +160,10 @@ def test_a_command_that_is_started_has_no_dsn_in_its_arguments(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("[record", "Expected ']' at the end of a table declaration (at end of document)"),
+        (
+            "[record",
+            "the file is not valid TOML: Expected ']' at the end of a table declaration (at end of document)",
+        ),
         ("[recrod]", "[recrod]: recrod is not a command: a file can configure decode, inspect, "),
         ("record = 1", "record must be a TOML table, such as [record]"),
         ("[record]\nslto = 's'", "[record]: record has no option slto: its options are slot, publication, "),

@@ -423,8 +423,8 @@ def test_uris_of_other_kinds_are_refused(
         line = refused("--create-slot", recording=uri, exit_code=2)
         scheme = uri.partition(":")[0]
         assert line == (
-            "expected a folder, or a URL s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH without "
-            f"credentials, for the recording, found {scheme}://…"
+            f"cannot record to {scheme}://…: give a folder, or a URL s3://BUCKET/PATH, gs://BUCKET/PATH or "
+            "az://CONTAINER/PATH without credentials and options (set these in environment variables)"
         )
     line = refused("--create-slot", recording="s3://bucket/", exit_code=2)
     assert line.startswith("s3://bucket/: the URL of a recording needs a path")

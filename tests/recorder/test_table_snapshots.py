@@ -299,7 +299,7 @@ def test_a_request_that_cannot_be_read_is_given_up(tmp_path: Path) -> None:
 
 
 def test_keys_of_a_table_that_is_not_requested_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^keys has public\.u, and tables does not: add"):
+    with pytest.raises(ValueError, match=r"^`keys` has public\.u, but `tables` does not: add"):
         request_snapshot(tmp_path, ["public.t"], {"public.u": [("1",)]})
 
 

@@ -279,11 +279,11 @@ def test_an_empty_dataframe_gives_an_empty_dataframe(session: SparkSession) -> N
         (
             {"mode": "STRICT"},
             ValueError,
-            "mode must be one of PERMISSIVE, DROPMALFORMED, FAILFAST, not 'STRICT'",
+            "the argument `mode` must be one of PERMISSIVE, DROPMALFORMED, FAILFAST, not 'STRICT'",
         ),
         ({"proto_version": 9}, ValueError, "there is no protocol version 9"),
         ({"streaming": "parallel"}, ValueError, f"needs protocol version 4, not {OLDEST}"),
-        ({"order_by": []}, ValueError, "order_by is empty: give the columns that sort"),
+        ({"order_by": []}, ValueError, "the argument `order_by` is empty: give the columns that sort"),
         (
             {"order_by": functions.rand},
             TypeError,
@@ -305,7 +305,9 @@ def test_invalid_arguments_are_refused(
 
 def test_a_dataframe_with_columns_of_the_added_names_is_refused(session: SparkSession) -> None:
     df = kafka(session, DAMAGED).withColumnsRenamed({"topic": "Message", "key": "changes"})
-    with pytest.raises(ValueError, match="names of columns that decode adds; rename them: message, changes"):
+    with pytest.raises(
+        ValueError, match="names of columns that `decode` adds; rename them: message, changes"
+    ):
         decode(df, "value", proto_version=OLDEST, order_by="offset")
 
 
@@ -474,7 +476,7 @@ print(query.awaitTermination(200), query.exception())
 try:
     spark.read.format("pgoutput").option("view", "tables").load(recording).collect()
 except PySparkException as error:
-    print("the option view must be one of" in str(error))
+    print("the option `view` must be one of" in str(error))
 spark.stop()
 """
 

@@ -198,7 +198,10 @@ def test_an_error_ends_the_action(session: SparkSession, column: Callable[[], Co
     ("arguments", "text"),
     [
         ({"proto_version": 9}, "there is no protocol version 9"),
-        ({"mode": "DROPMALFORMED"}, "mode must be one of PERMISSIVE, FAILFAST, not 'DROPMALFORMED'"),
+        (
+            {"mode": "DROPMALFORMED"},
+            "the argument `mode` must be one of PERMISSIVE, FAILFAST, not 'DROPMALFORMED'",
+        ),
         ({"message": "Inserts"}, "there is no message 'Inserts'; the messages are Begin, LogicalMessage, "),
     ],
 )

@@ -32,7 +32,8 @@ def test_a_schema_given_by_the_caller_is_refused(recording: str, view: str) -> N
     for reader in (source.reader, source.streamReader):
         assert reader(source.schema()) is not None
         with pytest.raises(
-            ValueError, match=rf"the view {view} has other columns than the given schema: leave out \.schema"
+            ValueError,
+            match=rf"the view `{view}` has other columns than the given schema: leave out \.schema",
         ):
             reader(TWO)
 

@@ -211,13 +211,13 @@ def test_invalid_options_and_recordings_are_refused(
         (tmp_path / "gap" / path.name).symlink_to(path)
     (tmp_path / "empty").mkdir()
     cases: list[tuple[Path | str, dict[str, str], str]] = [
-        ("", {}, "the option path is missing"),
+        ("", {}, "the option `path` is missing"),
         (
             folder,
             {"view": "tables"},
-            "the option view must be one of messages, changes, table, schema, not 'tables'",
+            "the option `view` must be one of messages, changes, table, schema, not 'tables'",
         ),
-        (folder, {"view": "table"}, "the view table needs the option table"),
+        (folder, {"view": "table"}, "the view `table` needs the option `table`"),
         (
             folder,
             {"view": "table", "table": "strm"},
@@ -226,13 +226,13 @@ def test_invalid_options_and_recordings_are_refused(
         (
             folder,
             {"view": "table", "table": "app.strm", "columns": "after,relation_oid"},
-            "the option columns names relation_oid, but the columns of the view table are operation, "
+            "the option `columns` names relation_oid, but the columns of the view `table` are operation, "
             "relation,",
         ),
         (
             folder,
             {"maxFilesPerTrigger": "0"},
-            "maxFilesPerTrigger must be an integer of at least 1, not '0'",
+            "`maxFilesPerTrigger` must be an integer of at least 1, not '0'",
         ),
         (tmp_path / "empty", {}, "empty: no segments found: give the folder that `pgoutput record` writes"),
         (tmp_path / "gap", {}, "gap: segment 1 is missing"),

@@ -256,7 +256,7 @@ def test_a_failed_job_leaves_the_recording_unchanged(session: SparkSession, tmp_
         (
             "id",
             {"table": "orders"},
-            "needs the option table: the name of a table with its schema, such as public.orders",
+            "needs the option `table`: the name of a table with its schema, such as public.orders",
         ),
         ("INTERVAL 1 DAY AS s", {}, "the column s: there is no PostgreSQL type for duration"),
         ("'a' || chr(0) AS t", {}, "the column t: a column of .*zero character"),
@@ -283,7 +283,7 @@ def test_folders_with_other_contents_are_refused(session: SparkSession, tmp_path
         for folder, text in (
             (recorded, "segment 1 was recorded from a server: use another folder"),
             (noted, "the folder also contains other files, such as notes: use another folder"),
-            (file, "expected a folder for the recording, found a file"),
+            (file, "expected a folder for the recording, found a file: give another path"),
         ):
             with pytest.raises(PySparkException, match=text):
                 save(rows, folder, mode=mode)
@@ -353,25 +353,29 @@ STRUCT = pa.struct([("a", pa.int32())])
 @pytest.mark.parametrize(
     ("fields", "options", "text"),
     [
-        ({"id": pa.int64()}, {"table": ""}, "needs the option table"),
-        ({"id": pa.int64()}, {"keys": "id"}, "there is no option keys; the options are key, operation, path"),
+        ({"id": pa.int64()}, {"table": ""}, "needs the option `table`"),
+        (
+            {"id": pa.int64()},
+            {"keys": "id"},
+            "there is no option `keys`; the options are key, operation, path",
+        ),
         (
             {"id": pa.int64()},
             {"key": "id, no"},
-            "the option key names 'no', expected one of the columns: id",
+            "the option `key` names 'no', expected one of the columns: id",
         ),
-        ({"id": pa.int64()}, {"operation": "id"}, "the option operation needs the option key"),
+        ({"id": pa.int64()}, {"operation": "id"}, "the option `operation` needs the option `key`"),
         (
             {"id": pa.int64()},
             OPERATION,
-            "the option operation names 'op', expected one of the columns: id",
+            "the option `operation` names 'op', expected one of the columns: id",
         ),
         (
             {"op": pa.int64()},
             {"key": "op", "operation": "op"},
             "names 'op', expected one of the columns: none is left",
         ),
-        ({"id": pa.int64()}, {"proto_version": "99"}, "proto_version must be one of .*, not '99'"),
+        ({"id": pa.int64()}, {"proto_version": "99"}, "`proto_version` must be one of .*, not '99'"),
         ({"s": STRUCT}, {}, "the column s: there is no PostgreSQL type for struct<.*to_json"),
         ({"s": pa.list_(pa.list_(pa.int32()))}, {}, "the column s: there is no PostgreSQL type for list<"),
         ({"a\0b": pa.int64()}, {}, "zero character"),
@@ -400,13 +404,17 @@ def test_duplicate_columns_and_remote_folders_are_refused(tmp_path: Path) -> Non
     ("columns", "options", "text"),
     [
         ({"id": [1, None]}, {"key": "id"}, "the column id is part of the key, but is NULL in some rows"),
-        ({"id": [1], "op": ["insert"]}, OPERATION, "the column op must be one of Insert, .*, not 'insert'"),
+        (
+            {"id": [1], "op": ["insert"]},
+            OPERATION,
+            "each value of the column op must be one of Insert, .*, not 'insert'",
+        ),
         (
             {"id": [1, 2], "op": ["Insert", None]},
             OPERATION,
-            "the column op must be one of Insert, .*, not None",
+            "each value of the column op must be one of Insert, .*, not None",
         ),
-        ({"id": [1], "op": [1]}, OPERATION, "the column op must be one of Insert, .*, not 1"),
+        ({"id": [1], "op": [1]}, OPERATION, "each value of the column op must be one of Insert, .*, not 1"),
     ],
 )
 def test_invalid_rows_are_refused(

@@ -51,7 +51,7 @@ bits are the relation OID."""
 class MessageTuples(NamedTuple):
     """Locations of tuples in a batch: of the tuples in one field, or of all new, all old or all key tuples.
 
-    Each array has one item per message of the batch.
+    Each array has one item per message of the batch, even if messages have lists of tuples.
     """
 
     first: Numbers
@@ -191,7 +191,8 @@ class MessageIndex(ABC):
     def texts(self, numbers: Numbers) -> PartialArray:
         """Return cells in text format as strings; NULL cells and the index -1 give NULL.
 
-        `unread` has the rows of all other cells: binary, unchanged, or text that is not UTF-8.
+        `unread` of the result has the rows of all other cells: binary, unchanged, or text that is not UTF-8.
+        The row of a cell in the result is its index in `numbers`.
 
         Args:
             numbers: Indexes of the cells in the batch.

@@ -150,7 +150,7 @@ class KernelIndex(MessageIndex):
         return [read.array for read in self._variable_width(first, pa.binary(), "raw", ["raw"] * columns)]
 
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return cells in text format as strings; for other cells see `MessageIndex.texts`."""
+        """Return cells in text format as strings, and NULL for other cells, as `MessageIndex.texts` says."""
         return self.text_columns(numbers, 1)[0]
 
     def text_columns(self, first: Numbers, columns: int) -> list[PartialArray]:

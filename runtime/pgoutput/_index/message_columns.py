@@ -85,7 +85,7 @@ def _lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArra
     """Return a list field as a column; rows whose value Arrow cannot represent are in `unread`."""
     if field.element == "tuple":
         return _tuples(index, field, type_)
-    # Lists of other elements are rare: decoding their messages as objects is fast enough.
+    # Lists without tuples are rare: decoding their messages as objects is fast enough.
     tags = [tag for tag, message in _MESSAGES.by_tag.items() if field.name in _names(message)]
     rows = np.flatnonzero(np.isin(index.tags, tags))
     lists = [getattr(message, field.name) for message in index.messages(rows.tolist())]
@@ -103,9 +103,9 @@ def _names(message: Message) -> list[str]:
 
 
 def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return a tuple as a list of cells, or a list of tuples as a list of such lists.
+    """Return a field with tuples as a column: a tuple is a list of cells, a list of tuples a list of lists.
 
-    Text that is not valid UTF-8 becomes binary.
+    The text of a cell that is not valid UTF-8 is stored as bytes.
     """
     tuples = index.tuples_in(field.name)
     if tuples is None:

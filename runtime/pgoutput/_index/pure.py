@@ -137,7 +137,7 @@ class PureIndex(MessageIndex):
         return pa.array([_bytes(cell) for cell in self.cells(numbers)], pa.binary())
 
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return cells in text format as strings; for other cells see `MessageIndex.texts`."""
+        """Return cells in text format as strings, and NULL for other cells, as `MessageIndex.texts` says."""
         texts = [cell if isinstance(cell, str) else None for cell in self.cells(numbers)]
         try:
             array = pa.array(texts, pa.string())

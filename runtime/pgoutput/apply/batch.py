@@ -183,7 +183,7 @@ class _Application:
     def apply(
         self, batches: Iterator[RelationChanges], *, max_rows: int, max_bytes: int
     ) -> TableResult | None:
-        """Apply the changes that the table lacks, until there is an error; return None if there are none."""
+        """Apply the changes that the table lacks, until there is an error; return None if it lacks none."""
         changes = split_changes(self._skip_applied(batches), max_rows, max_bytes)
         if (first := next(changes, None)) is None:
             return None
@@ -271,7 +271,7 @@ def must_switch(table: Table, updates: Updates | None) -> bool:
 
 
 def skip_applied(changes: Iterable[RelationChanges], position: Position) -> Iterator[RelationChanges]:
-    """Yield the changes after a position, which the column `sequence` has; leave out empty batches."""
+    """Yield the changes whose `sequence` is after a position; leave out empty batches."""
     for one in changes:
         rows = one.rows
         if rows.num_rows and Position(**rows["sequence"][0].as_py()) <= position:
@@ -329,7 +329,9 @@ class TableWriter:
         self._is_checked = False
 
     def apply(self, chunks: Iterator[Chunk]) -> None:
-        """Apply the chunks of one commit. A chunk without truncate or ALTER TABLE may be committed later.
+        """Apply the chunks of one commit. A chunk without truncate or ALTER TABLE may stay uncommitted.
+
+        A later call of `apply`, or `commit`, commits it.
 
         Args:
             chunks: One chunk; or chunks of one transaction, of which the first begins with a truncate.

@@ -114,8 +114,9 @@ def group_chunks(chunks: Iterable[Chunk], *, history: bool) -> Iterator[Iterator
     """Group the chunks of a relation that must be one commit; yield each group's chunks.
 
     A truncate and the later chunks of its transaction are one commit, so that no reader of the Delta table
-    sees only a part of the rows. Every other chunk is a group of its own. With history, only the truncate and
-    the rows of a snapshot are grouped. The caller reads each group before the next.
+    sees only a part of the rows. With history, this applies only to a snapshot: its truncate and its rows
+    are one commit. Every other chunk is a group of its own. The caller has to read a group to its end before
+    it takes the next group.
     """
     number = 0
     replaced_by: Transaction | None = None

@@ -42,11 +42,12 @@ rewrite the other files.
 
 
 def small_files(files: Iterable[DataFile]) -> set[str]:
-    """Return the paths of small data files that the next commit combines, if there are too many small files.
+    """Return the paths of the small data files that the next commit combines; empty if there are few.
 
-    These are the five smallest files of a partition, and the next larger files, up to the first file that is
-    larger than all smaller files together. This limit keeps rows from being rewritten often: the new file is
-    at least twice as large as each combined file except the five smallest.
+    In a partition with too many small files, the five smallest files are combined, and with them the next
+    larger files, until a file is larger than all smaller files together. This file and larger files are not
+    combined. This limit keeps rows from being rewritten often: the new file is at least twice as large as
+    each combined file except the five smallest.
     """
     partitions: dict[tuple[Any, ...], list[DataFile]] = {}
     for file in sorted(files, key=attrgetter("size")):
@@ -81,12 +82,14 @@ def rewritten_files(
 
     If there are too many small files, the smallest files are returned. If the table has no deletion vectors,
     each file with removed or deleted rows is returned. Otherwise a file that loses rows is returned in two
-    cases, until the returned files are so large that the next commits have to rewrite the others:
+    cases:
 
     - Too many rows of the file are then deleted.
     - Its deletion vectors written so far are larger than the file, by estimate. Each commit that deletes rows
       writes the whole vector twice: when it is added, and when it is removed. The estimate assumes that each
       earlier commit has deleted as many rows of the file as this one.
+
+    The total size of the files of these two cases is limited: the next commits rewrite the other files.
 
     Args:
         table: The table.
@@ -307,7 +310,7 @@ class PendingFiles(DataFiles):
         add_rows(self.removed, removed)
 
     def merge(self) -> Merged:
-        """Write the rows of the last `change`, rewrite the `rewritten_files`, and return what to commit."""
+        """Write the rows of the last `change`, rewrite `rewritten_files(…)`, and return what to commit."""
         new = self._added
         known = [*super().__iter__(), *new]
         replaced = rewritten_files(self._table, known, self.removed)

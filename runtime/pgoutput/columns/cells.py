@@ -89,7 +89,8 @@ def cells_part(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path
     if isinstance(column, Cells):
         if unchanged is not None:
             raise ValueError(
-                f"{path}: a mask of unchanged values needs a column of values, but Cells were passed"
+                f"{path}: a mask of unchanged values needs a column of values, but Cells were passed: "
+                "pass the values, or no mask"
             )
         return bytes_part(column.array, path)
     column = _with_32_bit_offsets(column)

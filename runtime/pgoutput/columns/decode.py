@@ -209,8 +209,8 @@ class ColumnDecoder:
             meaning: known.versions.find_tuples(index, meaning) for meaning in RelationTuples._fields[1:]
         }
         errors = dict(index.errors)
-        # An unknown relation has the schema version -1. As an index, -1 finds the last width, which is wrong
-        # for every tuple.
+        # An unknown relation has the schema version -1. As an index, -1 finds the last width, which is -1: no
+        # tuple has this width.
         widths = np.array([*(len(relation.columns) for relation in known.values), -1], np.int64)
         for tuples in found.values():
             errors.update(_first_misfit(index, known.values, widths, tuples))

@@ -293,7 +293,7 @@ def _snapshotted(event: Snapshotted) -> str:
 def _stopped(event: Stopped) -> str:
     if event.acknowledged_lsn is None:
         return "stopped before the recording began: nothing is stored"
-    # Without messages, the recorder may still have stored copied rows.
+    # A recorder without messages may have stored copied rows: "0 messages, all stored" would mislead.
     messages = f"{counted(event.messages, 'message')}, " if event.messages else ""
     return f"stopped: {messages}all stored and acknowledged up to {event.acknowledged_lsn}"
 

@@ -191,8 +191,8 @@ class Recorder:
                 except Interrupted:
                     break
                 except ChangesLost as error:
-                    # End here, except at the first skipped publication: then the next session finds in the
-                    # catalogs which tables lack changes.
+                    # The recorder ends here, except at the first PublicationSkipped: then another session
+                    # begins, and finds in the catalogs which tables lack changes.
                     if is_skipped or not isinstance(error, PublicationSkipped):
                         report(Lost(reason=str(error)))
                         raise
@@ -302,8 +302,8 @@ def _checked_place(folder: str) -> str:
         )
     if url is None and (uri := _URI.match(folder)):
         raise ValueError(
-            "expected a folder, or a URL s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH without "
-            f"credentials, for the recording, found {uri[1]}://…"
+            f"cannot record to {uri[1]}://…: give a folder, or a URL s3://BUCKET/PATH, gs://BUCKET/PATH or "
+            "az://CONTAINER/PATH without credentials and options (set these in environment variables)"
         )
     if shown_text(folder) != folder:  # pyarrow cannot open such a file
         raise ValueError(f"the name of the folder {shown_text(folder)} is not valid UTF-8: choose another")

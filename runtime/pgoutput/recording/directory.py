@@ -16,7 +16,7 @@ _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class Directory:
-    """An open folder; a context manager.
+    """An open folder; a context manager, whose exit closes the folder's file descriptor.
 
     Files are created in the opened folder, even if the folder is moved and another folder is created at its
     path.

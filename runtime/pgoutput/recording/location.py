@@ -129,8 +129,8 @@ class Location(msgspec.Struct, frozen=True):
             for _ in range(_READS):
                 with self.filesystem.open_input_file(self.path) as file:
                     content = bytes(file.read())
-                # Arrow asks for the size first. If the object is replaced before it is read, its content is
-                # cut off, or other bytes follow.
+                # Return the content only if it has the size of the object. Arrow asks for the size first: if
+                # the object is replaced before it is read, its content is cut off, or other bytes follow.
                 if self.is_local or self._info().size in (len(content), None):
                     return content
         except (OSError, pa.ArrowException) as error:
@@ -174,7 +174,9 @@ def locate(place: PathOrUri) -> Location:
         return Location(text, *(fs.FileSystem.from_uri(text) if url is None else store_filesystem(url)))
     except (OSError, ValueError, pa.ArrowException) as error:
         shown = _SECRET.sub(r"\1***\2", text)
-        raise RecordingError(f"{shown}: {one_line(error).replace(text, shown)}") from error
+        raise RecordingError(
+            f"{shown}: the URI cannot be opened ({one_line(error).replace(text, shown)})"
+        ) from error
 
 
 def find_segments(folder: Location) -> list[Location]:
@@ -206,7 +208,8 @@ def list_recording(folder: Location) -> tuple[list[Location], Beginning]:
         ]
         beginning = read_beginning(folder)  # read last: pruned segments are not missing
         found = [place for place, name in listed if name >= segment_name(beginning.segment)]
-        # A listing can lack both a new pack and the segments that the pack replaces: then list again.
+        # Stop if no segment is missing, or if this listing has as many segments as the one before. A listing
+        # can lack both a new pack and the segments that the pack replaces; the next listing has the pack.
         last = segment_name(beginning.segment + len(found) - 1)
         if not found or len(found) == before or found[-1].path.endswith(last):
             break

@@ -89,7 +89,7 @@ class StoredSegment(io.RawIOBase):
             self._begin, self._size = _member(self._file, number - packed_numbers(self.file.path)[0], number)
         except (struct.error, ValueError) as error:
             self._file.close()
-            raise OSError(f"the pack {self.file} is damaged: {error}") from None
+            raise OSError(f"the pack {self.file} is damaged ({error}): restore it from a copy") from None
 
     def readable(self) -> bool:
         """Return True."""
@@ -122,7 +122,8 @@ class StoredSegment(io.RawIOBase):
                 data = self._file.read_at(count, self._begin + self._position)
                 break
             except OSError:
-                # A removed object cannot be read any more, unlike a removed local file that is still open.
+                # An object may have been replaced by a pack: find and open it again. A local file that is
+                # open stays readable after its removal, so its error is a real one.
                 if self._segment.is_local or attempt == _ATTEMPTS:
                     raise
                 self._file.close()
@@ -178,7 +179,8 @@ def write_pack(file: BinaryIO, sources: Iterable[tuple[str, BinaryIO]]) -> None:
 
     Args:
         file: The file to write, empty.
-        sources: Names and contents of successive files: segments and packs.
+        sources: Names and contents of successive files: segments, and packs whose segments are copied one by
+            one.
 
     Raises:
         OSError: A file cannot be read or written, or a pack is damaged.
@@ -190,7 +192,7 @@ def write_pack(file: BinaryIO, sources: Iterable[tuple[str, BinaryIO]]) -> None:
                     with pack.open(zipfile.ZipInfo(member), "w") as out:
                         copyfileobj(content, out, _COPY_BYTES)
             except zipfile.BadZipFile as error:
-                raise OSError(f"the pack {name} is damaged: {error}") from None
+                raise OSError(f"the pack {name} is damaged ({error}): restore it from a copy") from None
 
 
 def _segments_of(name: str, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:

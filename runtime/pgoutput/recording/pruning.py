@@ -138,7 +138,14 @@ def _without(
 def _find_beginning(
     source: Recording, files: Sequence[_File], readers: Sequence[Reader], keep: float
 ) -> tuple[str, Beginning]:
-    """Return a text that says why the first kept segment is kept, and where the pruned recording begins."""
+    """Return a text, why the first kept segment is kept, and the recording's beginning after pruning.
+
+    Args:
+        source: The recording.
+        files: Its segments and packs.
+        readers: Its registered readers.
+        keep: Age in seconds below which segments are kept.
+    """
     last, stored = source.numbers[-1], last_acknowledged(source.location)
     needed = [
         (reader.segment, f"reader {reader.id} needs it, for {reader.target} on {reader.host}")

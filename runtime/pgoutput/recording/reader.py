@@ -73,7 +73,7 @@ def read_metadata(path: PathOrUri | Location) -> Metadata:
 
 
 class SegmentReader:
-    """An opened segment; a context manager.
+    """An opened segment; a context manager, whose exit closes the file.
 
     Attributes:
         location: Location of the file.

@@ -144,9 +144,9 @@ class Recording:
             self._metadata.clear()
 
     def _last_file(self, number: int) -> int:
-        """Count up from `number` while the next segment has its own file; return the last segment's number.
+        """Return the last number up to which each segment after `number` has its own file; at least `number`.
 
-        A segment in a pack has no file of its own, and ends the count.
+        A segment in a pack has no file of its own, and ends the search.
         """
         while self.path(number + 1).is_file:
             number += 1

@@ -112,7 +112,9 @@ class ResentCommitCheck:
             )
 
     def settle(self) -> None:
-        """Finish the check, when the server's stream has reached the end of the recording.
+        """Check that the server has sent all recorded transactions again, and finish the check.
+
+        Call it when the server's stream has reached the end of the recording.
 
         Raises:
             ChangesLost: The server did not send all recorded transactions again.

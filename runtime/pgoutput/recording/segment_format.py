@@ -113,7 +113,10 @@ class TransactionPart(msgspec.Struct, frozen=True):
 
 
 class TransactionEnd(msgspec.Struct, frozen=True):
-    """The commit, rollback or Prepare of a transaction that metadata lists as a `TransactionPart`."""
+    """The message that commits, rolls back or prepares a transaction; listed in the metadata of its segment.
+
+    Only the ends of transactions that are streamed, prepared, or not wholly inside one segment are listed.
+    """
 
     position: int
     """Position of the message that commits, rolls back or prepares the transaction."""

@@ -255,7 +255,7 @@ class StreamState:
         if current is not None and not self.skipping:
             yield from _opening(current)
 
-    # Transactions that are not streamed
+    # Handlers of messages: transactions that are not streamed
 
     def _begin(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         end = read_end(event.message)
@@ -301,7 +301,7 @@ class StreamState:
         skipped, self.skipping = self.skipping, False
         return skipped
 
-    # Streamed transactions
+    # Handlers of messages: streamed transactions
 
     def _close_block(self, event: TransactionEvent[OpenTransaction]) -> Message:
         self._leave(event)
@@ -353,7 +353,7 @@ class StreamState:
         self._end(abort, transaction, end)
         return abort
 
-    # Prepared transactions
+    # Handlers of messages: prepared transactions
 
     def _is_prepared(self, end: End) -> bool:
         """Return whether an earlier session stored the prepare whose gid and LSN are in `end`.
@@ -424,7 +424,7 @@ class StreamState:
         )
         return True
 
-    # Messages that neither begin nor end a transaction
+    # Handlers of messages that neither begin nor end a transaction
 
     def _origin(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         return None if self.skipping else event.message
@@ -473,7 +473,7 @@ class StreamState:
         self.end_lsn = max(self.end_lsn, lsn)
         return event.message
 
-    # Opening and closing transactions, counting changes
+    # Called by handlers: begin and end parts of transactions, and count their changes
 
     def _enter(self, event: TransactionEvent[OpenTransaction]) -> Message:
         self._counted = self._position - self._stored_others
@@ -492,7 +492,10 @@ class StreamState:
             self._parts[transaction.begin] = TransactionPart(transaction.begin, transaction.xid, 0)
 
     def _count(self, transaction: OpenTransaction) -> None:
-        """Count the changes since the last call; add the number to the transaction's `TransactionPart`."""
+        """Add the changes since the last call to the count in the transaction's `TransactionPart`.
+
+        Nothing is added while the transaction's changes are skipped.
+        """
         changes = self._position - self._stored_others
         if not self.skipping:
             part = self._parts[transaction.begin]

@@ -262,7 +262,7 @@ class SegmentWriter:
         return _OpenSegment(file, self._position, lsn, keyframe, time.monotonic())
 
     def _fitting_rows(self, data: pa.BinaryArray) -> int:
-        """Return after how many messages of `data` the current row group is full, or the length of `data`.
+        """Return how many messages of `data` fit into the current row group until it is full.
 
         Messages that will be left out, because an earlier session stored them, are counted too.
         """

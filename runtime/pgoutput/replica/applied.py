@@ -1,4 +1,4 @@
-"""The event of an applied micro-batch, and its log records."""
+"""The event `Applied`, which describes an applied micro-batch, and the log records of micro-batches."""
 
 from __future__ import annotations
 

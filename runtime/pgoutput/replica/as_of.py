@@ -81,7 +81,7 @@ class TablesAsOf:
         recording: The recording, which has all transactions with a commit LSN below `lsn`.
         target: The folder that holds the replica.
         owner: The owner of the target.
-        oids: OIDs of the relations whose tables are wanted.
+        oids: OIDs of the relations for which `table` and `pending` can be called.
         lsn: The LSN.
 
     Raises:
@@ -122,7 +122,7 @@ class TablesAsOf:
         self._changes.__exit__(*exception)
 
     def pending(self, oid: int) -> int:
-        """Return the number of changes below the LSN that the newest version of a Delta table lacks."""
+        """Return how many recorded changes with commit LSNs below the LSN a relation's Delta table lacks."""
         return self._changes.counts[oid] if oid in self._behind else 0
 
     def table(self, relation: Relation, folder: Path) -> TableAsOf:
@@ -186,7 +186,9 @@ def _find_version(target: Location, lsn: int, oid: int) -> _Version | ReplicaErr
 def _with_columns(
     copies: Location, relation: Relation, columns: tuple[Column, ...], *, history: bool
 ) -> TableAsOf:
-    """Change the columns of a table's copy as the next change of its relation would; return the copy's rows.
+    """Give a table's copy the columns of its relation as of the LSN; return the copy's rows.
+
+    The columns are changed in the same way as by the next change of the relation.
 
     Args:
         copies: The folder that holds the copies.

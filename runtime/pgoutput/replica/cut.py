@@ -111,7 +111,7 @@ def _last_cut(tables: Sequence[_Table], lsn: int) -> int:
 
 
 def _states(tables: Sequence[_Table], lsn: int) -> list[State]:
-    """Return for each table the last state whose `after` is below an LSN, as `_Table.state_before` does."""
+    """Return for each table, in the order of `tables`, the result of `_Table.state_before` for an LSN."""
     return [one.state_before(lsn) for one in tables]
 
 
@@ -144,10 +144,11 @@ class _Table:
             self._older = self._table.states(self.reached)
 
     def state_before(self, lsn: int) -> State:
-        """Return the last state whose `after` is below an LSN.
+        """Return the last state of the table whose `after` is below an LSN.
 
-        A state is the rows of the table between two commits. `State.until` may also be below the LSN: then
-        the table has no version that equals the source as of the LSN.
+        A state is the rows of the table between two commits. It equals the source as of the LSNs after
+        `State.after`, up to `State.until`. If `until` too is below the LSN, the table has no version that
+        equals the source as of the LSN.
 
         Raises:
             ReplicaError: The log of the table has no such state.

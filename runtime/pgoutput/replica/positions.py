@@ -107,10 +107,10 @@ class Positions:
             self._continue(oid, known.tables.get(oid, _Table()))
 
     def _continue(self, oid: int, known: _Table) -> None:
-        """Set `reached` and a missing name of a table whose position was just read.
+        """Set the field `reached` of a table whose position was just read, and its name if that is missing.
 
-        `reached` is kept if the position has not changed, and is otherwise the position. A table whose
-        position is beyond the end of the recording gets an error.
+        If the position equals that of `known`, `reached` becomes that of `known`, and otherwise the position.
+        A table whose position is beyond the end of the recording gets an error.
 
         Args:
             oid: OID of the relation.
@@ -134,7 +134,7 @@ class Positions:
         """Remove the errors of failed tables whose pause has ended, so that their changes are applied again.
 
         The positions of these tables are read again. A new pause begins for these tables, and for failed
-        tables that have none.
+        tables without a pause.
         """
         ended = self._pauses.ended() & self.errors.keys()
         for oid in self.errors:
@@ -178,10 +178,10 @@ class Positions:
         return min(map(self._last_segment, {self._reached, *ends}))
 
     def next_segment(self) -> int:
-        """Return the number of the first segment with changes that a table without an error may lack.
+        """Return the number of the first segment with changes that some table may lack.
 
-        A table whose next segments were pruned continues with the last snapshot that replaces its rows. If
-        there is none, it gets an error.
+        Tables with an error do not count. A table whose next segments were pruned continues with the last
+        snapshot that replaces its rows. If there is no such snapshot, the table gets an error.
 
         Raises:
             ReplicaError: The error of a table cannot be stored.
@@ -233,7 +233,10 @@ class Positions:
         return self._tables[oid].reached if oid in self._tables else self._reached
 
     def last_segment(self, oid: int) -> int:
-        """Return the number of the last segment whose changes a relation's table has; 0 if it was pruned."""
+        """Return the number of the last segment whose changes a relation's table has.
+
+        0 if there is none, or if the next segment was pruned.
+        """
         return self._last_segment(self.reached(oid))
 
     def behind(self, segment: int) -> set[int]:
@@ -268,8 +271,9 @@ class Positions:
         """
         end, again, results = self._end(segment), set[int](), list(results)
         for oid in self.gaps.difference(one.oid for one in results):
-            # If Spark repeats a task whose first attempt has applied the snapshot, there is no result. Only
-            # the table's new position shows that the table has the snapshot.
+            # If Spark repeats a task whose first attempt has applied the snapshot, the second attempt has
+            # nothing to apply, and returns no result. Only the table's new position shows that the table has
+            # the snapshot.
             known, self._tables[oid] = self._tables[oid], self._read_table(oid)
             self._continue(oid, known)
         for one in results:
@@ -358,8 +362,9 @@ class Positions:
     def _end(self, segment: int) -> Position:
         """Return the end of a segment, as a position that sorts after the segment's changes.
 
-        The field `row` is the segment's number. A segment without messages otherwise has the end of the
-        segment before it. The end of a pruned segment is where the recording begins, or NOTHING for number 0.
+        The field `row` is the segment's number. Without it, a segment without messages would have the same
+        end as the segment before it. For a pruned segment, the result is the beginning of the recording; for
+        number 0, NOTHING.
         """
         if segment < self._recording.beginning.segment:
             return Position(self._recording.beginning.lsn, -1, -1) if segment else NOTHING
@@ -367,7 +372,10 @@ class Positions:
         return Position(found.end_lsn, found.next_position, segment)
 
     def _last_segment(self, position: Position) -> int:
-        """Return the number of the last segment that ends at or before a position; 0 if it was pruned."""
+        """Return the number of the last segment that ends at or before a position.
+
+        0 if there is none, or if the next segment was pruned.
+        """
         if self._is_pruned(position):
             return 0
         numbers = self._recording.numbers
@@ -383,10 +391,10 @@ class Positions:
 
 
 def read_reached(target: Location) -> dict[int, tuple[Position, int]]:
-    """Return the position and an LSN of each table, as stored in a target's file `_reached.json`, by OID.
+    """Return a position and an LSN for each table, by OID, from the file `_reached.json` of a target.
 
-    While a table still has the stored position, it has all changes with commit LSNs below the LSN. The result
-    is empty if the file is missing, is damaged, or was copied from another target.
+    A table that still has this position has all changes with commit LSNs below this LSN. The result is empty
+    if the file is missing, is damaged, or was copied from another target.
     """
     known = _read(target / _FILE)
     if known is None or known.target != _target_id(target):

@@ -97,7 +97,10 @@ def last_copy(recording: Recording, oid: int, first: int, last: int) -> int | No
 
 
 def _replaces(recording: Recording, number: int, oid: int) -> bool:
-    """Return whether a snapshot that ends in a segment replaces all rows of a relation."""
+    """Return whether the copied rows in a segment replace all rows of a relation.
+
+    They do if a transaction that commits in the segment has a Truncate of the relation.
+    """
     for task in plan_changes(recording, [number]):
         with SegmentReader(task.place) as segment:
             changes = read_changes(segment, task, lambda schema: schema.relation.oid == oid)

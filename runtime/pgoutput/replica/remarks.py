@@ -81,8 +81,8 @@ def apply_remarks(
             error = errors.get(one.oid, "")
             yield TableResult(one.oid, one.namespace, one.name, {}, may_differ=tuple(new), error=error)
     for one in gone:
-        # With "drop", a missing table is settled too: a killed run may have removed the table, but not yet
-        # moved the new table of this name to its folder.
+        # With "drop", call `_settle` even if the dropped table is missing: a killed run may have removed it,
+        # but not yet moved the newer table of the same name to the folder that became free.
         if one.is_dropped and (one.oid in existing or dropped == "drop"):
             text = _settle(target, one, dropped)
             error = "" if dropped == "drop" else errors.get(one.oid, "")
@@ -92,7 +92,9 @@ def apply_remarks(
 
 
 def mark_foreign_changes(target: Location, oids: Iterable[int]) -> Iterator[TableResult]:
-    """Mark tables whose rows another program has changed: they may differ from their source.
+    """Mark those tables of `oids` whose rows another program has changed: they may differ from their source.
+
+    Consume the iterator: each table is marked just before its result is yielded.
 
     Yields:
         One result for each table that was not marked before.
@@ -125,7 +127,9 @@ def _mark_incomplete(target: Location, oid: int, difference: Difference) -> list
 
 
 def _settle(target: Location, table: GoneTable, dropped: Dropped) -> str:
-    """Mark, archive or remove a dropped table, as `dropped` says; "keep" archives it if its name is reused.
+    """Mark, archive or remove a dropped table; move a newer table of the same name to its folder.
+
+    The argument `dropped` says what to do: "keep" marks the table, and archives it if there is a newer table.
 
     Returns:
         What has happened to the table, such as "its Delta table was removed".

@@ -57,7 +57,7 @@ _LIST_SECONDS: Final = 600.0
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a micro-batch was applied; while a query waits for segments: the last micro-batch."""
+    """How far a query has applied its micro-batch, or its last micro-batch while it waits for segments."""
 
     segment: int
     """Number of the last segment of the micro-batch."""
@@ -183,7 +183,12 @@ class Query:
         """When the recording was listed last, and when a new segment was found last."""
 
     def run(self, *, follow: bool, latency: float = 0.0) -> None:
-        """Apply micro-batches until there are no more segments, or with `follow` until stopped."""
+        """Apply micro-batches until there are no more segments, or with `follow` until stopped.
+
+        Args:
+            follow: Whether to wait for new segments after the last segment.
+            latency: With `follow`: least time from the beginning of one micro-batch to the next, in seconds.
+        """
         due = 0.0
         try:
             while not self._stop.is_set():
@@ -269,7 +274,7 @@ class Query:
 
     def _micro_batch(self, numbers: Sequence[int], positions: Positions) -> MicroBatch:
         selected, behind = self._selection.oids(), positions.behind(numbers[-1])
-        # Failed tables are left out, unless a snapshot in these segments may replace all their rows.
+        # Without a snapshot in these segments, nothing can replace all rows of a failed table: leave it out.
         if not any(one.kind == "snapshot" for one in self._recording.metadata(numbers)):
             behind -= positions.errors.keys()
         return MicroBatch(

@@ -233,7 +233,7 @@ class Selection:
     def oids(self) -> Collection[int] | None:
         """Return the OIDs of the relations that a target follows; None for all relations.
 
-        Call it after `first_segments`.
+        Call it after `first_segments`, which finds the selected relations.
         """
         if self._relations is None:
             return None

@@ -27,15 +27,15 @@ def decode_verified(text: str | None) -> Verified | None:
 def store_verified(target: Location, oid: int, verified: Verified | None, may_differ: str = "") -> None:
     """Store the result of a comparison in a property of a relation's Delta table, or remove the last result.
 
-    Nothing is committed if the table does not exist or already has these values. This commit can make a
-    concurrent commit of a query fail once; the query then repeats its commit.
+    Nothing is committed if the table does not exist or already has these values. The commit of the property
+    can make a concurrent commit of a query fail once; the query then repeats its commit.
 
     Args:
         target: The folder that holds the replica.
         oid: OID of the relation.
         verified: The result; None removes an earlier result, because the table was not found equal.
-        may_differ: Value of the property `pgoutput.may_differ` when the rows were read. These reasons are
-            removed if the table was found equal, unless further reasons were stored meanwhile.
+        may_differ: Value of the property `pgoutput.may_differ` when the rows were read: a list of reasons,
+            as JSON. They are removed if the table was found equal and the property still has this value.
 
     Raises:
         ReplicaError: The target cannot be read.

@@ -119,17 +119,17 @@ def decode(
     make_decoder = partial(StreamDecoder, proto_version, streaming=streaming, two_phase=two_phase)
     decoder = make_decoder()
     if mode.upper() not in _MODES:
-        raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
+        raise ValueError(f"the argument `mode` must be one of {', '.join(_MODES)}, not {mode!r}")
     partitions = [partition_by] if isinstance(partition_by, str | Column) else list(partition_by)
     if df.isStreaming:
         if context is not None:
             raise ValueError(
-                "the argument context is only for batch DataFrames: leave it out for a streaming DataFrame"
+                "the argument `context` is only for batch DataFrames: leave it out for a streaming DataFrame"
             )
     elif partitions or (context is not None and context.isStreaming):
         raise ValueError(
-            "for a batch DataFrame, leave out partition_by, and pass a batch DataFrame as context: call "
-            "decode once for each replication stream"
+            "for a batch DataFrame, leave out `partition_by`, and pass a batch DataFrame as `context`: call "
+            "`decode` once for each replication stream"
         )
     order, data = _make_expressions(column, order_by)
     _check_types(df.select(order, data).schema, is_streaming=df.isStreaming)
@@ -157,7 +157,7 @@ def _make_expressions(column: str | Column, order_by: Order) -> tuple[Column, Co
     """Return two column expressions: a struct of the columns that sort the messages, and the messages."""
     order = [order_by] if isinstance(order_by, str | Column) else list(order_by)
     if not order:
-        raise ValueError("order_by is empty: give the columns that sort the messages")
+        raise ValueError("the argument `order_by` is empty: give the columns that sort the messages")
     data = functions.col(column) if isinstance(column, str) else column
     columns = [functions.col(one) if isinstance(one, str) else one for one in order]
     numbered = [one.alias(f"order_by[{number}]") for number, one in enumerate(columns)]
@@ -194,7 +194,7 @@ def _added_fields(df: DataFrame, mode: str) -> list[StructField]:
     existing = {name.lower() for name in df.columns}
     if taken := [field.name for field in added if field.name.lower() in existing]:
         raise ValueError(
-            f"these columns of the DataFrame have the names of columns that decode adds; rename them: "
+            f"these columns of the DataFrame have the names of columns that `decode` adds; rename them: "
             f"{', '.join(taken)}"
         )
     return added

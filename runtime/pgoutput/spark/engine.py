@@ -229,7 +229,7 @@ class SparkEngine:
         """Decide which relations' changes are divided into parts in the next micro-batch.
 
         Args:
-            results: The results of all tables that this micro-batch has changed.
+            results: The results of all tables that this micro-batch has changed, with those of `committed`.
             committed: The results of the tables whose parts were committed.
             left: OIDs of the relations whose changes were divided, but could not be committed in parts.
         """
@@ -256,7 +256,7 @@ def _read_partition(
 
     Args:
         batch: The micro-batch.
-        groups: For each Spark partition, the tasks that read its segments.
+        groups: For each Spark partition, the tasks of `plan_changes` whose segments it reads.
         parts: For relations that are divided, the number of parts, by OID.
         rows: Rows whose column `id` has the number of the Spark partition to read.
     """

@@ -123,7 +123,7 @@ def _decoder(proto_version: int, message: str | None, two_phase: bool, mode: str
     """Return the function behind `from_pgoutput`, as a user-defined function of Spark."""
     StreamDecoder(proto_version, two_phase=two_phase)  # refuses unknown versions
     if mode.upper() not in _MODES:
-        raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
+        raise ValueError(f"the argument `mode` must be one of {', '.join(_MODES)}, not {mode!r}")
     _check_name(message)
     read = schemas.BY_MESSAGE[message] if message else schemas.MESSAGES
     is_permissive = mode.upper() == "PERMISSIVE"

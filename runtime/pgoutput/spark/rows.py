@@ -1,4 +1,4 @@
-"""Rows of messages for `SparkSession.createDataFrame`."""
+"""Convert messages to rows for `SparkSession.createDataFrame`."""
 
 from __future__ import annotations
 

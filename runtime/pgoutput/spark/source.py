@@ -105,7 +105,8 @@ class PgoutputDataSource(DataSource):
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
         if not self._view_reader().accepts_schema(arrow_schema):
             raise ValueError(
-                f"the view {self._options.view} has other columns than the given schema: leave out .schema(…)"
+                f"the view `{self._options.view}` has other columns than the given schema: "
+                "leave out .schema(…)"
             )
         return arrow_schema
 
@@ -216,7 +217,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def _check_recording(recording: Recording, identity: str, offset: Mapping[str, Any]) -> None:
-    """Raise RecordingError if a checkpoint's offset has another recording UUID than `identity`."""
+    """Raise RecordingError if a checkpoint's offset is not of the recording with the UUID `identity`."""
     known = offset.get("recording") or "without a UUID"
     if offset["segment"] and known != identity:
         raise RecordingError(

@@ -75,7 +75,8 @@ def write_partition(
                 f"partition {partition} of the DataFrame has too many rows: use more partitions, for example "
                 "with repartition()"
             )
-        # The last transaction ends where the next segment begins, so that no gap is reported between the two.
+        # `Recording.check` reports segments whose end LSN is not the start LSN of the next segment. So the
+        # last transaction ends at the start LSN of the next segment.
         end_lsn = end if after is None else commit_lsn + _STEP
         xid = _FIRST_XID + number % _XIDS
         begin = build("begin", table.proto_version, lsn=commit_lsn, time=plan.time, xid=xid)
@@ -146,7 +147,9 @@ def encode_rows(table: WrittenTable, batch: pa.RecordBatch) -> pa.BinaryArray:
     if codes.null_count:
         wrong = operations.filter(codes.is_null())[0].as_py()
         name = batch.schema.names[table.operation]
-        raise ValueError(f"the column {name} must be one of {', '.join(_OPERATIONS)}, not {wrong!r}")
+        raise ValueError(
+            f"each value of the column {name} must be one of {', '.join(_OPERATIONS)}, not {wrong!r}"
+        )
     order = pc.array_sort_indices(codes)  # stable: rows of one operation stay in their order
     cells = [column.take(order) for column in cells]
     counts = np.bincount(np.asarray(codes), minlength=len(_OPERATIONS)).tolist()

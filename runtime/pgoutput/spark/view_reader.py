@@ -66,13 +66,15 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     path, view, table = options.get("path"), options.get("view", "changes"), options.get("table")
     files = options.get("maxFilesPerTrigger")
     if not path:
-        raise ValueError("the option path is missing: give the folder or URI of a recording")
+        raise ValueError("the option `path` is missing: give the folder or URI of a recording")
     if view not in VIEWS:
-        raise ValueError(f"the option view must be one of {', '.join(VIEWS)}, not {view!r}")
+        raise ValueError(f"the option `view` must be one of {', '.join(VIEWS)}, not {view!r}")
     if view == "table" and not table:
-        raise ValueError("the view table needs the option table: the name of a table, such as public.orders")
+        raise ValueError(
+            "the view `table` needs the option `table`: the name of a table, such as public.orders"
+        )
     if files is not None and not (files.isdecimal() and int(files)):
-        raise ValueError(f"the option maxFilesPerTrigger must be an integer of at least 1, not {files!r}")
+        raise ValueError(f"the option `maxFilesPerTrigger` must be an integer of at least 1, not {files!r}")
     columns = tuple(name.strip() for name in options.get("columns", "").split(",") if name.strip())
     return SourceOptions(path, view, table, columns, None if files is None else int(files))
 
@@ -114,8 +116,8 @@ class ViewReader:
         names = self.options.columns or schema.names
         if unknown := [name for name in names if name not in schema.names]:
             raise ValueError(
-                f"the option columns names {', '.join(unknown)}, but "
-                f"the columns of the view {self.options.view} are {', '.join(schema.names)}"
+                f"the option `columns` names {', '.join(unknown)}, but "
+                f"the columns of the view `{self.options.view}` are {', '.join(schema.names)}"
             )
         return pa.schema([schema.field(name) for name in names])
 
@@ -130,7 +132,7 @@ class ViewReader:
         return bool(schema.equals(self.schema()))
 
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[InputPartition]:
-        """Return the Spark partitions. Spark passes the value of each to `read` in an executor.
+        """Return the Spark partitions, whose values Spark passes to `read` in the executors.
 
         A Spark partition is one segment or several consecutive segments. If there are enough segments, there
         is at least one Spark partition for each core. The view `schema` has one Spark partition, because all
@@ -141,8 +143,8 @@ class ViewReader:
             numbers: Numbers of the segments whose rows are read.
 
         Returns:
-            Spark partitions whose values are the tasks that read their segments; for the view `schema`, the
-            numbers of the first and the last segment.
+            Spark partitions. The value of each is a list of `Task` objects, one for each segment to read. For
+            the view `schema`, the value is a pair: the numbers of the first and the last segment.
         """
         if self.options.view == "schema":
             return [InputPartition((numbers[0], numbers[-1]))] if numbers else []

@@ -85,22 +85,23 @@ def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTabl
         ValueError: An option is missing or has an invalid value, or a column has no PostgreSQL type.
     """
     if unknown := sorted(options.keys() - _OPTIONS):
-        raise ValueError(f"there is no option {unknown[0]}; the options are {', '.join(sorted(_OPTIONS))}")
+        raise ValueError(f"there is no option `{unknown[0]}`; the options are {', '.join(sorted(_OPTIONS))}")
     namespace, _, name = options.get("table", "").partition(".")
     if not (namespace and name):
         raise ValueError(
-            "a write needs the option table: the name of a table with its schema, such as public.orders"
+            "a write needs the option `table`: the name of a table with its schema, such as public.orders"
         )
     version = options.get("proto_version", str(LATEST_RELEASED))
     if version not in map(str, CODECS):
         raise ValueError(
-            f"the option proto_version must be one of {', '.join(map(str, CODECS))}, not {version!r}"
+            f"the option `proto_version` must be one of {', '.join(map(str, CODECS))}, not {version!r}"
         )
     key = [one.strip() for one in options["key"].split(",")] if "key" in options else []
     operation = options.get("operation")
     if operation is not None and not key:
         raise ValueError(
-            "the option operation needs the option key: the columns by which updates and deletes find rows"
+            "the option `operation` needs the option `key`: "
+            "the columns by which updates and deletes find rows"
         )
     names = schema.names
     if twice := {one for one in names if names.count(one) > 1}:
@@ -110,7 +111,7 @@ def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTabl
         if missing := [one for one in used if one not in existing]:
             wanted = ", ".join(one for one in existing if one) or "none is left"
             raise ValueError(
-                f"the option {option} names {missing[0]!r}, expected one of the columns: {wanted}"
+                f"the option `{option}` names {missing[0]!r}, expected one of the columns: {wanted}"
             )
     relation = Relation(
         oid=0,
@@ -191,7 +192,9 @@ def _read_existing(folder: Path) -> Sequence[Metadata]:
     if not folder.exists():
         return []
     if not folder.is_dir():
-        raise RecordingError(f"{folder}: expected a folder for the recording, found a file")
+        raise RecordingError(
+            f"{folder}: expected a folder for the recording, found a file: give another path"
+        )
     recording = Recording(folder, may_be_empty=True)
     names = {recording.path(number).path.rpartition("/")[2] for number in recording.numbers}
     others = sorted(name.name for name in folder.iterdir() if name.name not in names and name.name[0] != ".")

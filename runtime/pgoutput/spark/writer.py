@@ -78,7 +78,7 @@ class RecordingWriter(DataSourceArrowWriter):
             raise
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Move the segments of all Spark partitions to the recording; if one fails, undo the earlier moves.
+        """Move the segments of all Spark partitions to the recording; if a move fails, undo the earlier ones.
 
         Raises:
             RecordingError: Another writer has changed the recording.

@@ -201,7 +201,8 @@ class FaultInjector:
         return interval is not None and self._progress.new_messages % interval == 0
 
     def _flip_bit(self, data: bytes) -> bytes:
-        # The seed is the message's number, so that the bit does not depend on when clients reconnected.
+        # The seed is the message's number, so that each run flips the same bit of a message, even if clients
+        # reconnect at other times.
         generator = random.Random(self._progress.new_messages)
         flipped = bytearray(data)
         flipped[generator.randrange(len(data))] ^= 1 << generator.randrange(8)

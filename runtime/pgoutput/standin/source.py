@@ -183,5 +183,6 @@ def as_source(served: Source | StreamFactory) -> Source:
     if hasattr(served, "stream") and hasattr(served, "end_lsn"):
         return GeneratedSource(served)
     raise TypeError(
-        f"cannot serve {served!r}: a source needs start and start_lsn, a scenario needs stream and end_lsn"
+        f"cannot serve {served!r}: expected a source (an object with `start` and `start_lsn`) or a scenario "
+        "(an object with `stream` and `end_lsn`)"
     )

@@ -98,7 +98,9 @@ class TypeRegistry:
         if match[2]:
             declared = declared_modifier(builtin.modifier, int(match[2]), int(match[3] or 0))
             if declared is None:
-                raise ScenarioError(f"type {builtin.name} does not accept the modifier ({match[2]})")
+                raise ScenarioError(
+                    f"type {builtin.name} does not accept the modifier ({match[2]}): leave it out"
+                )
             modifier = declared
         oid = builtin.array_oid if match[4] else builtin.oid
         return ColumnType(oid, modifier, oid, modifier)

@@ -55,8 +55,8 @@ def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[st
     if isinstance(wanted, str):
         if wanted not in _IDENTITIES:
             raise ScenarioError(
-                f"replica_identity must be one of {', '.join(_IDENTITIES)}, or a list with the columns of a "
-                f"unique index, not {wanted!r}"
+                f"{definition.full_name}: replica_identity must be one of {', '.join(_IDENTITIES)}, "
+                f"or a list with the columns of a unique index, not {wanted!r}"
             )
         return msgspec.structs.replace(definition, replica_identity=ReplicaIdentity[wanted.upper()])
     index = frozenset(definition.column(name).name for name in wanted)
@@ -83,11 +83,13 @@ def with_publication(
         try:
             name, operator, constant = where
         except ValueError:
-            raise ScenarioError(f"where must be (column, operator, value), not {where!r}") from None
+            raise ScenarioError(
+                f"{definition.full_name}: where must be (column, operator, value), not {where!r}"
+            ) from None
         column = definition.column(name)
         value = to_text(constant, column.type)
         if value is None:
-            raise ScenarioError("where: a row filter cannot compare with NULL")
+            raise ScenarioError(f"{definition.full_name}: where: a row filter cannot compare with NULL")
         definition = msgspec.structs.replace(definition, where=RowFilter(column, operator, value))
     return definition
 

@@ -117,7 +117,10 @@ class HeapAccess:
                     raise ScenarioError(f"{leaf.definition.full_name} has a row with {shown} already")
 
     def write_row(self, leaf: ScenarioTable, row: Row | None, cells: Cells | None) -> Undo:
-        """Replace a row, insert it if `row` is None, or delete it if `cells` is None; return the `Undo`."""
+        """Set the cells of a row of a table; return a function that undoes the change.
+
+        If `row` is None, a new row is inserted. If `cells` is None, the row is deleted.
+        """
         row = leaf.add_row() if row is None else row
         leaf.write_row(row, cells, self._transaction)
         self._rows[row] = leaf

@@ -67,11 +67,11 @@ class OutputPlugin:
         of the transaction (RelationSyncEntry.streamed_txns)."""
 
     def invalidate(self, oids: Iterable[int]) -> None:
-        """Forget that Relation messages of `oids` were sent, to repeat them (rel_sync_cache_relation_cb)."""
+        """Mark the Relation messages of `oids` as not sent (rel_sync_cache_relation_cb)."""
         for sent in (self._sent_relations, *self._sent_relations_in.values()):
             sent.difference_update(oids)
 
-    # Transactions
+    # Transactions that are sent as a whole
 
     def begin(self, lsn: int, end: TransactionEnd) -> None:
         """Begin a transaction; its first published change will write Begin (pgoutput_begin_txn)."""
@@ -205,7 +205,7 @@ class OutputPlugin:
         Args:
             definition: The table.
             root: Root table if the table is a partition, otherwise None.
-            xid: Xid for the messages in a stream block, otherwise None.
+            xid: Xid that the messages contain in a stream block, otherwise None.
             top: Xid of the top-level transaction.
         """
         sent = self._sent_relations if xid is None else self._sent_relations_in[top]

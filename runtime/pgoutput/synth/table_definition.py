@@ -36,7 +36,7 @@ class Column(msgspec.Struct, frozen=True):
     """For a stored generated column: attribute index of the column that it copies. Otherwise None."""
 
     def is_toasted(self, text: str | None) -> bool:
-        """Return whether a value is TOASTed because of its size, as with SET STORAGE EXTERNAL."""
+        """Return whether a value is TOASTed for its size, without compression (SET STORAGE EXTERNAL)."""
         if text is None or not self.type.is_toastable:
             return False
         is_hex = catalog.FORMS.get(self.type.base_oid) is catalog.BY_NAME["bytea"]

@@ -102,7 +102,7 @@ class TransactionScope(ABC):
         return self._assign_xid()
 
     def _assign_xid(self) -> int:
-        """Return the xid; assign it first if needed, that of the parent before it (AssignTransactionId)."""
+        """Return the xid. If there is none yet, assign the parent's, then this one (AssignTransactionId)."""
         if not self._assigned_xid:
             if self._parent is not None:
                 self._parent._assign_xid()

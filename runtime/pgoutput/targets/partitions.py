@@ -60,8 +60,8 @@ class PartitionWriter:
         folder: The folder of the files.
         schema: The columns of the files.
         transforms: The column of each partition field, and the function that computes the field's values.
-        identity: First values of `DataFile.partition`, before those of the partition fields; in Iceberg the
-            ID of the partition spec.
+        identity: Values with which `DataFile.partition` of each file begins (in Iceberg, the ID of the
+            partition spec). The values of the partition fields follow.
     """
 
     def __init__(

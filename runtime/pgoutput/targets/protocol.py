@@ -64,7 +64,7 @@ class ChangeRange(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A version of a table."""
+    """The number of a version of a table, and the last change that the version contains."""
 
     number: int
     applied: Position
@@ -315,7 +315,8 @@ class TableFormat(Protocol):
     def move(self, place: Location, to: Location) -> None:
         """Move a table in the local filesystem; in an object store, copy it, and leave the old table.
 
-        The copy becomes readable with its last file. After a kill, another call completes the copy.
+        The copy can be read only once its last file is copied. If the process is killed before, another call
+        completes the copy.
 
         Raises:
             ReplicaError: The table cannot be read or written, or the new place exists and is local.

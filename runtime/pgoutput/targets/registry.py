@@ -1,10 +1,10 @@
 """The registry of a target maps the OID of a relation to the name of the relation's table.
 
 A relation's table is created in a folder with the relation's name, and stays there when the relation is
-renamed. The table's properties contain the relation's OID. A table is created at most once, so two relations
-never share a folder. The registry consists of one small file `_relations/OID` for each relation,
+renamed. The table's properties contain the relation's OID. If a folder has the table of another relation, the
+folder `NAME@OID` is used instead. The registry consists of one small file `_relations/OID` for each relation,
 which contains the folder's name. With the registry, the table of one relation is found without opening all
-tables. A damaged registry is restored from the properties of the tables.
+tables. `find_table` restores a damaged file of the registry from the properties of the tables.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def read_catalog(target: Location) -> IcebergCatalog | None:
 
 
 def copy_format(target: Location, to: Location) -> None:
-    """Give an empty local target `to` the table format of `target`; for Iceberg, with a catalogue in `to`.
+    """Give the empty local target `to` the table format of `target`. Iceberg gets a new catalogue in `to`.
 
     Raises:
         ReplicaError: The targets cannot be read or written.

@@ -77,7 +77,10 @@ def create_file(place: Location, text: str) -> None:
             else:
                 raise ReplicaError(f"{place}: a target must be a local folder, or an s3, gs or az URL")
     except FileExistsError:
-        raise ConflictError(f"{place}: another process has created this file at the same time") from None
+        raise ConflictError(
+            f"{place}: another process has created this file at the same time, and this process has written "
+            "nothing. Repeat the command"
+        ) from None
 
 
 def _write_part(part: Path, text: str) -> None:
@@ -108,7 +111,7 @@ def remove_file(place: Location) -> None:
 
 @contextmanager
 def _replica_errors(place: Location, *expected: type[Exception]) -> Iterator[None]:
-    """Raise the errors of filesystems and object stores as `ReplicaError`, except expected ones."""
+    """Raise errors of filesystems and stores in a `with` block as `ReplicaError`, except `expected` ones."""
     try:
         yield
     except expected:

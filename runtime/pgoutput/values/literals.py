@@ -164,7 +164,12 @@ def _parse_elements(text: str, pos: int, delimiter: str) -> tuple[list[str | Non
 
 
 def _close_brace(counts: list[int], sizes: list[int]) -> bool:
-    """Close the innermost brace; return whether it has as many items as earlier braces at its depth."""
+    """Close the innermost brace; return whether it has as many items as earlier braces at its depth.
+
+    Args:
+        counts: Number of items that each open brace has so far. The last number is removed.
+        sizes: Number of items of the closed braces at each depth; -1 if no brace was closed there.
+    """
     depth, count = len(counts), counts.pop()
     if sizes[depth - 1] not in (-1, count):
         return False

@@ -127,7 +127,7 @@ def _strict(pattern: str, parse: _Loader) -> _Loader:
 
     def load(text: str) -> Any:
         if not compiled.fullmatch(text):
-            raise ValueError(f"{text!r} does not match {pattern}")
+            raise ValueError(f"expected a text that matches {pattern}, found {text!r}")
         return parse(text)
 
     return load

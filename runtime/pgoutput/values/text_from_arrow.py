@@ -84,7 +84,9 @@ def _cast_type(source: pa.DataType, target: pa.DataType, name: str) -> pa.DataTy
     is_number = pa.types.is_decimal(source) or pa.types.is_integer(source)
     if (name == "numeric" and is_number) or (name == "uuid" and source == UUID_TYPE):
         return source
-    raise ValueError("pass the values as strings, in the server's text format")
+    raise ValueError(
+        f"Arrow's text of {source} may differ from the server's text: pass strings in text format"
+    )
 
 
 def _format(array: pa.Array, delimiter: str) -> pa.StringArray:

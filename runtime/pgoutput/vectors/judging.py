@@ -57,11 +57,13 @@ def _compare_answer(vector: Vector, answer: Answer, level: Level) -> None:
     exact = level == "exact"
     if vector.fault is None:
         if answer.error is not None:
-            raise Mismatch(f"refused: {answer.error.get('text', 'without text')}")
+            raise Mismatch(
+                f"the decoder refused a legal message: {answer.error.get('text', 'no reason given')}"
+            )
         if answer.messages is None:
             raise Mismatch("the answer has neither messages nor error nor skip")
     elif answer.error is None:
-        raise Mismatch(f"accepted an illegal message: {vector.fault.text}")
+        raise Mismatch(f"the decoder accepted an illegal message: {vector.fault.text}")
     if answer.messages is not None or exact:
         _compare_lists("messages", vector.expected, answer.messages, level != "given")
     if vector.fault is not None and answer.error is not None:

@@ -73,7 +73,7 @@ def _message(layout: Message) -> Json:
 
 
 def _required(name: str) -> list[str]:
-    """Return the names of the fields that the message or struct `name` has in every version and context."""
+    """Return the fields that the message or struct `name` has in every version, in stream blocks or not."""
     return [one.name for one in msgspec.structs.fields(getattr(messages, name)) if one.required]
 
 

@@ -79,7 +79,7 @@ class Sample(NamedTuple):
 
 
 def contexts() -> Iterator[Context]:
-    """Yield all contexts of the released protocol versions."""
+    """Yield each `Context` (version, option `streaming`, stream block or not) of the released versions."""
     for version in VERSIONS:
         for value, need in OPTIONS["streaming"].items():
             if need.proto_version <= version:

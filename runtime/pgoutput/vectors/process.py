@@ -141,7 +141,7 @@ class DecoderProcess:
             raise DecoderFailed(f"the answer is longer than {_MAX_ANSWER} bytes")
 
     def _send(self, process: subprocess.Popen[bytes], target: int, data: bytes) -> bytes:
-        """Write as much of `data` as the pipe accepts. Return the rest of `data`."""
+        """Write as much of `data` as the pipe `target` (file descriptor) accepts; return the rest."""
         try:
             return data[os.write(target, data) :]
         except BrokenPipeError:

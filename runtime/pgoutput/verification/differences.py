@@ -129,14 +129,16 @@ def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:
 def _compare_pairs(
     source: SourceRows, replica: ReplicaRows, cells: Sequence[int]
 ) -> Iterator[tuple[int, dict[_Hash, int]]]:
-    """Yield the number of each key range in `cells`, with its rows that differ by `_Hash`.
+    """Compare the rows of some buckets. Yield the number of each key range, with its rows that differ.
 
-    The value for a row is how often the source has the row, minus how often the replica has it.
+    A key of the dict is a row: the hash of its key, and the hash of the row. The value is how often the
+    source has the row, minus how often the replica has it.
 
     Args:
         source: The rows of the source.
         replica: The rows of the replica.
-        cells: The buckets to compare, numbered as `_groups` numbers them.
+        cells: Numbers of the buckets to compare, as `_groups` yields them: `r * BUCKETS + b` for bucket b of
+            key range r.
     """
     there = replica.hashes_in(cells)
     buckets: dict[int, list[int]] = defaultdict(list)
@@ -195,8 +197,8 @@ def _find_keys(
         found[hashed] += 1
         keys.add(tuple(values[at] for at in identity))
     texts = {tuple(value for value in key if value is not None and is_utf8(value)) for key in keys}
-    # If two rows share a key, a Delete removes only one of them. NULL and text that is not valid UTF-8 cannot
-    # be part of a key: `texts` lacks these values.
+    # The keys do not identify the rows if two rows share a key (a Delete would remove only one of them), or
+    # if a key has NULL or text that is not valid UTF-8 (`texts` lacks these values).
     if max(found.values(), default=0) > 1 or any(len(key) < len(identity) for key in texts):
         return None
     return frozenset(texts)

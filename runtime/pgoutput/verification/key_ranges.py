@@ -65,8 +65,8 @@ def _numerics(texts: pa.StringArray) -> Numbers:
     """Return the integer parts of numbers as sort keys.
 
     Bounds are positive integers: a number is below a bound if and only if its integer part is below the
-    bound. An integer part that does not match `_WHOLE` becomes the least integer of 64 bits if it is
-    negative, otherwise (also for NaN) the greatest.
+    bound. An integer part that is not a number of at most 18 digits (`_WHOLE`) becomes the least integer of
+    64 bits if it is negative, otherwise (also for NaN) the greatest.
     """
     parts = pc.replace_substring_regex(texts, r"\..*", "")
     limits = pc.if_else(pc.starts_with(parts, "-"), str(-(1 << 63)), str((1 << 63) - 1))
@@ -201,6 +201,6 @@ def _possible_bounds(values: Sequence[str], order: _Order) -> list[str]:
 
 
 def _take(bounds: Sequence[str], count: int) -> tuple[str, ...]:
-    """Return bounds that divide the values into at most `count` ranges of similar size."""
+    """Return at most `count - 1` of the sorted `bounds`, evenly spaced, for ranges of similar size."""
     places = {len(bounds) * number // count for number in range(1, count)}
     return tuple(dict.fromkeys(bounds[place] for place in sorted(places) if place))

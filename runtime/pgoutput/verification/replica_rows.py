@@ -36,7 +36,10 @@ class _HashedRows(msgspec.Struct, frozen=True):
 
     @property
     def cells(self) -> Numbers:
-        """For each row the number `r * BUCKETS + b`, if the row is in bucket b (`BUCKETS`) of key range r."""
+        """For each row the number of its bucket: `r * BUCKETS + b` for bucket b of key range r.
+
+        Bucket b consists of the rows of a key range whose hashes have b as their lowest bits.
+        """
         return self.ranges * BUCKETS + (self.hashes & np.uint64(BUCKETS - 1)).astype(np.int64)
 
 
@@ -60,7 +63,10 @@ class ReplicaRows:
         self._table, self._ranges, self._hash_texts, self._key = table, ranges, hash_texts, key
 
     def sums(self) -> list[Sums]:
-        """Return for each key range the number of rows and the sum of their hashes, by bucket (`BUCKETS`)."""
+        """Return for each key range the number of rows, and the sum of their hashes, of each bucket.
+
+        A bucket consists of the rows of a key range whose hashes have the same lowest bits (`BUCKETS`).
+        """
         size = len(self._ranges) * BUCKETS
         sums = np.zeros((3, size), np.uint64)
         half = np.uint64(32)
@@ -78,8 +84,8 @@ class ReplicaRows:
         """Return an array with a line (key range, hash of the key, hash of the row) for each row in buckets.
 
         Args:
-            buckets: Numbers of the buckets (`BUCKETS`): bucket b of key range r has the number
-                `r * BUCKETS + b`.
+            buckets: Numbers of the buckets. Bucket b of key range r has the number `r * BUCKETS + b`. It
+                consists of the rows of r whose hashes have b as their lowest bits.
         """
         wanted = np.zeros(len(self._ranges) * BUCKETS, np.bool_)
         wanted[[*buckets]] = True

@@ -130,7 +130,9 @@ class SourceRows:
         return int(str(rows)), int(str(total)) % (1 << 64)
 
     def sums(self, number: int) -> Sums:
-        """Return the number of rows, and the sum of their hashes, for each bucket (`BUCKETS`) of a key range.
+        """Return the number of rows, and the sum of their hashes, of each bucket of a key range.
+
+        A bucket consists of the rows of a key range whose hashes have the same lowest bits (`BUCKETS`).
 
         Args:
             number: Number of the key range.
@@ -146,7 +148,8 @@ class SourceRows:
 
         Args:
             number: Number of the key range.
-            buckets: Numbers of the buckets (`BUCKETS`) in the key range.
+            buckets: Numbers of the buckets in the key range. Bucket b consists of the rows whose hashes have
+                b as their lowest bits.
         """
         rows = self._query(_PAIRS, number, buckets=", ".join(map(str, buckets)))
         return (

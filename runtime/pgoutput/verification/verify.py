@@ -348,7 +348,10 @@ class _Pair(msgspec.Struct):
     """Why the tables cannot be compared."""
 
     def read(self) -> None:
-        """Read the replica, and store in `sums` the row counts and hash sums of its buckets."""
+        """Read the replica; store in `sums` the row counts and hash sums of the buckets of its key ranges.
+
+        A bucket consists of the rows of a key range whose hashes have the same lowest bits.
+        """
         with self.errors():
             self.sums = [] if self.replica is None else self.replica.sums()
 
@@ -370,7 +373,7 @@ class _Pair(msgspec.Struct):
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Catch an error of the replica or recording, and keep it as `error`."""
+        """Context manager that catches an error of the replica or recording, and keeps it as `error`."""
         try:
             yield
         except (ReplicaError, RecordingError) as error:
@@ -466,7 +469,10 @@ class _Comparison(msgspec.Struct):
         return pair
 
     def _lock(self, connection: Connection, tables: Sequence[PublishedTable]) -> dict[int, str]:
-        """Lock tables against ALTER TABLE; return, by OID, an error for each altered or unlocked table."""
+        """Lock tables against ALTER TABLE. Return the errors of tables, by OID.
+
+        A table has an error if it was altered. All tables have an error if one of them cannot be locked.
+        """
         oids = [one.relation.oid for one in tables]
         try:
             for table in tables:  # waiting for a lock while holding others could deadlock with ALTER TABLE
@@ -482,7 +488,7 @@ class _Comparison(msgspec.Struct):
     def _totals(
         self, pool: ThreadPoolExecutor, pair: _Pair, numbers: Iterable[int], stop: Flag
     ) -> dict[int, Future[Total]]:
-        """Query the totals of key ranges in the source; return their futures by number of the key range."""
+        """Query row count and hash sum of key ranges in the source; return futures by key range number."""
         if (source := pair.source) is None:
             return {}
         return {number: pool.submit(self._limited_total, source, number, stop) for number in numbers}
@@ -565,7 +571,7 @@ class _Comparison(msgspec.Struct):
         )
 
     def _limited_total(self, source: SourceRows, number: int, stop: Flag) -> Total:
-        """Return the total of a key range. If the query read more rows per second than `rate`, wait first."""
+        """Return row count and hash sum of a key range. Wait first if the query read faster than `rate`."""
         begin = time.monotonic()
         total = source.total(number)
         if self.rate is not None:

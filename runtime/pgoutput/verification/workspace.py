@@ -61,9 +61,11 @@ class TableProgress(msgspec.Struct):
 
 
 class Workspace:
-    """The folder `_verification` of a target; a context manager.
+    """The folder `_verification` of a target, with the progress of a comparison. Use as a context manager.
 
-    The folder keeps the finished key ranges if the comparison is interrupted.
+    Entering the context reads the finished key ranges of an interrupted comparison. Leaving the context after
+    an exception writes the finished key ranges; otherwise the comparison is complete, and leaving the
+    context deletes the folder. A local folder is locked until the context is left.
 
     Args:
         target: The folder that holds the replica.
@@ -116,7 +118,7 @@ class Workspace:
         return known if known is not None and known.columns == columns else None
 
     def store(self, oid: int, progress: TableProgress) -> None:
-        """Keep the progress of a table, and write it every `_SECONDS` and when the context is interrupted."""
+        """Keep the progress of a table; write it if the last write was more than `_SECONDS` seconds ago."""
         self._tables[oid] = progress
         if time.monotonic() > self._stored + _SECONDS:
             self._write()

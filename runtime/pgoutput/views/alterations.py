@@ -53,7 +53,7 @@ class Alteration(msgspec.Struct, frozen=True):
 
     @property
     def relation(self) -> RelationSchema:
-        """Schema of the table, with all its columns and without a replica identity."""
+        """Schema of the table after the alteration, with all its columns and without a replica identity."""
         columns = tuple(
             RelationColumn(flags=ColumnFlag(0), name=one.name, type_oid=one.type, type_modifier=one.modifier)
             for one in self.columns

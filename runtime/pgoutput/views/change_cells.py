@@ -85,23 +85,23 @@ class CellLists(NamedTuple):
 
 
 def new_first(changes: Changes) -> Numbers:
-    """Return the index of the first cell of each change's new tuple; -1 without a new tuple."""
+    """Return the index, in the batch's cells, of the first cell of each change's new tuple; -1 without it."""
     return _first(changes, "new")
 
 
 def old_first(changes: Changes) -> Numbers:
-    """Return the index of the first cell of each change's old or key tuple; -1 if neither was sent."""
+    """Return for each change the index, in the batch's cells, where its old or key tuple begins; else -1."""
     key = key_first(changes)
     return np.where(key >= 0, key, _first(changes, "old"))
 
 
 def key_first(changes: Changes) -> Numbers:
-    """Return the index of the first cell of each change's key tuple; -1 without a key tuple."""
+    """Return the index, in the batch's cells, of the first cell of each change's key tuple; -1 without it."""
     return _first(changes, "key")
 
 
 def _first(changes: Changes, meaning: str) -> Numbers:
-    """Return the index of the first cell of one tuple of each change; -1 without this tuple.
+    """Return the index, in the batch's cells, of the first cell of one tuple of each change; -1 without it.
 
     Args:
         changes: The changes.
@@ -190,8 +190,9 @@ def _column_lists(schemas: Sequence[RelationSchema]) -> tuple[Numbers, Numbers, 
     """Return two lists of column indices for each schema: of all columns, and of the key columns.
 
     Returns:
-        All lists, concatenated to one array: first the list of all columns of each schema, then the list of
-        the key columns of each schema. And for each list its start in this array, and its size.
+        Three arrays. The first is all lists, concatenated: the lists of all columns, one for each schema,
+        then the lists of the key columns. The second has for each list its start in the first array, the
+        third its size.
     """
     lists = [range(len(schema.names)) for schema in schemas] + [schema.keys for schema in schemas]
     sizes = np.array([len(one) for one in lists], np.int64)

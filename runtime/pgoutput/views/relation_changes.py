@@ -148,7 +148,12 @@ class ColumnCells(msgspec.Struct, frozen=True):
 
 
 def old_columns(relation: ChangedRelation, rows: pa.Table | pa.RecordBatch) -> list[ColumnCells]:
-    """Return the cells of each column in the old tuples of changes."""
+    """Return the cells of each column in the old tuples of changes.
+
+    Args:
+        relation: The relation of the changes.
+        rows: The changes, with the columns `old` and `key_only` of `RelationChanges.rows`.
+    """
     tuples = _combined(rows["old"])
     exists = np.asarray(tuples.is_valid())
     whole = exists & ~np.asarray(_combined(rows["key_only"]))
@@ -159,7 +164,12 @@ def old_columns(relation: ChangedRelation, rows: pa.Table | pa.RecordBatch) -> l
 
 
 def new_columns(relation: ChangedRelation, rows: pa.Table | pa.RecordBatch) -> list[ColumnCells]:
-    """Return the cells of each column in the new tuples of changes."""
+    """Return the cells of each column in the new tuples of changes.
+
+    Args:
+        relation: The relation of the changes.
+        rows: The changes, with the columns `new` and `unchanged` of `RelationChanges.rows`.
+    """
     tuples, unchanged = _combined(rows["new"]), _combined(rows["unchanged"])
     exists = np.asarray(tuples.is_valid())
     sent = [exists] * len(relation.columns)

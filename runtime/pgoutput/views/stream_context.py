@@ -59,7 +59,8 @@ class StreamContext:
         relations: The Relation messages that begin a schema version, without xids. An invalid message
             begins a schema version without columns.
         schemas: The schema that each message of `relations` describes.
-        invalid: For each message of `relations`, whether it is invalid; a further last item is False.
+        invalid: For each message of `relations`, whether it is invalid. A further last item is False: it is
+            found by the index -1, which means that no schema version is valid.
         versions: Finds the index in `relations` and `schemas` for a relation OID and rank.
 
     Args:

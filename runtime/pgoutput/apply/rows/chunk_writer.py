@@ -175,7 +175,7 @@ class ChunkWriter:
         return look_up_rows(self._files, layout, self._key, keys, count, columns, unique=self._unique)
 
     def _refuse_partial_keys(self, found: LookupResult) -> None:
-        """Raise ReplicaError if a found row has a partly unknown key: a change may or may not be of it."""
+        """Raise ReplicaError if a part of a found row's key is unknown: the row may be that of a change."""
         if columns := found.unsent_key_columns():
             chunk = self._chunk
             names = ", ".join(self._key[at][1].name for at in columns)
@@ -212,7 +212,7 @@ class ChunkWriter:
         )
 
     def _end_versions(self, file: DataFile) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file; current row versions get the chunk's TRUNCATE as `__END_AT`."""
+        """Yield a data file's rows; current row versions get the moment of the TRUNCATE as `__END_AT`."""
         assert self._layout.end is not None
         column = self._layout.schema.get_field_index(self._layout.end)
         moment = read_moments(self._chunk.changes)[0]

@@ -76,7 +76,7 @@ class RowSet:
         taken = np.zeros(len(unique), np.int64)
         taken[known] = np.minimum(self._counts[at[known]], counts[known])
         self._counts[at[known]] -= taken[known].astype(self._counts.dtype)
-        # If more equal rows are given than were contained, the first of them count as contained.
+        # If `digests` has more equal rows than the multiset had, the first of them count as contained.
         number = np.arange(len(digests)) - np.repeat(np.cumsum(counts) - counts, counts)
         contained = np.empty(len(digests), np.bool_)
         contained[order] = number < np.repeat(taken, counts)

@@ -120,10 +120,10 @@ def _is_word(type_: pa.DataType) -> bool:
 
 
 def _words(column: pa.Array) -> Iterator[tuple[Hashes, npt.NDArray[np.bool_]]]:
-    """Yield the bytes of the values (not NULL) as 64-bit words: a word of each value at a time, and a mask.
+    """Yield the bytes of values as 64-bit words, with masks: all first words, then all second words.
 
     The mask is False for values that are too short to have this word. The last word of a string or binary
-    value is its length.
+    value is its length. No value may be NULL.
     """
     every = np.ones(len(column), np.bool_)
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):

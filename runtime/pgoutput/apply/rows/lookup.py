@@ -46,14 +46,15 @@ class LookupResult(msgspec.Struct, frozen=True):
     def match_partly(self, keys: Mapping[int, int]) -> dict[int, int]:
         """Match keys with found rows whose key is partly unknown: the values that were sent have to be equal.
 
-        A row matches one key at most. Use this only if keys consist of all columns: rows that are equal in
-        all sent columns cannot be distinguished then.
+        A row is matched with one key at most. If several rows match, any one of them is taken. So use this
+        only if all columns are key columns: such rows do not differ in any known value.
 
         Args:
-            keys: For each key to match, its index among the looked-up keys, by an ID that the caller chooses.
+            keys: The keys to match, by an ID such as the index of a change. Each key is given as its index
+                among the looked-up keys.
 
         Returns:
-            For each key with a matching row, the index of the row in `rows`, by the key's ID.
+            By ID, the index in `rows` of the row that matches the key. Keys without such a row are left out.
         """
         rows = np.flatnonzero(self.keys < 0)
         matches: dict[int, int] = {}

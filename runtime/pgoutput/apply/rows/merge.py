@@ -22,7 +22,7 @@ from pgoutput._arrays import Mask, Numbers
 
 
 class Effects(msgspec.Struct, frozen=True):
-    """The effect of each change on rows: two masks with one item per change."""
+    """For each change, whether it replaces or removes a row, and whether it writes a row: two masks."""
 
     ends: Mask
     """For each change, whether it replaces or removes a row."""
@@ -31,7 +31,10 @@ class Effects(msgspec.Struct, frozen=True):
 
 
 def read_effects(operations: pa.Array) -> Effects:
-    """Return for each change whether it ends a row, begins one, or both, from operations such as "Insert"."""
+    """Return the effects of changes, given the name of each change's operation.
+
+    "Insert" and "Snapshot" begin a row, "Delete" ends a row, and "Update" does both.
+    """
     ends, begins = (np.asarray(pc.is_in(operations, values)) for values in (_ENDS, _BEGINS))
     return Effects(ends, begins)
 
@@ -96,7 +99,7 @@ def merge_changes(
         new: For each change, the number of the key of the row that it writes. The numbers of deletes are
             ignored.
         unique: Whether a key identifies at most one row. If not, equal rows cannot be distinguished, and a
-            change ends any one of the equal rows.
+            change replaces or removes any one of the equal rows.
         find_matches: Called with the indices of the changes whose old key no row has. Returns, by index of
             the change, the number of a row whose key is partly unknown and may be the old key. Raises an
             error if it cannot be decided whether there is such a row.
@@ -136,14 +139,16 @@ def _sorted_items(found: Numbers, effects: Effects, old: Numbers, new: Numbers) 
         np.concatenate((count + known, np.full(len(ends), -1), begins)),
         np.concatenate((np.full(len(known), -1), ends, begins)),
     )
-    # The sort is stable, so an update ends a row before it begins one.
+    # An update has an end and a beginning with the same index. The ends come first in `items`, and the sort
+    # is stable, so an update ends a row before it begins one.
     return items.take(np.argsort(items.keys * (count + 1) + items.changes, kind="stable"))
 
 
 def _depths(items: _Items) -> Numbers:
-    """Return for each item how many rows its key has, just after a beginning or just before an end.
+    """Return the depth of each item: the number of rows with its key after a beginning, or before an end.
 
-    An end and the beginning of the row that it ends have the same depth. An end without a row has depth 1.
+    An end and the beginning of the row that it ends have the same depth. An end that finds no row has the
+    depth 1.
     """
     steps = np.where(items.rows >= 0, 1, -1)
     is_first = np.ones(len(steps), np.bool_)

@@ -61,9 +61,10 @@ def _digest(rows: pa.RecordBatch, layout: TableLayout) -> Digests:
 def _find_ended(
     current: DataFiles, layout: TableLayout, file: DataFile, missing: RowSet
 ) -> Iterator[npt.NDArray[np.bool_]]:
-    """Yield masks of a data file's rows: the current row versions without an equal row in `missing`.
+    """Yield masks of a data file's rows: the current row versions that equal no wanted row.
 
-    Rows of `missing` that equal a current version are removed from `missing`.
+    `missing` has the wanted rows for which no equal row version was found so far. Rows that are found in this
+    file are removed from `missing`.
     """
     assert layout.end is not None
     for batch in current.read(file, [*delta_names(layout.columns), layout.rescued, layout.end]):

@@ -52,8 +52,8 @@ class TableAlteration:
                 self.sources[name] = was
             elif name in known:  # two sessions have altered the table at the same time
                 self.sources[name] = name
-        # The Delta table lacks earlier columns of the relation if the publication has a column list. Such a
-        # list does not contain added columns, so added columns are left out below.
+        # If the Delta table lacks columns that the relation had before, the publication has a column list.
+        # The columns that ALTER TABLE added are not in the column list, so they are left out below.
         is_listed = earlier.keys() - generated > self.sources.keys() - generated
         self.columns = tuple(
             column
@@ -65,9 +65,13 @@ class TableAlteration:
         self.values: dict[str, str | None] = {name: value for name, value in values.items() if name in names}
 
     def compared(self, layout: TableLayout) -> list[Column]:
-        """Return the old columns for `altered_columns`: with their new names, and with filled columns.
+        """Return the relation's old columns, for `altered_columns` to compare with the attribute `columns`.
 
-        Filled columns are added columns whose values in existing rows are known. They are no difference.
+        Renamed columns have their new names. Added columns whose values in existing rows are known are
+        included, because they are no reason why the table may differ.
+
+        Args:
+            layout: Layout of the Delta table before the alteration.
         """
         before = {column.name: column for column in layout.columns}
         return [

@@ -152,7 +152,13 @@ def _convert_column(
 
 
 def _cast_to_text(array: pa.Array, new: pa.DataType, type_oid: int) -> list[str | None]:
-    """Return the texts that the server's cast to the type `type_oid`, in Arrow `new`, gives to values."""
+    """Return the text that each value has after the server's cast to a type.
+
+    Args:
+        array: The values.
+        new: Arrow type of the type to cast to.
+        type_oid: OID of the type to cast to.
+    """
     old = array.type
     if pa.types.is_list(old) and (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
         new_element = new.value_type if pa.types.is_list(new) else new

@@ -14,8 +14,9 @@ from pgoutput.targets import Table
 def follow_schema(table: Table, old: TableLayout, chunk: Chunk, *, history: bool) -> TableLayout:
     """Give a Delta table the columns of its relation; return the table's new layout.
 
-    Added columns (except with REPLICA IDENTITY FULL), changed metadata and, if the table format can do it,
-    renames leave the data files as they are. Other schema changes rewrite all data files in one commit.
+    Three schema changes leave the data files as they are: added columns (except with REPLICA IDENTITY FULL),
+    changed metadata, and renames if the table format can do them. Other schema changes rewrite all data files
+    in one commit.
 
     Args:
         table: The table.

@@ -141,11 +141,11 @@ def _add_dropped_columns(
 ) -> tuple[dict[str, pa.DataType], dict[str, str]]:
     """Return `types` and `sources` with the columns that the relation dropped: history keeps their values.
 
-    A column that the relation still has gets an Arrow type for the values of its old and its new type.
+    A column that relation and table both have gets an Arrow type that can represent old and new values.
 
     Args:
         types: Arrow types of the relation's columns, by name in the new layout.
-        sources: Old names of those columns that the table already has, by new name.
+        sources: Old name, by new name, of each column of the relation that the table already has.
         old: Current layout of the table.
     """
     names = {source: name for name, source in sources.items()}
@@ -217,7 +217,8 @@ def read_layout(table: Table, name: str) -> TableLayout:
         ReplicaError: The columns of the table were changed by another program.
     """
     schema = table.schema
-    # No column of a relation is a map (`_rescued_data`) or a struct (`__START_AT` and `__END_AT`).
+    # A column of a relation is never a map or a struct. Only pgoutput adds such columns: the map
+    # `_rescued_data` and, with history, the structs `__START_AT` and `__END_AT`.
     maps = [field for field in schema if pa.types.is_map(field.type)]
     moments = [field.name for field in schema if pa.types.is_struct(field.type)]
     if len(maps) != 1 or len(moments) not in (0, 2):

@@ -45,9 +45,9 @@ def read_configuration(path: Path, commands: Mapping[str, Any]) -> dict[str, dic
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise PgoutputError(f"{path}: {error.strerror}") from None
+        raise PgoutputError(f"{path}: the file cannot be read: {error.strerror}") from None
     except ValueError as error:  # of tomllib, or of the encoding
-        raise PgoutputError(f"{path}: {error}") from None
+        raise PgoutputError(f"{path}: the file is not valid TOML: {error}") from None
     return {
         name: _check_options(f"{path}: [{name}]", commands, name, _table(options, f"{path}: {name}"))
         for name, options in content.items()
@@ -118,7 +118,7 @@ def _without_references(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reader:
-    """A function that resolves the references in a value, and returns the result.
+    """A function that resolves the references in a value, such as `{ env = "NAME" }`; returns the result.
 
     Attributes:
         value: The value in the configuration file.

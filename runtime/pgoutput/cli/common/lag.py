@@ -1,4 +1,4 @@
-"""Lag in seconds, from commit times, or from the times at which a WAL or recording reached a position."""
+"""Lag in seconds, from commit times, or from the times at which the end of a WAL or recording moved."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def last_commit_time(recording: Recording, segment: int) -> datetime | None:
 
 
 def seconds_behind(recording: Recording, segment: int, now: float) -> float | None:
-    """Return how long ago the first segment after `segment` was committed, in seconds.
+    """Return the age, in seconds, of the last commit in the first segment after `segment` that has commits.
 
-    Segments without commits are skipped. The last commit of the found segment counts, because a replica can
-    apply a segment only after the segment's end.
+    The last commit of this segment counts, because a replica can apply a segment only after the segment's
+    end.
 
     Returns:
         0 if no segment follows; None if no commit is found.
@@ -53,9 +53,9 @@ def seconds_behind(recording: Recording, segment: int, now: float) -> float | No
 
 
 def _first_time(recording: Recording, numbers: Iterable[int]) -> datetime | None:
-    """Search segments in this order; return the time of the last commit in the first one that has commits.
+    """Return the time of the last commit in the first of several segments that has commits.
 
-    At most 100 segments are searched; None if these have no commit.
+    At most 100 segments are searched, in the order of `numbers`; None if these have no commit.
     """
     for number in islice(numbers, _MAX_SEGMENTS):
         time = recording.metadata([number])[0].last_commit_time
@@ -65,20 +65,20 @@ def _first_time(recording: Recording, numbers: Iterable[int]) -> datetime | None
 
 
 class LagClock:
-    """Measures how long ago the end of a log (a WAL or a recording) moved past a position.
+    """Measures how long ago the end of a log (a WAL or a recording) moved past a place in the log.
 
-    A position is an LSN or the number of a segment. The number of stored samples is limited, so a long lag is
-    less exact than a short lag.
+    The argument `position` gives the place: an LSN, or the number of a segment. The number of stored samples
+    is limited, so a long lag is less exact than a short lag.
     """
 
     def __init__(self) -> None:
         self._samples: list[tuple[int, float]] = []
-        """Positions and the times at which the log ended there, ascending."""
+        """LSNs or segment numbers, and the times at which the log ended there, ascending."""
         self._step = 0.0
         """Smallest number of seconds between the last sample and a new one."""
 
     def saw_end(self, position: int, time: float) -> None:
-        """Store that the log ended at `position` at `time`, in seconds since 1970."""
+        """Store that the log ended at an LSN or segment (`position`) at `time`, in seconds since 1970."""
         index = bisect_left(self._samples, (position, -inf))
         if index < len(self._samples):
             if self._samples[index][0] == position:
@@ -91,12 +91,12 @@ class LagClock:
             self._step = 2 * (self._samples[-1][1] - self._samples[0][1]) / _MAX_SAMPLES
 
     def forget(self, position: int) -> None:
-        """Remove the samples up to `position`; later calls of `behind` must not have a lower position."""
+        """Remove the samples up to an LSN or segment; later calls of `behind` must not have a lower one."""
         del self._samples[: bisect_right(self._samples, (position, inf))]
         if not self._samples:
             self._step = 0.0
 
     def behind(self, position: int, now: float) -> float:
-        """Return how many seconds ago the end of the log moved past a position; 0 if that was not seen."""
+        """Return how many seconds ago the log's end moved past an LSN or segment; 0 if that was not seen."""
         index = bisect_right(self._samples, (position, inf))
         return max(0.0, now - self._samples[index][1]) if index < len(self._samples) else 0.0

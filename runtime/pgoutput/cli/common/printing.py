@@ -67,10 +67,12 @@ class Interval:
         self._state: object = None
 
     def is_due(self, state: object) -> bool:
-        """Return whether to print a line now: the interval has passed, and the last line had another state.
+        """Return whether to print a line now: the interval has passed, and the line says something new.
+
+        With `detail`, the result is always True.
 
         Args:
-            state: What the line reports. Only with `detail`, a line with the last line's state is printed.
+            state: What the line reports. A line is new if its state differs from that of the last line.
         """
         if self._detail:
             return True

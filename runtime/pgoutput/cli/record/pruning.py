@@ -1,4 +1,4 @@
-"""The command `pgoutput prune`: prints what was removed from a recording, and which readers hold it back."""
+"""The command `pgoutput prune`: prints what was removed from a recording, and which readers need the rest."""
 
 from __future__ import annotations
 

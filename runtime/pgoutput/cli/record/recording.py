@@ -121,7 +121,7 @@ def _is_progress(event: Event) -> bool:
 
 
 def _state(event: Event) -> object:
-    """Return an event's state for `Interval.is_due`, which prints no line with the state of the last line."""
+    """Return what the line of an event reports; `Interval.is_due` compares it with the last line's."""
     if not isinstance(event, Progress):
         return event
     is_stored = event.stored_lsn == event.received_lsn

@@ -240,14 +240,14 @@ def tables(
     as_of: Annotated[
         str | None,
         typer.Option(
-            help="An LSN, or a time such as 2026-01-31T12:00:00Z: the last moment before it that all tables "
-            "show. The default is the last moment.",
+            help="An LSN, or a time such as 2026-01-31T12:00:00Z: a time gives the last moment up to it for "
+            "which all tables have a version. The default is the last such moment.",
             show_default=False,
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON object per table.")] = False,
 ) -> None:
-    """List the tables of a target, with the version of each that shows one moment."""
+    """List the tables of a target, with the version of each as of one moment."""
     require("replica", "deltalake", "pyarrow")
     from pgoutput.cli.replicate import cuts
 

@@ -272,7 +272,7 @@ class Run:
             time.sleep(_POLL_SECONDS)
 
     def report(self, segment: int, applied: Sequence[TableResult]) -> None:
-        """Print the results of a micro-batch, and add them to the totals and metrics."""
+        """Print the results of a micro-batch that ends with `segment`; add them to the totals and metrics."""
         if self.output.is_json:
             self.output.print_event(Applied(segment=segment, tables=tuple(applied)))
         self.replica_metrics.add_batch()
@@ -288,9 +288,9 @@ class Run:
 
         Args:
             applied_segment: Number of the last segment whose changes were all applied; 0 for none.
-            last_segment: Number of the last segment that the query has found; None if it is not known. The
-                recording is not searched for new segments if this segment is applied and the run knows no
-                later one.
+            last_segment: Number of the last segment that the query has found; None if it is not known. If
+                it equals `applied_segment` and `segments_recorded`, the recording is not searched for new
+                segments.
 
         Raises:
             RecordingError: The run is strict, and the recording has incomplete tables.
@@ -359,7 +359,8 @@ def apply_changes(run: Run, stop: Event, start: Callable[..., None] = start_quer
     Args:
         run: The recording and the target.
         stop: Ends the run when it is set.
-        start: Applies the changes; takes the arguments of the default, `pgoutput.replica.replicate`.
+        start: Applies the changes. It is called with arguments of `pgoutput.replica.replicate`, which is the
+            default: `start_query` is this module's name for it.
     """
     with _segments_bar(run.output.console) as bar:
         task = bar.add_task("replicating", total=run.segments_recorded)

@@ -67,7 +67,8 @@ def synchronize(
         target: Folder or URI of the replica.
         recording: Folder or URL of the recording; None for a folder in the target.
         publications: Names of the publications to record.
-        dsn: Connection string of libpq, or a reference to it, which the recorder reads.
+        dsn: Connection string of libpq, or a `Reader` of its reference in a configuration file. The recorder
+            gets the reference, and resolves it.
         slot: Name of the replication slot; None to derive it from the publications.
         segment_seconds: Age in seconds at which a segment ends.
         history: Whether to keep all versions of rows (SCD type 2).
@@ -156,11 +157,11 @@ def _recorder(
 
     Ctrl-C in a terminal does not reach the recorder, because it runs in a POSIX session of its own (setsid).
     At a signal, this process stops the recorder. If this process is killed, the recorder ends when it reports
-    its next event.
+    its next event. The end of the `with` block stops the recorder, and waits for its end.
 
     Args:
         command: The command line; the recorder writes its events to standard output, as JSON.
-        dsn: Connection string of libpq, or a reference to it.
+        dsn: Connection string of libpq, or a `Reader` of its reference in a configuration file.
         run: The run whose output shows the recorder's events and errors.
         observed: Keeps the metrics of the recorder.
         stop: The event to set at a signal.

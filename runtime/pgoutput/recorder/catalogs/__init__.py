@@ -1,6 +1,6 @@
 """The catalogs of a server: published tables, and changes that the stream does not contain.
 
-Imports `client`. The other folders of the recorder import their names from `catalogs` itself.
+Imports `client`. The other folders of the recorder import from `catalogs`, not from its modules.
 
 - `catalog`: a description of the catalogs. `queries`: the queries that read the catalogs.
 - `publications`: the published tables, with the SQL that copies their rows.

@@ -135,8 +135,10 @@ class Alterations:
             self.attached.append(new.columns.keys())
         if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             columns = {}
-        # The server refuses SET UNLOGGED for a table that a publication names, so such a table was rewritten
-        # for another reason. It allows SET UNLOGGED for partitions: altered columns must explain a rewrite.
+        # A rewrite is reported if SET UNLOGGED may have hidden changes. The server refuses SET UNLOGGED for a
+        # table that a publication names: its rewrite is reported only if it has a new column, which may have
+        # lost its default. The server allows SET UNLOGGED for partitions: only reported columns explain the
+        # rewrite of a partition.
         is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
         if is_named and not new.is_root:
             is_explained = explain_rewrite(old, new) or not has_new_column(old, new)

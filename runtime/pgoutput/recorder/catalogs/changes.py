@@ -132,7 +132,7 @@ def compare_catalogs(
 def _own_partitions(
     before: Catalog, after: Catalog, time: int, republished: Collection[int]
 ) -> tuple[GoneTable, ...]:
-    """Return the partitions that are published through their root now, but not always since `before`.
+    """Return the partitions that are published through their root now, but were not at all times before.
 
     Such a partition was attached, or the publication of its root was altered. The stream may have earlier
     messages that name the partition itself.

@@ -42,9 +42,10 @@ def altered_columns(
         are_described: Whether the stream describes the alterations. Replicas then rename columns, and give
             existing rows the constants of added columns: such columns are not in the result.
     """
-    # The default of an added column has given values to existing rows if the table has a new file: ALTER
-    # TABLE writes volatile defaults into a new file, VACUUM FULL writes constants. A partitioned table has
-    # neither a file nor constants, so values are assumed.
+    # Only if the table has a new file, the default of an added column can have given values to existing rows:
+    # ALTER TABLE writes the values of a volatile default into a new file. A constant is kept in the catalogs
+    # until VACUUM FULL writes it into a new file. A partitioned table has neither a file nor such constants,
+    # so values are assumed.
     has_new_file = new.is_root or {one.file for one in new.storages.values()} != {
         one.file for one in old.storages.values()
     }
@@ -85,7 +86,7 @@ def _may_have_been_attached(old: CatalogTable, new: CatalogTable) -> bool:
     """Return whether a table may have been a partition of another table for a time between two readings.
 
     True if the table's row in pg_class and the rows of all its columns were updated, as ATTACH and DETACH
-    PARTITION do. Changes of a partition can be sent as changes of its root.
+    PARTITION do. While a table is a partition, the server may send its changes as changes of its root.
     """
     kept = _kept_columns(old, new)
     return old.row_version != new.row_version and all(was.row_version != now.row_version for was, now in kept)
@@ -94,8 +95,8 @@ def _may_have_been_attached(old: CatalogTable, new: CatalogTable) -> bool:
 def may_be_set_back(old: CatalogTable, new: CatalogTable) -> bool:
     """Return whether a column may have had another name or type between two readings, and was set back.
 
-    True in two cases: the row of a column in pg_attribute was updated; or one column was added, and another
-    one was added and dropped again, perhaps with the same name.
+    True if the row of a kept column in pg_attribute was updated. Also true if several columns were added, and
+    some of them were dropped again: a dropped column may have had the name of one that is left.
     """
     numbers = {one.number for one in new.columns.values()}
     added = set(range(old.greatest_number + 1, new.greatest_number + 1))

@@ -50,7 +50,8 @@ def incomplete_table(
     Args:
         table: The table.
         catalog: The catalogs that contain the table.
-        lost: Text that tells which rows or changes are missing; empty if copying the rows adds nothing.
+        lost: Text that tells which rows or changes are missing; empty if only changes are missing that the
+            server never sends (see `lasting_reasons`).
         lsn: End of the server's WAL when the missing changes were noticed; None for the LSN of `catalog`.
         altered: Whether existing rows were altered without being sent.
     """

@@ -37,11 +37,11 @@ class PendingTable(msgspec.Struct, frozen=True, kw_only=True):
 def harmless_descriptions(
     old: Mapping[int, tuple[str, int, int]], new: Mapping[int, tuple[str, int, int]], added: int
 ) -> tuple[Description, ...]:
-    """Return the harmless descriptions: in a Relation message, they prove that no column was set back.
+    """Return the harmless descriptions, in which no column has a name or type that was set back later.
 
-    A column was set back if it had another name or type for a time between the two readings. A description
-    lacks the attnums of its columns. Therefore the columns of a reading are a proof only if the table cannot
-    have had, at any time between the two readings, another set of equally many columns.
+    The columns of each reading are harmless. But a description lacks the attnums of its columns: other
+    columns with the same names and types look the same. Therefore the columns of a reading are left out if
+    the table may have had such other columns between the two readings.
 
     Args:
         old: Published columns of the earlier reading, by number (`Catalog.sent_columns`).
@@ -65,7 +65,7 @@ def description_of(relation: Relation) -> Description:
 def contradicted(pending: Iterable[PendingTable], versions: Iterable[SchemaVersion]) -> list[PendingTable]:
     """Return the pending tables that have a schema version which is not in their `descriptions`.
 
-    Only schema versions up to the LSN of the pending table count. Tables with `truncated_by` are left out.
+    Schema versions after the LSN of the pending table are ignored. Tables with `truncated_by` are left out.
     """
     relations: list[tuple[int, Any]] = [(one.lsn, from_json(one.relation)) for one in versions]
     return [

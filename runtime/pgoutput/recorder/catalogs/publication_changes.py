@@ -47,9 +47,9 @@ def altered_publications(before: Catalog, after: Catalog) -> dict[str, list[str]
 
 
 def republished_tables(before: Catalog, after: Catalog) -> dict[int, str]:
-    """Return the tables of which the server may send other changes since publications were altered, by OID.
+    """Return why altered publications may send other columns, rows or operations of a table, by its OID.
 
-    Each value is the reason, such as `row filter changed after 0/16B3748`. Tables that are in only one of the
+    Each value is a text such as `row filter changed after 0/16B3748`. Tables that are in only one of the
     readings are left out.
     """
     since = f"after {format_lsn(before.lsn)}"
@@ -79,8 +79,8 @@ def _altered_settings(before: Catalog, after: Catalog) -> dict[str, str]:
             for column, text in _SETTINGS.items()
             if was.get(column) != now.get(column)
         ]
-        # A new row version with equal settings means that a setting was altered and set back. If other
-        # settings than `_SETTINGS` differ, only the owner was changed, which is not reported.
+        # If the row version differs but no setting, a setting was altered and set back. If settings differ,
+        # but none of `_SETTINGS`, only the owner was changed, which is not reported.
         if old.row_version != one.row_version and (altered or was == now):
             texts[one.name] = f"altered ({'; '.join(altered) or 'and set back'})"
     return texts

@@ -255,7 +255,8 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
         for (oid,) in connection.query(query):
             publishing.setdefault(int(oid), []).append(one.name)
     memberships = _read_memberships(connection, {one.oid: one.name for one in publications})
-    # pg_get_publication_tables returns the current tables, not those of the transaction: call it once.
+    # pg_get_publication_tables returns the current tables, not those of the transaction. It is not called
+    # again for the next queries, because it could return other tables: they get the OIDs found above.
     published = sql.SQL("SELECT unnest(ARRAY[{}]::oid[]) AS relid").format(
         sql.SQL(", ").join(map(sql.Literal, publishing))
     )

@@ -28,9 +28,10 @@ def altered_storages(
 ) -> dict[str, list[str]]:
     """Return the names of the partitions whose rows changed without being sent, by reason.
 
-    The name "" means the table itself, if it is not partitioned. Three reasons concern a new file:
+    The name "" means the table itself, if it is not partitioned. These reasons are for a table or partition
+    that has a new file (relfilenode):
 
-    - `SET_LOGGED`: ALTER TABLE has rewritten the table or partition for certain.
+    - `SET_LOGGED`: ALTER TABLE has rewritten it for certain.
     - `REWRITTEN`: ALTER TABLE may have rewritten it.
     - `TRUNCATED`: TRUNCATE may have emptied it. ALTER TABLE may have rewritten it, if it has no TOAST table.
 

@@ -123,7 +123,8 @@ class CatalogWatch:
     def note_described(self, oids: Collection[int]) -> None:
         """Note that Relation messages show all alterations of the tables with these OIDs.
 
-        After the next reading, the thread sets `CatalogTable.undescribed` of the tables to None.
+        `CatalogTable.undescribed` has the columns before the oldest alteration that no Relation message shows
+        yet. After the next reading, the thread sets it to None for these tables.
         """
         with self._condition:
             self._described.update(oids)
@@ -149,7 +150,8 @@ class CatalogWatch:
     def _run(self) -> None:
         while not self._stopped:
             try:
-                # Queries are not cancelled here: libpq would hold the GIL until the server has answered.
+                # The queries get no `stop`, which would cancel them: libpq would hold the GIL until the
+                # server has answered.
                 with Connection(self._dsn, replication=self._timelines is not None) as connection:
                     while not self._stopped:
                         self._read(connection)
@@ -160,8 +162,9 @@ class CatalogWatch:
                     if not isinstance(error, ReplicationError) or isinstance(error, _ENDS):
                         self._error = error
                         return
-                    # Go on even after a permanent error: the next session reads the catalogs first, and
-                    # raises it. A server that shuts down refuses new connections, but keeps streaming.
+                    # Connect again, even after a permanent error: a server that shuts down refuses new
+                    # connections, but keeps streaming. The recorder's next session reads the catalogs first,
+                    # and raises the error if it still occurs.
                     self._answered = self._requested
                 self._pause(_MIN_PAUSE)
 

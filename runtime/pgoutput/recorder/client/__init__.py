@@ -1,6 +1,6 @@
 """The client of a server: a connection, the server's errors and properties, its slots and timelines.
 
-Imports no other folder of the recorder. The other folders import their names from `client` itself.
+Imports no other folder of the recorder. The other folders import from `client`, not from its modules.
 """
 
 from pgoutput.recorder.client.connection import (

@@ -247,10 +247,8 @@ class Connection:
     def wait(self) -> None:
         """Wait until the socket is readable, for at most a quarter of a second.
 
-        A COPY in progress is not cancelled: it ends when the connection is closed.
-
         Raises:
-            Interrupted: The recorder is stopped.
+            Interrupted: The recorder is stopped. A COPY in progress goes on until the connection is closed.
         """
         if self._stop():
             raise Interrupted
@@ -435,8 +433,8 @@ def parse_dsn(dsn: str) -> dict[str, str | int | None]:
     """
     with suppress(psycopg.ProgrammingError, UnicodeError):  # the text of the error may have a password
         values = conninfo_to_dict(dsn)
-        # In a URI, a : / or @ that is not encoded ends the password early. Its rest becomes a port or host,
-        # which errors of libpq would quote. Such a DSN is refused here.
+        # Only a DSN with a valid port, and without @ in the host, is returned. In a URI, a : / or @ that is
+        # not encoded ends the password early. Its rest becomes a port or host, which errors of libpq quote.
         if _PORTS.fullmatch(str(values.get("port", ""))) and "@" not in str(values.get("host", ""))[1:]:
             return values
     raise ValueError(

@@ -60,7 +60,9 @@ class CopiedRows(NamedTuple):
 
 
 class _CopySocket:
-    """The socket of a connection that has sent a statement; a context manager.
+    """Reads the messages that follow a statement directly from the socket of a connection, without libpq.
+
+    A context manager. Its exit closes only the duplicate of the socket: the connection stays open.
 
     Args:
         descriptor: The socket, in non-blocking mode and without encryption. libpq must not have read from it
@@ -82,7 +84,7 @@ class _CopySocket:
         self.close()
 
     def close(self) -> None:
-        """Close this handle of the socket; the connection stays open."""
+        """Close the duplicate of the socket; the connection stays open."""
         self._socket.close()
 
     def _take(self, peeked: bytes) -> bool:
@@ -112,9 +114,9 @@ class _CopySocket:
         self._end = self._count = 0
 
     def _read_other(self, on_notice: Callable[[bytes], None]) -> bool:
-        """Read a message other than CopyData; return whether more CopyData may follow it.
+        """Read a message other than CopyData, or leave it to libpq; return whether CopyData may follow it.
 
-        False after CopyDone, and if the message was left in the socket for libpq, such as an error.
+        False after CopyDone, and after a message that is left in the socket for libpq, such as an error.
         """
         kind = self._peek()[:1]
         if kind not in _READ_HERE:
@@ -147,7 +149,7 @@ class _CopySocket:
 
 
 class CopyOutSocket(_CopySocket):
-    """The socket of a connection that has sent COPY … TO STDOUT; the arguments are those of `_CopySocket`."""
+    """Reads the output of COPY … TO STDOUT from the socket; the arguments are those of `_CopySocket`."""
 
     def has_output(self) -> bool:
         """Wait for the first message; return whether it is CopyOutResponse.
@@ -176,7 +178,7 @@ class CopyOutSocket(_CopySocket):
 
 
 class ReplicationSocket(_CopySocket):
-    """The socket of a connection that has sent START_REPLICATION; the arguments are those of `_CopySocket`.
+    """Reads and writes a replication stream on the socket; the arguments are those of `_CopySocket`.
 
     All that follows CopyBothResponse is read here: libpq sees neither the end of the stream nor its error.
 
@@ -245,7 +247,8 @@ class ReplicationSocket(_CopySocket):
     def _take_other(self, on_notice: Callable[[bytes], None]) -> None:
         """Remove a message other than CopyData from the start of the buffer, and handle it.
 
-        A message that has arrived only in part stays in the buffer, and `more` becomes False.
+        A message that has arrived only in part stays in the buffer. `more` then becomes False, so that the
+        caller waits for the rest.
         """
         buffer = self._buffer
         end = 1 + int.from_bytes(buffer[1:_HEADER_BYTES])

@@ -1,6 +1,6 @@
 """Sessions: record the stream of one connection, from its start to its end.
 
-Imports all other folders of the recorder. `recorder` imports its names from `session` itself.
+Imports all other folders of the recorder. `recorder` imports from `session`, not from its modules.
 
 - `start`: checks server, slot and folder against each other. `upgrade`: the same after pg_upgrade.
 - `session`: stores the stream, then acknowledges it.

@@ -1,7 +1,8 @@
 """Remarks of a session: tables that are incomplete or gone, and publications that were altered.
 
 They come from the catalogs and the stream. They are saved in the state of the recording, reported as events,
-and written to the metadata of segments. A table is gone if it was dropped or is not published by itself.
+and written to the metadata of segments. A table is gone if it was dropped, or if it is not published any more
+or only through its root.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ class Session:
         settings: Settings of the recorder.
         on_stored: Called in the thread that stores segments, with path and metadata of each stored segment.
         save_lsn: Called in the thread that writes segments, with an LSN at which no segment ends, before the
-            LSN is acknowledged. Must write the LSN to the disk, so that a restart does not report a gap.
+            LSN is acknowledged. Must write the LSN to the disk: otherwise the next start finds that the
+            slot is after the end of the recording, and reports lost changes.
         save_seconds: Least number of seconds between two calls of `save_lsn` while nothing is received.
         remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
             the schema versions that begin in the segment, and the descriptions of DDL statements in it.
@@ -162,7 +163,8 @@ class Session:
     def truncates(self) -> dict[int, int]:
         """Maps a table's OID to the xid of the last transaction of the session that truncated the table.
 
-        Only transactions whose last change is the Truncate count; streamed and prepared ones do not.
+        A transaction is included only if the Truncate is its last change, and if it is neither streamed nor
+        prepared.
         """
         return self._writer.state.truncates
 

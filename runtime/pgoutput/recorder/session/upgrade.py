@@ -348,10 +348,10 @@ def _rebased_table(
 
 
 def _is_restored_member(member: Membership, is_restored: Callable[[str], bool], added: set[int]) -> bool:
-    """Return whether pg_upgrade has written all catalog rows of a `Membership`, and no later statement has.
+    """Return whether all catalog rows of a `Membership` are as pg_upgrade has written them.
 
-    `is_restored` returns, given the xmin of a row, whether pg_upgrade has written the row. `added` has the
-    OIDs of the rows that were written after pg_upgrade.
+    `is_restored` returns, given the xmin of a catalog row, whether pg_upgrade has written the row. `added`
+    has the OIDs of catalog rows that were written after pg_upgrade.
     """
     rows = [re.findall(r"\d+", row) for row in str(member[0]).split(", ")]
     return all(int(oid) not in added and all(map(is_restored, versions)) for oid, *versions in rows)

@@ -1,6 +1,7 @@
 """Copies of the rows of published tables, at the start of a recording and while the stream is recorded.
 
-Imports `client` and `catalogs`. The other folders of the recorder import their names from `snapshots` itself.
+Imports `client` and `catalogs`. The other folders of the recorder import from `snapshots`, not from its
+modules.
 
 - `exported`: a snapshot of the database. `ranges`: parts of tables. `table_copy`: copies them in parallel.
 - `copy_format`: the format of COPY. `segment`: segments of copied rows. `copy_folder`: where they are kept.

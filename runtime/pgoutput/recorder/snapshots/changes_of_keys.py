@@ -82,7 +82,7 @@ def named_keys(message: Message, columns: list[int]) -> Iterator[Key]:
     """Yield the cells of `columns` in each tuple of a change, as bytes.
 
     The old or key tuple comes before the new tuple. A cell that is UNCHANGED in the new tuple is taken from
-    the tuple before.
+    the old or key tuple.
     """
     before: list[object] = []
     for _, cells in tuples(message):

@@ -133,7 +133,13 @@ class CopyFolder:
                 self._save()
 
     def begin(self, oid: int, identity: str) -> CopiedTable:
-        """Return the copied ranges of a table; remove them first if their stored digest is not `identity`."""
+        """Return the copied ranges of a table; remove them first if they were copied with another `identity`.
+
+        Args:
+            oid: OID of the table.
+            identity: Digest of the table's columns, its publications, the requested keys and the timeline
+                (see `ranges.identity`).
+        """
         if oid not in self.tables or self.tables[oid].identity != identity:
             self.forget([oid])
             self.tables[oid] = CopiedTable(identity)

@@ -156,7 +156,10 @@ class TableSnapshots:
                     self._forget(rows)
 
     def _forget(self, oids: Iterable[int]) -> None:
-        """Remove copied rows that are part of the recording. Rows that cannot be removed are copied again."""
+        """Remove the copied rows of tables whose rows are part of the recording.
+
+        An OSError is ignored: a later copy of a table removes or uses the rows that remain.
+        """
         with suppress(OSError), CopyFolder(self._folder) as folder:
             folder.forget(oids)
 

@@ -59,7 +59,7 @@ def request_snapshot(
     """
     if unknown := keys.keys() - set(tables):
         raise ValueError(
-            f"keys has {', '.join(sorted(unknown))}, and tables does not: add the name to tables"
+            f"`keys` has {', '.join(sorted(unknown))}, but `tables` does not: add the name to `tables`"
         )
     location = locate(recording)
     if not (location / STATE_FILE).is_file:

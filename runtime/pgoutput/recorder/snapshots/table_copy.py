@@ -194,8 +194,9 @@ class TableCopy:
     def _lock_table(connection: Connection, table: PublishedTable) -> bool:
         """Lock a table without waiting; return whether the table could be locked.
 
-        If an ALTER TABLE waits for the lock that `_lock_tables` has taken, every later lock request waits
-        behind the ALTER TABLE. Only the connection with the lock can still read the table.
+        `_lock_tables` has locked the table on another connection. If an ALTER TABLE waits for that lock, any
+        later lock request, such as that of `connection`, would wait behind the ALTER TABLE. Then only the
+        other connection can read the table.
         """
         connection.query("SAVEPOINT before")
         try:

@@ -105,7 +105,7 @@ class State(msgspec.Struct, kw_only=True):
 
 
 class Folder:
-    """The folder of a recording, locked against other recorders; a context manager.
+    """The folder of a recording, locked against other recorders; a context manager, whose exit unlocks it.
 
     The methods may be called from several threads.
 
@@ -158,8 +158,8 @@ class Folder:
             # An unwritable folder fails here, before a slot is created.
             with self.directory.create("writable") as file:
                 file.write(b"\n")
-            # Remove only this file. A second remove_partial could remove a file that another process writes
-            # with replace_file, which tries again only once.
+            # Remove only this file. remove_partial also removes the unfinished file of another process that
+            # writes with replace_file. replace_file tries only twice, so a second call could make it fail.
             (self.path / partial_name("writable")).unlink(missing_ok=True)
         except BaseException:
             self.close()
@@ -316,7 +316,10 @@ class Folder:
         return map(locate, reversed(list_segments(self.path) if self.last_segment() else []))
 
     def stored_lsn(self, state: State) -> int:
-        """Return the LSN up to which all transactions with published changes are known to be stored."""
+        """Return the LSN up to which all transactions with published changes are known to be stored.
+
+        It is the greater one of the acknowledged LSN in `state` and `recorded_lsn()`.
+        """
         return max(state.acknowledged_lsn or 0, self.recorded_lsn())
 
     def recorded_lsn(self) -> int:
@@ -347,7 +350,10 @@ class Folder:
         return self.path / COPIES
 
     def reset(self, state: State) -> State:
-        """Remove the snapshot and all state files; return a new recording's state for the slot of `state`."""
+        """Remove the snapshot and all state files; return the state of a new recording, which is not saved.
+
+        The new state has the slot, system identifier and database of `state`.
+        """
         self.check_in_place()
         for name in (COPIES, SNAPSHOT):
             shutil.rmtree(self.path / name, ignore_errors=True)
@@ -413,7 +419,8 @@ def _merged(
 ) -> tuple[IncompleteTable, ...]:
     """Return known and newly found incomplete tables, each table once.
 
-    A table that is in both arguments has its first and its latest reason, and the latest LSN.
+    The result for a table that is in both arguments has the LSN of `found`. Its text has the first reason of
+    `known` and the reason of `found`; equal reasons are not repeated.
     """
     merged = {one.oid: one for one in known}
     for one in found:

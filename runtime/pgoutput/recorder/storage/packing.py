@@ -127,11 +127,13 @@ class Packer:
         return ()
 
     def _fits(self, place: int, is_last: bool, limit: int) -> bool:
-        """Return whether a file can be packed: it has fewer than `limit` segments, and no gap follows it.
+        """Return whether a file, which may be a pack, can become part of a new pack.
+
+        It can if it has fewer than `limit` segments, and the next file begins with the next segment number.
 
         Args:
             place: Index of the file in `_files`.
-            is_last: Whether the file is the last of the pack; then a gap may follow it.
+            is_last: Whether the file is the last of the new pack; then the next file is not checked.
             limit: Number of segments from which on a file is too large.
         """
         file = self._files[place]

@@ -31,9 +31,10 @@ def stored_lsn(folder: PathOrUri) -> int:
 
 
 def check_place(folder: PathOrUri) -> None:
-    """Check that a recording is where its recorder wrote last: elsewhere, it may be a copy of the original.
+    """Check that a recording is where its recorder wrote last; otherwise it may be a copy of the original.
 
-    A recorder that writes to a copy reads the same slot: the original then lacks what the copy records.
+    Do not record into a copy: both recordings have the same slot, so the original would lack the changes that
+    the copy gets.
 
     Raises:
         RecordingError: The recorder wrote elsewhere, or no recorder has written a recording to the folder.

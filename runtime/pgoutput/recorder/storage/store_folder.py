@@ -136,8 +136,8 @@ class StoreDirectory(Directory):
         """Store a file, which `create` has opened, as an object.
 
         Raises:
-            ConnectionLost: An earlier recorder has stored this segment just now; the next session continues
-                after it. Or the store does not answer.
+            ConnectionLost: The store does not answer. Or the object exists with another content, because the
+                previous recorder has stored it; the next session continues after it.
             RecordingError: The lease was lost, or the store refuses the object.
         """
         self._lease.check()
@@ -177,7 +177,7 @@ class StoreDirectory(Directory):
                 self._versions[name] = found[1]  # this recorder's own write: only the store's reply was lost
 
     def remove(self, *names: str) -> None:
-        """Remove objects; a state file is emptied, and keeps the number of the lease.
+        """Remove objects; replace a state file by one that has only the number of the lease.
 
         A removal has no precondition, so it can still happen if the lease is lost after it was checked. Then
         no data is lost: the objects are finished snapshot requests, or segments that are also in a pack.
@@ -203,7 +203,7 @@ class StoreDirectory(Directory):
         return content
 
     def _numbered(self, content: bytes) -> bytes:
-        """Return the content of a state file, a JSON object, with the number of the lease."""
+        """Return the JSON object `content` of a state file with the number of the lease as field `lease`."""
         fields = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
         return msgspec.json.encode(fields | {"lease": self._lease.number}) + b"\n"
 
@@ -213,7 +213,7 @@ class StoreDirectory(Directory):
 
 
 class StoreFolder(Folder):
-    """A recording in an object store, as its recorder uses it; a context manager.
+    """A recording in an object store, as its recorder uses it; a context manager, whose exit calls `close`.
 
     Args:
         place: URL of the recording.

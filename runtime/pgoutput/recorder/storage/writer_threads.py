@@ -24,6 +24,8 @@ _WAIT_SECONDS: Final = 0.25
 class WriterThreads:
     """Two threads: one writes segments, the other stores the written segments; a context manager.
 
+    The exit waits for the remaining jobs, and ends the threads.
+
     Each thread runs its jobs, which are callables, in the order in which they are submitted. After a job has
     failed, no further job is run, and every method raises the error of the job.
 

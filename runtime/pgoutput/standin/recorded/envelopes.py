@@ -25,11 +25,12 @@ def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMess
 
     A message that contains its own LSN gets that LSN: the end LSN of a commit, prepare or rollback, or the
     LSN of a Stream Abort or logical message. The changes before such a message get LSNs that rise by one. The
-    last change gets the LSN just below the start of the message's WAL record, such as the commit LSN. So the
-    changes of a transaction have different LSNs, which are lower than the commit LSN: a client can resume
-    inside a transaction after the LSN of the last change that it has stored. The assigned LSNs are not lower
-    than the server's, because each change takes at least one byte of WAL. As on a server, LSNs rise inside
-    each stream block, but may be lower than the LSNs of earlier transactions.
+    last of these changes gets the LSN that is one below the commit LSN or prepare LSN, or, if the message
+    contains neither, one below the message's LSN. The changes of a transaction therefore have different LSNs,
+    which are lower than the commit LSN. A client can resume inside a transaction after the LSN of the last
+    change that it has stored. The assigned LSNs are not lower than the server's, because each change takes at
+    least one byte of WAL. As on a server, LSNs rise inside each stream block, but may be lower than the LSNs
+    of earlier transactions.
 
     As in a walsender's stream, Origin and a message that opens a transaction or stream block have the LSN of
     the next change. The LSN is 0 for Relation, for Type, and for an opening message before an Origin message.
@@ -38,7 +39,8 @@ def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMess
 
     Args:
         stream: A stream recorded without envelopes.
-        start_lsn: Exclusive upper bound of the LSNs if no message of the stream contains an LSN.
+        start_lsn: Used only if no message of the stream contains an LSN: the last change then gets the LSN
+            `start_lsn - 1`.
     """
     decoder, current = stream.decoder(), None
     ended = start_lsn

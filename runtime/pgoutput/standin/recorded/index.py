@@ -75,7 +75,8 @@ def _index_from_metadata(stream: RecordedStream) -> StreamIndex | None:
     return StreamIndex(
         start_lsn=max(min(metadata[0].start_lsn, end_lsn - 1), 1),
         end_lsn=end_lsn,
-        # The metadata does not contain whether the stream has logical messages and origins: assume so.
+        # The metadata does not say whether the stream has logical messages and origins. If the stream options
+        # allow them, they count as present.
         tags=set(tags(*_ALWAYS_SENT, *optional)),
         relations={one.oid: one for one in relations if isinstance(one, messages.Relation)},
         has_lsns=any(lsn for _, lsn, _ in islice(stream.messages(), 1000)),

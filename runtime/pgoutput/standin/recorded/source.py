@@ -192,7 +192,7 @@ _BUILTIN_TYPES: Final = {oid for one in TYPES for oid in (one.oid, one.array_oid
 
 _CONVERTIBLE: Final[Mapping[str, OptionMatcher]] = {
     "proto_version": lambda index, recorded, requested: True,
-    # The value parallel needs the LSN and time in Stream Abort, which were not recorded.
+    # Not to `parallel`: its Stream Abort messages contain an LSN and a time, which were not recorded.
     "streaming": lambda index, recorded, requested: requested.streaming != "parallel",
     "two_phase": lambda index, recorded, requested: not requested.two_phase,
     "binary": _formats_convertible,

@@ -204,7 +204,10 @@ class _Transcoder:
             yield lsn, fitted(one, self._options.proto_version)
 
     def _is_reassembled(self, role: str) -> bool:
-        """Return whether a streamed or prepared transaction without changes is sent as a whole at its end.
+        """Return whether to send an empty streamed or prepared transaction, as a Begin and a Commit message.
+
+        A transaction is empty if none of its changes is sent. After a Stream Prepare, Begin Prepare and
+        Prepare are sent instead.
 
         `role` is the role in the spec of the message that ends the transaction, such as `commit_streamed`.
         """
@@ -215,8 +218,8 @@ class _Transcoder:
     def _reassemble(self, transaction: _Transaction, opener: Message) -> Iterator[tuple[int, Message]]:
         """Yield pairs of LSN and message of a transaction that is sent as a whole, without its last message.
 
-        These are `opener` (Begin or Begin Prepare), Origin if there is one, and the changes in `held`, which
-        were kept in memory until now.
+        These are `opener` (Begin or Begin Prepare), Origin if there is one, and the changes in
+        `transaction.held`, which were kept in memory until now.
         """
         first = next((lsn for lsn, _ in transaction.held if lsn), 0)
         yield 0 if transaction.origin is not None else first, fitted(opener, self._options.proto_version)

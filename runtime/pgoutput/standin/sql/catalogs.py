@@ -300,7 +300,7 @@ def _key(table: Relation) -> list[int]:
 
 
 def _indexes(context: CatalogContext) -> Iterator[tuple[int, Relation, list[int]]]:
-    """Yield the OID, the table and the column numbers (from 1) of each replica identity index."""
+    """Yield (OID of the index, table, column numbers from 1) for each replica identity index."""
     for number, table in enumerate(context.tables):
         if key := _key(table):
             yield _FIRST_INDEX_OID + 2 * number, table, key

@@ -98,7 +98,7 @@ def read_changes(
 
 
 def is_variadic(arguments: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the plugin options are passed with VARIADIC, in a query parameter with an array."""
+    """Return whether a call passes the plugin options as one query parameter with an array (VARIADIC)."""
     return len(arguments) == 4 and arguments[3]["class"] == "PARAMETER"
 
 
@@ -126,15 +126,16 @@ def _values(node: Mapping[str, Any], parameters: Sequence[SqlValue]) -> list[str
 def _read(
     envelopes: Iterator[Any], decoder: StreamDecoder, limit: int, count: int, wal_end: int
 ) -> tuple[list[Change], int]:
-    """Return the changes up to the LSN `limit` or `count` changes, and the LSN up to which they are complete.
+    """Return the next changes of a stream, and the LSN up to which they are complete.
 
-    As on a server, the changes end only after a transaction, a stream block, or a message outside of both.
+    The changes end at the LSN `limit`, or as soon as there are `count` changes. As on a server, they end only
+    after a transaction, a stream block, or a message outside of both, so there may be more than `count`.
 
     Args:
         envelopes: Stream of the source.
         decoder: Decoder for the messages.
         limit: LSN at which the changes end.
-        count: Number of changes at which the changes end; 0 for no limit.
+        count: Number of changes after which no more are read; 0 for no limit.
         wal_end: LSN at the end of the WAL. It is returned if all changes have been read.
     """
     changes: list[Change] = []
@@ -166,7 +167,11 @@ def _read(
 
 
 def _rows(unit: list[tuple[int, bytes]], xid: int) -> Iterator[Change]:
-    """Yield a result row for each (LSN, message). A message with the LSN 0 gets the next message's LSN."""
+    """Yield a result row with `xid` for each pair of LSN and message in `unit`.
+
+    `unit` is a transaction, a stream block, or a message outside of both. A message with the LSN 0, such as
+    Relation, gets the LSN of the next message.
+    """
     lsns = [lsn for lsn, _ in unit]
     for place in range(len(lsns) - 2, -1, -1):
         lsns[place] = lsns[place] or lsns[place + 1]

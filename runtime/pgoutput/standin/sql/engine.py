@@ -185,7 +185,10 @@ class Engine:
         size = sum(len(text) for row in texts for text in row if isinstance(text, str))
         is_large = len(rows) > _MAX_ROWS or size > _MAX_RESULT_BYTES
         if is_large and query.changes is None:  # `read_changes` limits the size of changes
-            raise not_supported(f"its result is larger than {_MAX_ROWS} rows or {_MAX_RESULT_BYTES >> 20} MB")
+            raise not_supported(
+                f"its result is larger than {_MAX_ROWS} rows or {_MAX_RESULT_BYTES >> 20} MB: "
+                "select fewer rows"
+            )
         return Result(f"SELECT {len(rows)}", fields, texts)
 
     def _run(self, sql: str, parameters: Sequence[str] | None = None) -> list[Any]:
@@ -199,8 +202,9 @@ class Engine:
     def _fill(self, catalogs: Iterable[str], context: CatalogContext) -> None:
         """Store the current rows of the catalogs that a query reads in the DuckDB database.
 
-        `catalogs` are the catalogs that the query names. The catalogs that macros read and the table
-        `session` are stored too. Rows that have not changed are not stored again.
+        `catalogs` are the catalogs that the query names. The catalogs that DuckDB's macros for PostgreSQL's
+        functions read are stored too, and the table `session`, which contains what functions such as
+        current_user return. Rows that have not changed are not stored again.
         """
         server, backend = context.server, context.backend
         session = {
@@ -225,14 +229,14 @@ class Engine:
     def _store(
         self, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]], version: object
     ) -> None:
-        """Replace the rows of a DuckDB table, unless `_stored` shows that the table has these rows already.
+        """Replace the rows of a DuckDB table, unless its rows were stored with an equal `version`.
 
         Args:
             name: Name of the table.
             types: DuckDB types of the columns, by column name.
             rows: The rows.
-            version: Object that is equal if the rows are equal, such as the rows. It becomes the entry of the
-                table in `_stored`.
+            version: Object that is unequal to the previous one if the rows have changed, such as the rows
+                themselves. `_stored` keeps it until the next call.
         """
         if name in self._stored and self._stored[name] == version:
             return
@@ -266,7 +270,7 @@ class Engine:
             try:
                 return format_jsonb(msgspec.json.decode(str(value)))
             except ValueError as error:
-                raise ServerError("22P05", f"cannot convert a value to jsonb: {error}") from None
+                raise ServerError("22P05", f"{str(value)[:50]!r} is not a jsonb value: {error}") from None
         return _text(value)
 
     def _element(self, value: object, type_oid: int) -> SqlValue:

@@ -46,7 +46,7 @@ class ExtendedQuery:
             ServerError: The message is not part of the extended query protocol, or its statement failed.
         """
         if tag not in self._handlers:
-            raise ServerError("08P01", f"a message of type {tag!r} is not expected here", fatal=True)
+            raise ServerError("08P01", f"{tag!r} is not a message type of the query protocols", fatal=True)
         return self._handlers[tag](MessageReader(body))
 
     def sync(self) -> None:
@@ -158,9 +158,16 @@ def _describe_result(result: Result, formats: Sequence[int]) -> bytes:
 
 
 def _expand_formats(formats: Sequence[int], count: int) -> Sequence[int]:
-    """Return a format code for each of `count` values. A single code applies to all; no code means text."""
+    """Return a format code for each of `count` values. A single code applies to all; no code means text.
+
+    Raises:
+        ServerError: There are several format codes, but not `count`.
+    """
     if len(formats) <= 1:
         return [*formats, 0][:1] * count
     if len(formats) != count:
-        raise ServerError("08P01", f"{len(formats)} format codes are given for {count} values")
+        raise ServerError(
+            "08P01",
+            f"{len(formats)} format codes for {count} values: give none, one, or one for each value",
+        )
     return formats

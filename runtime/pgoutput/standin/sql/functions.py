@@ -99,7 +99,10 @@ def _of_session(column: str) -> str:
 
 
 def _call(name: str, parameters: Sequence[str]) -> str:
-    """Return DuckDB SQL for a struct that describes a function call, which `SideEffects` executes later."""
+    """Return DuckDB SQL for a struct that describes a function call, which `SideEffects` executes later.
+
+    `parameters` are the names of a DuckDB macro's parameters. Their values are the arguments of the call.
+    """
     values = ", ".join(f"{one}::VARCHAR" for one in parameters)
     return f"{{'call': '{name}', 'arguments': [{values}]}}"
 

@@ -243,7 +243,7 @@ class Query:
 
     def _changes(self, node: Node, name: str) -> Columns:
         if self.changes is not None:
-            raise not_supported("it reads the changes of a slot twice")
+            raise not_supported(f"it calls {self.changes[0]} and also {name}: use a query for each call")
         arguments = [one["expression"] for one in node.pop("function").get("arguments", ())]
         self._expressions(deepcopy(arguments), {}, {})  # infers the types of parameters in casts
         self._type_arguments(name, arguments)
@@ -356,7 +356,7 @@ class Query:
         return type_oid
 
     def _target(self, node: Node) -> int:
-        """Return the OID of a cast's target type `node`, and rewrite `node` to DuckDB's type."""
+        """Rewrite the target type of a cast to DuckDB's type; return the OID of PostgreSQL's type."""
         name = node["type_name"].lower()
         if name == "list":
             (element,) = node["children"]
@@ -446,7 +446,11 @@ class Query:
         return BOOL
 
     def _common_type(self, nodes: Sequence[Node]) -> int:
-        """Return the type OID of a CASE, COALESCE or array with the operands `nodes`; `UNKNOWN` if mixed."""
+        """Return the type OID of a CASE, COALESCE or array with the operands `nodes`.
+
+        The OID is `UNKNOWN` if operands have different types. Query parameters, and constants other than
+        integers and Booleans, do not count. If there are no other operands, the type is `text`.
+        """
         types = {
             self._types.get(id(one), UNKNOWN)
             for one in nodes
@@ -586,9 +590,9 @@ def _constant(kind: str, text: str) -> Node:
 
 
 def _make_empty(node: Node, schema: str) -> Columns:
-    """Replace a user's table by a query without rows, and return the columns of that query: none.
+    """Replace a user's table by a subquery without rows, and return an empty sequence of columns.
 
-    The query fails if no table with this name in the schema `schema` is published.
+    The subquery fails if no table with this name in the schema `schema` is published.
     """
     name = node["table_name"]
     check = _function("has_rows", _constant("STRING", schema), _constant("STRING", name))

@@ -248,11 +248,12 @@ class CheckedStream:
             transaction.relations = {}  # the server sends the relations again (pgoutput_stream_abort)
 
     def _forget_replaced(self, role: str, message: Message) -> None:
-        """Clear the entries in `opener_missing` and `gid_by_xid` that `message` makes invalid.
+        """Update `opener_missing` and `gid_by_xid` before the tracker receives `message`.
 
         If the message belongs to an unknown streamed transaction, `opener_missing` becomes false: that
-        transaction may be the one whose Stream Start is missing. The first Stream Start of a transaction is
-        an exception. A Prepare or Stream Prepare replaces the prepared transaction with the same gid.
+        transaction may be the one whose Stream Start is missing. The first Stream Start of a transaction does
+        not change `opener_missing`, because a new transaction is always unknown. A Prepare or Stream Prepare
+        replaces the prepared transaction with the same gid: the old entry in `gid_by_xid` is removed.
 
         Args:
             role: Role of the message in the spec, such as `open_block`.

@@ -63,7 +63,8 @@ class ProgramRunner:
 
     Attributes:
         tables: Tables of the scenario, by `TableDefinition.name`.
-        open: By connection number: the open transaction, then its open savepoints from outer to inner.
+        open: A list for each connection with an open transaction, by connection number: the transaction, then
+            its open savepoints from outer to inner.
         prepared: Connection number of each prepared transaction, by global identifier.
     """
 

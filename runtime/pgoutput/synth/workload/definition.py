@@ -122,7 +122,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def table_count(self) -> int:
-        """Number of tables, except those of varied transactions."""
+        """Number of tables, except those of varied transactions (those with all kinds of messages)."""
         return len(self.shapes) or self.tables
 
 

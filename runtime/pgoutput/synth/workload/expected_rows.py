@@ -31,7 +31,10 @@ _MAX_BUFFERED_ROWS: Final = 250_000
 
 
 class ExpectedRowsWriter:
-    """Writes the expected rows of a workload, one Parquet file per table. Use as a context manager.
+    """Writes the expected rows of a workload, one Parquet file per table.
+
+    Use as a context manager: its end writes the remaining rows, and flushes the files to the disk (fsync).
+    After an exception, it only closes the files.
 
     A file such as `public.table_1.parquet` has the columns of its table as text. Rows are sorted by key.
     """

@@ -147,7 +147,8 @@ def fit_profile(transactions: Iterable[Transaction]) -> Profile:
 
     The profile has the stream's tables with their columns, types, keys, fractions of NULLs and sizes of
     values, and the order of changes in its transactions. It has no values. Transactions with other changes,
-    such as TRUNCATE, ALTER TABLE or changed keys, become varied transactions.
+    such as TRUNCATE, ALTER TABLE or changed keys, become varied transactions (those with all kinds of
+    messages).
 
     Args:
         transactions: The committed transactions of the stream, such as those of

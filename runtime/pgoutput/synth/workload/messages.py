@@ -124,7 +124,7 @@ class _PlacedMessage(msgspec.Struct, frozen=True):
 
 
 def _place_changes(random: Random, window: Window, table_count: int) -> _PlacedChanges:
-    """Return the changes of a window, with random tables.
+    """Choose a random table for each change of a window, and return the changes.
 
     A transaction with Relation messages changes only the tables of these messages. It begins with one change
     of each of these tables.

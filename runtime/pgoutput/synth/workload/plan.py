@@ -79,9 +79,9 @@ class WalClock(msgspec.Struct, frozen=True):
         return _START_TIME + position * _MESSAGE_INTERVAL + self._varied(self.varied_times, position)
 
     def _varied(self, totals: list[int], position: Any) -> Any:
-        """Return the running total at a position, or at each position of an array.
+        """Return the WAL or time of all varied transactions before a position, or before each of an array.
 
-        `totals` is `varied_bytes` or `varied_times`.
+        `totals` is `varied_bytes` (for the WAL, in bytes) or `varied_times` (for the time, in microseconds).
         """
         runs = np.searchsorted(self.varied_positions, position, side="right")
         return np.array(totals)[runs] if isinstance(position, np.ndarray) else totals[int(runs)]
@@ -135,7 +135,10 @@ class Window(msgspec.Struct, frozen=True):
 
     @property
     def first_position(self) -> int:
-        """Position of the window's first message in the stream, counting varied transactions too."""
+        """Position of the window's first message in the stream.
+
+        Unlike `position`, it counts the messages of varied transactions (those with all kinds of messages).
+        """
         return self.position + (self.varied.before if self.varied else 0)
 
     @property
@@ -147,7 +150,10 @@ class Window(msgspec.Struct, frozen=True):
 
     @property
     def begins(self) -> IntArray:
-        """Position in the stream of each transaction's first message, not counting varied transactions."""
+        """Position in the stream of each transaction's first message.
+
+        As in `WalClock`, positions do not count the messages of varied transactions.
+        """
         counts = self.message_counts
         firsts: IntArray = self.position + np.cumsum(counts) - counts
         return firsts
@@ -178,13 +184,14 @@ class _Weaver:
         self._messages = 0
 
     def weave(self, window: Window, places: Sequence[tuple[int, int]], is_last: bool) -> Window:
-        """Return the window with varied transactions.
+        """Return the window with varied transactions (those with all kinds of messages).
 
         Args:
             window: The window without varied transactions.
             places: For each varied transaction, the index in `Window.xids` of the next transaction, and the
                 first of the xids reserved for the varied transaction.
-            is_last: Whether the window is the last one of the workload.
+            is_last: Whether the window is the last one of the workload. It then gets the rows of the varied
+                transactions' tables.
         """
         described = self._transactions.described()
         begins, last = window.begins, window.clock
@@ -210,9 +217,9 @@ class _Weaver:
     ) -> list[XLogData]:
         """Call `run`, which makes varied transactions, at the LSN and time of the message at `position`.
 
-        `clock` then counts the WAL and time of these transactions, so that this message and all later ones
-        follow them. `xid` is the first xid that they get; None continues after the last xid of such a
-        transaction.
+        Add the WAL and time of these transactions to `clock`, so that this message and all later ones follow
+        them. `xid` is the first xid of these transactions; None continues after the last xid of the varied
+        transactions before them.
 
         Return the messages of the varied transactions.
         """
@@ -228,10 +235,11 @@ class _Weaver:
 def _plan_window(
     workload: Workload, number: int, first: int, count: int, position: int, clock: WalClock
 ) -> tuple[Window, list[tuple[int, int]]]:
-    """Return a window without varied transactions, and the argument `places` of `_Weaver.weave`.
+    """Return a window without varied transactions (see `Window`), and the argument `places` of `weave`.
 
     The window begins with transaction number `first` and has `count` transactions, including varied ones. Its
-    first message is at `position`. `places` says where `weave` inserts varied transactions, with which xids.
+    first message is at `position`. `places` says where `_Weaver.weave` inserts varied transactions, with
+    which xids.
     """
     random = np.random.default_rng([workload.seed, 0, number])
     sizes = random.integers(workload.changes.first, workload.changes.last, size=count, endpoint=True)

@@ -74,10 +74,10 @@ class WindowTask(msgspec.Struct, frozen=True):
 
 
 def prepare_windows(task: WindowTask, windows: Iterable[Window], processes: int) -> Generator[PreparedWindow]:
-    """Yield the prepared windows of a workload's transactions in order.
+    """Build windows of transactions in parallel, encode or write each, and yield the results in stream order.
 
     Args:
-        task: Builds and prepares each window.
+        task: Builds a window, then encodes or writes it with `WindowTask.prepare`.
         windows: Planned windows, in stream order.
         processes: Number of worker processes; 0 uses threads of this process.
 
@@ -96,7 +96,10 @@ def prepare_windows(task: WindowTask, windows: Iterable[Window], processes: int)
 
 @contextmanager
 def _workers(task: WindowTask, count: int) -> Iterator[Callable[[Window], PreparedWindow]]:
-    """Start worker processes; yield a function that prepares a window in an idle one; kill them on exit."""
+    """Start worker processes, and yield a function that runs `task` for a window in an idle process.
+
+    The end of the `with` block kills the processes. If `count` is 0, the function runs in this process.
+    """
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()"]
     environment, pipe = os.environ | _ENVIRONMENT, subprocess.PIPE
     processes: list[subprocess.Popen[bytes]] = []

@@ -113,8 +113,9 @@ def _count_before(marks: IntArray, starts: IntArray, group: IntArray) -> IntArra
 def _excess_deletes(kinds: IntArray, starts: IntArray, group: IntArray) -> IntArray:
     """Return a boolean mask: True for a delete whose table has no row left to delete.
 
-    Such a delete lowers the table's running total of inserts minus deletes to a new minimum below zero.
-    Without these deletes the total is never negative. `starts` and `group` are as in `_count_before`.
+    Each insert adds 1 to a total of its table, and each delete subtracts 1. A delete has no row left if the
+    total becomes negative and lower than ever before. Without these deletes the total is never negative.
+    `starts` and `group` are as in `_count_before`.
     """
     steps = (kinds == INSERT).astype(np.int64) - (kinds == DELETE)
     levels = np.cumsum(steps)

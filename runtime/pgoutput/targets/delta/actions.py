@@ -171,9 +171,9 @@ def remove_file(file: DataFile, added: AddFile | None, *, changes_rows: bool, st
         added: The action that has added the file; None if the file has no deletion vector.
         changes_rows: Whether the commit changes the rows of the table.
         stays: Whether the commit adds the file again with another vector. Then the action gets no
-            `deletionTimestamp`. Checkpoints omit actions without it ("Checkpoints"), and do not contain all
-            vectors of the last two hours. An action with a vector in a file of its own always gets the
-            `deletionTimestamp`, because VACUUM has to remove this file.
+            `deletionTimestamp`, so that checkpoints omit it ("Checkpoints"). Otherwise a checkpoint would
+            contain every vector of the last two hours. If the vector is in a file of its own, the action has
+            a `deletionTimestamp` in any case, because VACUUM has to remove this file.
     """
     vector = None if added is None else added.deletion_vector
     action = {
@@ -189,7 +189,7 @@ def remove_file(file: DataFile, added: AddFile | None, *, changes_rows: bool, st
 
 
 def mark_rows(file: AddFile, vector: Vector) -> AddFile:
-    """Return the action `add` with another deletion vector; its statistics are marked as not exact."""
+    """Return a copy of `file` with another deletion vector, and with statistics marked as not exact."""
     stats = msgspec.json.decode(file.stats or "{}") | {"tightBounds": False}
     text = msgspec.json.encode(stats).decode()
     return msgspec.structs.replace(file, data_change=True, stats=text, deletion_vector=vector)

@@ -43,7 +43,7 @@ def is_due(versions: range, interval: int) -> bool:
 
 
 def checkpoint_interval(properties: Mapping[str, str]) -> int:
-    """Return the number of commits between checkpoints; 10 if the table property is no positive integer."""
+    """Return the number of commits between checkpoints: `delta.checkpointInterval` if valid, otherwise 10."""
     text = properties.get(_CHECKPOINTS, "")
     return (int(text) if text.isdecimal() else 0) or 10
 
@@ -51,7 +51,7 @@ def checkpoint_interval(properties: Mapping[str, str]) -> int:
 def old_files(table: DeltaTable, names: Container[str]) -> list[str]:
     """Return the names of data files that were replaced over an hour ago; remove old commits from the log.
 
-    If a user has set another retention time, it is used instead of the hour.
+    If a user has set another `delta.deletedFileRetentionDuration`, it is used instead of the hour.
 
     Args:
         table: The Delta table.
@@ -68,8 +68,8 @@ def old_files(table: DeltaTable, names: Container[str]) -> list[str]:
 def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
     """Return the names of files that were replaced over a day ago, or are over a day old and in no commit.
 
-    A writer that is killed before its commit leaves such files. A longer retention time that a user has set
-    is respected.
+    A writer that is killed before its commit leaves such files. If a user has set a longer
+    `delta.deletedFileRetentionDuration`, it is used instead of the day.
 
     Args:
         table: The Delta table.
@@ -88,8 +88,8 @@ def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
 def _unneeded(table: DeltaTable, names: Container[str], hours: int | None, *, full: bool) -> list[str]:
     """Return the files that VACUUM would remove. VACUUM itself is not used, because it makes two commits.
 
-    `hours` is the retention time; None uses the property of the table. If `full` is true, files that are in
-    no commit are returned too.
+    `hours` is the retention time; None uses the table property `delta.deletedFileRetentionDuration`. If
+    `full` is true, files that are in no commit are returned too.
     """
     found = table.vacuum(hours, enforce_retention_duration=False, full=full)
     # `found` also has files that are gone already, and vectors' files, which delta-rs (1.6) takes for unused.

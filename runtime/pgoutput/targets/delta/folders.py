@@ -14,7 +14,8 @@ _LOG = "/_delta_log/"
 def move_folder(place: Location, to: Location) -> None:
     """Rename the folder of a Delta table; in an object store, copy the folder, and leave the old one.
 
-    The copy becomes readable as a Delta table with its last file. A call after a kill completes the copy.
+    The copy can be read as a Delta table only once its last file is copied. If the process is killed before,
+    another call completes the copy.
 
     Raises:
         ReplicaError: The folder cannot be read or written, or the new folder exists in the local filesystem.

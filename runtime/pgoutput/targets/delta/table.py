@@ -229,7 +229,10 @@ class _Table:
                 with self._errors():
                     self._deleted[file.path] = decode_vector(added.deletion_vector, self._read_bytes)
             except ValueError as error:
-                raise ReplicaError(f"{self.place}/{file.path}: {one_line(error)}") from error
+                raise ReplicaError(
+                    f"{self.place}/{file.path}: the deleted rows of the data file cannot be read: "
+                    f"{one_line(error)}"
+                ) from error
         return self._deleted[file.path]
 
     def _read_bytes(self, path: str, offset: int, size: int) -> bytes:
@@ -308,8 +311,8 @@ class _Table:
     def _clean(self, checkpoints: int) -> None:
         """Write a checkpoint at each `checkpoints`-th version, and remove old files if that is due.
 
-        Only `commit` calls this method. The versions since the last call count, also those of other commits,
-        such as commits of properties or of other programs.
+        Only `commit` calls this method. The versions since the last call are looked at, also those of other
+        commits, such as commits of properties or of other programs.
         """
         versions = range(self._cleaned + 1, self._version + 1)
         self._cleaned = self._version
@@ -321,7 +324,10 @@ class _Table:
                 self.delete({*unneeded} - self._by_path().keys())
 
     def _check_writable(self, properties: Mapping[str, str], *, removes: bool) -> None:
-        """Raise ReplicaError if the table has a feature or property with which pgoutput must not commit."""
+        """Raise ReplicaError if the table has a feature or property with which pgoutput must not commit.
+
+        `removes` says whether the commit removes files or rows.
+        """
         protocol = self._table.protocol()
         unknown = {*(protocol.writer_features or ())} - _KNOWN_FEATURES
         if not protocol.writer_features and protocol.min_writer_version > _LAST_WITHOUT_FEATURES:
@@ -339,7 +345,7 @@ class _Table:
             )
 
     def _metadata(self, schema: pa.Schema | None = None, **properties: str) -> dict[str, Any]:
-        """Return the action that changes columns or properties of the table ("Change Metadata")."""
+        """Return the action `metaData` with new columns or properties of the table ("Change Metadata")."""
         known = self._table.metadata()
         columns = self._table.schema() if schema is None else Schema.from_arrow(_without_renames(schema))
         return {
@@ -428,11 +434,13 @@ class _Table:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise the errors of deltalake and of filesystems as `ReplicaError`."""
+        """Raise the errors of deltalake and of filesystems in a `with` block as `ReplicaError`."""
         try:
             yield
         except CommitFailedError as error:
-            raise ConflictError(f"{self.place}: the commit failed: {one_line(error)}") from error
+            raise ConflictError(
+                f"{self.place}: the commit failed: {one_line(error)}. Repeat the command"
+            ) from error
         except (DeltaError, OSError, pa.ArrowException, msgspec.MsgspecError) as error:
             raise ReplicaError(
                 f"{self.place}: the Delta table cannot be read or written: {one_line(error)}"
@@ -440,7 +448,7 @@ class _Table:
 
 
 def _read_log(place: Location, version: int | None = None) -> DeltaTable:
-    """Open a Delta table with delta-rs, which reads an AWS profile if one is used."""
+    """Open a Delta table; a table in S3 with the credentials of the AWS profile, if `uses_profile()`."""
     is_s3 = place.place.startswith("s3")
     options = {"aws_force_credential_load": "true"} if is_s3 and uses_profile() else None
     return DeltaTable(place.place, version, storage_options=options)
@@ -453,13 +461,13 @@ def _without_renames(schema: pa.Schema) -> pa.Schema:
 
 
 def _protocol(readers: set[str], writers: set[str]) -> dict[str, Any]:
-    """Return the action with the table features that readers and writers must know ("Protocol Evolution")."""
+    """Return the action `protocol`: features that readers and writers must know ("Protocol Evolution")."""
     features = {"readerFeatures": sorted(readers), "writerFeatures": sorted(writers)}
     return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
 
 
 def _data_file(action: dict[str, Any]) -> DataFile:
-    """Return the `DataFile` for an add action, as delta-rs returns it."""
+    """Return the `DataFile` for an action `add` in the form in which delta-rs returns such actions."""
     least, greatest, nulls = (action.get(name) or {} for name in ("min", "max", "null_count"))
     return DataFile(
         action["path"], action["size_bytes"], action.get("num_records") or 0, least, greatest, nulls

@@ -78,7 +78,7 @@ class FlushedFiles(PyArrowFileIO):
     """Reads and writes files; a written local file is flushed to the disk (fsync)."""
 
     def new_output(self, location: str) -> PyArrowFile:
-        """Return a file to write."""
+        """Return a file to write; when its stream is closed, it is flushed to the disk (fsync)."""
         file = super().new_output(location)
         return _FlushedFile(file.location, file._path, file._filesystem, file._buffer_size)
 

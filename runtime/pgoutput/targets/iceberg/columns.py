@@ -3,8 +3,7 @@
 Iceberg finds a column in a data file by the column's field ID. Iceberg has no integers of 16 bits, and no
 metadata of fields. Therefore the `doc` (comment) of a field contains the metadata and the width, as JSON.
 
-Sections of the Iceberg specification: "Schemas and Data Types", "Column Projection", and "Parquet" of the
-appendix.
+Sections of the Iceberg specification: "Schemas and Data Types", "Column Projection", "Parquet" (appendix).
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ def _to_arrow(field: types.NestedField) -> pa.Field:
         texts = msgspec.json.decode(field.doc or "{}", type=dict[str, str])
     except msgspec.DecodeError as error:
         raise ReplicaError(
-            f"another program has changed the comment of the column {field.name}. Restore it ({error})"
+            f"another program has changed the `doc` of the column {field.name} ({error}). Restore the `doc`"
         ) from error
     type_ = _to_arrow_type(field.field_type)
     if texts.pop(_NARROW, None):
@@ -173,7 +172,7 @@ def _to_type(type_: pa.DataType, ids: Iterator[int]) -> types.IcebergType:
 
 
 def _to_arrow_type(type_: types.IcebergType, *, ids: bool = False) -> pa.DataType:
-    """Return the Arrow type of an Iceberg type; with `ids`, the parts of a nested type have field IDs."""
+    """Return the Arrow type of an Iceberg type. If `ids`, the parts of a nested type get their field IDs."""
     part = partial(arrow_field, ids=ids)
     match type_:
         case types.ListType():
@@ -190,6 +189,6 @@ def _to_arrow_type(type_: types.IcebergType, *, ids: bool = False) -> pa.DataTyp
 
 
 def arrow_field(field: types.NestedField, *, ids: bool) -> pa.Field:
-    """Return the Arrow field of a column or of a part of a nested type; with `ids`, with its field ID."""
+    """Return the Arrow field of a column or of a part of a nested type. If `ids`, it gets its field ID."""
     metadata: dict[Any, Any] | None = {FIELD_ID: str(field.field_id).encode()} if ids else None
     return pa.field(field.name, _to_arrow_type(field.field_type, ids=ids), not field.required, metadata)

@@ -25,7 +25,7 @@ class Content:
     """The files of one version. They are read when they are first needed.
 
     Args:
-        place: The place of the table, for messages.
+        place: The place of the table, for error messages.
         folder: URI of the folder with the data files, with a slash at its end.
         io: Reads the manifests.
         snapshot: The snapshot of the version; None for the version before the first snapshot.

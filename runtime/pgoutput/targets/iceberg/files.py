@@ -23,7 +23,7 @@ _BOUNDED: Final = {"int", "long", "date"}
 
 
 def _from_bound(type_: Any, value: bytes) -> Any:
-    """Decode a least or greatest value. A `long` column has 4 bytes in files from when it was `int`."""
+    """Decode a least or greatest value; one of 4 bytes in a `long` column is from when the type was `int`."""
     if str(type_) == "long" and len(value) == len(to_bytes(IntegerType(), 0)):
         type_ = IntegerType()
     number: Any = from_bytes(type_, value)
@@ -47,7 +47,7 @@ def manifested_file(
         folder: URI of the folder with the data files.
         file: The file.
         fields: The fields of the file, by name.
-        partition: ID of the file's partition spec, and the values of its fields.
+        partition: ID of the file's partition spec, and the values of the partition fields.
         content: Whether the file contains data or deletes.
     """
     nulls = {fields[name].field_id: count for name, count in file.null_counts.items()}
@@ -76,7 +76,7 @@ def manifested_file(
 
 
 def partition_of(file: ManifestedFile) -> tuple[Any, ...]:
-    """Return the ID of a file's partition spec, and the values of its fields."""
+    """Return the ID of a file's partition spec, and the values of the partition fields."""
     return (file.spec_id, *(file.partition[at] for at in range(len(file.partition))))
 
 

@@ -3,8 +3,7 @@
 A snapshot has a list of manifests, and each manifest lists data files, or delete files. A commit rewrites
 only manifests from which it removes files, and small manifests if there are many.
 
-Sections of the Iceberg specification: "Manifests", "Manifest Lists", "Snapshots", "Optional Snapshot Summary
-Fields" of the appendix.
+Sections of the specification: "Manifests", "Manifest Lists", "Snapshots", "Optional Snapshot Summary Fields".
 """
 
 from __future__ import annotations
@@ -157,7 +156,7 @@ def _write_entries(
     known: Iterable[Manifest],
     removed: Collection[str],
 ) -> list[ManifestEntry]:
-    """Write the entries of new files and of older manifests; return all but those of removed files."""
+    """Write the entries of new `files` and of the manifests `known`; return those of files not `removed`."""
     added = avro.ManifestEntryStatus.ADDED
     kept = [ManifestEntry.from_args(status=added, snapshot_id=snapshot, data_file=file) for file in files]
     for entry in kept:

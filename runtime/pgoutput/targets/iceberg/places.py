@@ -40,12 +40,14 @@ def locate_part(place: Location, uri: str) -> Location:
 
 @contextmanager
 def errors(place: Location) -> Iterator[None]:
-    """Raise the errors of catalogues, pyiceberg and filesystems as `ReplicaError`."""
+    """Raise the errors of catalogues, pyiceberg and filesystems in a `with` block as `ReplicaError`."""
     try:
         yield
     except (CommitFailedException, CommitStateUnknownException) as error:
-        raise ConflictError(f"{place}: the commit failed: {one_line(error)}") from error
+        raise ConflictError(f"{place}: the commit failed: {one_line(error)}. Repeat the command") from error
     except ReplicaError:
         raise
     except Exception as error:  # an error of the catalogue, filesystem or network, or a damaged file
-        raise ReplicaError(f"{place}: access failed: {one_line(error) or type(error).__name__}") from error
+        raise ReplicaError(
+            f"{place}: access to the table or catalogue failed: {one_line(error) or type(error).__name__}"
+        ) from error

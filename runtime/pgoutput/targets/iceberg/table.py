@@ -107,7 +107,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
         return tuple(f"{self.namespace}_{name}".split(".")) if self.namespace else (name,)
 
     def open(self, place: Location, version: int | None = None) -> Table | None:
-        """Open an Iceberg table."""
+        """Open an Iceberg table in a version, or the newest if None; return None if there is no table."""
         with errors(place):
             try:
                 table = self._catalog(place.parent).load_table(self._identifier(place))
@@ -402,10 +402,10 @@ class _Table:
     def _next_schema(
         self, schema: Schema | None, added: Iterable[ManifestedFile], properties: Mapping[str, str]
     ) -> Schema | None:
-        """Return the schema that a commit sets; None if the commit leaves the schema as it is.
+        """Return the schema that a commit sets if it was asked to set `schema`; None to keep the current one.
 
         It has no identifier fields if a new file has NULL in one (a rescued value), or if `properties` name
-        another key. A key with a column that the schema lacks is ignored: another commit sets that schema.
+        other key columns. A key with a column that the schema lacks is ignored until it is added.
         """
         new, key = schema or self._schema, _key(properties)
         with_nulls = {one for file in added for one, count in (file.null_value_counts or {}).items() if count}
@@ -421,7 +421,7 @@ class _Table:
     def _commit(self, updates: Sequence[update.TableUpdate], snapshot: Snapshot) -> None:
         """Commit updates, if the version is still the newest.
 
-        If the answer of the catalogue is lost, look for the snapshot: if it exists, the commit has succeeded.
+        If the catalogue does not reply, look for the snapshot: if it exists, the commit has succeeded.
         """
         table, metadata = self._table, self._table.metadata
         parent = None if self._snapshot is None else self._snapshot.snapshot_id

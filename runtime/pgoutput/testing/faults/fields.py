@@ -40,9 +40,10 @@ def _end_lsn(place: Place) -> Fields | None:
 
 @fault("lsn-back", "An LSN is before the end of an earlier transaction.")
 def _early_lsn(stream: Stream, position: int) -> Messages | None:
-    """Set the LSN of a message to 1, which is lower than the LSN of an earlier commit.
+    """Return the encoded messages of a stream, with the LSN 1 in the message at `position`.
 
-    Return None if no Commit precedes the message, or if its LSN may be lower than that of the Commit.
+    This LSN is lower than that of an earlier Commit. Return None if no Commit precedes the message, or if a
+    server may send the message with a lower LSN than that of the Commit.
     """
     if not any(has_role(place.message, "commit") for place in stream.places[:position]):
         return None
@@ -77,7 +78,7 @@ def _first_stream_segment(place: Place) -> Fields | None:
 
 @field_fault("xid-unknown", "The xid is not that of a streamed transaction.")
 def _unknown_xid(place: Place) -> Fields | None:
-    """Set the xid of Stream Start, Commit, Prepare or Abort to an xid that no streamed transaction has.
+    """Return a new xid for Stream Start, Commit, Prepare or Abort: one without an open streamed transaction.
 
     Return None for other messages and for the first Stream Start of a transaction.
     """
@@ -101,9 +102,10 @@ def _xid_of_streamed(place: Place) -> Fields | None:
 
 @field_fault("xid-in-block", "The xid is not in the streamed transaction.")
 def _earlier_xid(place: Place) -> Fields | None:
-    """Set the xid in a stream block, or the subxid of Stream Abort, to an xid outside the transaction.
+    """Return a new value for the xid of a message in a stream block, or for the subxid of Stream Abort.
 
-    Return None for a message without such a field, and for the Stream Abort of a whole transaction.
+    The new xid does not belong to the transaction. Return None for a message without such a field, and for
+    the Stream Abort of a whole transaction.
     """
     message = place.message
     if has_role(message, "abort_streamed"):
@@ -140,9 +142,10 @@ def _abort_tail(stream: Stream, position: int) -> Messages | None:
 
 
 def _encoded_anyway(stream: Stream, place: Place, fields: Fields) -> Messages:
-    """Return the messages with the new values `fields` in the message at `place`.
+    """Return the stream's encoded messages, with the new values `fields` in the message at `place`.
 
-    If the stream's protocol version lacks these fields, the message is encoded in the first with them.
+    If the stream's protocol version lacks one of these fields, this message is encoded in the first version
+    that has all of them.
     """
     layout = _protocols.ALL_VERSIONS.by_name[type(place.message).__name__]
     since = max(field.since for field in layout.members if field.means in fields)

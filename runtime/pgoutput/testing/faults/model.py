@@ -117,7 +117,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
 
 def replaced(message: Message, fields: Fields) -> Message:
-    """Return a copy of `message` with new values by field name, or by meaning as in `Fields`."""
+    """Return a copy of `message` with the new values `fields`; see `Fields` for the names."""
     kind = type(message)
     return msgspec.structs.replace(
         message, **{field_name(kind, name) or name: fields[name] for name in fields}

@@ -23,7 +23,7 @@ def _unknown_relation(place: Place) -> Fields | None:
     return {"relation": _UNUSED_OID} if has_role(place.message, *CHANGES) else None
 
 
-# Tuples
+# Faults in tuples and Truncate messages
 
 
 def _tuple(place: Place) -> tuple[str, TupleData] | None:
@@ -142,7 +142,7 @@ def _truncate_twice(place: Place) -> Fields | None:
     return {"relations": (*oids, oids[0])}
 
 
-# Relations and types
+# Faults in Relation and Type messages
 
 
 def _relation(place: Place) -> Relation | None:
@@ -160,7 +160,10 @@ def _identity(place: Place) -> Fields | None:
 
 @fault("column-missing", "A relation has one column less than its tuples.")
 def _columns(stream: Stream, position: int) -> Messages | None:
-    """Remove the last column of a Relation message. Return None if no row change needs the message."""
+    """Return the messages, without the last column of the Relation message at `position`.
+
+    Return None for other messages, and if no change of a row needs the Relation message (`is_needed`).
+    """
     relation = _relation(stream.places[position])
     if relation is None or not is_needed(stream, position, rows=True):
         return None

@@ -133,7 +133,10 @@ def _swap_relation(stream: Stream, position: int) -> Messages | None:
     "The end of a streamed transaction is sent before the Stream Stop of its last block.",
 )
 def _close_early(stream: Stream, position: int) -> Messages | None:
-    """Swap the end of a streamed transaction with the Stream Stop that directly precedes it."""
+    """Return the messages, with the transaction's end at `position` moved before the preceding Stream Stop.
+
+    Return None if the message is not such an end, or does not directly follow a Stream Stop.
+    """
     message = stream.places[position].message
     if not has_role(message, *_ENDS) or not position:
         return None
@@ -143,7 +146,11 @@ def _close_early(stream: Stream, position: int) -> Messages | None:
 
 @fault("message-inside", "A non-transactional logical message is sent inside a transaction.")
 def _move_message_inside(stream: Stream, position: int) -> Messages | None:
-    """Swap a non-transactional logical message with the Begin or Begin Prepare that directly follows."""
+    """Return the messages, with the logical message at `position` moved behind the Begin that follows it.
+
+    Return None if the message is not a non-transactional logical message, or if neither Begin nor Begin
+    Prepare directly follows.
+    """
     message = stream.places[position].message
     if not has_role(message, "payload") or is_transactional(message):
         return None

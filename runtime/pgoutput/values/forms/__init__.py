@@ -76,7 +76,9 @@ def _builtin_output(type_oid: int) -> OutputFunction | None:
 
 
 def _refuse(data: bytes) -> str:
-    raise ValueError("the type has no binary form, or a form that depends on the indexed type")
+    raise ValueError(
+        "the type has no binary form, or is a BRIN summary, whose binary form depends on the indexed type"
+    )
 
 
 def _guess_text(data: bytes, depth: int) -> str:

@@ -122,7 +122,7 @@ def interval_out(data: bytes) -> str:
 
 def _require_in(value: int, valid: range) -> int:
     if value not in valid:
-        raise ValueError(f"{value} is not between {valid.start} and {valid.stop - 1}")
+        raise ValueError(f"the encoded number must be from {valid.start} to {valid.stop - 1}, not {value}")
     return value
 
 

@@ -165,5 +165,5 @@ def _round_to_single(value: float) -> float:
 def _require_in_range(value: float, text: str) -> float:
     digits = text.partition("e")[0]
     if (math.isinf(value) and "y" not in text) or (value == 0 and digits.strip("-0.")):
-        raise OverflowError(f"{text} is outside the range of the type")
+        raise OverflowError(f"the number {text} is too large or too small for the floating-point type")
     return value

@@ -171,7 +171,7 @@ def _encode_position(text: str) -> int:
     weight = text[-1] if text[-1] in "ABC" else ""
     position = int(text.removesuffix(weight))
     if not 0 < position < _MAX_DISTANCE:
-        raise ValueError(f"a position must be from 1 to {_MAX_DISTANCE - 1}, not {position}")
+        raise ValueError(f"the position of a lexeme must be from 1 to {_MAX_DISTANCE - 1}, not {position}")
     return _WEIGHTS.index(weight) << 14 | position
 
 
@@ -238,7 +238,7 @@ def _attach_operands(nodes: list[_Node], pending: list[tuple[str, int]], priorit
             continue
         if _CODES[sign] == _PHRASE:
             if distance > _MAX_DISTANCE:
-                raise ValueError(f"a distance is at most {_MAX_DISTANCE}, not {distance}")
+                raise ValueError(f"the distance N of <N> is at most {_MAX_DISTANCE}, not {distance}")
             head += struct.pack(">H", distance)
         right = nodes.pop()
         nodes.append((head, right, nodes.pop()))
