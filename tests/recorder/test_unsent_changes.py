@@ -351,7 +351,7 @@ LASTING = {
 CASES = HARMFUL | {f"harmless {name}": case for name, case in HARMLESS.items()}
 
 HARMLESS_AT_THE_END = {"harmless unlogged and truncate", "harmless truncate of a partition, then of its root"}
-"""Cases whose last statement makes the others harmless. The catalogs may be read before the last statement."""
+"""Cases that only their last statement makes harmless. The catalogs may be read before it."""
 
 
 def create(lab: Lab, cases: dict[str, Case]) -> dict[str, str]:
