@@ -92,7 +92,7 @@ test: $(READY) $(SPARK_CLASSES) ## Run the tests; WORKERS=1 takes longest and is
 specs: $(READY) ## Run tests with a spec of versions 1 to 5, one of 1 to 6, and one without version 1
 	@.venv/bin/python -m tests.specs $(SPEC_TESTS)
 
-nightly: $(READY) $(SPARK_CLASSES) ## Run all tests: ten times the examples of `make test`, and what is too long for it
+nightly: $(READY) $(SPARK_CLASSES) ## Run all tests: twenty times the examples of `make test`, and what is too long for it
 	@$(PYTEST) -m "" --hypothesis-profile=nightly
 
 readers: $(READY) $(READERS) ## Compare what Polars and DuckDB, which it fetches, read from Delta and Iceberg tables with the server's tables

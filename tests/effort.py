@@ -4,9 +4,9 @@
 profile    used by
 ========== =================================================================================================
 pgoutput   `make test`: the same examples in each run, so that a failure means the same everywhere
-quick      `make quick`: a quarter of these examples
-nightly    `make nightly`: ten times as many examples, others in each run
-explore    `pytest --hypothesis-profile=explore`: as many examples as `make test`, others in each run
+quick      `make quick`: half of these examples
+nightly    `make nightly`: twenty times as many examples, others in each run
+explore    `pytest --hypothesis-profile=explore`: twice as many examples, others in each run
 ========== =================================================================================================
 """
 
@@ -24,7 +24,7 @@ _EXAMPLES: Final = 100
 def register_profiles() -> None:
     """Register the Hypothesis profiles, and load the profile of `make test`."""
     # No deadlines: a slow machine is not a failure.
-    settings.register_profile("pgoutput", deadline=None, derandomize=True, max_examples=_EXAMPLES)
+    settings.register_profile("pgoutput", deadline=None, derandomize=True, max_examples=_EXAMPLES // 2)
     settings.register_profile("quick", deadline=None, derandomize=True, max_examples=_EXAMPLES // 4)
     settings.register_profile("nightly", deadline=None, max_examples=10 * _EXAMPLES, print_blob=True)
     settings.register_profile("explore", deadline=None, max_examples=_EXAMPLES)
@@ -32,7 +32,7 @@ def register_profiles() -> None:
 
 
 def examples(count: int) -> int:
-    """Return the number of examples in the loaded profile for a test with `count` examples in `make test`."""
+    """Return the number of examples in the loaded profile for a test with `count` examples in `explore`."""
     return max(1, count * settings().max_examples // _EXAMPLES)
 
 

@@ -11,7 +11,7 @@ from pgoutput import compiled
 from tests.codegen.derived import five, generate, run_python
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # `make specs` compiles kernels of other specs too
 @pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 def test_the_kernel_supports_the_new_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CFLAGS", "-O0")  # compiles three times as fast

@@ -39,7 +39,7 @@ class Prod(NamedTuple):
     """The requests of the server with the REST protocol; None for Glue."""
 
 
-@pytest.fixture(params=["rest", "glue"])
+@pytest.fixture(params=["rest", pytest.param("glue", marks=pytest.mark.nightly)])
 def prod(
     request: pytest.FixtureRequest, moto: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Prod]:

@@ -37,6 +37,7 @@ from pgoutput.replica import Query, recorded_changes, registration, replica_tabl
 from pgoutput.spark.source import PgoutputDataSource
 from pgoutput.targets import NOTHING, Position, write_file
 from pgoutput.views import schema_versions
+from tests.effort import mostly_nightly
 from tests.kills import Killed, Kills
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables, read_table
@@ -124,7 +125,7 @@ def history(target: Path) -> dict[int, list[str]]:
     }
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", mostly_nightly(range(2), [0]))
 def test_readers_do_not_notice_that_a_recording_is_pruned(
     whole: Path,
     recorder: Recorder,

@@ -25,6 +25,7 @@ from pgoutput.replica import (
     selection as selection_module,
 )
 from pgoutput.replica.selection import Selection
+from tests.effort import mostly_nightly
 from tests.kills import Killed
 from tests.messages import make_column, make_relation
 from tests.recorder.lab import wait_until
@@ -54,7 +55,7 @@ def truth(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> list[TrueTab
     return [table for table in true_tables("pg18") if table.oid in replica_tables(target)]
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 20))])
+@pytest.mark.parametrize("seed", mostly_nightly(range(20), [0]))
 def test_added_tables_equal_a_real_servers_tables(
     whole: Path, truth: list[TrueTable], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

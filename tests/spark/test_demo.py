@@ -31,6 +31,7 @@ def check_output(text: str, width: int) -> None:
     assert [int(number) for number, _ in steps] == list(range(1, 9))
 
 
+@pytest.mark.nightly  # the CI runs `make demo`
 @pytest.mark.usefixtures("stopped_spark")
 def test_the_demo_compares_every_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

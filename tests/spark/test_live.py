@@ -16,7 +16,11 @@ from tests.recorder.lab import Lab, wait_until
 from tests.truth import TrueTable, equals_typed
 from tests.views.rows import Row, changes, expected_changes, in_order, replay, table, without
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.nightly,  # `test_source` compares the data source with the views
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 IN_SPARK = {"types", "toast", "changing", "big", "full_identity", "parts"}
 """Names of the tables whose view `table` is also read with Spark."""
