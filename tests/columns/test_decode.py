@@ -301,6 +301,18 @@ def test_errors_name_the_row() -> None:
     assert len(decoder.decode(encoded(row)).relations[0].new) == 1
 
 
+def test_a_truncate_of_an_unknown_relation_is_an_error() -> None:
+    decoder = ColumnDecoder(OLDEST)
+    known, unknown = (
+        m.Truncate(options=m.TruncateOption(0), relation_oids=oids) for oids in ((1,), (1, 9, 8))
+    )
+    assert decoder.find_error(encoded(RELATION, known)) is None
+    found = decoder.find_error(encoded(known, unknown, known))
+    assert found is not None
+    assert found[0] == 1
+    assert str(found[1]) == "Truncate: no Relation message has come for the OID 9"
+
+
 def test_relations_of_a_batch_with_errors_stay_known() -> None:
     decoder = ColumnDecoder(OLDEST)
     with pytest.raises(DecodeError, match="row 0: no bytes"):
